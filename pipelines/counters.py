@@ -1,0 +1,46 @@
+"""Counting what goes in, what comes out, and what is dropped for which reason.
+
+Pure functions take a `Count`; a job passes the one of its `Counters`, a test a plain dict's.
+Names are kebab-case. What comes in is `THINGS-in`, what comes out `THINGS-kept`, and what does not
+is `THINGS-dropped-REASON`, so that `check_balance` can add up.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import Protocol
+
+from schemas.errors import CountError
+
+
+class Count(Protocol):
+    """Adds `amount` to the counter `name`."""
+
+    def __call__(self, name: str, amount: int = 1, /) -> None: ...
+
+
+class Counters(collections.Counter[str]):
+    """Named counts of one split, or of many added together."""
+
+    def count(self, name: str, amount: int = 1, /) -> None:
+        self[name] += amount
+
+
+def check_balance(counters: Mapping[str, int], things: str, *, where: str) -> None:
+    """Refuse counts that do not add up: `things-in` is `things-kept` plus every `things-dropped-*`.
+
+    Raises:
+        CountError: with each count, so that the missing records can be looked for.
+    """
+    went_in = counters.get(f"{things}-in", 0)
+    kept = counters.get(f"{things}-kept", 0)
+    dropped = {
+        name: value for name, value in counters.items() if name.startswith(f"{things}-dropped-")
+    }
+    if went_in != kept + sum(dropped.values()):
+        listing = ", ".join(f"{name} {value}" for name, value in sorted(dropped.items())) or "none"
+        raise CountError(
+            f"{where}: {things} do not add up: {went_in} in, {kept} kept, dropped: {listing}. "
+            f"{went_in - kept - sum(dropped.values())} are unaccounted for; nothing was published."
+        )

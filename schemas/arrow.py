@@ -1,0 +1,126 @@
+"""The Arrow tables that stages exchange, each with its name and version in the schema's metadata.
+
+A table's version is raised when a column is added, removed or changes its meaning. Readers refuse
+a table of another name or version (`check_schema`), so that no stage ever guesses.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.errors import ArtifactCorruptError
+
+TABLE_KEY = b"bertloom.table"
+VERSION_KEY = b"bertloom.version"
+
+
+def _table(name: str, version: int, fields: list[pa.Field]) -> pa.Schema:
+    metadata = {TABLE_KEY: name.encode(), VERSION_KEY: str(version).encode()}
+    return pa.schema(fields, metadata=metadata)
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+DOCUMENTS = _table(
+    "documents",
+    1,
+    [
+        _required("document_id", pa.string()),  # unique in a corpus, stable over rebuilds
+        _required("source", pa.string()),  # name of the source in the recipe
+        _required("title", pa.string()),
+        _required("sentences", pa.list_(pa.field("item", pa.string(), nullable=False))),
+        _required("digest", pa.binary(16)),  # BLAKE2b of the normalised text
+        _required("file", pa.string()),  # sha256 of the raw file, which the manifest names
+        _required("byte_start", pa.int64()),  # where in the raw file (as stored) ...
+        _required("byte_end", pa.int64()),  # ... its stream or member lies
+        pa.field("page_id", pa.int64()),  # MediaWiki only
+        pa.field("revision_id", pa.int64()),
+        pa.field("timestamp", pa.string()),  # of the revision, ISO 8601
+    ],
+)
+
+DUPLICATES = _table(
+    "duplicates",
+    1,
+    [
+        _required("document_id", pa.string()),
+        _required("shard", pa.uint32()),  # index of the document shard
+        _required("row", pa.uint32()),  # row in that shard
+        _required("reason", pa.string()),  # "same-text" or "same-id"
+        _required("kept_document_id", pa.string()),
+    ],
+)
+
+WORD_COUNTS = _table(
+    "word-counts", 1, [_required("word", pa.string()), _required("count", pa.uint64())]
+)
+
+
+def token_type(vocab_size: int) -> pa.DataType:
+    """The narrowest unsigned type that holds every id of a vocabulary: uint16 up to 65,536."""
+    return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
+
+
+def _list(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("item", kind, nullable=False))
+
+
+def tokens_schema(vocab_size: int) -> pa.Schema:
+    """One row a document: its WordPiece ids end to end, and how many of them each sentence has."""
+    return _table(
+        "tokens",
+        1,
+        [
+            _required("document_id", pa.string()),
+            _required("token_ids", _list(token_type(vocab_size))),
+            _required("sentence_lengths", _list(pa.uint32())),
+        ],
+    )
+
+
+def instances_schema(vocab_size: int) -> pa.Schema:
+    """One row an instance, `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, without padding."""
+    ids = token_type(vocab_size)
+    return _table(
+        "instances",
+        1,
+        [
+            _required("input_ids", _list(ids)),  # after masking, with [CLS] and [SEP]
+            # Index of B's first token; equal to the length of input_ids where there is no B.
+            _required("segment_b_start", pa.uint16()),
+            _required("masked_lm_positions", _list(pa.uint16())),  # ascending
+            _required("masked_lm_ids", _list(ids)),  # what stood there before masking
+            # 0: B really follows A. 1: B is random. -1: there is no B.
+            _required("next_sentence_label", pa.int8()),
+            _required("document_row", pa.uint32()),  # of A, in the token shard of the same part
+            _required("segment_b_shard", pa.uint32()),  # token shard and row that B comes from
+            _required("segment_b_row", pa.uint32()),
+            _required("duplicate", pa.uint16()),  # which pass over the corpus, from 0
+        ],
+    )
+
+
+def check_schema(found: pa.Schema, expected: pa.Schema, *, where: str) -> None:
+    """Refuse a table that is not the one expected.
+
+    Raises:
+        ArtifactCorruptError: the name, the version or a column differs.
+    """
+    if found.equals(expected, check_metadata=False):
+        wanted, got = expected.metadata or {}, found.metadata or {}
+        if all(got.get(key) == wanted.get(key) for key in (TABLE_KEY, VERSION_KEY)):
+            return
+    raise ArtifactCorruptError(
+        f"{where}: expected the table {_describe(expected)}, found {_describe(found)}. "
+        "It was written by another version or is another kind of file; rebuild the stage."
+    )
+
+
+def _describe(schema: pa.Schema) -> str:
+    metadata = schema.metadata or {}
+    name = metadata.get(TABLE_KEY, b"?").decode()
+    version = metadata.get(VERSION_KEY, b"?").decode()
+    columns = ", ".join(f"{field.name}: {field.type}" for field in schema)
+    return f"{name!r} version {version} ({columns})"

@@ -1,0 +1,280 @@
+"""Configurations: what a recipe may say, with units and ranges.
+
+Every model is frozen and refuses unknown keys. A field marked `not_identity` says how or where a
+stage runs, not what it makes, and so is left out of cache keys.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+FIRST_LEARNT_ID = 104  # [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103
+
+
+class Config(BaseModel):
+    """Base of every configuration: immutable, no unknown keys, docstrings become descriptions."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True
+    )
+
+    def identity(self) -> dict[str, Any]:
+        """What of this configuration decides the bytes a stage writes, as plain JSON values."""
+        return _identity(self)
+
+
+def not_identity(default: Any, **constraints: Any) -> Any:
+    """A field that does not change what is made, only how, where or how fast."""
+    return Field(default, json_schema_extra={"identity": False}, **constraints)
+
+
+def _identity(value: Any) -> Any:
+    if isinstance(value, Config):
+        fields = type(value).model_fields
+        return {
+            name: _identity(getattr(value, name))
+            for name, field in fields.items()
+            if not _is_left_out(field.json_schema_extra)
+        }
+    if isinstance(value, dict):
+        return {str(key): _identity(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_identity(item) for item in value]
+    return value
+
+
+def _is_left_out(extra: Any) -> bool:
+    return isinstance(extra, dict) and extra.get("identity") is False
+
+
+Paths = Annotated[tuple[str, ...], Field(min_length=1)]
+SourceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[a-z0-9]+)*$")]
+
+
+class SourceConfig(Config):
+    """What every kind of source has."""
+
+    name: SourceName
+    """Short name of the source; the first part of its documents' ids. Unique in a recipe."""
+
+    paths: Paths = not_identity(...)
+    """Files, folders or glob patterns, local or any fsspec URL. Their content is what counts."""
+
+    language: Language = "en"
+    """ISO 639 code; decides how sentences are split and which wiki namespace words are known."""
+
+    split_bytes: int = Field(default=32 << 20, ge=1 << 10, le=1 << 40)
+    """Bytes of raw input (as stored) that one split, and so one document shard, aims at."""
+
+
+class WikipediaSource(SourceConfig):
+    """MediaWiki XML dumps, export versions 0.3 to 0.11: plain, .bz2 (also multistream), .gz, .zst."""
+
+    kind: Literal["wikipedia"] = "wikipedia"
+
+    namespaces: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
+    """Namespace numbers of the pages to keep; 0 holds the articles."""
+
+    on_corrupt: Literal["fail", "keep-whole-pages"] = "fail"
+    """What to do with a truncated or damaged file; what was kept is said in the manifest."""
+
+    verify_checksums: bool = not_identity(True)
+    """Compare each file with a `*sha1sums*` or `*md5sums*` list that lies beside it."""
+
+
+class BooksSource(SourceConfig):
+    """One text file a book, in a folder, a .zip or a .tar.gz (or .tar, .tgz, .tar.bz2, .tar.xz)."""
+
+    kind: Literal["books"] = "books"
+
+
+class BookCorpusSource(SourceConfig):
+    """BookCorpus as first given out: one lower-cased, tokenised sentence a line, no book marks."""
+
+    kind: Literal["bookcorpus"] = "bookcorpus"
+
+    lines_per_document: int = Field(default=2000, ge=1)
+    """Sentences that make up one document."""
+
+    document_start: str | None = None
+    """Regular expression; a line that it matches begins a new document as well."""
+
+
+class TextSource(SourceConfig):
+    """Your own text: .txt (a blank line ends a document), .jsonl and .parquet (a row a document);
+    .gz, .bz2 and .zst around .txt and .jsonl."""
+
+    kind: Literal["text"] = "text"
+
+    text_column: str = "text"
+    """Column or key that holds the text (.jsonl, .parquet)."""
+
+    id_column: str | None = None
+    """Column or key that identifies a row; without it the file's name and the row's number do."""
+
+    title_column: str | None = None
+    """Column or key that holds a title."""
+
+
+AnySource = Annotated[
+    WikipediaSource | BooksSource | BookCorpusSource | TextSource, Field(discriminator="kind")
+]
+
+
+class DocumentsConfig(Config):
+    """`build-documents`: raw dumps and books become documents of sentences."""
+
+    sources: Annotated[tuple[AnySource, ...], Field(min_length=1)]
+    """Where the text comes from. Their order in the recipe does not matter."""
+
+    min_words: int = Field(default=5, ge=1)
+    """A document with fewer words (runs of letters and digits) is dropped as too short."""
+
+    min_sentences: int = Field(default=1, ge=1)
+    """A document with fewer sentences is dropped as too short."""
+
+    max_sentence_characters: int = Field(default=100_000, ge=1_000)
+    """A longer sentence is cut at a space: no sentence grows without bound."""
+
+    @model_validator(mode="after")
+    def _unique_names(self) -> Self:
+        names = [source.name for source in self.sources]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(
+                f"source names must differ, found {', '.join(repeated)} more than once: give each "
+                "source in build_documents.sources its own name, or put the paths in one source"
+            )
+        return self
+
+
+class VocabularyConfig(Config):
+    """`build-vocabulary`: a WordPiece vocabulary is learnt from the documents, or taken as given."""
+
+    vocab_file: str | None = not_identity(None)
+    """A vocab.txt to take as it is (local or any fsspec URL); its content is what counts."""
+
+    vocab_size: int = Field(default=30_522, ge=FIRST_LEARNT_ID + 2, le=1 << 20)
+    """Lines of the learnt vocab.txt, special and unused ones included. Exactly so many are made."""
+
+    lowercase: bool = True
+    """Uncased (lower-cased, accents stripped) or cased."""
+
+    min_count: int = Field(default=2, ge=1)
+    """Words seen fewer times are not learnt from."""
+
+    max_alphabet: int = Field(default=1_000, ge=1)
+    """Distinct characters that get a piece of their own, the most frequent first."""
+
+    max_training_words: int = Field(default=200_000_000, ge=1_000)
+    """Running words the learner is shown; a larger corpus has its counts scaled down to it."""
+
+
+class TokensConfig(Config):
+    """`build-tokens`: documents without duplicates become WordPiece ids."""
+
+    remove_duplicates: bool = True
+    """Leave out the documents that `build-documents` recorded as duplicates."""
+
+    memory_words: int = not_identity(1 << 20, ge=1)
+    """Distinct words whose ids are remembered before the memory is emptied."""
+
+
+class MaskingConfig(Config):
+    """Which tokens are chosen for the masked LM, and what is put in their place (paper 3.1, C.2)."""
+
+    strategy: Literal["wordpiece", "whole-word", "span", "none"] = "wordpiece"
+    """`none` writes unmasked instances, for a loader that draws the masks itself."""
+
+    masked_lm_prob: float = Field(default=0.15, gt=0.0, le=1.0)
+    """Share of an instance's tokens that are chosen ([CLS] and [SEP] counted, never chosen)."""
+
+    max_predictions: int = Field(default=20, ge=1, le=512)
+    """No instance has more chosen tokens. Paper's code: 20 at length 128, 77 to 80 at 512."""
+
+    mask_rate: float = Field(default=0.8, ge=0.0, le=1.0)
+    """Share of the chosen tokens replaced by [MASK]."""
+
+    keep_rate: float = Field(default=0.1, ge=0.0, le=1.0)
+    """Share of the chosen tokens left as they are."""
+
+    random_rate: float = Field(default=0.1, ge=0.0, le=1.0)
+    """Share of the chosen tokens replaced by a random one, drawn from the whole vocabulary."""
+
+    span_length_p: float = Field(default=0.2, gt=0.0, le=1.0)
+    """`span` only: span lengths in words are geometric with this parameter (SpanBERT 3.1)."""
+
+    max_span_words: int = Field(default=10, ge=1)
+    """`span` only: longer draws are cut to this."""
+
+    @model_validator(mode="after")
+    def _rates_sum_to_one(self) -> Self:
+        total = self.mask_rate + self.keep_rate + self.random_rate
+        if abs(total - 1.0) > 1e-6:
+            raise ValueError(
+                f"mask_rate + keep_rate + random_rate must be 1, found {total:g}: change one of them"
+            )
+        return self
+
+
+class InstancesConfig(Config):
+    """`build-instances`: tokens become `[CLS] A [SEP] B [SEP]` rows (paper 3.1, A.2)."""
+
+    max_seq_length: int = Field(default=128, ge=8, le=65_535)
+    """Tokens of the longest instance, [CLS] and [SEP] included."""
+
+    short_seq_prob: float = Field(default=0.1, ge=0.0, le=1.0)
+    """Share of (document, duplicate) passes with a random shorter target length."""
+
+    duplicates: int = Field(default=1, ge=1, le=65_535)
+    """Passes over the corpus, each with draws of its own (Google's dupe_factor)."""
+
+    pairing: Literal["nsp", "none"] = "nsp"
+    """`nsp`: half the instances have a random B. `none`: full-length text, no B ("no NSP")."""
+
+    random_next_prob: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Share of the instances whose B is random."""
+
+    pool_bytes: int = Field(default=64 << 20, ge=1 << 10)
+    """Token bytes of *other* shards that random Bs are drawn from, beside the shard's own. All
+    the other shards where they fit, else as many as fit, chosen by the seed."""
+
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    """Decides every draw."""
+
+    masking: MaskingConfig = MaskingConfig()
+    """Which tokens are masked, and how."""
+
+
+class ExecutionConfig(Config):
+    """Where and how a job runs. Nothing here changes a byte of what is made."""
+
+    runner: str = not_identity("local")
+    """A name in `pipelines.runners.RUNNERS`."""
+
+    workers: int = not_identity(1, ge=1, le=4096)
+    """Workers on this machine (local runners)."""
+
+    options: tuple[str, ...] = not_identity(())
+    """Further Beam options as on its command line, e.g. `--project=P` (remote runners)."""
+
+
+class Recipe(Config):
+    """A whole corpus run: what to read, which vocabulary, which instances, where to run."""
+
+    name: SourceName
+    """Names the run and its refs."""
+
+    build_documents: DocumentsConfig
+    build_vocabulary: VocabularyConfig = VocabularyConfig()
+    build_tokens: TokensConfig = TokensConfig()
+    build_instances: dict[SourceName, InstancesConfig] = {"length-128": InstancesConfig()}
+    """One instance artifact for each name, all from the same tokens."""
+
+    store: str = not_identity("store")
+    """Root of the artifact store: a path or an fsspec URL (memory://, s3://, gs://)."""
+
+    execution: ExecutionConfig = not_identity(ExecutionConfig())

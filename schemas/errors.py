@@ -1,0 +1,92 @@
+"""The exceptions bertloom raises on purpose.
+
+    BertloomError
+    ├── ConfigError            a recipe or option that cannot be used
+    ├── InputError             raw input that is missing or not what it should be
+    │   ├── MissingInputError  nothing at the path, or nothing that matches the pattern
+    │   ├── CorruptInputError  truncated or damaged; carries file, offset, last whole record
+    │   └── ChecksumError      the file is not the one its checksum list names
+    ├── VocabularyError        a vocabulary that cannot be learnt, read or used
+    ├── CountError             records went in that neither came out nor were counted as dropped
+    ├── RunnerError            Beam could not run the job
+    └── StoreError             the artifact store
+        ├── ArtifactNotFoundError
+        ├── ArtifactCorruptError
+        └── DeterminismError   one cache key, two different contents
+
+Each message says what was found, what was expected, what to do, and where (file, page or row).
+"""
+
+from __future__ import annotations
+
+
+class BertloomError(Exception):
+    """Root of every error that bertloom raises on purpose; the CLI prints it without a traceback."""
+
+
+class ConfigError(BertloomError):
+    """A recipe, an option or a combination of them that cannot be used."""
+
+
+class InputError(BertloomError):
+    """Raw input that is missing or is not what it should be."""
+
+
+class MissingInputError(InputError):
+    """Nothing at the path, or nothing that matches the pattern."""
+
+
+class CorruptInputError(InputError):
+    """A raw file that ends too early or whose bytes are damaged.
+
+    Attributes:
+        file: URL of the file.
+        offset: byte offset in the file (as stored, so compressed) where the damage was noticed.
+        last_record: name of the last whole record before it, or "" if there was none.
+    """
+
+    def __init__(self, message: str, *, file: str, offset: int, last_record: str = "") -> None:
+        super().__init__(message)
+        self.file = file
+        self.offset = offset
+        self.last_record = last_record
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Beam carries exceptions between processes; keyword-only arguments need help with that.
+        return _rebuild_corrupt, (str(self), self.file, self.offset, self.last_record)
+
+
+def _rebuild_corrupt(message: str, file: str, offset: int, last_record: str) -> CorruptInputError:
+    return CorruptInputError(message, file=file, offset=offset, last_record=last_record)
+
+
+class ChecksumError(InputError):
+    """A file whose digest differs from the one its checksum list gives."""
+
+
+class VocabularyError(BertloomError):
+    """A vocabulary that cannot be learnt from the corpus, read from its file, or used."""
+
+
+class CountError(BertloomError):
+    """Records went in that neither came out nor were counted as dropped."""
+
+
+class RunnerError(BertloomError):
+    """Beam could not run the job."""
+
+
+class StoreError(BertloomError):
+    """The artifact store cannot do what was asked."""
+
+
+class ArtifactNotFoundError(StoreError):
+    """No artifact under that name, id or key."""
+
+
+class ArtifactCorruptError(StoreError):
+    """An artifact whose files are not those its manifest lists."""
+
+
+class DeterminismError(StoreError):
+    """One cache key was given two different contents."""

@@ -1,0 +1,24 @@
+"""Fixtures that more than one test module uses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def find_real_data() -> Path | None:
+    """The folder of real dumps, books and vocabularies, which stays outside the project."""
+    named = os.environ.get("BERTLOOM_DATA")
+    folder = Path(named) if named else Path(__file__).parents[2] / "shared" / "data"
+    return folder if (folder / "README.md").is_file() else None
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The real data, or a skip that says where it was looked for."""
+    folder = find_real_data()
+    if folder is None:
+        pytest.skip("no real data: set BERTLOOM_DATA to its folder, or put it at ../shared/data")
+    return folder
