@@ -52,13 +52,15 @@ def random_bits(
     """64 random bits for each (key, counter); the shapes broadcast. Counters are at least 0."""
     with np.errstate(over="ignore"):  # the arithmetic is modulo 2**64
         offset = (np.asarray(counters).astype(np.uint64) + np.uint64(1)) * _GAMMA
-        state = np.asarray(np.asarray(keys, dtype=np.uint64) + offset)
-        state ^= state >> _30
+        state = np.atleast_1d(np.asarray(keys, dtype=np.uint64) + offset)
+        # In place: the arrays are small, so that most of the time would go into making new ones.
+        shifted = state >> _30
+        state ^= shifted
         state *= _MIX_1
-        state ^= state >> _27
+        state ^= np.right_shift(state, _27, out=shifted)
         state *= _MIX_2
-        state ^= state >> _31
-    return state
+        state ^= np.right_shift(state, _31, out=shifted)
+    return state.reshape(np.broadcast_shapes(np.shape(keys), np.shape(counters)))
 
 
 def uniform(
@@ -66,3 +68,17 @@ def uniform(
 ) -> npt.NDArray[np.float64]:
     """Draws from [0, 1) with 53 random bits, one for each (key, counter)."""
     return (random_bits(keys, counters) >> _11).astype(np.float64) * 2.0**-53
+
+
+def integers(
+    keys: npt.NDArray[np.uint64],
+    counters: npt.NDArray[Any] | int,
+    *,
+    below: npt.NDArray[np.int64] | int,
+) -> npt.NDArray[np.int64]:
+    """Draws from 0 .. below-1, one for each (key, counter); `below`, 1 to 2**32, broadcasts too.
+
+    The largest uniform draw is 1 - 2**-53, and its product with any such `below` rounds to less
+    than `below`.
+    """
+    return (uniform(keys, counters) * below).astype(np.int64)

@@ -46,7 +46,7 @@ DUPLICATES = _table(
     1,
     [
         _required("document_id", pa.string()),
-        _required("shard", pa.uint32()),  # index of the document shard
+        _required("shard", pa.string()),  # logical name of the document shard
         _required("row", pa.uint32()),  # row in that shard
         _required("reason", pa.string()),  # "same-text" or "same-id"
         _required("kept_document_id", pa.string()),

@@ -139,6 +139,10 @@ class DocumentsConfig(Config):
     max_sentence_characters: int = Field(default=100_000, ge=1_000)
     """A longer sentence is cut at a space: no sentence grows without bound."""
 
+    shard_bytes: int = Field(default=128 << 20, ge=1 << 10)
+    """A split with more bytes of text than this is written as several shards, so that the stages after
+    this one find pieces of bounded size even where a dump is one indivisible stream."""
+
     @model_validator(mode="after")
     def _unique_names(self) -> Self:
         names = [source.name for source in self.sources]
@@ -273,6 +277,10 @@ class Recipe(Config):
     build_tokens: TokensConfig = TokensConfig()
     build_instances: dict[SourceName, InstancesConfig] = {"length-128": InstancesConfig()}
     """One instance artifact for each name, all from the same tokens."""
+
+    code_identity: Literal["closure", "version"] = not_identity("closure")
+    """How cache keys see a stage's code. `closure`: by every module it imports, so that any change
+    of code builds anew. `version`: by its STAGE_VERSION alone, for corpora that cost money."""
 
     store: str = not_identity("store")
     """Root of the artifact store: a path or an fsspec URL (memory://, s3://, gs://)."""

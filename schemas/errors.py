@@ -9,6 +9,7 @@
     ├── VocabularyError        a vocabulary that cannot be learnt, read or used
     ├── CountError             records went in that neither came out nor were counted as dropped
     ├── RunnerError            Beam could not run the job
+    ├── FingerprintError       something that has to be in a cache key cannot be digested
     └── StoreError             the artifact store
         ├── ArtifactNotFoundError
         ├── ArtifactCorruptError
@@ -74,6 +75,10 @@ class CountError(BertloomError):
 
 class RunnerError(BertloomError):
     """Beam could not run the job."""
+
+
+class FingerprintError(BertloomError):
+    """Something that has to be in a cache key cannot be digested; a weaker key is never made."""
 
 
 class StoreError(BertloomError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,12 @@ def real_data() -> Path:
     if folder is None:
         pytest.skip("no real data: set BERTLOOM_DATA to its folder, or put it at ../shared/data")
     return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Digests remembered by tests go to a folder of their own, not to the user's cache."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("BERTLOOM_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()

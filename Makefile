@@ -1,0 +1,46 @@
+# run: the embedded sample, from raw dump to instances, offline.   test: the tests.
+# check: ruff and mypy.   bench: the benchmarks.   lock: make requirements.lock anew.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test check bench setup lock clean
+
+setup: $(READY)
+
+# Exact versions of the whole closure from the lock, then this project itself in place.
+$(READY): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "needs Python 3.11 as $(PYTHON); set PYTHON=..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+run: setup
+	$(BIN)/bertloom sample runs/sample
+	$(BIN)/bertloom run sample --store runs/store
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+# A throw-away environment, so that nothing installed by hand gets into the lock.
+lock:
+	rm -rf $(VENV).lock && $(PYTHON) -m venv $(VENV).lock
+	$(VENV).lock/bin/python -m pip install --quiet "setuptools>=80" -e ".[dev]"
+	{ echo "# Made by 'make lock': the whole closure of bertloom[dev] on Python 3.11."; \
+	  $(VENV).lock/bin/python -m pip freeze --exclude-editable; \
+	  $(VENV).lock/bin/python -m pip freeze --all --exclude-editable | grep -i '^setuptools=='; } > requirements.lock
+	rm -rf $(VENV).lock
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info

@@ -1,0 +1,220 @@
+"""Source tokens a second from tokenised documents to masked instances, one core, one pass.
+
+    python -m benchmarks.bench_instances [--tokens 5000000] [--repeat 5]
+
+Beside it, in the same run: the reference procedure in plain Python (benchmarks/plain_instances.py).
+Corpora are synthetic ones of articles (about 20 sentences) and of books (about 4,000), with
+sentences of about 25 tokens, and, where the real data is there (BERTLOOM_DATA), English Wikipedia
+pages and novels cleaned and tokenised by this project. Times are process times, the median of
+`--repeat` runs; shares by step come from leaving the later steps out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.plain_instances import Document, plain_instances
+from pipelines.build_documents import document_rows, plan
+from pipelines.counters import Counters
+from pipelines.instances import BATCH_TOKENS, create_instances, document_groups
+from pipelines.masking import VocabularyIds
+from pipelines.pairing import document_keys, pair_segments
+from pipelines.token_documents import NegativePool, TokenDocuments
+from pipelines.wordpiece import WordPieceTokenizer
+from schemas.configs import (
+    BooksSource,
+    DocumentsConfig,
+    InstancesConfig,
+    MaskingConfig,
+    WikipediaSource,
+)
+
+PLAIN_TOKENS = 400_000  # enough for a steady figure of the slow one
+
+
+def synthetic_documents(tokens: int, *, sentences_a_document: int, seed: int = 0) -> TokenDocuments:
+    """Sentences are lognormal with mean 25 tokens, documents lognormal in sentences."""
+    rng = np.random.default_rng(seed)
+    count = tokens // 25
+    lengths = np.rint(rng.lognormal(np.log(25) - 0.18, 0.6, count)).clip(1).astype(np.uint32)
+    spread = np.log(sentences_a_document) - 0.32
+    documents = 2 * count // sentences_a_document + 10
+    sizes = np.rint(rng.lognormal(spread, 0.8, documents)).clip(1).astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    offsets = np.append(offsets[offsets < count], count)
+    ids = rng.integers(104, 30_522, int(lengths.sum())).astype(np.uint16)
+    return TokenDocuments(ids, lengths, offsets, [f"doc/{n}" for n in range(len(offsets) - 1)])
+
+
+def real_documents(
+    data: Path, *, tokens: int
+) -> Iterator[tuple[str, TokenDocuments, VocabularyIds]]:
+    """Wikipedia pages and novels, each up to so many tokens, by this project's own stages."""
+    wikipedia = WikipediaSource(
+        name="wiki",
+        paths=(f"{data}/wikipedia/en-*.xml.bz2",),
+        on_corrupt="keep-whole-pages",
+        verify_checksums=False,
+    )
+    novels = BooksSource(name="novels", paths=(f"{data}/books/english-novels-100.tar.gz",))
+    tokenizer = WordPieceTokenizer.from_vocab_file(
+        f"{data}/vocab/bert-base-uncased/vocab.txt", lowercase=True
+    )
+    vocabulary = VocabularyIds(
+        tokenizer.vocab_size,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+        tokenizer.is_continuation,
+    )
+    for name, source in (("Wikipedia", wikipedia), ("novels", novels)):
+        config = DocumentsConfig(sources=(source,))
+        ids: list[npt.NDArray[Any]] = []
+        lengths, sizes, total = [], [], 0
+        for piece in plan(config):
+            for document in document_rows(piece.split, source, config, Counters()):
+                encoded, per_sentence = tokenizer.encode_sentences(document["sentences"])
+                ids.append(encoded)
+                lengths.append(per_sentence[per_sentence > 0])
+                sizes.append(len(lengths[-1]))
+                total += len(encoded)
+                if total >= tokens:
+                    break
+            if total >= tokens:
+                break
+        offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        names = [f"{name}/{number}" for number in range(len(sizes))]
+        documents = TokenDocuments(np.concatenate(ids), np.concatenate(lengths), offsets, names)
+        yield name, documents, vocabulary
+
+
+def process_time(work: Callable[[], Any], repeat: int) -> float:
+    """Median seconds."""
+    seconds = []
+    for _ in range(repeat):
+        start = time.process_time()
+        work()
+        seconds.append(time.process_time() - start)
+    return statistics.median(seconds)
+
+
+def _pair_only(documents: TokenDocuments, pool: NegativePool, config: InstancesConfig) -> None:
+    for rows in document_groups(documents, BATCH_TOKENS):
+        names = documents.document_ids[rows.start : rows.stop]
+        keys = document_keys(names, seed=config.seed, duplicate=0)
+        pair_segments(documents, pool, config, rows=rows, keys=keys, own_shard=0)
+
+
+def _create(
+    documents: TokenDocuments,
+    pool: NegativePool,
+    config: InstancesConfig,
+    vocabulary: VocabularyIds,
+) -> Counters:
+    totals = Counters()
+    batches = create_instances(
+        documents,
+        pool,
+        config,
+        vocabulary=vocabulary,
+        duplicate=0,
+        own_shard=0,
+        count=Counters().count,
+    )
+    for batch in batches:
+        totals.update(batch.statistics())
+    return totals
+
+
+def as_lists(documents: TokenDocuments, *, tokens: int) -> list[Document]:
+    """The first documents as lists of lists of ids, up to so many tokens."""
+    lists: list[Document] = []
+    bounds, offsets = documents.token_bounds.tolist(), documents.sentence_offsets.tolist()
+    for row in range(len(documents)):
+        sentences = range(offsets[row], offsets[row + 1])
+        lists.append([documents.token_ids[bounds[s] : bounds[s + 1]].tolist() for s in sentences])
+        if len(lists) > 1 and bounds[offsets[row + 1]] >= tokens:
+            break
+    return lists
+
+
+def measure_plain(
+    documents: TokenDocuments, config: InstancesConfig, vocabulary: VocabularyIds
+) -> tuple[float, float, float]:
+    """Source tokens a second, mean fill and share of random Bs of the plain procedure."""
+    lists = as_lists(documents, tokens=PLAIN_TOKENS)
+    source = sum(len(sentence) for document in lists for sentence in document)
+    start = time.process_time()
+    made = list(plain_instances(lists, config, vocabulary))
+    seconds = time.process_time() - start
+    fill = sum(len(one.input_ids) for one in made) / len(made) / config.max_seq_length
+    return source / seconds, fill, sum(one.is_random for one in made) / len(made)
+
+
+def report(
+    name: str, documents: TokenDocuments, vocabulary: VocabularyIds, *, length: int, repeat: int
+) -> None:
+    masking = MaskingConfig(max_predictions=20 if length == 128 else 77)
+    config = InstancesConfig(max_seq_length=length, masking=masking)
+    pool = NegativePool({0: documents})
+    tokens = len(documents.token_ids)
+
+    def seconds(strategy: str) -> float:
+        changed = masking.model_copy(update={"strategy": strategy})
+        other = config.model_copy(update={"masking": changed})
+        return process_time(lambda: _create(documents, pool, other, vocabulary), repeat)
+
+    totals = _create(documents, pool, config, vocabulary)
+    paired = process_time(lambda: _pair_only(documents, pool, config), repeat)
+    unmasked, whole = seconds("none"), seconds("wordpiece")
+    words, spans = seconds("whole-word"), seconds("span")
+    plain, plain_fill, plain_random = measure_plain(documents, config, vocabulary)
+    shares = [part / whole for part in (paired, unmasked - paired, whole - unmasked)]
+    fill = totals["tokens"] / totals["instances"] / length
+    print(
+        f"{name} at {length}: {tokens / whole / 1e6:.1f} M source tokens/s"
+        f" ({tokens / words / 1e6:.1f} whole-word, {tokens / spans / 1e6:.1f} span);"
+        f" plain Python {plain / 1e6:.2f}: x{tokens / whole / plain:.0f}\n"
+        f"    shares: pairing {shares[0]:.0%}, assembling {shares[1]:.0%}, masking {shares[2]:.0%};"
+        f" {totals['instances']:,} instances of {len(documents):,} documents\n"
+        f"    emitted / source {totals['tokens'] / tokens:.3f}; fill {fill:.3f} (plain"
+        f" {plain_fill:.3f}); random next {totals['random-next'] / totals['instances']:.3f} (plain"
+        f" {plain_random:.3f}); masked {totals['masked-tokens'] / totals['tokens']:.4f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--tokens", type=int, default=5_000_000, help="tokens of each corpus")
+    parser.add_argument("--repeat", type=int, default=5, help="runs; the median is reported")
+    default = os.environ.get("BERTLOOM_DATA", Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=default, help="folder of the real data")
+    options = parser.parse_args()
+    is_continuation = np.random.default_rng(1).random(30_522) < 0.15
+    vocabulary = VocabularyIds(30_522, 101, 102, 103, is_continuation)
+    for name, sentences in (("synthetic articles", 20), ("synthetic books", 4000)):
+        documents = synthetic_documents(options.tokens, sentences_a_document=sentences)
+        for length in (128, 512):
+            report(name, documents, vocabulary, length=length, repeat=options.repeat)
+    if (options.data / "README.md").is_file():
+        for name, documents, own in real_documents(options.data, tokens=options.tokens):
+            for length in (128, 512):
+                report(name, documents, own, length=length, repeat=options.repeat)
+    else:
+        print(
+            f"no real data at {options.data}: set BERTLOOM_DATA to its folder to see that as well"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Cleaning wikitext: `clean_wikitext` against mwparserfromhell's `strip_code`, on one core.
+
+    python -m benchmarks.bench_wikitext [--data DIR] [--repeat 5] [--megabytes 2]
+
+Both read the same articles, in turns, and MB are bytes of UTF-8 wikitext. `strip_code` is what
+Hugging Face's and TensorFlow's Wikipedia sets are cleaned with; it does less: lists, headings and
+closing sections stay. Figures are medians of the repetitions, in CPU seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import functools
+import gzip
+import os
+import random
+import statistics
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mwparserfromhell
+
+from pipelines.wikitext import clean_wikitext, markup_for
+
+DUMPS = {"en": "en-*.bz2", "it": "it-*.gz", "ja": "ja-*.bz2"}
+
+
+def read_articles(path: Path) -> Iterator[str]:
+    """The wikitext of the articles in a dump, as far as it is whole."""
+    opened = gzip.open if path.suffix == ".gz" else bz2.open
+    page: dict[str, str] = {}
+    with opened(path, "rb") as stream:
+        try:
+            for _, element in ElementTree.iterparse(stream):
+                tag = element.tag.rpartition("}")[2]
+                page[tag] = element.text or ""
+                if tag == "page":
+                    if "redirect" not in page and page.get("ns", "0") == "0":
+                        yield page["text"]
+                    page = {}
+                    element.clear()
+        except (ElementTree.ParseError, EOFError):
+            return  # some of the dumps are truncated on purpose
+
+
+def sample(articles: list[str], megabytes: float) -> list[str]:
+    """Articles in an order of their own until there are `megabytes` of them."""
+    chosen, size = [], 0.0
+    for text in random.Random(0).sample(articles, len(articles)):
+        chosen.append(text)
+        size += len(text.encode()) / 1e6
+        if size >= megabytes:
+            break
+    return chosen
+
+
+def seconds(clean: Callable[[str], object], articles: list[str]) -> float:
+    started = time.process_time()
+    for text in articles:
+        clean(text)
+    return time.process_time() - started
+
+
+def strip_code(text: str) -> str:
+    return str(mwparserfromhell.parse(text).strip_code())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, default=os.environ.get("BERTLOOM_DATA"))
+    parser.add_argument("--repeat", type=int, default=5, help="interleaved runs (default 5)")
+    parser.add_argument(
+        "--megabytes", type=float, default=2.0, help="wikitext of each language that both clean"
+    )
+    options = parser.parse_args()
+    data = Path(options.data or Path(__file__).parents[2] / "shared" / "data")
+    if not (data / "wikipedia").is_dir():
+        parser.error(f"{data} holds no folder wikipedia: name the real data with --data DIR")
+
+    print(
+        f"{'wiki':6}{'articles':>9}{'MB':>7}{'bertloom MB/s':>15}{'mwparser MB/s':>15}{'ratio':>8}"
+    )
+    for language, pattern in DUMPS.items():
+        paths = sorted((data / "wikipedia").glob(pattern))
+        articles = sample(
+            [text for path in paths for text in read_articles(path)], options.megabytes
+        )
+        size = sum(len(text.encode()) for text in articles) / 1e6
+        markup = markup_for(language)
+        ours, theirs = [], []
+        for _ in range(options.repeat):
+            ours.append(seconds(functools.partial(clean_wikitext, markup=markup), articles))
+            theirs.append(seconds(strip_code, articles))
+        ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+        print(
+            f"{language:6}{len(articles):>9}{size:>7.2f}{size / statistics.median(ours):>15.1f}"
+            f"{size / statistics.median(theirs):>15.2f}{ratio:>8.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

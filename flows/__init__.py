@@ -1,0 +1,4 @@
+"""Workflows: stages chained into runs with cached artifacts, the artifact store, the command line.
+
+The only package that knows Prefect (schemas -> pipelines -> model -> flows).
+"""

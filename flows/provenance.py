@@ -1,0 +1,106 @@
+"""What is recorded about where an artifact was made: code checkout, software, machine."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from schemas.errors import FingerprintError
+from schemas.manifest import Environment
+
+_GIT_SECONDS = 20
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_SECRET_PARAMETERS = re.compile(
+    r"((?:token|secret|password|signature|credential|access_?key|sig)[a-z_-]*=)[^&\s]+",
+    re.IGNORECASE,
+)
+
+
+class Checkout(NamedTuple):
+    """The state of the git checkout that the code runs from."""
+
+    commit: str
+    """"" where the code is no checkout (an installed wheel)."""
+
+    is_dirty: bool | None
+
+
+@functools.cache
+def checkout() -> Checkout:
+    """Of the folder that holds this package; asked once a process."""
+    folder = Path(__file__).parents[1]
+    if not (folder / ".git").exists():
+        return Checkout("", None)
+    try:
+        commit = _git(folder, "rev-parse", "HEAD").strip()
+        return Checkout(commit, bool(_git(folder, "status", "--porcelain").strip()))
+    except (OSError, subprocess.SubprocessError):
+        # No git on this machine, or a repository without a commit: the code's own fingerprint is
+        # in the manifest all the same.
+        return Checkout("", None)
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(  # noqa: S603 - fixed arguments, no shell
+        ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=_GIT_SECONDS,
+    )
+    return done.stdout
+
+
+@functools.cache
+def environment() -> Environment:
+    """Python, platform, and every installed distribution."""
+    packages = {
+        re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(): distribution.version
+        for distribution in importlib.metadata.distributions()
+        if distribution.metadata["Name"]
+    }
+    return Environment(
+        python=platform.python_version(),
+        platform=platform.platform(),
+        packages=dict(sorted(packages.items())),
+    )
+
+
+def host_kind() -> str:
+    """Operating system and processor; no host name."""
+    return f"{platform.system()} {platform.machine()}"
+
+
+def key_environment(libraries: Sequence[str]) -> dict[str, str]:
+    """Versions that enter a cache key: Python's (minor) and those of the named distributions.
+
+    Raises:
+        FingerprintError: one is not installed.
+    """
+    major, minor, _ = platform.python_version_tuple()
+    versions = {"python": f"{major}.{minor}"}
+    for name in libraries:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError as error:
+            raise FingerprintError(
+                f"{name} is not installed, and its version is part of the cache key"
+            ) from error
+    return versions
+
+
+def without_secrets(value: Any) -> Any:
+    """A JSON value with `USER:PASSWORD@` and signing parameters of URLs in its texts cut out."""
+    if isinstance(value, str):
+        return _SECRET_PARAMETERS.sub(r"\1***", _CREDENTIALS.sub("***", value))
+    if isinstance(value, dict):
+        return {key: without_secrets(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(item) for item in value]
+    return value

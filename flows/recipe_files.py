@@ -1,0 +1,305 @@
+"""Reading recipes: YAML files, packaged or the user's, with `--set` changes and `${VARIABLES}`.
+
+Paths in a recipe file are relative to the file; those of `--set`, and those of packaged recipes, to
+the folder the command runs in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.resources
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+import schemas.configs as configs
+from schemas.configs import Recipe
+from schemas.errors import ConfigError
+
+STORE_VARIABLE = "BERTLOOM_STORE"
+_TEMPLATE = "_template"
+_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^}]*))?\})")
+
+
+def default_store() -> str:
+    """Where the store is if nobody says: $BERTLOOM_STORE, or `store` in the folder one is in."""
+    return os.environ.get(STORE_VARIABLE) or str(Path("store").absolute())
+
+
+def packaged_recipes() -> list[str]:
+    """Names of the recipes that come with bertloom."""
+    folder = importlib.resources.files("flows.recipes")
+    names = [item.name.removesuffix(".yaml") for item in folder.iterdir()]
+    return sorted(
+        name for item, name in zip(folder.iterdir(), names, strict=True)
+        if item.name.endswith(".yaml") and name != _TEMPLATE
+    )  # fmt: skip
+
+
+def packaged_text(name: str) -> str:
+    """The YAML of a packaged recipe."""
+    file = importlib.resources.files("flows.recipes") / f"{name}.yaml"
+    return file.read_text(encoding="utf-8")
+
+
+def template_text() -> str:
+    """A commented recipe to start from."""
+    return packaged_text(_TEMPLATE)
+
+
+def load_recipe(
+    name: str,
+    *,
+    changes: Sequence[str] = (),
+    store: str | None = None,
+    runner: str | None = None,
+    workers: int | None = None,
+) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        name: path of a YAML file, or name of a packaged recipe.
+        changes: `KEY=VALUE` texts; KEY is a dotted path such as
+            `build_instances.length-128.seed`, entries of lists by number or, for sources, by name;
+            VALUE is YAML.
+        store, runner, workers: in place of what the recipe says.
+
+    Raises:
+        ConfigError: there is no such recipe, or something in it cannot be used; names each field.
+    """
+    text, where, folder = _find(name)
+    data = parse_yaml(text, where=where)
+    for change in changes:
+        _change(data, change)
+    data = _expand_variables(data, path="", where=where)
+    _resolve_paths(data, folder)
+    if store is not None:
+        data["store"] = _resolve(store, Path.cwd())
+    data.setdefault("store", default_store())
+    execution = {"runner": runner, "workers": workers}
+    given = {key: value for key, value in execution.items() if value is not None}
+    if given:
+        said = data.get("execution") or {}
+        data["execution"] = {**said, **given} if isinstance(said, dict) else said
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {explain(error, data)}") from error
+
+
+def _find(name: str) -> tuple[str, str, Path]:
+    """A recipe's text, how to call it, and the folder its paths are relative to."""
+    file = Path(name)
+    if file.is_file():
+        try:
+            return file.read_text(encoding="utf-8"), name, file.parent.absolute()
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"{name}: cannot be read: {error}") from error
+    known = packaged_recipes()
+    if name in known:
+        return packaged_text(name), f"recipe {name!r}", Path.cwd()
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ConfigError(
+        f"no recipe {name!r}{hint}: expected a YAML file, or one of {', '.join(known)}. "
+        "`bertloom init FILE` writes one to edit"
+    )
+
+
+class _Typed(str):
+    """A text that stood on the command line, so that a path in it is relative to where one is."""
+
+
+def _as_typed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_typed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_typed(item) for item in value]
+    return _Typed(value) if isinstance(value, str) else value
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice, of which one would be lost in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[Any, yaml.Node] = {}
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                mark = key_node.start_mark
+                raise ConfigError(
+                    f"line {mark.line + 1}: expected text as a key, found {key!r}: put it in quotes"
+                )
+            if key in seen:
+                first, second = seen[key].start_mark.line + 1, key_node.start_mark.line + 1
+                raise ConfigError(
+                    f"line {second}: the key {key!r} is there already in line {first}"
+                )
+            seen[key] = key_node
+        return dict(super().construct_mapping(node, deep=deep))
+
+
+def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
+    """A YAML text that holds keys with values.
+
+    Raises:
+        ConfigError: it is not YAML, or no mapping, or gives a key twice.
+    """
+    try:
+        data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except ConfigError as error:
+        raise ConfigError(f"{where}, {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: is not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where}: expected keys with values, found {type(data).__name__}")
+    return data
+
+
+def _expand_variables(value: Any, *, path: str, where: str) -> Any:
+    """`${NAME}` and `${NAME:-default}` in texts become what the environment says; `$$` is `$`."""
+    if isinstance(value, dict):
+        return {
+            key: _expand_variables(item, path=f"{path}.{key}" if path else key, where=where)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [
+            _expand_variables(item, path=f"{path}.{index}", where=where)
+            for index, item in enumerate(value)
+        ]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "$"
+        found = os.environ.get(match[1]) or match[2]
+        if not found:
+            raise ConfigError(
+                f"{where}: {path}: the environment variable {match[1]} is not set. Set it, or use "
+                f"give the value itself: --set {path}=VALUE"
+            )
+        return found
+
+    return type(value)(_VARIABLE.sub(replace, value))
+
+
+def _change(data: dict[str, Any], change: str) -> None:
+    """Apply one `KEY=VALUE`."""
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(
+            f"--set {change}: expected KEY=VALUE, e.g. build_instances.length-128.seed=1"
+        )
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {change}: the value is not YAML: {error}") from error
+    parts = key.strip().split(".")
+    here: Any = data
+    while True:
+        name, parts = _step_into(here, parts, change=change)
+        if not parts:
+            here[name] = _as_typed(value)
+            return
+        inner = here[name] if isinstance(here, list) else here.setdefault(name, {})
+        if inner is None:
+            inner = here[name] = {}
+        here = inner
+
+
+def _step_into(here: Any, parts: list[str], *, change: str) -> tuple[Any, list[str]]:
+    """The key or index that the path's next parts name, and the parts after them."""
+    if isinstance(here, dict):
+        for end in range(len(parts), 0, -1):  # names of instances may have dots in them
+            if ".".join(parts[:end]) in here:
+                return ".".join(parts[:end]), parts[end:]
+        return parts[0], parts[1:]
+    if isinstance(here, list):
+        for index, item in enumerate(here):
+            names = {str(index), str(item.get("name")) if isinstance(item, dict) else str(index)}
+            if parts[0] in names:
+                return index, parts[1:]
+        raise ConfigError(
+            f"--set {change}: no entry {parts[0]!r}; name it by its number, 0 to {len(here) - 1}, "
+            "or by its name"
+        )
+    raise ConfigError(f"--set {change}: {parts[0]!r} is below {here!r}, which has no keys")
+
+
+def _path_places(data: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """(holder, key) of everything in a raw recipe that is a path."""
+    yield data, "store"
+    vocabulary, documents = data.get("build_vocabulary"), data.get("build_documents")
+    if isinstance(vocabulary, dict):
+        yield vocabulary, "vocab_file"
+    sources = documents.get("sources") if isinstance(documents, dict) else None
+    for source in sources if isinstance(sources, list) else []:
+        paths = source.get("paths") if isinstance(source, dict) else None
+        if isinstance(paths, str):  # the forgiving spelling of a list with one entry
+            source["paths"] = paths = [paths]
+        if isinstance(paths, list):
+            yield from ((paths, index) for index in range(len(paths)))
+
+
+def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
+    for holder, key in _path_places(data):
+        value = holder.get(key) if isinstance(holder, dict) else holder[key]
+        if isinstance(value, str) and value:
+            holder[key] = _resolve(value, Path.cwd() if isinstance(value, _Typed) else folder)
+
+
+def _resolve(path: str, folder: Path) -> str:
+    if "://" in path or "::" in path:
+        return path
+    return os.path.normpath(folder / Path(path).expanduser())
+
+
+def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
+    """What is wrong with a recipe, a line a field: `build_tokens.memory_words: ...`."""
+    lines = []
+    for item in error.errors(include_url=False):
+        path = _place(item["loc"], data)
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = _unknown_key(str(item["loc"][-1]))
+        elif item["type"] == "missing":
+            message = "is missing"
+        elif not isinstance(item["input"], (dict, list)):
+            message = f"{message[:1].lower()}{message[1:]}, found {item['input']!r}"
+        lines.append(f"{path}: {message}" if path else message)
+    return lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)
+
+
+def _place(location: Sequence[str | int], data: Any) -> str:
+    """The dotted path in the file; pydantic's own also names the kind of a source."""
+    parts: list[str] = []
+    here = data
+    for index, part in enumerate(location):
+        is_last = index == len(location) - 1
+        if isinstance(here, dict) and part not in here and not is_last:
+            continue
+        parts.append(str(part))
+        reaches = isinstance(here, dict) and part in here
+        reaches = reaches or (isinstance(here, (list, tuple)) and isinstance(part, int))
+        here = here[part] if reaches else None
+    return ".".join(parts)
+
+
+def _unknown_key(key: str) -> str:
+    models: list[type[BaseModel]] = [
+        value
+        for value in vars(configs).values()
+        if isinstance(value, type) and issubclass(value, BaseModel)
+    ]
+    known = sorted({name for model in models for name in model.model_fields})
+    close = difflib.get_close_matches(key, known, n=1)
+    return f"no such key; did you mean {close[0]!r}?" if close else "no such key here"

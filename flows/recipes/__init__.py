@@ -1,0 +1,1 @@
+"""Recipes that come with bertloom; `bertloom run NAME` runs `NAME.yaml`."""

@@ -1,0 +1,92 @@
+"""A book as a list of blocks, each with what it has been judged to be so far."""
+
+from __future__ import annotations
+
+import enum
+import statistics
+from collections.abc import Iterator
+
+from pipelines import book_matter as matter
+from pipelines.book_layout import Block
+
+MAX_TITLE_LINES = 4
+_MAX_HEADING_LINE = 150
+
+
+class Kind(enum.Enum):
+    """What a block is."""
+
+    TEXT = "text"
+    HEADING = "heading"
+    LIST_HEADING = "list heading"
+    LISTING = "listing"
+    ORNAMENT = "ornament"
+    ENDING = "ending"
+    NOTE = "note"
+    LEFT_OUT = "left out"
+    """Front matter, back matter, a publisher's line."""
+
+
+class Book:
+    """The blocks of one book.
+
+    Args:
+        blocks: as `pipelines.book_layout.split_blocks` gives them.
+        title: the book's title, "" where it is not known.
+
+    Attributes:
+        blocks: the blocks, headings parted from what stands around them.
+        texts: each block in one line.
+        kinds: what each block is; all text at first.
+        title_key: the title as `pipelines.book_matter.entry_key` has it.
+        entries: such keys of the entries of the book's lists of contents and illustrations.
+        usual_gap: how many blank lines mostly stand between two blocks.
+    """
+
+    def __init__(self, blocks: list[Block], title: str) -> None:
+        self.blocks = list(_split_headings(blocks))
+        self.texts = [" ".join(" ".join(block.lines).split()) for block in self.blocks]
+        self.kinds = [Kind.TEXT] * len(self.blocks)
+        self.title_key = matter.entry_key(title)
+        self.entries: set[str] = set()
+        gaps = [block.gap for block in self.blocks[1:]]
+        self.usual_gap = statistics.median_low(gaps) if gaps else 1
+
+    def words(self, start: int = 0) -> int:
+        """Words of the blocks from `start` on."""
+        return sum(text.count(" ") + 1 for text in self.texts[start:])
+
+
+def is_speech(text: str) -> bool:
+    """Whether a block ends like a sentence or a turn of a dialogue."""
+    return text.endswith(tuple(".!?-:;,\"'\u201d\u2019\u2014")) and not matter.is_capitals(text)
+
+
+def _split_headings(blocks: list[Block]) -> Iterator[Block]:
+    """Part a chapter's heading from text that follows it without a blank line."""
+    for block in _split_inner_headings(blocks):
+        first, rest = block.lines[0], block.lines[1:]
+        headed = matter.is_part_heading(first) or matter.is_ending(first)
+        if not rest or not headed or len(first) > _MAX_HEADING_LINE:
+            yield block
+            continue
+        while rest and (matter.is_capitals(rest[0]) or _is_lone_title(rest)):
+            first, rest = f"{first.rstrip()} {rest[0].strip()}", rest[1:]
+        yield Block([first], block.gap)
+        if rest:
+            yield Block(rest, 0)
+
+
+def _split_inner_headings(blocks: list[Block]) -> Iterator[Block]:
+    """Part a heading from the title page's lines above it: "By A. Writer" / "CHAPTER I"."""
+    for block in blocks:
+        inner = [n for n, line in enumerate(block.lines) if n and matter.is_part_heading(line)]
+        if not inner or len(block.lines) > MAX_TITLE_LINES + 1:
+            yield block
+            continue
+        yield Block(block.lines[: inner[0]], block.gap)
+        yield Block(block.lines[inner[0] :], 0)
+
+
+def _is_lone_title(lines: list[str]) -> bool:
+    return len(lines) <= 3 and matter.is_title(" ".join(line.strip() for line in lines))

@@ -1,0 +1,111 @@
+"""Where a book's text begins, and what before it is no text: title page, imprint, dedication."""
+
+from __future__ import annotations
+
+from pipelines import book_matter as matter
+from pipelines.book_blocks import Book, Kind, is_speech
+from pipelines.book_layout import Block
+
+_FRONT_SHARE = 0.12  # of the characters: the first chapter begins before that ...
+_FRONT_BLOCKS = 160  # ... or before this many blocks
+_RUNNING_BLOCKS = 6  # so many in a row, and the book's text has begun ...
+_RUNNING_WORDS = 300  # ... or so many words of them
+_OPENING_BLOCKS = 4  # of speech or verse that may stand between a heading and the first prose
+_PREPARER_BLOCKS = 40
+_RULE = 60  # characters of a line of underscores that ends a preparer's introduction
+
+
+def judge_front(book: Book) -> None:
+    """Title page, publisher's lines and dedication: all but sentences before the first text."""
+    preparer = _preparer_end(book)
+    note = preface = False
+    for number in range(max(preparer, _front_end(book))):
+        block, text = book.blocks[number], book.texts[number]
+        if book.kinds[number] is Kind.NOTE:
+            note = True
+        elif book.kinds[number] is not Kind.TEXT or block.gap > max(2, book.usual_gap):
+            note = False
+        if book.kinds[number] not in (Kind.TEXT, Kind.ORNAMENT):
+            preface = matter.is_preface(text)
+        if book.kinds[number] is not Kind.TEXT:
+            continue
+        stays = preface or _is_front_text(block, text)
+        if note or number < preparer or not stays:
+            book.kinds[number] = Kind.LEFT_OUT
+
+
+def _is_front_text(block: Block, text: str) -> bool:
+    if matter.is_publisher(text):
+        return False
+    return matter.is_prose(text) or matter.is_verse(block.lines)
+
+
+def _preparer_end(book: Book) -> int:
+    """Some producers put an introduction of their own before a long rule of underscores."""
+    for number in range(min(_PREPARER_BLOCKS, len(book.texts)) - 1, -1, -1):
+        if book.kinds[number] is Kind.ORNAMENT and book.texts[number].count("_") >= _RULE:
+            return number
+    return 0
+
+
+def _front_end(book: Book) -> int:
+    """Index of the first block of the book's text proper, its heading included."""
+    total = sum(map(len, book.texts))
+    passed, run, words = 0, 0, 0
+    for number, kind in enumerate(book.kinds):
+        if number > _FRONT_BLOCKS and passed > _FRONT_SHARE * total:
+            break
+        if kind is Kind.HEADING and _opens_chapter(book, number):
+            return number
+        running = kind is Kind.TEXT and _is_running(book, number)
+        run, words = (run + 1, words + book.texts[number].count(" ")) if running else (0, 0)
+        if run >= _RUNNING_BLOCKS or words >= _RUNNING_WORDS:
+            return number - run + 1
+        passed += len(book.texts[number])
+    return _first_prose(book)
+
+
+def _is_running(book: Book, number: int) -> bool:
+    """Whether a block is like those of running text: sentences or speech."""
+    text = book.texts[number]
+    if matter.is_publisher(text):
+        return False
+    return matter.is_prose(text) or is_speech(text)
+
+
+def _opens_chapter(book: Book, number: int) -> bool:
+    """Whether prose follows a numbered heading before long."""
+    text = book.texts[number]
+    first = book.blocks[number].lines[0].strip()
+    numbered = matter.is_part_heading(text) or matter.is_numeral(text)
+    if not (numbered or matter.is_numbered_title(first)):
+        key = matter.entry_key(text)
+        following = book.texts[number + 1 : number + 2]
+        if key == book.title_key or key not in book.entries:
+            return False
+        if not any(map(matter.is_prose, following)):
+            return False
+    checked = 0
+    for after in range(number + 1, len(book.texts)):
+        if book.kinds[after] is Kind.TEXT:
+            if matter.is_prose(book.texts[after]):
+                return True
+            checked += 1
+        elif book.kinds[after] in (Kind.LISTING, Kind.LIST_HEADING):
+            return False
+        if checked > _OPENING_BLOCKS:
+            return False
+    return False
+
+
+def _first_prose(book: Book) -> int:
+    for number, text in enumerate(book.texts):
+        if book.kinds[number] is not Kind.TEXT or not matter.is_prose(text):
+            continue
+        if matter.is_publisher(text):
+            continue
+        start = number  # a dialogue before the first long sentence belongs to the text
+        while start and book.kinds[start - 1] is Kind.TEXT and is_speech(book.texts[start - 1]):
+            start -= 1
+        return start
+    return len(book.texts)

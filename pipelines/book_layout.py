@@ -1,0 +1,216 @@
+# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
+"""How a book's lines are laid out: which of them make one paragraph.
+
+Three layouts occur in the wild, and some books mix them:
+
+* hard-wrapped lines, a blank line (or an indent) between paragraphs: Project Gutenberg;
+* one line a paragraph, with or without blank lines between: BookCorpusOpen, many web editions;
+* hard-wrapped lines and no blank line at all: a paragraph ends where the next word would still
+  have fitted on the line.
+
+A stanza of verse is one block, so its lines are joined like those of a paragraph.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+Layout = Literal["blank-lines", "one-line", "no-blank-lines"]
+
+_LONG_LINE = 160  # no edition is wrapped wider, and most paragraphs of prose are longer
+_LONG_SHARE = 0.4
+_BLANK_SHARE = 0.03
+_INDENT = 2
+_MAX_INDENT = 8
+_TITLE_SHARE = 0.7
+_RULE_LINE = re.compile(r"[ \t]*(?:[_*=~#-][ \t]*){10,}$|[ \t]*(?:\*[ \t]*){3,}$")
+_ENDS_STRONGLY = re.compile(r"[.!?][\"'”’»)\]_*]*\s*$")
+_ENDS_SENTENCE = re.compile(r"[.!?:;][\"'”’»)\]_*]*\s*$|(?:--|[-—–])[\"'”’»]?\s*$")
+_STARTS_PARAGRAPH = re.compile(r"[\"'“‘«(\[_]*[^\W\d_a-zß-öø-ÿ]|[\"'“‘«(\[_]*\d")
+_STARTS_LOWER = re.compile(r"[\"'“‘«(\[_]*[a-zß-öø-ÿ]")
+_HYPHENATED = re.compile(r"([^\W\d_]+)-$")
+_FIRST_WORD = re.compile(r"([a-zß-öø-ÿ]+)")
+_CUT_WORD = re.compile(r"\S+-[ \t]*\n\s*\S+")
+_WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+
+
+class Block(NamedTuple):
+    """Lines that belong together: a paragraph, a stanza, a heading, a title page's group."""
+
+    lines: list[str]
+    """Without trailing white space and never empty; leading spaces are kept."""
+
+    gap: int
+    """Blank lines before it."""
+
+
+def find_layout(lines: list[str]) -> Layout:
+    """Which of the three layouts most of a text has."""
+    written = [line for line in lines if line.strip()]
+    characters = sum(map(len, written))
+    long = sum(len(line) for line in written if len(line) > _LONG_LINE)
+    if long > _LONG_SHARE * characters:
+        return "one-line"
+    blank = len(lines) - len(written)
+    return "no-blank-lines" if blank < _BLANK_SHARE * len(written) else "blank-lines"
+
+
+def split_blocks(lines: list[str], *, is_heading: Callable[[str], bool]) -> list[Block]:
+    """Cut a text's lines into blocks.
+
+    Args:
+        lines: the text, without line ends.
+        is_heading: whether a line is a heading whatever stands around it; it gets its own block.
+    """
+    layout = find_layout(lines)
+    width = _median_width(lines)
+    blocks: list[Block] = []
+    for group in _groups(lines):
+        pieces = _pieces(group.lines, layout=layout, width=width, is_heading=is_heading)
+        for number, piece in enumerate(pieces):
+            blocks.append(Block(piece, group.gap if number == 0 else 0))
+    return blocks
+
+
+def _median_width(lines: list[str]) -> int:
+    widths = sorted(len(line) for line in lines if line.strip())
+    return widths[len(widths) // 2] if widths else 0
+
+
+def _groups(lines: list[str]) -> Iterator[Block]:
+    gap, group = 0, list[str]()
+    blank = 0
+    for line in lines:
+        stripped = line.rstrip()
+        ruled = len(stripped) > 4 and _RULE_LINE.match(stripped) is not None
+        if ruled and group:
+            yield Block(group, gap)
+            group, gap, blank = [], 0, 0
+        if ruled:
+            yield Block([stripped], blank)
+            blank = 0
+            continue
+        if stripped:
+            if not group:
+                gap = blank
+            group.append(stripped)
+            blank = 0
+            continue
+        if group:
+            yield Block(group, gap)
+            group = []
+        blank += 1
+    if group:
+        yield Block(group, gap)
+
+
+def _pieces(
+    lines: list[str], *, layout: Layout, width: int, is_heading: Callable[[str], bool]
+) -> Iterator[list[str]]:
+    """The blocks of lines between which there is no blank line."""
+    indented = _is_indented_prose(lines) if layout != "one-line" else False
+    piece: list[str] = []
+    headed = False
+    for line in lines:
+        if headed and len(line.strip()) < _TITLE_SHARE * width and not _ENDS_SENTENCE.search(line):
+            headed = False  # a chapter's title, under its number
+            yield [line]
+            continue
+        if piece and _breaks(piece, line, layout=layout, width=width, indented=indented):
+            yield piece
+            piece = []
+        if layout == "no-blank-lines" and is_heading(line):
+            if piece:
+                yield piece
+            yield [line]
+            piece, headed = [], True
+            continue
+        headed = False
+        piece.append(line)
+    if piece:
+        yield piece
+
+
+def _breaks(piece: list[str], line: str, *, layout: Layout, width: int, indented: bool) -> bool:
+    """Whether a new paragraph begins at `line`, which follows `piece` directly."""
+    last = piece[-1]
+    if indented and _indent(last) + _INDENT <= _indent(line) <= _MAX_INDENT:
+        return _ENDS_STRONGLY.search(last) is not None
+    if layout == "blank-lines":
+        return False
+    text = line.lstrip()
+    starts = _STARTS_PARAGRAPH.match(text) is not None
+    if layout == "one-line":
+        # A line that ends in mid-sentence and is as narrow as wrapped ones goes on in the next.
+        wrapped = len(last) <= _LONG_LINE // 2 and not _ENDS_SENTENCE.search(last)
+        return not (wrapped and (_STARTS_LOWER.match(text) or not starts))
+    if not starts or not _ENDS_SENTENCE.search(last):
+        return False
+    return len(last.strip()) + 1 + len(text.split(" ", 1)[0]) < width - _INDENT
+
+
+def _is_indented_prose(lines: list[str]) -> bool:
+    """Paragraphs told apart by the indent of their first lines: few indents, each one line long."""
+    indents = [_indent(line) for line in lines]
+    steps = sum(after >= before + _INDENT for before, after in itertools.pairwise(indents))
+    flush = min(indents)
+    deep = sum(indent >= flush + _INDENT for indent in indents)
+    return steps > 0 and deep <= max(1, len(lines) // 2) and deep <= steps + 1
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+class LineJoiner:
+    """Joins a block's wrapped lines to one line of text, and mends words cut at line ends.
+
+    A word cut by a hyphen at a line's end is put together where the book elsewhere writes it as
+    one word; the hyphen stays where the book elsewhere writes it with one, or where both halves
+    are words of the book ("broad-" + "brimmed"); otherwise the hyphen is taken for a cut.
+
+    Args:
+        text: the whole book, from which its words are learnt when first needed.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words: frozenset[str] | None = None
+
+    def join(self, lines: list[str]) -> str:
+        """One line, single-spaced, of a block's lines."""
+        parts = [" ".join(lines[0].split())]
+        for line in lines[1:]:
+            after = " ".join(line.split())
+            before = parts[-1]
+            if before.endswith(("-", "—")) or after.startswith(("--", "—")):
+                parts[-1], between = self._at_dash(before, after)
+                parts.append(between)
+            else:
+                parts.append(" ")
+            parts.append(after)
+        return "".join(parts)
+
+    def _at_dash(self, before: str, after: str) -> tuple[str, str]:
+        """The line before a dash or hyphen at a line's border, and what to put between the two."""
+        if before.endswith(("--", "—")) or after.startswith(("--", "—")):
+            spaced = before.endswith((" --", " —")) or after.startswith(("-- ", "— "))
+            return before, " " if spaced else ""
+        cut, rest = _HYPHENATED.search(before), _FIRST_WORD.match(after)
+        if cut is None or rest is None:
+            return before, " "
+        return (before if self._keeps_hyphen(cut[1], rest[1]) else before[:-1]), ""
+
+    def _keeps_hyphen(self, left: str, right: str) -> bool:
+        if self._words is None:
+            whole = _CUT_WORD.sub(" ", self._text)  # a cut word's halves are no evidence
+            self._words = frozenset(_WORDS.findall(whole.lower()))
+        left, right = left.lower(), right.lower()
+        if left + right in self._words:
+            return False
+        if f"{left}-{right}" in self._words:
+            return True
+        return left in self._words and right in self._words

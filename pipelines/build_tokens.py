@@ -1,0 +1,143 @@
+"""`build-tokens`: documents without their duplicates become WordPiece ids, one shard from each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.build_vocabulary import (
+    VOCAB_FILE,
+    ShardPiece,
+    sentences_of,
+    shard_pieces,
+    wanted_documents,
+)
+from pipelines.counters import Counters, check_balance
+from pipelines.shard_jobs import WorkReport, add_up, run_shard_job
+from pipelines.shards import ShardWriter
+from pipelines.wordpiece import WordPieceTokenizer
+from schemas.arrow import tokens_schema
+from schemas.configs import ExecutionConfig, TokensConfig
+from schemas.manifest import StageInput, StageOutput
+
+STAGE_VERSION = 1
+LIBRARIES = ("pyarrow", "tokenizers", "numpy")
+
+
+@dataclass
+class BuildTokenShard:
+    """The work on one document shard."""
+
+    vocab_url: str
+    lowercase: bool
+    vocab_size: int
+    memory_words: int
+    output: str
+    _tokenizer: WordPieceTokenizer | None = field(default=None, repr=False)
+
+    def setup(self) -> None:
+        self._tokenizer = WordPieceTokenizer.from_vocab_file(
+            self.vocab_url, lowercase=self.lowercase, memory_words=self.memory_words
+        )
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_tokenizer": None}
+
+    def process(self, piece: ShardPiece) -> WorkReport:
+        if self._tokenizer is None:
+            self.setup()
+        assert self._tokenizer is not None
+        counters = Counters()
+        schema = tokens_schema(self.vocab_size)
+        with ShardWriter(
+            f"part-{piece.index:05d}.arrow", schema=schema, output=self.output
+        ) as shard:
+            for batch in token_batches(piece, self._tokenizer, counters, schema):
+                shard.write(batch)
+        tokens = counters["tokens"]
+        return WorkReport(piece.index, [shard.entry(statistics={"tokens": tokens})], counters)
+
+
+def token_batches(
+    piece: ShardPiece, tokenizer: WordPieceTokenizer, counters: Counters, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the tokens table for one document shard."""
+    for batch in wanted_documents(piece, counters):
+        token_ids, lengths = tokenizer.encode_sentences(sentences_of(batch))
+        counters.count("tokens", len(token_ids))
+        counters.count("sentences", len(lengths))
+        counters.count("unknown-tokens", int(np.count_nonzero(token_ids == tokenizer.unk_id)))
+        yield _document_rows(batch, token_ids, lengths, schema)
+
+
+def _document_rows(
+    batch: pa.RecordBatch, token_ids: np.ndarray, lengths: np.ndarray, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Sentence-wise ids put back together by document; sentences without a token are left out."""
+    sentences = batch.column("sentences")
+    sentence_bounds = sentences.offsets.to_numpy().astype(np.int64)
+    sentence_bounds = sentence_bounds - sentence_bounds[0]
+    token_bounds = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))[sentence_bounds]
+    present = lengths > 0
+    kept_before = np.concatenate(([0], np.cumsum(present, dtype=np.int64)))[sentence_bounds]
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column("document_id"),
+            _lists(token_ids, token_bounds, schema.field("token_ids").type),
+            _lists(lengths[present], kept_before, schema.field("sentence_lengths").type),
+        ],
+        schema=schema,
+    )
+
+
+def _lists(values: np.ndarray, bounds: np.ndarray, kind: pa.ListType) -> pa.ListArray:
+    numbers = pa.array(values, kind.value_type)
+    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), numbers, type=kind)
+
+
+def build_tokens(
+    config: TokensConfig,
+    *,
+    inputs: Mapping[str, StageInput],
+    output: str,
+    execution: ExecutionConfig,
+) -> StageOutput:
+    """Tokenise a corpus.
+
+    Args:
+        config: whether duplicates are left out; how much workers remember.
+        inputs: `documents` and `vocabulary`.
+        output: URL of the folder to write to.
+        execution: where to run.
+
+    Raises:
+        CountError: documents in are not those kept and dropped.
+    """
+    vocabulary = inputs["vocabulary"]
+    entry = next(entry for entry in vocabulary.files if entry.path == VOCAB_FILE)
+    vocab_size = int(vocabulary.statistics["vocab_size"])
+    lowercase = bool(vocabulary.statistics["lowercase"])
+    reports, _ = run_shard_job(
+        "build-tokens",
+        shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates),
+        work=BuildTokenShard(
+            vocab_url=f"{vocabulary.data}/{entry.object}",
+            lowercase=lowercase,
+            vocab_size=vocab_size,
+            memory_words=config.memory_words,
+            output=output,
+        ),
+        output=output,
+        execution=execution,
+    )
+    counters = add_up(reports)
+    check_balance(counters, "documents", where="build-tokens")
+    return StageOutput(
+        files=tuple(entry for report in reports for entry in report.files),
+        counters=dict(sorted(counters.items())),
+        statistics={"vocab_size": vocab_size, "lowercase": lowercase},
+        table="tokens",
+    )

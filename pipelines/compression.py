@@ -1,0 +1,250 @@
+"""Bytes of a compressed file, piece by piece, and what can be trusted of a damaged one.
+
+Nothing here raises on damage: a `Damage` takes the place of the bytes that are missing, and the
+caller decides whether to stop or to go on with what is whole.
+
+What can be kept before the damage differs. bzip2 has a CRC for each block of up to 900 kB, and
+`bz2_pieces` yields only blocks whose CRC was right. gzip and zstd have one checksum at the very
+end, so of a file that is merely cut off everything before the cut is right, but of a file with
+wrong bytes nothing is known to be: kind `untrusted`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import bz2
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from typing import IO, Literal, NamedTuple
+
+import zstandard
+
+from schemas.errors import InputError
+
+Compression = Literal["plain", "bz2", "gz", "zst"]
+DamageKind = Literal["truncated", "stream", "untrusted", "page"]
+
+_SIGNATURES: tuple[tuple[bytes, Compression], ...] = (
+    (b"BZh", "bz2"),
+    (b"\x1f\x8b", "gz"),
+    (b"\x28\xb5\x2f\xfd", "zst"),
+)
+_REFUSED = ((b"7z\xbc\xaf\x27\x1c", "7z"), (b"\xfd7zXZ\x00", "xz"), (b"PK\x03\x04", "zip"))
+
+_READ = 1 << 18
+# An error loses what its step had decompressed so far, and so steps are short: a whole block is
+# lost only if it ends within this many bytes of the damage.
+_BZ2_STEP = 1 << 10
+_ZSTD_STEP = 1 << 12  # no limit can be set on what it makes of them, at most 128 kB a block
+_GZIP_OUTPUT = 1 << 20
+# One block makes at most 46 MB, so only a bomb of many tiny blocks gets here.
+_MOST_OUTPUT = 1 << 26
+
+
+class Piece(NamedTuple):
+    """Decompressed bytes."""
+
+    data: bytes
+    start: int
+    """Plain: offset of `data` in the file. Else: where the stream starts that it is from."""
+
+    end: int
+    """Plain: offset of its end. Else: where that stream, or the range that was asked for, ends."""
+
+    position: int
+    """Bytes of the file, as stored, that had been read for it."""
+
+    is_plain: bool = False
+
+
+class Damage(NamedTuple):
+    """A place where bytes are missing or wrong."""
+
+    kind: DamageKind
+    """`truncated`: the file ends too early. `stream`: the rest of one bzip2 stream is lost.
+    `untrusted`: what came before it may be wrong as well. `page`: one page is not valid XML."""
+
+    offset: int
+    """Byte in the file, as stored, that had been read when it was noticed."""
+
+    reason: str
+    start: int = 0
+    """Where the stream starts that is damaged."""
+
+    cut_page: bool = False
+    """A page had begun and is lost."""
+
+
+def compression_of(head: bytes, *, name: str) -> Compression:
+    """The compression of a file, told by its first bytes, whatever its name says.
+
+    Raises:
+        InputError: another kind of archive, or bytes that belie the name.
+    """
+    for signature, other in _REFUSED:
+        if head.startswith(signature):
+            raise InputError(
+                f"{name}: is a {other} archive. Expected plain, .bz2, .gz or .zst: recompress it, "
+                f"e.g. into .zst"
+            )
+    found: Compression = next((k for sign, k in _SIGNATURES if head.startswith(sign)), "plain")
+    named = next((kind for _, kind in _SIGNATURES if name.endswith(f".{kind}")), "plain")
+    if found == "plain" and named != "plain" and head:
+        raise InputError(
+            f"{name}: expected a .{named} file, found {head[:8]!r} at its start. It may be an "
+            "error page that was saved under this name: download it again"
+        )
+    return found
+
+
+def pieces(
+    source: IO[bytes],
+    compression: Compression,
+    *,
+    start: int,
+    end: int,
+    streams: Sequence[int] = (),
+) -> Iterator[Piece | Damage]:
+    """What `source` holds from byte `start` to the end of the file.
+
+    It goes on past `end`, because the caller may need the rest of a record that begins before it;
+    no piece has bytes of both sides. Only plain and bz2 files may be read from the middle.
+
+    Args:
+        source: the file as stored; it must be able to seek if `streams` is given.
+        start: where a stream starts (bz2), or any byte (plain).
+        end: where the range ends that the caller is to read.
+        streams: where bzip2 streams start in the range. After a damaged one, the next is tried.
+    """
+    source.seek(start)
+    if compression == "plain":
+        yield from _plain_pieces(source, start=start, end=end)
+    elif compression == "bz2":
+        yield from _bz2_pieces(source, start=start, end=end, streams=streams)
+    elif compression == "gz":
+        yield from _gzip_pieces(source, end=end)
+    else:
+        yield from _zstd_pieces(source, end=end)
+
+
+def _plain_pieces(source: IO[bytes], *, start: int, end: int) -> Iterator[Piece]:
+    position = start
+    while True:
+        wanted = min(_READ, end - position) if position < end else _READ
+        data = source.read(wanted)
+        if not data:
+            return
+        yield Piece(data, position, position + len(data), position + len(data), True)
+        position += len(data)
+
+
+def _bz2_pieces(
+    source: IO[bytes], *, start: int, end: int, streams: Sequence[int]
+) -> Iterator[Piece | Damage]:
+    damaged = yield from _bz2_run(source, start=start, end=end, streams=streams)
+    while damaged is not None:
+        following = bisect.bisect_right(streams, damaged)
+        if following == len(streams):
+            return
+        source.seek(streams[following])
+        damaged = yield from _bz2_run(source, start=streams[following], end=end, streams=streams)
+
+
+def _bz2_run(
+    source: IO[bytes], *, start: int, end: int, streams: Sequence[int]
+) -> Generator[Piece | Damage, None, int | None]:
+    """Yields streams up to the end of the file; returns where a damaged one starts, if it stops."""
+    decoder, stream, position, fed = bz2.BZ2Decompressor(), start, start, False
+    while chunk := source.read(_READ):
+        at = 0
+        while at < len(chunk):
+            step = chunk[at : at + _BZ2_STEP]
+            at, position, fed = at + len(step), position + len(step), True
+            try:
+                data = _whole_blocks(decoder, step)
+            except OSError as error:
+                reason = f"the bzip2 stream that starts at byte {stream:,} is damaged ({error})"
+                yield Damage("stream", position, reason, stream)
+                return stream
+            if data:
+                yield Piece(data, stream, _end_of(stream, end=end, streams=streams), position)
+            if decoder.eof:
+                at, position = at - len(decoder.unused_data), position - len(decoder.unused_data)
+                decoder, stream, fed = bz2.BZ2Decompressor(), position, False
+                if position >= end:  # lets the caller stop before it is decompressed
+                    yield Piece(b"", position, position, position)
+    if fed:
+        reason = f"the bzip2 stream that starts at byte {stream:,} has no end"
+        yield Damage("truncated", position, reason, stream)
+    return None
+
+
+def _end_of(stream: int, *, end: int, streams: Sequence[int]) -> int:
+    following = bisect.bisect_right(streams, stream)
+    return streams[following] if following < len(streams) else end
+
+
+def _whole_blocks(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
+    # libbz2 checks a block's CRC once the block is put out in full. So output counts only when
+    # another call, with no input, has nothing more to put out and does not fail.
+    out = decoder.decompress(step, _MOST_OUTPUT)
+    if not out:
+        return b""
+    parts, total = [out], len(out)
+    while not decoder.eof and total < _MOST_OUTPUT:
+        out = decoder.decompress(b"", _MOST_OUTPUT)
+        if not out:
+            break
+        parts.append(out)
+        total += len(out)
+    return b"".join(parts)
+
+
+def _gzip_pieces(source: IO[bytes], *, end: int) -> Iterator[Piece | Damage]:
+    decoder, member, position, fed = zlib.decompressobj(31), 0, 0, False
+    rest = b""
+    while rest or (rest := source.read(_READ)):
+        if not fed and not rest.strip(b"\0"):  # padding after the last member, as tapes have it
+            position, rest = position + len(rest), b""
+            continue
+        fed, before = True, len(rest)
+        try:
+            data = decoder.decompress(rest, _GZIP_OUTPUT)
+        except zlib.error as error:
+            reason = f"the gzip member that starts at byte {member:,} is damaged ({error})"
+            yield Damage("untrusted", position, reason)
+            return
+        rest = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+        position += before - len(rest)
+        if data:
+            yield Piece(data, 0, end, position)
+        if decoder.eof:
+            decoder, member, fed = zlib.decompressobj(31), position, False
+    if fed:
+        reason = f"the gzip member that starts at byte {member:,} has no end"
+        yield Damage("truncated", position, reason)
+
+
+def _zstd_pieces(source: IO[bytes], *, end: int) -> Iterator[Piece | Damage]:
+    # Windows of up to 2 GiB are what `zstd --long=31` makes.
+    frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+    decoder, frame, position, fed = frames.decompressobj(), 0, 0, False
+    while chunk := source.read(_READ):
+        at = 0
+        while at < len(chunk):
+            step = chunk[at : at + _ZSTD_STEP]
+            at, position, fed = at + len(step), position + len(step), True
+            try:
+                data = decoder.decompress(step)
+            except zstandard.ZstdError as error:
+                reason = f"the zstd frame that starts at byte {frame:,} is damaged ({error})"
+                yield Damage("untrusted", position, reason)
+                return
+            if data:
+                yield Piece(data, 0, end, position)
+            if decoder.eof:
+                at, position = at - len(decoder.unused_data), position - len(decoder.unused_data)
+                decoder, frame, fed = frames.decompressobj(), position, False
+    if fed:
+        reason = f"the zstd frame that starts at byte {frame:,} has no end"
+        yield Damage("truncated", position, reason)

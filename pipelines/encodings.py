@@ -1,0 +1,112 @@
+# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
+"""Finding out how a text is encoded, and decoding it.
+
+The order is fixed, so that the same bytes always give the same text: a byte-order mark, strict
+UTF-8, UTF-16 and UTF-32 without a mark (told by their zero bytes), the C0/C1 evidence that
+separates windows-1252 and Latin-1 in Western text, and only then charset-normalizer's statistics.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import NamedTuple
+
+import charset_normalizer
+
+_MARKS = (  # UTF-32 before UTF-16: its little-endian mark begins with that of UTF-16.
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_PROBE_BYTES = 1 << 16
+_WESTERN_LETTERS = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿŒœŠšŽžŸ")
+_WESTERN_SIGNS = frozenset("‘’“”‚„–—…•£©®§°±¼½¾«»¡¿·†‡€¶´¨ªº×÷²³¹™¢¥\xa0\xad")
+# A letter with one of these right after it: "ksi\xb9\xbfka" is Polish read with the wrong table.
+_FOREIGN = re.compile("[A-Za-z][£¥§©®±¶¼½¾¢¨¬¯°´¸¹³¿¡÷×\xa5]")
+_MAX_NON_ASCII_SHARE = 0.35
+_MIN_WESTERN_SHARE = 0.95
+_MAX_FOREIGN_SHARE = 0.02
+_LETTER_RUN = re.compile(f"[{''.join(sorted(_WESTERN_LETTERS))}]{{3}}")
+
+
+class DecodedText(NamedTuple):
+    """A text and the encoding its bytes were in."""
+
+    text: str
+    encoding: str
+    """Python's name of it, kebab-case: `utf-8`, `windows-1252`, `utf-16-le`, ..."""
+
+
+def decode_text(data: bytes) -> DecodedText | None:
+    """Decode a text of unknown encoding, without its byte-order mark.
+
+    Args:
+        data: all of the text's bytes.
+
+    Returns:
+        The text and its encoding, or None where the bytes are no text in any known encoding.
+    """
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return _strictly(data[len(mark) :], encoding)
+    wide = _wide_encoding(data[:_PROBE_BYTES])
+    if wide is not None:
+        return _strictly(data, wide)
+    if b"\x00" in data:
+        return None  # no text has zero bytes, and every 8-bit encoding would take them
+    return _strictly(data, "utf-8") or _western(data) or _guessed(data)
+
+
+def _strictly(data: bytes, encoding: str) -> DecodedText | None:
+    try:
+        return DecodedText(data.decode(encoding), encoding)
+    except UnicodeDecodeError:
+        return None
+
+
+def _wide_encoding(probe: bytes) -> str | None:
+    """UTF-16 or UTF-32 without a mark: zero bytes in almost every unit, always the same places."""
+    zeros = [probe[phase::4].count(0) / max(1, len(probe[phase::4])) for phase in range(4)]
+    for encoding, places in (("utf-32-le", (1, 2, 3)), ("utf-32-be", (0, 1, 2))):
+        if all(zeros[place] > 0.9 for place in places) and len(probe) >= 4:
+            return encoding
+    if len(probe) >= 2:
+        even, odd = (zeros[0] + zeros[2]) / 2, (zeros[1] + zeros[3]) / 2
+        if odd > 0.5 and even < 0.05:
+            return "utf-16-le"
+        if even > 0.5 and odd < 0.05:
+            return "utf-16-be"
+    return None
+
+
+def _western(data: bytes) -> DecodedText | None:
+    """windows-1252 or Latin-1, where nearly all beyond ASCII reads as Western letters and signs.
+
+    A Cyrillic or Greek text would read as long runs of accented letters; a Western one has them
+    singly, between ASCII letters.
+    """
+    if any(byte < 0x20 and byte not in b"\t\n\r\x0b\x0c\x1a" for byte in data[:_PROBE_BYTES]):
+        return None
+    has_c1 = any(0x80 <= byte < 0xA0 for byte in set(data))
+    decoded = _strictly(data, "windows-1252") if has_c1 else _strictly(data, "iso-8859-1")
+    if decoded is None:
+        return None
+    others = [character for character in decoded.text if character >= "\x80"]
+    western = sum(
+        character in _WESTERN_LETTERS or character in _WESTERN_SIGNS for character in others
+    )
+    if len(others) > _MAX_NON_ASCII_SHARE * len(data) or western < _MIN_WESTERN_SHARE * len(others):
+        return None
+    if len(_FOREIGN.findall(decoded.text)) > _MAX_FOREIGN_SHARE * len(others):
+        return None
+    return None if _LETTER_RUN.search(decoded.text) else decoded
+
+
+def _guessed(data: bytes) -> DecodedText | None:
+    best = charset_normalizer.from_bytes(data, threshold=0.2).best()
+    if best is None:
+        return None
+    return DecodedText(str(best).removeprefix("\ufeff"), best.encoding.replace("_", "-"))

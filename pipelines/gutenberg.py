@@ -1,0 +1,122 @@
+# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
+"""Taking Project Gutenberg's own words off a text: header, licence, footer, producers' notes.
+
+Markers of all generations are known: `*** START OF THE PROJECT GUTENBERG EBOOK ... ***` (2003 on),
+`*END THE SMALL PRINT! ...*END*` (to 2003), `End of the Project Gutenberg Etext of ...`, and the
+editorial brackets (`[Illustration: ...]`, `[Transcriber's Note: ...]`, `[Footnote 1: ...]`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_NAME = r"Project\s+Gutenberg"
+_START = re.compile(
+    r"^[ \t]*\*{2,}[ \t]*START[ \t]+OF[ \t]+(?:THE|THIS)[ \t]+PROJECT[ \t]+GUTENBERG"
+    r"[^*]*(?:\*{2,}[^\n]*|\n[ \t]*\n)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SMALL_PRINT_END = re.compile(
+    r"^[^\n]*\*END[* ]+THE SMALL PRINT[^\n]*\n(?:[^\n]*\*END\*[^\n]*\n)?",
+    re.IGNORECASE | re.MULTILINE,
+)
+_END = re.compile(
+    r"^[ \t]*(?:"
+    r"\*{2,}[ \t]*END[ \t]+OF[ \t]+(?:THE|THIS)[ \t]+PROJECT[ \t]+GUTENBERG"
+    rf"|\**[ \t]*(?:The[ \t]+)?End[ \t]+of[ \t]+(?:(?:the|this)[ \t]+)?{_NAME}"
+    rf"|\**[ \t]*This[ \t]+is[ \t]+the[ \t]+end[ \t]+of[ \t]+(?:the[ \t]+)?{_NAME}"
+    r"|\*{3,}[ \t]*START:?[ \t]+FULL[ \t]+LICENSE"
+    r"|\*{3,}[ \t]*This[ \t]+file[ \t]+should[ \t]+be[ \t]+named"
+    r")",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TITLE = re.compile(r"^Title:[ \t]*(\S[^\n]*(?:\n[ \t]+[^\s:][^\n:]*)*)", re.MULTILINE)
+_AUTHOR = re.compile(r"^(?:Author|Creator):[ \t]*(\S[^\n]*)", re.MULTILINE)
+_FIRST_LINE = re.compile(
+    rf"^\W*(?:The\s+)?{_NAME}(?:['’]s)?\s+(?:E-?Book|Etext|E-text)?\s*(?:of|,)?\s+"
+    r"(?P<title>\S.*?)(?:,?\s+by\s+(?P<author>\S.*?))?\s*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_HEADER_CHARACTERS = 40_000  # the longest header with small print is about 20,000
+_BRACKET = re.compile(
+    r"\[[ \t\n]*[_*]*(?:Illustrations?|Picture|Frontispiece|Image|Plate|Map|Decoration|Drawing"
+    r"|Cover|Blank Page|Page \d+|Pg \d+|Transcri(?:ber|ption)\w*|Etext|E-text|Proofread"
+    r"|Footnote|Sidenote|Editor(?:'s|’s)? Note|Typographical|Music|Greek|Hebrew|Arabic)"
+    r"\b[^\[\]]*",
+    re.IGNORECASE,
+)
+_KEEPS_TEXT = re.compile(r"\[[ \t\n]*[_*]*(?:Greek|Hebrew|Arabic)\b", re.IGNORECASE)
+_FOOTNOTE = re.compile(r"\[[ _*]*Footnote[ ]*\w{0,3}[ _*]*:\s*", re.IGNORECASE)
+_OWN_PARAGRAPH = re.compile(r"\n[ ]*\n[ ]*\Z")
+_MAX_BRACKET = 20_000
+
+
+class GutenbergText(NamedTuple):
+    """A text without Project Gutenberg's header and licence."""
+
+    body: str
+    title: str
+    """From the header; "" where there is none."""
+
+    author: str
+
+
+def strip_gutenberg(text: str) -> GutenbergText:
+    """Take off header, small print, licence and footer; a text without them stays as it is.
+
+    Args:
+        text: a whole book, lines ended by LF.
+    """
+    head = text[:_HEADER_CHARACTERS]
+    start = 0
+    for marker in (_START, _SMALL_PRINT_END):
+        for match in marker.finditer(head):
+            start = max(start, match.end())
+    footer = _END.search(text, start)
+    end = len(text) if footer is None else footer.start()
+    header = text[:start] if start else ""
+    title, author = _names(header, text)
+    return GutenbergText(text[start:end], title, author)
+
+
+def _names(header: str, text: str) -> tuple[str, str]:
+    title, author = _TITLE.search(header), _AUTHOR.search(header)
+    first = _FIRST_LINE.match(text[:600].strip().split("\n\n", 1)[0])
+    found = title[1] if title else first["title"] if first else ""
+    writer = author[1] if author else (first["author"] or "") if first else ""
+    return " ".join(found.split()), " ".join(writer.split())
+
+
+def drop_brackets(text: str) -> str:
+    """Take out editorial brackets, nested ones and those over several lines included.
+
+    A footnote that stands as a paragraph of its own is the author's prose and stays, without the
+    bracket; within a paragraph it goes. A bracket that is never closed ends at the next blank line.
+    """
+    pieces: list[str] = []
+    at = 0
+    for match in _BRACKET.finditer(text):
+        if match.start() < at or _KEEPS_TEXT.match(match[0]):
+            continue
+        pieces.append(text[at : match.start()])
+        at = _bracket_end(text, match.start())
+        note = _FOOTNOTE.match(text, match.start(), at)
+        own = _OWN_PARAGRAPH.search(text, max(0, match.start() - 80), match.start())
+        if note is not None and own is not None:
+            pieces.append(text[note.end() : at].removesuffix("]"))
+    pieces.append(text[at:])
+    return "".join(pieces)
+
+
+def _bracket_end(text: str, start: int) -> int:
+    depth = 0
+    for at in range(start, min(len(text), start + _MAX_BRACKET)):
+        if text[at] == "[":
+            depth += 1
+        elif text[at] == "]":
+            depth -= 1
+            if depth == 0:
+                return at + 1
+    blank = text.find("\n\n", start)
+    return len(text) if blank < 0 else blank

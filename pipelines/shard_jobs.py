@@ -1,0 +1,243 @@
+"""The one shape that every heavy job has: a planned list of pieces, a `ParDo`, shards beside it.
+
+Text never crosses a shuffle. A piece names some input (a split of a dump, a document shard); a
+`ShardWork` reads it, does all the work as a chain of generators, writes shard files straight to the
+output folder, and reports their names, digests and counts. Only reports, and the few bytes a work
+wants grouped ("blobs": digests, word counts), go through Beam's own data plane.
+
+A shard file that no report names, because its worker was retried or killed, is never looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import apache_beam as beam
+import fsspec
+from apache_beam.metrics import Metrics
+
+from pipelines.counters import Counters
+from pipelines.progress import Progress
+from pipelines.runners import Launch, launch_for, run_pipeline
+from schemas.configs import ExecutionConfig
+from schemas.errors import ConfigError, RunnerError
+from schemas.manifest import FileEntry
+
+BLOBS = "blobs"
+
+
+class Blob(NamedTuple):
+    """A few bytes for the group `bucket`."""
+
+    bucket: int
+    data: bytes
+
+
+@dataclass
+class WorkReport:
+    """What became of one piece."""
+
+    index: int
+    """Of the piece in the plan, from 0."""
+
+    files: list[FileEntry] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+    blobs: list[Blob] = field(default_factory=list)
+    """Sent on to the grouping of the job, not part of the report."""
+
+    details: list[Any] = field(default_factory=list)
+    """Small JSON values for the launching process."""
+
+    def to_json(self) -> str:
+        files = [entry.model_dump(mode="json") for entry in self.files]
+        counters = dict(self.counters)
+        return json.dumps(
+            {"index": self.index, "files": files, "counters": counters, "details": self.details}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkReport:
+        raw = json.loads(text)
+        files = [FileEntry.model_validate(entry) for entry in raw["files"]]
+        return cls(raw["index"], files, Counters(raw["counters"]), details=raw["details"])
+
+
+class ShardWork(Protocol):
+    """What a job does with a piece. Sent to workers by value, so it holds configuration only."""
+
+    def setup(self) -> None:
+        """Open what is read-only and large, once a worker."""
+
+    def process(self, piece: Any) -> WorkReport: ...
+
+
+class Piece(Protocol):
+    """A planned piece of input: a small value that can be sent to any worker."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def weight(self) -> int:
+        """Rough cost, for dealing pieces out evenly; bytes, say."""
+
+
+def deal(pieces: Sequence[Any], lanes: int) -> list[list[Any]]:
+    """Deal pieces to `lanes` lanes of about equal weight, the heaviest first; 0: a lane a piece.
+
+    A local runner hands each worker a fixed share, so the balance has to be made beforehand.
+    """
+    if lanes <= 0 or lanes >= len(pieces):
+        return [[piece] for piece in pieces]
+    dealt: list[list[Any]] = [[] for _ in range(lanes)]
+    loads = [0] * lanes
+    for piece in sorted(pieces, key=lambda piece: (-piece.weight, piece.index)):
+        lane = loads.index(min(loads))
+        dealt[lane].append(piece)
+        loads[lane] += piece.weight
+    return dealt
+
+
+class _DoWork(beam.DoFn):
+    def __init__(self, work: ShardWork) -> None:
+        self._work = work
+
+    def setup(self) -> None:
+        self._work.setup()
+
+    def process(self, element: tuple[int, Iterable[list[Any]]]) -> Iterator[Any]:
+        for pieces in element[1]:
+            for piece in pieces:
+                report = self._work.process(piece)
+                for name, amount in report.counters.items():
+                    # For the runner's own console; the manifest takes the reports' counts, which
+                    # no retried bundle can count twice.
+                    Metrics.counter(type(self._work).__name__, name).inc(amount)
+                for blob in report.blobs:
+                    yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
+                yield report.to_json()
+
+
+@dataclass(kw_only=True, eq=False)
+class DoShardWork(beam.PTransform):
+    """Nothing in; out: `reports` (JSON texts) and `blobs` ((bucket, bytes) pairs)."""
+
+    work: ShardWork
+    lanes: list[list[Any]]
+
+    def expand(self, begin: Any) -> Any:
+        outputs = (
+            begin
+            | "PlanWork" >> beam.Create(list(enumerate(self.lanes)), reshuffle=False)
+            | "SpreadWork" >> beam.GroupByKey()
+            | "DoWork" >> beam.ParDo(_DoWork(self.work)).with_outputs(BLOBS, main="reports")
+        )
+        return {
+            "reports": outputs["reports"],
+            BLOBS: outputs[BLOBS] | beam.Map(lambda blob: blob).with_output_types(tuple[int, bytes]),
+        }
+
+
+class _WriteReports(beam.DoFn):
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def process(self, reports: list[str]) -> None:
+        # Sorted, so that a bundle which runs twice writes the same bytes twice.
+        with fsspec.open(self._url, "w", encoding="utf-8") as sink:
+            sink.write("\n".join(sorted(reports)))
+
+
+@dataclass(kw_only=True, eq=False)
+class CollectReports(beam.PTransform):
+    """PCollections of JSON reports in; one file of them out, at `url`."""
+
+    url: str
+
+    def expand(self, reports: Any) -> Any:
+        return (
+            reports
+            | "GatherReports" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
+            | "WriteReports" >> beam.ParDo(_WriteReports(self.url))
+        )
+
+
+Grouping = Callable[[Any], Any]
+"""Takes the PCollection of blobs, gives a PCollection of further JSON reports."""
+
+
+def run_shard_job(
+    job: str,
+    pieces: Sequence[Any],
+    *,
+    work: ShardWork,
+    output: str,
+    execution: ExecutionConfig,
+    grouping: Grouping | None = None,
+) -> tuple[list[WorkReport], list[WorkReport]]:
+    """Do `work` on every piece.
+
+    Args:
+        job: names the job in logs and on the runner.
+        output: URL of the folder that the work writes to; needed by other processes too unless
+            the runner works in this one.
+        grouping: what to do with the blobs; it may write files of its own and reports them.
+
+    Returns:
+        The reports of the pieces in the order of the plan, and those of the grouping, sorted.
+
+    Raises:
+        RunnerError: the runner failed, or a piece has not been reported exactly once.
+    """
+    launch = launch_for(execution)
+    _check_reachable(output, execution, launch)
+    fs, folder = fsspec.core.url_to_fs(output)
+    names = {kind: f"{folder}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
+    urls = {kind: fs.unstrip_protocol(path) for kind, path in names.items()}
+
+    def build(pipeline: beam.Pipeline) -> None:
+        done = pipeline | job >> DoShardWork(work=work, lanes=deal(pieces, launch.lanes))
+        _ = done["reports"] | "CollectReports" >> CollectReports(url=urls["work"])
+        if grouping is not None:
+            grouped = grouping(done[BLOBS])
+            _ = grouped | "CollectGroups" >> CollectReports(url=urls["groups"])
+
+    with Progress(job, fs=fs, folder=folder, total=len(pieces)):
+        run_pipeline(job, build, launch=launch)
+    reports = _read_reports(fs, names["work"])
+    if [report.index for report in reports] != [piece.index for piece in pieces]:
+        raise RunnerError(
+            f"{job}: {len(pieces)} pieces were planned and {len(reports)} reported "
+            "(each must be, exactly once); the runner lost or repeated work"
+        )
+    return reports, _read_reports(fs, names["groups"]) if grouping is not None else []
+
+
+def _read_reports(fs: fsspec.AbstractFileSystem, path: str) -> list[WorkReport]:
+    lines = fs.cat_file(path).decode().split("\n")
+    fs.rm_file(path)
+    return sorted(
+        (WorkReport.from_json(line) for line in lines if line), key=lambda report: report.index
+    )
+
+
+def _check_reachable(output: str, execution: ExecutionConfig, launch: Launch) -> None:
+    in_process = execution.runner == "threads" or launch.lanes == 1
+    if output.startswith("memory:") and not in_process:
+        raise ConfigError(
+            f"a memory:// store lives in one process; runner {execution.runner!r} with "
+            f"{execution.workers} workers uses others. Use a folder, or the local runner with one "
+            "worker"
+        )
+
+
+def add_up(reports: Iterable[WorkReport]) -> Counters:
+    """The counters of all reports together."""
+    total = Counters()
+    for report in reports:
+        total.update(report.counters)
+    return total

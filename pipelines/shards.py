@@ -1,0 +1,202 @@
+"""Shards: one Arrow IPC file each, written once, read by memory map.
+
+A shard is written under a physical name of its own (`part-00003-<uuid>.arrow`), so that a worker
+that is retried or runs twice disturbs nobody; the manifest alone says which physical file is the
+logical `part-00003.arrow`. Its sha256 is computed while it is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import fsspec
+import pyarrow as pa
+
+from pipelines.row_digest import MODULUS, rows_digest
+from schemas.arrow import check_schema
+from schemas.errors import ArtifactCorruptError
+from schemas.manifest import FileEntry
+
+Statistics = dict[str, int | float | str]
+
+
+class _DigestingFile(io.RawIOBase):
+    """A write-only file that hashes and counts what passes through."""
+
+    def __init__(self, sink: Any) -> None:
+        super().__init__()
+        self._sink = sink
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        size = memoryview(data).nbytes
+        self.size += size
+        self._sink.write(data)
+        return size
+
+
+class FileWriter:
+    """Writes one file of an artifact; it becomes visible under its physical name when it is whole.
+
+    Use as a context manager; after it ends, `entry()` describes the file. If the block raises,
+    nothing is left behind.
+    """
+
+    def __init__(self, path: str, *, output: str) -> None:
+        """`path` is the logical name, e.g. `part-00003.arrow`; `output` the folder's URL."""
+        stem, dot, suffix = path.rpartition(".")
+        self.path = path
+        self.object = f"{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
+        self._fs, folder = fsspec.core.url_to_fs(output)
+        self._target = f"{folder}/{self.object}"
+        self._is_local = "file" in _protocols(self._fs)
+        # A file system with folders shows a file while it is being written; an object store does not.
+        self._written = f"{self._target}.partial" if self._is_local else self._target
+        self._sink: Any = None
+        self.file: Any = None
+
+    def __enter__(self) -> Self:
+        self._sink = self._fs.open(self._written, "wb")
+        self.file = _DigestingFile(self._sink)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._give_up()
+            return
+        if self._is_local:
+            self._sink.flush()
+            os.fsync(self._sink.fileno())
+        self._sink.close()
+        if self._is_local:
+            Path(self._written).replace(self._target)
+
+    def _give_up(self) -> None:
+        if self._is_local:
+            self._sink.close()
+            Path(self._written).unlink(missing_ok=True)
+            return
+        # An object store's upload is given up, not finished with half the bytes.
+        self._sink.discard()
+        if self._fs.exists(self._target):  # memory:// shows a file from the moment it is opened
+            self._fs.rm_file(self._target)
+
+    def entry(
+        self, *, rows: int | None = None, logical: str = "", statistics: Statistics | None = None
+    ) -> FileEntry:
+        return FileEntry(
+            path=self.path,
+            object=self.object,
+            size=self.file.size,
+            sha256=self.file.sha256.hexdigest(),
+            rows=rows,
+            logical=logical,
+            statistics=statistics or {},
+        )
+
+
+def write_text_file(path: str, text: str, *, output: str) -> FileEntry:
+    """Write a small text file of an artifact (UTF-8)."""
+    with FileWriter(path, output=output) as writer:
+        writer.file.write(text.encode())
+    return writer.entry()
+
+
+class ShardWriter:
+    """Writes record batches of one schema to one shard.
+
+    Use as a context manager: `write` batches, and take the `entry()` after it ends.
+    """
+
+    def __init__(
+        self, path: str, *, schema: pa.Schema, output: str, compression: str | None = None
+    ) -> None:
+        """`compression` is None for shards that are read in place, `zstd` or `lz4` for others."""
+        self.schema = schema
+        self.rows = 0
+        self._logical = 0
+        self._writer = FileWriter(path, output=output)
+        self._options = pa.ipc.IpcWriteOptions(compression=compression, unify_dictionaries=False)
+        self._arrow: Any = None
+
+    def __enter__(self) -> Self:
+        self._writer.__enter__()
+        self._arrow = pa.ipc.new_file(self._writer.file, self.schema, options=self._options)
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        self._logical = (self._logical + rows_digest(batch)) % MODULUS
+        self._arrow.write_batch(batch)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._arrow.close()
+        self._writer.__exit__(kind, error, trace)
+
+    def entry(self, *, statistics: Statistics | None = None) -> FileEntry:
+        return self._writer.entry(
+            rows=self.rows, logical=f"{self._logical:032x}", statistics=statistics or {}
+        )
+
+
+@contextlib.contextmanager
+def open_shard(url: str, *, expected: pa.Schema | None = None) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """Open a shard; the file's bytes are mapped, not read.
+
+    A remote shard is copied to a temporary file first, which goes when the block ends.
+
+    Raises:
+        ArtifactCorruptError: it is not an Arrow file, or not of the `expected` schema.
+    """
+    with _local_copy(url) as path, pa.memory_map(str(path)) as mapped:
+        try:
+            reader = pa.ipc.open_file(mapped)
+        except pa.ArrowInvalid as error:
+            raise ArtifactCorruptError(
+                f"{url}: expected an Arrow IPC file, found something else ({error}). "
+                "`bertloom verify` tells which files of an artifact are damaged."
+            ) from error
+        if expected is not None:
+            check_schema(reader.schema, expected, where=url)
+        yield reader
+
+
+@contextlib.contextmanager
+def _local_copy(url: str) -> Iterator[Path]:
+    fs, path = fsspec.core.url_to_fs(url)
+    if "file" in _protocols(fs):
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="bertloom-") as folder:
+        local = Path(folder) / "shard.arrow"
+        fs.get_file(path, str(local))
+        yield local
+
+
+def _protocols(fs: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

@@ -1,0 +1,212 @@
+"""BookCorpus as first given out: one lower-cased, tokenised sentence a line, no book marks.
+
+Plain, .gz, .bz2 or .zst, or members of a .zip or .tar archive (`books_large_p1.txt`). As nothing
+says where a book ends, `lines_per_document` lines make a document, and a line that matches
+`document_start` begins a new one as well. The documents depend on the file alone, never on how it
+is cut: a plain file is read through once when planning, and cut between documents.
+
+A line is a paragraph, so that no two sentences are joined. The text stays as it is: `did n't` and
+``` `` ''``` are BookCorpus's own tokens, and the paper's vocabulary was learnt from them.
+
+Counters: `rows-in` (lines), `rows-kept`, `rows-dropped-` blank or undecodable; `documents-cut` and
+`raw-bytes`; in archives `files-ignored-not-text` and `files-ignored-` unsafe-name, ...
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from pipelines.books_cleaning import normalise
+from pipelines.counters import Count
+from pipelines.encodings import decode_text
+from pipelines.inputs import describe_file, expand_paths
+from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
+from pipelines.sources.lines import (
+    COMPRESSED_SUFFIXES,
+    Line,
+    is_compressed,
+    read_lines,
+    stream_lines,
+)
+from pipelines.splits import RawDocument, SourceFile, Split
+from schemas.configs import BookCorpusSource
+from schemas.errors import ConfigError
+
+_SUFFIXES = (".txt", *(f".txt{end}" for end in COMPRESSED_SUFFIXES), *ARCHIVE_SUFFIXES)
+_MAX_MEMBER_BYTES = 1 << 40  # members are read line by line
+
+
+def plan(config: BookCorpusSource) -> list[Split]:
+    """Pieces of about `split_bytes` of a plain file; one of each compressed file or member.
+
+    Raises:
+        ConfigError: `document_start` is no regular expression.
+        MissingInputError: there is no .txt file and no archive at a path.
+        CorruptInputError: an archive is cut off or damaged.
+    """
+    start_of_document(config)
+    splits: list[Split] = []
+    for uri, name in expand_paths(config.paths, suffixes=_SUFFIXES):
+        file = describe_file(uri, name=name)
+        if is_archive(file.name):
+            splits.extend(_plan_archive(file, config))
+        elif file.size and is_compressed(file):
+            splits.append(Split(config.name, file, 0, file.size, _detail(compressed=True)))
+        else:
+            splits.extend(_plan_plain(file, config))
+    return splits
+
+
+def read(split: Split, config: BookCorpusSource, count: Count) -> Iterator[RawDocument]:
+    """The documents of one split, in order.
+
+    Raises:
+        CorruptInputError: a compressed file or archive is cut off or damaged.
+    """
+    detail = json.loads(split.detail)
+    if detail.get("archive"):
+        yield from _read_archive(split, config, count)
+        return
+    end = None if detail.get("compressed") else split.end
+    lines = read_lines(split.file, start=split.start, end=end)
+    place = (0, split.file.size) if detail.get("compressed") else None
+    yield from _documents(lines, config, count, name=split.file.name, place=place)
+
+
+def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:
+    """The compiled `document_start`.
+
+    Raises:
+        ConfigError: it is no regular expression.
+    """
+    if config.document_start is None:
+        return None
+    try:
+        return re.compile(config.document_start)
+    except re.error as error:
+        raise ConfigError(
+            f"document_start of the source {config.name!r} is no regular expression: {error}, in "
+            f"{config.document_start!r}"
+        ) from error
+
+
+def _detail(**values: bool) -> str:
+    return json.dumps(values, sort_keys=True)
+
+
+def _grouped(lines: Iterator[Line], config: BookCorpusSource) -> Iterator[tuple[bool, Line]]:
+    """Each line that is not blank, with whether it begins a document."""
+    starts = start_of_document(config)
+    number = 0
+    for line in lines:
+        if not line.data.strip():
+            continue
+        first = number == 0 or number == config.lines_per_document
+        if not first and starts is not None:
+            first = starts.search(line.data.decode("utf-8", "replace")) is not None
+        number = 1 if first else number + 1
+        yield first, line
+
+
+def _plan_plain(file: SourceFile, config: BookCorpusSource) -> Iterator[Split]:
+    start = 0
+    for first, line in _grouped(read_lines(file), config):
+        if first and line.start - start >= config.split_bytes:
+            yield Split(config.name, file, start, line.start, _detail())
+            start = line.start
+    if start < file.size:
+        yield Split(config.name, file, start, file.size, _detail())
+
+
+def _plan_archive(file: SourceFile, config: BookCorpusSource) -> Iterator[Split]:
+    positions = [
+        member.position
+        for member, _ in read_members(
+            file.uri, name=file.name, size=file.size, max_bytes=_MAX_MEMBER_BYTES
+        )
+    ]
+    # The last one ends where a further header would be, which is behind every position.
+    ends = [*positions[1:], positions[-1] + 1] if positions else []
+    for start, end in zip(positions, ends, strict=True):
+        yield Split(config.name, file, start, end, _detail(archive=True))
+
+
+def _read_archive(split: Split, config: BookCorpusSource, count: Count) -> Iterator[RawDocument]:
+    for member, stream in read_members(
+        split.file.uri,
+        name=split.file.name,
+        size=split.file.size,
+        max_bytes=_MAX_MEMBER_BYTES,
+        start=split.start,
+        end=split.end,
+    ):
+        if member.is_folder:
+            continue
+        if member.problem or stream is None or not member.name.lower().endswith(".txt"):
+            count(f"files-ignored-{member.problem or 'not-text'}")
+            continue
+        lines = stream_lines(stream, where=f"{split.file.uri}: {member.name}")
+        place = (member.data_start, member.data_end)
+        yield from _documents(lines, config, count, name=member.name, place=place)
+
+
+def _documents(
+    lines: Iterator[Line],
+    config: BookCorpusSource,
+    count: Count,
+    *,
+    name: str,
+    place: tuple[int, int] | None,
+) -> Iterator[RawDocument]:
+    """The documents of some lines, which lie as stored at `place`, or openly if that is None."""
+    document: list[Line] = []
+    for first, line in _grouped(_counted(lines, count), config):
+        if first and document:
+            yield from _document(document, config, count, name=name, place=place)
+            document = []
+        document.append(line)
+    if document:
+        yield from _document(document, config, count, name=name, place=place)
+
+
+def _counted(lines: Iterator[Line], count: Count) -> Iterator[Line]:
+    for line in lines:
+        count("rows-in")
+        count("raw-bytes", line.end - line.start)
+        if not line.data.strip():
+            count("rows-dropped-blank")
+        yield line
+
+
+def _document(
+    lines: list[Line],
+    config: BookCorpusSource,
+    count: Count,
+    *,
+    name: str,
+    place: tuple[int, int] | None,
+) -> Iterator[RawDocument]:
+    paragraphs = []
+    for line in lines:
+        text = _decoded(line.data)
+        if text is None:
+            count("rows-dropped-undecodable")
+            continue
+        paragraph = " ".join(normalise(text).split())
+        count("rows-kept" if paragraph else "rows-dropped-blank")
+        if paragraph:
+            paragraphs.append(paragraph)
+    if paragraphs:
+        count("documents-cut")
+        where = place or (lines[0].start, lines[-1].end)
+        yield RawDocument(f"{config.name}:{name}:{lines[0].start}", "", paragraphs, *where)
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        decoded = decode_text(data)
+        return None if decoded is None else decoded.text

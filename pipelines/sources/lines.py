@@ -1,0 +1,131 @@
+"""Lines of a file, plain or compressed, each with the place of its first byte.
+
+Places are byte offsets in the decompressed text, so that a file gives the same ones compressed or
+not. Only plain files can be read from the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from pipelines.compression import Damage, Piece, compression_of, pieces
+from pipelines.inputs import open_file
+from pipelines.splits import SourceFile
+from schemas.errors import CorruptInputError, InputError
+
+MAX_LINE_BYTES = 256 << 20
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst")
+
+_CHUNK = 1 << 20
+_HEAD = 16
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+_UTF8_MARK = b"\xef\xbb\xbf"
+
+
+class Line(NamedTuple):
+    """One line."""
+
+    start: int
+    """Offset of its first byte in the decompressed text."""
+
+    end: int
+    """Offset behind its line end."""
+
+    data: bytes
+    """Its bytes, without the line end and without a byte-order mark."""
+
+
+class Readable(Protocol):
+    """Bytes to read."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+def is_compressed(file: SourceFile) -> bool:
+    """Whether a file is compressed, told by its first bytes.
+
+    Raises:
+        InputError: another kind of archive, or bytes that belie the name.
+    """
+    with open_file(file.uri) as source:
+        return compression_of(source.read(_HEAD), name=file.name) != "plain"
+
+
+def read_lines(
+    file: SourceFile, *, start: int = 0, end: int | None = None
+) -> Generator[Line, None, None]:
+    """The lines from byte `start` on that begin before byte `end`.
+
+    Args:
+        file: plain, .gz, .bz2 or .zst.
+        start: where a line starts; not 0 only in a plain file.
+        end: None for the end of the file; must be None in a compressed one.
+
+    Raises:
+        CorruptInputError: a compressed file is cut off or damaged.
+        InputError: the text is UTF-16 or UTF-32, or has a line that is too long to be one.
+    """
+    with open_file(file.uri) as source:
+        compression = compression_of(source.read(_HEAD), name=file.name)
+        found = pieces(source, compression, start=start, end=file.size)
+        yield from _cut(_bytes_of(found, file), where=file.uri, start=start, end=end)
+
+
+def stream_lines(stream: Readable, *, where: str) -> Generator[Line, None, None]:
+    """The lines of a stream, such as an archive's member; `where` names it in errors."""
+    chunks = iter(lambda: stream.read(_CHUNK), b"")
+    yield from _cut(chunks, where=where, start=0, end=None)
+
+
+def _bytes_of(found: Iterable[Piece | Damage], file: SourceFile) -> Iterator[bytes]:
+    for piece in found:
+        if isinstance(piece, Damage):
+            raise CorruptInputError(
+                f"{file.uri}: {piece.reason}, noticed at byte {piece.offset:,} of {file.size:,}. "
+                "Expected a whole file: download it again",
+                file=file.uri,
+                offset=piece.offset,
+            )
+        yield piece.data
+
+
+def _cut(
+    chunks: Iterable[bytes], *, where: str, start: int, end: int | None
+) -> Generator[Line, None, None]:
+    position, rest, waiting = start, list[bytes](), 0  # of a line whose end is not yet read
+    for chunk in chunks:
+        if position == 0 and not rest:
+            _refuse_wide(chunk, where=where)
+        head, *tail = chunk.split(b"\n")
+        rest.append(head)
+        waiting += len(head)
+        if not tail:
+            if waiting > MAX_LINE_BYTES:
+                raise InputError(
+                    f"{where}: the line that starts at byte {position:,} has more than "
+                    f"{MAX_LINE_BYTES:,} bytes. Expected a text of lines, ended by LF or CRLF"
+                )
+            continue
+        for data in (b"".join(rest), *tail[:-1]):
+            if end is not None and position >= end:
+                return
+            yield _line(position, data, len(data) + 1)
+            position += len(data) + 1
+        rest, waiting = [tail[-1]], len(tail[-1])
+    last = b"".join(rest)
+    if last and (end is None or position < end):
+        yield _line(position, last, len(last))
+
+
+def _line(position: int, data: bytes, length: int) -> Line:
+    text = data.removeprefix(_UTF8_MARK) if position == 0 else data
+    return Line(position, position + length, text.removesuffix(b"\r"))
+
+
+def _refuse_wide(head: bytes, *, where: str) -> None:
+    if head.startswith(_WIDE_MARKS):
+        raise InputError(
+            f"{where}: is UTF-16 or UTF-32. Expected UTF-8, whose lines can be told by their "
+            "bytes: convert it, e.g. `iconv -f UTF-16 -t UTF-8`"
+        )

@@ -1,0 +1,262 @@
+"""MediaWiki XML dumps: Wikipedia, Wikibooks and their kin.
+
+A multistream (or pbzip2) file is cut where its bzip2 streams start, a plain one anywhere; any other
+is one split. A document is the cleaned text of a page's last revision.
+
+Counters: `pages-in`, `pages-kept`, `pages-dropped-` malformed, namespace, not-wikitext, redirect,
+empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (as stored); where there were any,
+`revisions-superseded`, `streams-dropped-corrupt` and `files-truncated`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from pipelines.checksums import is_checksum_list, published_checksums, verify_file
+from pipelines.compression import Compression, Damage, Piece, compression_of, pieces
+from pipelines.counters import Count
+from pipelines.dump_header import Header, namespace_of, read_header
+from pipelines.dump_xml import WIKITEXT, Page, iterate_pages, page_name
+from pipelines.inputs import expand_paths, open_file
+from pipelines.multistream import choose_starts, find_all_streams, is_index
+from pipelines.splits import RawDocument, SourceFile, Split
+from pipelines.wikitext import WikiMarkup, clean_wikitext, is_redirect, markup_for
+from schemas.configs import WikipediaSource
+from schemas.errors import CorruptInputError, InputError, MissingInputError
+
+# `…-pages-articles1.xml-p1p41242.bz2` is how Wikimedia names a part.
+_DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$", re.IGNORECASE)
+_SIGNATURE_LENGTH = 8
+_log = logging.getLogger(__name__)
+
+
+class _Detail(NamedTuple):
+    """What a worker needs to know of a split besides its range; JSON in `Split.detail`."""
+
+    compression: Compression
+    language: str
+    namespaces: dict[int, str]
+    streams: tuple[int, ...]
+    """Where bzip2 streams start in the range."""
+
+    def to_json(self) -> str:
+        return json.dumps(self._asdict(), sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> _Detail:
+        stored = json.loads(text)
+        names = {int(number): name for number, name in stored["namespaces"].items()}
+        streams = tuple(stored["streams"])
+        return cls(stored["compression"], stored["language"], names, streams)
+
+
+def plan(config: WikipediaSource) -> list[Split]:
+    """The splits of all dumps at the paths, by the files' digests, whatever order they came in.
+
+    Raises:
+        MissingInputError: there is no dump at a path.
+        ChecksumError: a dump is not the file that a checksum list beside it names.
+        CorruptInputError: a dump has no whole header, or is shorter than its index says.
+        InputError: a file is no MediaWiki dump.
+    """
+    files: dict[str, SourceFile] = {}
+    for file in _describe(_find_dumps(config), verify=config.verify_checksums):
+        same = files.setdefault(file.sha256, file)
+        if same is not file:
+            _log.warning("%s is the same as %s and is read once", file.uri, same.uri)
+    return [split for _, file in sorted(files.items()) for split in _plan_file(file, config)]
+
+
+def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDocument]:
+    """The documents of the pages that begin in the split, in the dump's order.
+
+    Raises:
+        CorruptInputError: the file ends too early or is damaged, and `on_corrupt` is "fail", or
+            what was read before cannot be told to be right.
+    """
+    detail = _Detail.from_json(split.detail)
+    markup = markup_for(detail.language, detail.namespaces)
+    count("raw-bytes", split.end - split.start)
+    last_whole = ""
+    for item in _pages(split, detail, count):
+        if isinstance(item, Damage):
+            _take_damage(item, split, config, count, last_whole=last_whole)
+            continue
+        last_whole = page_name(item.title, item.page_id)
+        count("pages-in")
+        if item.revisions > 1:
+            count("revisions-superseded", item.revisions - 1)
+        reason = drop_reason(item, namespaces=config.namespaces, names=detail.namespaces)
+        document = None if reason else clean_page(item, markup, source=split.source)
+        if document is None:
+            count(f"pages-dropped-{reason or 'no-text-left'}")
+            continue
+        count("pages-kept")
+        yield document
+
+
+def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
+    """Why a page is not wanted, by what is known before its text is cleaned; "" if it is.
+
+    Args:
+        namespaces: numbers of the wanted ones.
+        names: number to name, of the dump's `<siteinfo>`.
+    """
+    if page.fault:
+        return "malformed"
+    known = page.namespace
+    if (namespace_of(page.title, names) if known is None else known) not in namespaces:
+        return "namespace"
+    if page.model != WIKITEXT:
+        return "not-wikitext"
+    if page.has_redirect or is_redirect(page.text):
+        return "redirect"
+    return "" if page.text.strip() else "empty"
+
+
+def clean_page(page: Page, markup: WikiMarkup, *, source: str) -> RawDocument | None:
+    """The page as a document; None if its markup holds no text."""
+    paragraphs = clean_wikitext(page.text, markup)
+    if not paragraphs:
+        return None
+    revision = [] if page.revision_id is None else [str(page.revision_id)]
+    identity = page.title if page.page_id is None else str(page.page_id)
+    return RawDocument(
+        document_id=":".join([source, identity, *revision]),
+        title=page.title,
+        paragraphs=paragraphs,
+        byte_start=page.byte_start,
+        byte_end=page.byte_end,
+        page_id=page.page_id,
+        revision_id=page.revision_id,
+        timestamp=page.timestamp,
+    )
+
+
+def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:
+    found: dict[str, str] = {}
+    for path in config.paths:
+        files = expand_paths([path])
+        is_named = len(files) == 1 and path.replace("\\", "/").endswith(files[0][1])
+        dumps = [(uri, name) for uri, name in files if _is_dump(name, is_named=is_named)]
+        if not dumps:
+            shown = ", ".join(name for _, name in files[:8])
+            raise MissingInputError(
+                f"{path}: expected dumps, *.xml or *.xml.bz2, .gz or .zst, found {shown}. "
+                "Correct the path, or name the file itself"
+            )
+        for uri, name in dumps:
+            found.setdefault(uri, name)
+    return sorted(found.items(), key=lambda pair: (pair[1], pair[0]))
+
+
+def _is_dump(name: str, *, is_named: bool) -> bool:
+    if is_index(name) or is_checksum_list(name):
+        return False
+    return is_named or _DUMP.search(name) is not None
+
+
+def _describe(files: list[tuple[str, str]], *, verify: bool) -> Iterator[SourceFile]:
+    published = published_checksums([uri for uri, _ in files]) if verify else {}
+    for uri, name in files:
+        read_as, checksum = verify_file(uri, published.get(uri))
+        yield SourceFile(uri, name, read_as.size, read_as.digests["sha256"], checksum)
+
+
+def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
+    must_be_whole = config.on_corrupt == "fail"
+    with open_file(file.uri) as source:
+        compression = compression_of(source.read(_SIGNATURE_LENGTH), name=file.uri)
+        first = pieces(source, compression, start=0, end=file.size)
+        header = read_header(first, where=file.uri)
+    if isinstance(header, Damage):
+        if must_be_whole or header.kind == "untrusted":
+            raise _corrupt(header, file, last_whole="")
+        header = Header()  # whatever pages there are tell their namespaces themselves
+    streams: tuple[int, ...] = ()
+    ranges = [(0, file.size)]
+    if compression == "bz2":
+        streams = find_all_streams(
+            file.uri, name=file.name, size=file.size, must_be_whole=must_be_whole
+        )
+        ranges = choose_starts(
+            file.uri, streams=streams, size=file.size, split_bytes=config.split_bytes
+        )
+    elif compression == "plain":
+        ranges = _cut_anywhere(file.size, split_bytes=config.split_bytes)
+    detail = _Detail(compression, header.language or config.language, dict(header.namespaces), ())
+    return [
+        Split(
+            source=config.name,
+            file=file,
+            start=start,
+            end=end,
+            detail=detail._replace(
+                streams=tuple(offset for offset in streams if start <= offset < end)
+            ).to_json(),
+        )
+        for start, end in ranges
+    ]
+
+
+def _cut_anywhere(size: int, *, split_bytes: int) -> list[tuple[int, int]]:
+    # The last range is never a short one: the whole of the last tag must lie in it.
+    starts = [0, *range(split_bytes, size - split_bytes // 2, split_bytes)]
+    return list(zip(starts, [*starts[1:], size], strict=True))
+
+
+def _pages(split: Split, detail: _Detail, count: Count) -> Iterator[Page | Damage]:
+    with open_file(split.file.uri) as source:
+        stored = pieces(
+            source, detail.compression, start=split.start, end=split.end, streams=detail.streams
+        )
+        yield from iterate_pages(
+            _counted(stored, end=split.end, count=count),
+            end=split.end,
+            at_start=split.start == 0,
+            at_end=split.end >= split.file.size,
+        )
+
+
+def _counted(
+    stored: Iterator[Piece | Damage], *, end: int, count: Count
+) -> Iterator[Piece | Damage]:
+    for piece in stored:
+        # Bytes behind the end are those of a page that spans it; the next split counts them.
+        if isinstance(piece, Piece) and piece.start < end:
+            count("xml-bytes", len(piece.data))
+        yield piece
+
+
+def _take_damage(
+    damage: Damage, split: Split, config: WikipediaSource, count: Count, *, last_whole: str
+) -> None:
+    """Counts what is lost, or refuses to go on without it."""
+    if config.on_corrupt == "fail" or damage.kind == "untrusted":
+        raise _corrupt(damage, split.file, last_whole=last_whole)
+    if damage.cut_page:
+        count("pages-in")
+        count("pages-dropped-malformed")
+    if damage.kind == "stream":
+        count("streams-dropped-corrupt")
+    elif damage.kind == "truncated":
+        count("files-truncated")
+    _log.warning("%s, byte %d: %s", split.file.uri, damage.offset, damage.reason)
+
+
+def _corrupt(damage: Damage, file: SourceFile, *, last_whole: str) -> InputError:
+    remedy = "Download it again, or set on_corrupt to keep-whole-pages"
+    if damage.kind == "untrusted":
+        remedy = "What came before cannot be told to be right either, so nothing of it is kept"
+    before = f"the last whole page before it is {last_whole}" if last_whole else "no page before it"
+    return CorruptInputError(
+        f"{file.uri}: {damage.reason}; noticed at byte {damage.offset:,} of {file.size:,}, "
+        f"{before}. {remedy}",
+        file=file.uri,
+        offset=damage.offset,
+        last_record=last_whole,
+    )

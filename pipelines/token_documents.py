@@ -1,0 +1,177 @@
+"""Tokenised documents as flat arrays, and the pool of them that random segments are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.seeds import integers
+from schemas.errors import ArtifactCorruptError, ConfigError
+
+Int64s = npt.NDArray[np.int64]
+TokenIds = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class TokenDocuments:
+    """The documents of one token shard, end to end, as the columns of `tokens_schema` hold them.
+
+    Attributes:
+        token_ids: uint16 or uint32 of shape (tokens,); may be a view of a memory-mapped file.
+        sentence_lengths: tokens of each sentence, each at least 1, shape (sentences,).
+        sentence_offsets: document d has the sentences sentence_offsets[d] .. sentence_offsets[d+1];
+            int64 of shape (documents + 1,), from 0 to the number of sentences.
+        document_ids: one a document. May be left empty for shards that only serve in a pool.
+
+    Raises:
+        ArtifactCorruptError: the arrays do not fit each other, or a sentence has no token.
+    """
+
+    token_ids: TokenIds
+    sentence_lengths: npt.NDArray[np.uint32]
+    sentence_offsets: Int64s
+    document_ids: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        offsets, lengths = self.sentence_offsets, self.sentence_lengths
+        if self.token_ids.dtype not in (np.uint16, np.uint32):
+            raise self._misfit(f"token ids are {self.token_ids.dtype}, not uint16 or uint32")
+        if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(lengths):
+            raise self._misfit(f"the offsets do not run from 0 to the {len(lengths)} sentences")
+        if (np.diff(offsets) < 0).any():
+            raise self._misfit("the offsets decrease")
+        if len(lengths) and lengths.min() == 0:
+            sentence = int(lengths.argmin())
+            row = int(np.searchsorted(offsets, sentence, side="right")) - 1
+            raise self._misfit(f"sentence {sentence - offsets[row]} of row {row} has no token")
+        if self.token_bounds[-1] != len(self.token_ids):
+            raise self._misfit(
+                f"the sentences have {self.token_bounds[-1]} tokens together, the shard has "
+                f"{len(self.token_ids)}"
+            )
+        if len(self.document_ids) not in (0, len(self)):
+            raise self._misfit(f"{len(self.document_ids)} document ids for {len(self)} documents")
+
+    def __len__(self) -> int:
+        return len(self.sentence_offsets) - 1
+
+    @cached_property
+    def token_bounds(self) -> Int64s:
+        """Sentence s has the tokens token_bounds[s] .. token_bounds[s+1]."""
+        bounds = np.zeros(len(self.sentence_lengths) + 1, np.int64)
+        np.cumsum(self.sentence_lengths, out=bounds[1:])
+        return bounds
+
+    @cached_property
+    def document_bounds(self) -> Int64s:
+        """Document d has the tokens document_bounds[d] .. document_bounds[d+1]."""
+        return self.token_bounds[self.sentence_offsets]
+
+    @staticmethod
+    def _misfit(found: str) -> ArtifactCorruptError:
+        return ArtifactCorruptError(f"tokenised documents: {found}; build the tokens again")
+
+
+class Draw(NamedTuple):
+    """Runs of whole sentences that were drawn from a pool; arrays of shape (draws,).
+
+    Attributes:
+        shard, row: which document, by shard number and row in it.
+        start, stop: tokens of that shard.
+    """
+
+    shard: Int64s
+    row: Int64s
+    start: Int64s
+    stop: Int64s
+
+
+class NegativePool:
+    """The documents from which random segments B are drawn, each as likely as any other.
+
+    What is drawn depends on the shards' numbers and contents, not on the order they are given in.
+    Documents without a token are not part of it.
+
+    Args:
+        shards: token shards by their number, that of the first segments' own among them.
+
+    Raises:
+        ConfigError: there is no shard.
+        ArtifactCorruptError: the shards' token ids are of different widths.
+    """
+
+    def __init__(self, shards: Mapping[int, TokenDocuments]) -> None:
+        if not shards:
+            raise ConfigError("a pool of random segments needs a token shard, found none")
+        self.shards = {number: shards[number] for number in sorted(shards)}
+        widths = {str(shard.token_ids.dtype) for shard in shards.values()}
+        if len(widths) > 1:
+            raise ArtifactCorruptError(
+                f"token shards of one pool must have ids of one width, found {sorted(widths)}: "
+                "they come from different vocabularies; build the tokens again"
+            )
+        self._ordinals: dict[int, slice] = {}
+        columns: list[tuple[Any, ...]] = []
+        bounds = [np.zeros(1, np.int64)]
+        sentences = tokens = documents = 0
+        for number, shard in self.shards.items():
+            rows = np.flatnonzero(np.diff(shard.sentence_offsets))
+            self._ordinals[number] = slice(documents, documents + len(rows))
+            columns.append(
+                (
+                    np.full(len(rows), number),
+                    np.full(len(rows), tokens),
+                    rows,
+                    shard.sentence_offsets[rows] + sentences,
+                    shard.sentence_offsets[rows + 1] + sentences,
+                )
+            )
+            bounds.append(shard.token_bounds[1:] + tokens)
+            documents += len(rows)
+            sentences += len(shard.sentence_lengths)
+            tokens += len(shard.token_ids)
+        # One entry a document; sentences and tokens are counted through all shards.
+        self._shard, self._base, self._row, self._first, self._stop = (
+            np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True)
+        )
+        self._bounds: Int64s = np.concatenate(bounds)
+
+    def __len__(self) -> int:
+        """Documents that can be drawn."""
+        return len(self._row)
+
+    def ordinals(self, shard: int, rows: Int64s) -> Int64s:
+        """The numbers in this pool of documents that have tokens, as `draw` takes them."""
+        numbers = self._ordinals[shard]
+        found: Int64s = numbers.start + np.searchsorted(self._row[numbers], rows)
+        return found
+
+    def draw(
+        self, keys: npt.NDArray[np.uint64], *, counter: int, excluded: Int64s, tokens: Int64s
+    ) -> Draw:
+        """Draw a run of sentences for each key.
+
+        The document is uniform over all but the excluded one, by construction; its first sentence
+        is uniform over the document; sentences follow until there are enough tokens or the
+        document ends (google-research/bert create_pretraining_data.py, lines 279-289).
+
+        Args:
+            keys: one a draw; the counters `counter` and `counter + 1` are used.
+            counter: the first of them.
+            excluded: number in this pool of the document that must not be drawn.
+            tokens: how many are wanted; at least one sentence is drawn in any case.
+        """
+        document = integers(keys, counter, below=len(self) - 1)
+        document += document >= excluded
+        first, stop = self._first[document], self._stop[document]
+        sentence = first + integers(keys, counter + 1, below=stop - first)
+        start = self._bounds[sentence]
+        enough = np.searchsorted(self._bounds, start + np.maximum(tokens, 1))
+        end = self._bounds[np.minimum(enough, stop)]
+        base = self._base[document]
+        return Draw(self._shard[document], self._row[document], start - base, end - base)

@@ -1,0 +1,216 @@
+"""Digests: of JSON values, of an artifact's files, of code, and the cache keys made from them.
+
+A digest that cannot be computed raises `FingerprintError`: a key is never quietly weaker.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rfc8785
+
+from schemas.errors import FingerprintError
+
+if TYPE_CHECKING:
+    from schemas.manifest import FileEntry
+
+KEY_VERSION = 1
+FIRST_PARTY = ("schemas", "pipelines", "model", "flows")
+"""Packages whose code is fingerprinted, each importing only from those before it."""
+
+_MAX_EXACT_INTEGER = (1 << 53) - 1  # RFC 8785 numbers are IEEE doubles
+_ROW_DIGEST_MODULUS = 1 << 128
+
+
+def canonical_json(value: Any) -> bytes:
+    """The value as RFC 8785 canonical JSON: one sequence of bytes for equal values.
+
+    Integers beyond 2**53 - 1, which JSON cannot hold exactly, are written as `{"$integer": "..."}`.
+
+    Raises:
+        FingerprintError: it holds something that is no JSON value (NaN, a set, a lone surrogate).
+    """
+    try:
+        return rfc8785.dumps(_exact(value))
+    except (rfc8785.CanonicalizationError, UnicodeError) as error:
+        raise FingerprintError(
+            f"expected plain JSON values (text, numbers, booleans, null, lists, objects): {error}"
+        ) from error
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, (str, float)):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= _MAX_EXACT_INTEGER else {"$integer": str(value)}
+    if isinstance(value, Mapping):
+        wrong = [key for key in value if not isinstance(key, str)]
+        if wrong:
+            raise FingerprintError(f"expected text as keys of an object, found {wrong[0]!r}")
+        return {key: _exact(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(item) for item in value]
+    raise FingerprintError(f"expected plain JSON values, found {type(value).__name__}: {value!r}")
+
+
+def fingerprint(value: Any) -> str:
+    """`sha256:...` of the value's canonical JSON."""
+    return f"sha256:{hashlib.sha256(canonical_json(value)).hexdigest()}"
+
+
+def content_digest(files: Iterable[FileEntry]) -> str:
+    """`sha256:...` of what an artifact's files hold: logical names, sizes and digests, sorted.
+
+    Physical names are not in it, so the same bytes written by another attempt have the same digest.
+
+    Raises:
+        FingerprintError: two files have one logical name.
+    """
+    rows = sorted([entry.path, entry.size, entry.sha256] for entry in files)
+    names = [row[0] for row in rows]
+    repeated = sorted({str(name) for name in names if names.count(name) > 1})
+    if repeated:
+        raise FingerprintError(f"files of one artifact share a name: {', '.join(repeated)}")
+    return fingerprint(rows)
+
+
+def logical_digest(files: Iterable[FileEntry]) -> str:
+    """`ROWS:DIGEST` of all rows of all tables, whatever their order and the shards they are in.
+
+    The digest is the sum modulo 2**128 of those of the files; "" where no file is a table.
+    """
+    tables = [entry for entry in files if entry.logical]
+    if not tables:
+        return ""
+    total = sum(int(entry.logical, 16) for entry in tables) % _ROW_DIGEST_MODULUS
+    return f"{sum(entry.rows or 0 for entry in tables)}:{total:032x}"
+
+
+def key_spec(
+    stage: str,
+    *,
+    stage_version: int,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Mapping[str, Any]],
+    raw_inputs: Iterable[str],
+    code: str,
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
+    """Everything that decides a stage's bytes, in the form that its cache key is made of.
+
+    Args:
+        stage: its name.
+        stage_version: its STAGE_VERSION.
+        config: the identity part of its configuration (`Config.identity()`).
+        inputs: of each input artifact its content digest and its statistics.
+        raw_inputs: the identities of the raw files.
+        code: digest of its code, or `version` where STAGE_VERSION stands for it.
+        environment: versions of Python (minor) and of the libraries that can change its bytes.
+    """
+    return {
+        "v": KEY_VERSION,
+        "stage": stage,
+        "stage_version": stage_version,
+        "config": dict(config),
+        "inputs": {name: dict(value) for name, value in inputs.items()},
+        "raw_inputs": sorted(raw_inputs),
+        "code": code,
+        "environment": dict(environment),
+    }
+
+
+def cache_key(spec: Mapping[str, Any]) -> str:
+    """sha256 of a `key_spec`, 64 hex digits."""
+    return hashlib.sha256(canonical_json(spec)).hexdigest()
+
+
+def code_fingerprint(
+    module: str, *, packages: Sequence[str] = FIRST_PARTY
+) -> tuple[str, dict[str, str]]:
+    """Digest of a module's code and of all first-party code it imports, however far away.
+
+    Comments, docstrings, layout and line numbers do not count. The `__init__` of every package on
+    the way does. Imports made by computed names are invisible to it.
+
+    Args:
+        module: e.g. `pipelines.build_tokens`.
+        packages: the packages that are looked into, each importing only from those before it.
+
+    Returns:
+        `sha256:...` of the whole, and of each module by name.
+
+    Raises:
+        FingerprintError: a module is missing or cannot be parsed.
+    """
+    modules = {name: _module_digest(path) for name, path in _closure(module, tuple(packages))}
+    return fingerprint(modules), modules
+
+
+def _closure(module: str, packages: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(name, file) of the modules that `module` imports, itself and parent packages included."""
+    import grimp  # the only user; a Beam worker does not have it
+
+    top = module.partition(".")[0]
+    if top not in packages:
+        raise FingerprintError(f"{module}: expected a module of {', '.join(packages)}")
+    reachable = [name for name in packages[: packages.index(top) + 1] if _is_there(name)]
+    try:
+        graph = grimp.build_graph(*reachable, cache_dir=None)
+        found: set[str] = set()
+        pending = {module}
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending |= graph.find_modules_directly_imported_by(name)
+                parent = name.rpartition(".")[0]
+                pending |= {parent} if parent else set()
+    except (grimp.exceptions.GrimpException, ValueError, SyntaxError) as error:
+        raise FingerprintError(f"{module}: its imports cannot be followed: {error}") from error
+    return [(name, _source_file(name)) for name in sorted(found)]
+
+
+def _is_there(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _source_file(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise FingerprintError(f"{module}: expected Python source, found {spec and spec.origin}")
+    return spec.origin
+
+
+def _module_digest(path: str) -> str:
+    stat = Path(path).stat()
+    return _parsed_digest(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.cache
+def _parsed_digest(path: str, _mtime_ns: int, _size: int) -> str:
+    try:
+        digest = source_digest(Path(path).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise FingerprintError(f"{path}: cannot be read as Python: {error}") from error
+    return digest
+
+
+def source_digest(source: str) -> str:
+    """`sha256:...` of a module's syntax tree, without docstrings, comments and positions."""
+    tree = _WithoutDocstrings().visit(ast.parse(source))
+    return f"sha256:{hashlib.sha256(ast.dump(tree).encode()).hexdigest()}"
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        # A string that stands alone does nothing: a docstring, also that of an attribute.
+        value = node.value
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return None
+        return self.generic_visit(node)

@@ -1,0 +1,101 @@
+"""Runs the four corpus stages as plain functions, without a store, for tests that compare runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipelines.build_documents import build_documents
+from pipelines.build_instances import build_instances
+from pipelines.build_tokens import build_tokens
+from pipelines.build_vocabulary import build_vocabulary
+from flows.sample import SampleFiles, write_sample
+from schemas.configs import (
+    BooksSource,
+    DocumentsConfig,
+    ExecutionConfig,
+    InstancesConfig,
+    MaskingConfig,
+    Recipe,
+    VocabularyConfig,
+    WikipediaSource,
+)
+from schemas.manifest import StageInput, StageOutput
+
+STAGES = ("build-documents", "build-vocabulary", "build-tokens", "build-instances")
+
+
+def as_input(name: str, output: StageOutput, data: str) -> StageInput:
+    return StageInput(
+        name=name,
+        artifact_id=name,
+        data=data,
+        files=output.files,
+        counters=output.counters,
+        statistics=output.statistics,
+    )
+
+
+def run_corpus(
+    recipe: Recipe, folder: Path, *, execution: ExecutionConfig | None = None
+) -> dict[str, StageOutput]:
+    """The outputs of each stage; instances by `build-instances.NAME`."""
+    how = execution or ExecutionConfig()
+    outputs: dict[str, StageOutput] = {}
+    inputs: dict[str, StageInput] = {}
+
+    def done(stage: str, name: str, output: StageOutput, data: str) -> None:
+        outputs[stage] = output
+        inputs[name] = as_input(name, output, data)
+
+    data = _folder(folder, "build-documents")
+    made = build_documents(recipe.build_documents, inputs={}, output=data, execution=how)
+    done("build-documents", "documents", made, data)
+    data = _folder(folder, "build-vocabulary")
+    made = build_vocabulary(recipe.build_vocabulary, inputs=inputs, output=data, execution=how)
+    done("build-vocabulary", "vocabulary", made, data)
+    data = _folder(folder, "build-tokens")
+    made = build_tokens(recipe.build_tokens, inputs=inputs, output=data, execution=how)
+    done("build-tokens", "tokens", made, data)
+    for name, config in recipe.build_instances.items():
+        data = _folder(folder, f"build-instances.{name}")
+        made = build_instances(config, inputs=inputs, output=data, execution=how)
+        done(f"build-instances.{name}", f"instances.{name}", made, data)
+    return outputs
+
+
+def _folder(folder: Path, name: str) -> str:
+    path = folder / name
+    path.mkdir(parents=True)
+    return str(path)
+
+
+def digests(outputs: Mapping[str, StageOutput]) -> dict[str, dict[str, str]]:
+    """sha256 of every file by stage and logical name."""
+    return {
+        stage: {entry.path: entry.sha256 for entry in output.files}
+        for stage, output in outputs.items()
+    }
+
+
+def small_sample(folder: Path) -> SampleFiles:
+    """A sample small enough to be read many times, in many bz2 streams."""
+    return write_sample(str(folder), articles=120, tales=3, pages_per_stream=20)
+
+
+def small_recipe(sample: SampleFiles, *, reverse: bool = False) -> Recipe:
+    """A recipe over a written sample, in several splits of each source."""
+    sources = [
+        WikipediaSource(name="samplewiki", paths=(sample.pages,), split_bytes=16 << 10),
+        BooksSource(name="tales", paths=(sample.books,), split_bytes=64 << 10),
+    ]
+    return Recipe(
+        name="test",
+        build_documents=DocumentsConfig(sources=tuple(sources[::-1] if reverse else sources)),
+        build_vocabulary=VocabularyConfig(vocab_size=1500),
+        build_instances={
+            "length-64": InstancesConfig(
+                max_seq_length=64, duplicates=2, masking=MaskingConfig(max_predictions=10)
+            )
+        },
+    )

@@ -1,0 +1,44 @@
+"""What the stages make of a small sample: `python tests/golden.py` prints it anew."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipelines.row_digest import MODULUS
+from schemas.manifest import StageOutput
+
+GOLDEN: dict[str, str] = {
+    "build-documents": "6de1b3cefce798d7c5bc61b5a30cc105",
+    "build-instances.length-64": "5a11da19295c86ce51a150fa8db2d908",
+    "build-tokens": "53729541f242f5fef060c1125b428ddd",
+    "build-vocabulary": "f884bc0eaa55fed629f389503da78910",
+    "build-vocabulary/vocab.txt": "5c8cd02ceab3e8f4451f6a3c66d2bc38f56194db1c8f1cfca7599b3c37e6f13b",
+}
+
+
+def golden_digests(outputs: Mapping[str, StageOutput]) -> dict[str, str]:
+    """For each stage the sum of its shards' row digests, and the vocabulary's sha256."""
+    digests = {}
+    for stage, output in sorted(outputs.items()):
+        rows = sum(int(entry.logical or "0", 16) for entry in output.files) % MODULUS
+        digests[stage] = f"{rows:032x}"
+        for entry in output.files:
+            if entry.path == "vocab.txt":
+                digests[f"{stage}/vocab.txt"] = entry.sha256
+    return digests
+
+
+def main() -> None:
+    from corpus_runs import run_corpus, small_recipe, small_sample
+
+    with tempfile.TemporaryDirectory() as folder:
+        sample = small_sample(Path(folder) / "sample")
+        found = golden_digests(run_corpus(small_recipe(sample), Path(folder)))
+    for stage, digest in found.items():
+        print(f'    "{stage}": "{digest}",')
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""Cleaning one book's text, and finding its encoding."""
+
+# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bench_books_cleaning
+from pipelines.book_layout import LineJoiner, find_layout
+from pipelines.books_cleaning import clean_book, normalise
+from pipelines.encodings import decode_text
+from pipelines.gutenberg import drop_brackets, strip_gutenberg
+
+OPENING = (
+    "It was a bright cold morning when the three of them set out along the river\n"
+    "bank, and nobody in the village had yet opened so much as a single shutter\n"
+    "to see them go."
+)
+SECOND = (
+    "They walked until noon without saying very much, for each of them was busy\n"
+    "with a private anxiety which none of the others would have understood."
+)
+ONE_LINE = OPENING.replace("\n", " ")
+SECOND_LINE = SECOND.replace("\n", " ")
+
+GUTENBERG = f"""The Project Gutenberg EBook of The Long Walk, by Ann Writer
+
+This eBook is for the use of anyone anywhere at no cost.
+
+Title: The Long Walk
+
+Author: Ann Writer
+
+*** START OF THIS PROJECT GUTENBERG EBOOK THE LONG WALK ***
+
+
+
+
+Produced by A Volunteer and the Online Distributed Proofreading Team.
+
+
+
+
+
+THE LONG WALK
+
+BY
+
+ANN WRITER
+
+_Author of "The Short Walk"_
+
+LONDON
+BIG AND SONS, LIMITED
+1903
+
+_To my mother_
+
+
+CONTENTS
+
+CHAPTER                      PAGE
+I. The River Bank               1
+II. Noon                       17
+
+
+ILLUSTRATIONS
+
+They set out              _Frontispiece_
+The river                       12
+
+
+
+
+CHAPTER I.
+
+THE RIVER BANK
+
+{OPENING}
+
+[Illustration: They set out.
+A second line of the caption.]
+
+"Where are we going?" said Tom.
+
+"Away," said Mary.[1] "_Far_ away--as far as
+ever we can."
+
+       *       *       *       *       *
+
+    The river runs, the river runs,
+      And never stays for me;
+    It has a hundred little sons
+      And takes them to the sea.
+
+
+
+CHAPTER II.
+
+NOON
+
+{SECOND}
+
+THE END
+
+
+
+
+Printed by Little and Co., Edinburgh.
+
+Transcriber's Note: Obvious errors were corrected.
+
+
+
+
+End of the Project Gutenberg EBook of The Long Walk, by Ann Writer
+
+*** END OF THIS PROJECT GUTENBERG EBOOK THE LONG WALK ***
+
+Most people start at our Web site.
+"""
+PROSE = [
+    ONE_LINE,
+    '"Where are we going?" said Tom.',
+    '"Away," said Mary. "Far away--as far as ever we can."',
+    "The river runs, the river runs, And never stays for me; It has a hundred little sons And "
+    "takes them to the sea.",
+    SECOND_LINE,
+]
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_a_gutenberg_book_keeps_its_prose_and_nothing_else(line_end: str) -> None:
+    book = clean_book("\ufeff" + GUTENBERG.replace("\n", line_end))
+    assert (book.title, book.author) == ("The Long Walk", "Ann Writer")
+    assert book.paragraphs == PROSE
+
+
+def test_without_header_and_footer_the_text_is_the_same() -> None:
+    body = GUTENBERG.partition("LONG WALK ***")[2].partition("End of the Project")[0]
+    book = clean_book(body)
+    assert book.title == ""
+    assert book.paragraphs == PROSE
+
+
+def test_cleaning_twice_changes_nothing() -> None:
+    assert clean_book("\n\n".join(PROSE)).paragraphs == PROSE
+
+
+@pytest.mark.parametrize(
+    ("header", "footer"),
+    [
+        (
+            "*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n",
+            "End of The Project Gutenberg Etext of X\n",
+        ),
+        ("***START OF THE PROJECT GUTENBERG EBOOK X***\n", "***END OF THE PROJECT GUTENBERG\n"),
+        (
+            "*** START OF THIS PROJECT GUTENBERG EBOOK X,\nOR Y ***\n",
+            "End of Project Gutenberg's X\n",
+        ),
+    ],
+)
+def test_markers_of_every_age_are_known(header: str, footer: str) -> None:
+    text = f"Project Gutenberg Etext\n\nlegal\n\n{header}\nBody here.\n\n{footer}\nlegal\n"
+    assert strip_gutenberg(text).body.strip() == "Body here."
+
+
+def test_the_word_gutenberg_in_prose_ends_nothing() -> None:
+    text = (
+        f"{OPENING}\n\nHe had read of Project Gutenberg, and of the end of Project X.\n\n{SECOND}"
+    )
+    assert len(clean_book(text).paragraphs) == 3
+
+
+def test_a_title_over_two_lines_is_joined() -> None:
+    text = "Title: A Long Title\n  Of Two Lines\n\n*** START OF THE PROJECT GUTENBERG EBOOK ***\nx"
+    assert strip_gutenberg(text).title == "A Long Title Of Two Lines"
+
+
+def test_brackets_nest_and_end_at_a_blank_line_if_never_closed() -> None:
+    assert drop_brackets("a [Illustration: x [y] z] b") == "a  b"
+    assert drop_brackets("a [Illustration: never closed\n\nb") == "a \n\nb"
+    assert drop_brackets("He said [in a whisper] no.") == "He said [in a whisper] no."
+
+
+def test_a_footnote_stays_as_a_paragraph_and_goes_within_one() -> None:
+    assert drop_brackets("a\n\n[Footnote 1: See there.]\n\nb") == "a\n\nSee there.\n\nb"
+    assert drop_brackets("a [Footnote 1: See there.] b") == "a  b"
+
+
+def test_preface_stays_though_it_speaks_of_publishers() -> None:
+    preface = "To the Press, and to my publishers, I owe thanks for the second edition of this."
+    text = f"THE BOOK\n\nBY A MAN\n\nPREFACE\n\n{preface}\n\nCHAPTER I\n\n{OPENING}"
+    assert clean_book(text).paragraphs == [preface, ONE_LINE]
+
+
+def test_a_dialogue_that_opens_the_first_chapter_stays() -> None:
+    text = f'TOM\n\nCHAPTER I\n\n"Tom!"\n\nNo answer.\n\n"TOM!"\n\n{OPENING}'
+    assert clean_book(text).paragraphs == ['"Tom!"', "No answer.", '"TOM!"', ONE_LINE]
+
+
+def test_the_end_in_the_middle_of_a_collection_ends_nothing() -> None:
+    story = "\n\n".join([OPENING, SECOND] * 4)
+    text = f"CHAPTER I\n\n{story}\n\nTHE END\n\n{story}"
+    assert len(clean_book(text).paragraphs) == 16
+
+
+def test_advertisements_behind_the_end_go() -> None:
+    story = "\n\n".join([OPENING, SECOND] * 10)
+    notices = "\n\n".join(["=Another Book.= 12mo, cloth, price 75 cents.", SECOND] * 3)
+    book = clean_book(f"CHAPTER I\n\n{story}\n\nTHE END.\n\n{notices}")
+    assert len(book.paragraphs) == 20
+
+
+def test_printers_in_the_story_do_not_end_it() -> None:
+    story = [OPENING, SECOND] * 4 + ["The printers were late.", OPENING, SECOND, OPENING, SECOND]
+    assert len(clean_book("\n\n".join(story)).paragraphs) == len(story)
+
+
+@pytest.mark.parametrize("gap", ["\n", "\n\n"])
+def test_one_line_a_paragraph(gap: str) -> None:
+    lines = [f"{ONE_LINE} {SECOND_LINE}", '"Yes," she said.', f"{SECOND_LINE} {ONE_LINE}"]
+    text = gap.join(lines * 3)
+    assert find_layout(text.split("\n")) == "one-line"
+    assert clean_book(text).paragraphs == lines * 3
+
+
+def test_wrapped_lines_without_blank_lines_are_parted_at_short_lines() -> None:
+    text = "\n".join(["CHAPTER I", *[OPENING] * 6, "CHAPTER II", "Noon", f"{OPENING}\n{SECOND}"])
+    assert find_layout(text.split("\n")) == "no-blank-lines"
+    assert clean_book(text).paragraphs == [*[ONE_LINE] * 7, SECOND_LINE]
+
+
+def test_indented_first_lines_part_paragraphs_without_blank_lines() -> None:
+    text = f"  {OPENING}\n  {SECOND}\n  {OPENING}\n\n  {SECOND}"
+    assert clean_book(text).paragraphs == [ONE_LINE, SECOND_LINE, ONE_LINE, SECOND_LINE]
+
+
+def test_words_cut_at_line_ends_are_mended_by_the_books_own_words() -> None:
+    joiner = LineJoiner("The undulations of a broad hat. A well-known brimmed thing.")
+    assert joiner.join(["the undula-", "tions here"]) == "the undulations here"
+    assert joiner.join(["a well-", "known man"]) == "a well-known man"
+    assert joiner.join(["a broad-", "brimmed hat"]) == "a broad-brimmed hat"
+    assert joiner.join(["a strange cor-", "ruption"]) == "a strange corruption"
+    assert joiner.join(["he paused--", "then spoke"]) == "he paused--then spoke"
+    assert joiner.join(["he paused -", "then spoke"]) == "he paused - then spoke"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("_Never_ again, _never_.", "Never again, never."),
+        ("An _im_possible thing.", "An impossible thing."),
+        ("Mr. ____ of snake_case.", "Mr. ____ of snake_case."),
+        ("=Bold= and 1 = 1.", "Bold and 1 = 1."),
+        ("A word[12] and another[A].", "A word and another."),
+        ("He [Tom] stayed.", "He [Tom] stayed."),
+    ],
+)
+def test_marks_of_emphasis_and_of_footnotes_go(given: str, wanted: str) -> None:
+    assert clean_book(f"{OPENING}\n\n{given}\n\n{SECOND}").paragraphs[1] == wanted
+
+
+def test_nothing_to_clean_gives_nothing() -> None:
+    for text in ("", "\n\n", "* * *", "THE TITLE\n\nBY\n\nAN AUTHOR\n"):
+        assert clean_book(text).paragraphs == []
+
+
+def test_invisible_characters_go() -> None:
+    assert normalise("a\u00adb\u200b\x00c\u00a0d\x0ce\u2028f") == "abc d\ne\nf"
+
+
+TEXT = "“Café,” she said — naïve, déjà vu; it cost £5. Über alles."
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        (codecs.BOM_UTF8 + TEXT.encode(), "utf-8"),
+        (TEXT.encode(), "utf-8"),
+        (TEXT.encode("utf-16"), "utf-16-le"),
+        (codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"), "utf-16-be"),
+        (TEXT.encode("utf-32"), "utf-32-le"),
+        (TEXT.encode("utf-16-le"), "utf-16-le"),
+        (TEXT.encode("utf-16-be"), "utf-16-be"),
+        (TEXT.encode("cp1252"), "windows-1252"),
+    ],
+)
+def test_encodings_are_found(data: bytes, encoding: str) -> None:
+    assert decode_text(data) == (TEXT, encoding)
+
+
+def test_latin_1_is_told_from_its_neighbours() -> None:
+    western = "Größe, señor: ¿qué? 20° à la façade."
+    assert decode_text(western.encode("latin-1")) == (western, "iso-8859-1")
+    russian = "Это русский текст о книгах и людях, и он довольно длинный. " * 5
+    for encoding in ("cp1251", "koi8-r"):
+        decoded = decode_text(russian.encode(encoding))
+        assert decoded is not None
+        assert decoded.text == russian
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    assert decode_text(bytes(range(256)) * 4) is None
+    assert decode_text(b"\xff\xfe\x00\xd8") is None  # UTF-16 with half a surrogate pair
+
+
+@pytest.mark.slow
+def test_cleaning_agrees_with_cleaning_by_hand(real_data: Path) -> None:
+    result = bench_books_cleaning.measure(real_data / "books", align=False)
+    for scores in (result.as_it_is, result.set_aside):
+        total = bench_books_cleaning.total(scores)
+        assert total.precision >= 0.99
+        assert total.recall >= 0.99
+        # No book may be lost in the sum.
+        assert min(score.recall for score in scores) >= 0.9
+        assert min(score.precision for score in scores) >= 0.9

@@ -1,0 +1,28 @@
+"""Counts add up, or the job does not finish."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.counters import Counters, check_balance
+from schemas.errors import CountError
+
+
+def test_balanced_counts_pass() -> None:
+    counters = Counters()
+    counters.count("pages-in", 3)
+    counters.count("pages-kept")
+    counters.count("pages-dropped-redirect", 2)
+    counters.count("pages-of-another-kind", 9)
+    check_balance(counters, "pages", where="here")
+
+
+def test_a_lost_record_is_named() -> None:
+    counters = Counters({"pages-in": 5, "pages-kept": 3, "pages-dropped-empty": 1})
+    with pytest.raises(CountError, match=r"here: pages .* 5 in, 3 kept.*empty 1.* 1 are unacc"):
+        check_balance(counters, "pages", where="here")
+
+
+def test_an_invented_record_is_an_error_too() -> None:
+    with pytest.raises(CountError):
+        check_balance({"pages-kept": 1}, "pages", where="here")

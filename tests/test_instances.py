@@ -1,0 +1,318 @@
+"""Rows of instances: independent of how they are batched, and with the statistics of the paper."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipelines.counters import Counters, check_balance
+from pipelines.instances import InstanceBatch, create_instances
+from pipelines.masking import VocabularyIds
+from pipelines.token_documents import NegativePool, TokenDocuments
+from pipelines.wordpiece import WordPieceTokenizer
+from schemas.arrow import instances_schema
+from schemas.configs import InstancesConfig, MaskingConfig
+from schemas.errors import ConfigError
+
+CLS, SEP, MASK, SIZE = 101, 102, 103, 30_522
+VOCABULARY = VocabularyIds(SIZE, CLS, SEP, MASK, np.arange(SIZE) % 6 == 0)
+
+
+def random_documents(
+    documents: int, *, sentences: int = 60, seed: int = 0, size: int = SIZE
+) -> TokenDocuments:
+    """Sentences of 25 tokens on average, documents of 60 sentences."""
+    rng = np.random.default_rng(seed)
+    per_document = np.rint(rng.lognormal(np.log(sentences) - 0.32, 0.8, documents)).clip(1)
+    offsets = np.concatenate(([0], np.cumsum(per_document))).astype(np.int64)
+    lengths = np.rint(rng.lognormal(np.log(25) - 0.18, 0.6, offsets[-1])).clip(1)
+    ids = rng.integers(104, size, int(lengths.sum()))
+    return TokenDocuments(
+        ids.astype(np.uint16 if size <= 1 << 16 else np.uint32),
+        lengths.astype(np.uint32),
+        offsets,
+        [f"doc/{seed}/{row}" for row in range(documents)],
+    )
+
+
+def make(
+    shards: dict[int, TokenDocuments],
+    config: InstancesConfig,
+    *,
+    vocabulary: VocabularyIds = VOCABULARY,
+    duplicate: int = 0,
+    **options: Any,
+) -> tuple[InstanceBatch, Counters]:
+    """All batches put together; shard 0 is A's."""
+    counters = Counters()
+    batches = create_instances(
+        shards[0],
+        NegativePool(shards),
+        config,
+        vocabulary=vocabulary,
+        duplicate=duplicate,
+        own_shard=0,
+        count=counters.count,
+        **options,
+    )
+    return together(list(batches)), counters
+
+
+def together(batches: list[InstanceBatch]) -> InstanceBatch:
+    columns: dict[str, Any] = {}
+    for field in fields(InstanceBatch):
+        parts = [getattr(batch, field.name) for batch in batches]
+        if field.name.endswith("offsets"):
+            sizes = np.concatenate([np.diff(part) for part in parts])
+            columns[field.name] = np.concatenate(([0], np.cumsum(sizes)))
+        else:
+            columns[field.name] = np.concatenate(parts)
+    return InstanceBatch(**columns)
+
+
+def same(one: InstanceBatch, other: InstanceBatch) -> bool:
+    return all(
+        np.array_equal(getattr(one, field.name), getattr(other, field.name))
+        for field in fields(InstanceBatch)
+    )
+
+
+def unmasked(batch: InstanceBatch) -> np.ndarray[Any, np.dtype[Any]]:
+    """input_ids with what was masked put back."""
+    ids = batch.input_ids.copy()
+    row = np.repeat(np.arange(len(batch)), np.diff(batch.masked_lm_offsets))
+    ids[batch.input_offsets[row] + batch.masked_lm_positions] = batch.masked_lm_ids
+    return ids
+
+
+@pytest.mark.parametrize("pairing", ["nsp", "none"])
+@pytest.mark.parametrize("strategy", ["wordpiece", "whole-word", "span", "none"])
+def test_batches_may_be_cut_anywhere(pairing: Any, strategy: Any) -> None:
+    shards = {0: random_documents(40, sentences=12), 5: random_documents(20, seed=1)}
+    config = InstancesConfig(pairing=pairing, masking=MaskingConfig(strategy=strategy))
+    whole, counts = make(shards, config)
+    for batch_tokens in (1, 300, 5_000):
+        cut, cut_counts = make(shards, config, batch_tokens=batch_tokens)
+        assert same(whole, cut)
+        assert counts == cut_counts
+
+
+def test_a_document_longer_than_a_batch_comes_in_several() -> None:
+    documents = random_documents(1, sentences=2000)
+    batches = list(
+        create_instances(
+            documents, NegativePool({0: documents}), InstancesConfig(), vocabulary=VOCABULARY,
+            duplicate=0, own_shard=0, count=Counters().count, batch_tokens=4096,
+        )
+    )  # fmt: skip
+    assert len(batches) > 3
+    assert max(len(batch.input_ids) for batch in batches) <= 2 * 4096
+
+
+def test_passes_seeds_and_documents_draw_apart() -> None:
+    shards = {0: random_documents(30)}
+    config = InstancesConfig()
+    first, _ = make(shards, config)
+    assert same(first, make(shards, config)[0])
+    for other, _ in (
+        make(shards, config, duplicate=1),
+        make(shards, config.model_copy(update={"seed": 1})),
+    ):
+        assert not np.array_equal(first.input_ids, other.input_ids)
+    assert set(make(shards, config, duplicate=1)[0].duplicate.tolist()) == {1}
+
+
+def test_masking_does_not_change_pairing() -> None:
+    shards = {0: random_documents(30)}
+    one, _ = make(shards, InstancesConfig(masking=MaskingConfig(strategy="none")))
+    for strategy in ("wordpiece", "whole-word", "span"):
+        other, _ = make(shards, InstancesConfig(masking=MaskingConfig(strategy=strategy)))
+        assert np.array_equal(unmasked(other), one.input_ids)
+
+
+@pytest.mark.parametrize("size", [60_000, 900_000])
+@pytest.mark.parametrize("pairing", ["nsp", "none"])
+def test_rows_hold_the_tokens_of_the_documents_they_name(pairing: Any, size: int) -> None:
+    """Every token occurs once in all shards, so its id says where it is from."""
+    shards, first = {}, 104
+    for number, documents in ((0, 40), (3, 10), (9, 5)):
+        made = random_documents(documents, sentences=10, seed=number, size=size)
+        ids = np.arange(first, first + len(made.token_ids)).astype(made.token_ids.dtype)
+        first += len(ids)
+        shards[number] = TokenDocuments(
+            ids, made.sentence_lengths, made.sentence_offsets, made.document_ids
+        )
+    assert first < size
+    vocabulary = VOCABULARY._replace(vocab_size=size, is_continuation=np.zeros(size, np.bool_))
+    config = InstancesConfig(pairing=pairing, max_seq_length=64)
+    made_batch, _ = make(shards, config, vocabulary=vocabulary)
+    ids = unmasked(made_batch)
+    assert made_batch.input_ids.dtype == shards[0].token_ids.dtype
+    shards_of_b = set()
+    for i in range(len(made_batch)):
+        row = ids[made_batch.input_offsets[i] : made_batch.input_offsets[i + 1]].tolist()
+        b_start = int(made_batch.segment_b_start[i])
+        assert row[0] == CLS
+        assert row[b_start - 1] == row[-1] == SEP
+        own, at = shards[0], int(made_batch.document_row[i])
+        document = own.token_ids[own.document_bounds[at] : own.document_bounds[at + 1]].tolist()
+        _assert_run(row[1 : b_start - 1], document)
+        if pairing == "none":
+            assert b_start == len(row)
+            assert made_batch.next_sentence_label[i] == -1
+            continue
+        number = int(made_batch.segment_b_shard[i])
+        other, there = shards[number], int(made_batch.segment_b_row[i])
+        source = other.token_ids[other.document_bounds[there] : other.document_bounds[there + 1]]
+        _assert_run(row[b_start:-1], source.tolist())
+        is_other = (number, there) != (0, at)
+        assert made_batch.next_sentence_label[i] == int(is_other)
+        shards_of_b.add(number)
+    assert pairing == "none" or shards_of_b == {0, 3, 9}
+
+
+def _assert_run(tokens: list[int], document: list[int]) -> None:
+    assert tokens
+    start = document.index(tokens[0])
+    assert document[start : start + len(tokens)] == tokens
+
+
+def test_columns_are_those_of_the_table() -> None:
+    batch, _ = make({0: random_documents(3)}, InstancesConfig(max_seq_length=512))
+    names = {field.name for field in fields(InstanceBatch) if not field.name.endswith("offsets")}
+    schema = instances_schema(SIZE)
+    assert names == set(schema.names)
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_list(field.type) else field.type
+        assert pa.from_numpy_dtype(getattr(batch, field.name).dtype) == kind
+
+
+def test_documents_add_up() -> None:
+    lengths = np.array([1, 5, 3, 1, 2], np.uint32)
+    offsets = np.array([0, 1, 1, 3, 4, 5])
+    documents = TokenDocuments(np.arange(12, dtype=np.uint16), lengths, offsets, list("abcde"))
+    batch, counts = make({0: documents}, InstancesConfig())
+    check_balance(counts, "documents", where="test")
+    assert counts == {
+        "documents-in": 5,
+        "documents-kept": 2,
+        "documents-dropped-no-token": 1,
+        "documents-dropped-one-token": 2,
+    }
+    assert set(batch.document_row.tolist()) == {2, 4}
+    batch, counts = make({0: documents}, InstancesConfig(pairing="none"))
+    check_balance(counts, "documents", where="test")
+    assert counts["documents-kept"] == 4
+    assert batch.document_row.tolist() == [0, 2, 3, 4]
+    assert len(batch.input_ids) == 12 + 2 * 4
+
+
+def test_a_shard_without_documents_gives_nothing() -> None:
+    empty = TokenDocuments(np.empty(0, np.uint16), np.empty(0, np.uint32), np.zeros(1, np.int64))
+    pool = NegativePool({0: empty, 1: random_documents(3)})
+    found = create_instances(
+        empty, pool, InstancesConfig(), vocabulary=VOCABULARY, duplicate=0, own_shard=0,
+        count=Counters().count,
+    )  # fmt: skip
+    assert list(found) == []
+
+
+def test_a_pool_without_the_shard_and_a_shard_without_ids_are_refused() -> None:
+    documents = random_documents(3)
+    options: dict[str, Any] = {"vocabulary": VOCABULARY, "duplicate": 0, "count": Counters().count}
+    with pytest.raises(ConfigError, match=r"shards \[1\], but not the documents of shard 0"):
+        list(
+            create_instances(
+                documents, NegativePool({1: documents}), InstancesConfig(), own_shard=0, **options
+            )
+        )
+    nameless = TokenDocuments(
+        documents.token_ids, documents.sentence_lengths, documents.sentence_offsets
+    )
+    with pytest.raises(ConfigError, match="no document ids"):
+        list(
+            create_instances(
+                nameless, NegativePool({0: nameless}), InstancesConfig(), own_shard=0, **options
+            )
+        )
+
+
+def test_statistics_of_a_hundred_thousand_instances() -> None:
+    shards = {0: random_documents(6000), 1: random_documents(1000, seed=1)}
+    batch, _ = make(shards, InstancesConfig())
+    totals = batch.statistics()
+    instances = totals["instances"]
+    assert instances >= 90_000
+    assert totals["random-next"] / instances == pytest.approx(0.5, abs=0.01)
+    assert totals["without-segment-b"] == 0
+    assert totals["tokens"] / instances / 128 >= 0.90
+    assert totals["masked-tokens"] / totals["tokens"] == pytest.approx(0.15, abs=0.002)
+    lengths = np.diff(batch.input_offsets)
+    chosen = np.diff(batch.masked_lm_offsets)
+    assert (chosen == np.clip(np.rint(lengths * 0.15), 1, 20)).all()
+    assert lengths.max() == 128
+    _assert_mix(batch)
+    # At a position of its own, and never on [CLS] or [SEP].
+    assert batch.masked_lm_ids.min() >= 104
+
+
+def _assert_mix(batch: InstanceBatch) -> None:
+    row = np.repeat(np.arange(len(batch)), np.diff(batch.masked_lm_offsets))
+    new = batch.input_ids[batch.input_offsets[row] + batch.masked_lm_positions]
+    masked, kept = new == MASK, new == batch.masked_lm_ids
+    assert masked.mean() == pytest.approx(0.8, abs=0.005)
+    assert kept.mean() == pytest.approx(0.1, abs=0.005)
+    drawn = new[~masked & ~kept]
+    assert len(drawn) / len(new) == pytest.approx(0.1, abs=0.005)
+    assert drawn.mean() == pytest.approx(SIZE / 2, rel=0.01)
+    assert drawn.min() < 104  # the whole vocabulary, as in the reference
+    b_share = (batch.masked_lm_positions >= batch.segment_b_start[row]).mean()
+    assert b_share == pytest.approx(0.5, abs=0.1)
+
+
+def test_of_a_kind_with_the_instances_of_the_reference(real_data: Path) -> None:
+    """The sample text, five passes: counts as google-research/bert's own generator has them."""
+    golden = json.loads(
+        gzip.open(real_data / "golden" / "reference-instances-uncased.json.gz").read()
+    )
+    tokenizer = WordPieceTokenizer.from_vocab_file(
+        str(real_data / "vocab" / "bert-base-uncased" / "vocab.txt"), lowercase=True
+    )
+    text = (real_data / "golden" / "sample_text.txt").read_text(encoding="utf-8")
+    stories = [story.split("\n") for story in text.strip().split("\n\n")]
+    ids, lengths = tokenizer.encode_sentences([line for story in stories for line in story])
+    offsets = np.cumsum([0, *map(len, stories)])
+    documents = TokenDocuments(ids, lengths, offsets, [f"s/{n}" for n in range(len(stories))])
+    vocabulary = VocabularyIds(
+        tokenizer.vocab_size,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+        tokenizer.is_continuation,
+    )
+    runs = []
+    for seed in range(40):
+        config = InstancesConfig(seed=seed, short_seq_prob=golden["short_seq_prob"])
+        made = [
+            make({0: documents}, config, vocabulary=vocabulary, duplicate=n)[0]
+            for n in range(golden["dupe_factor"])
+        ]
+        runs.append(together(made))
+    counts = np.array([len(run) for run in runs])
+    assert np.quantile(counts, 0.02) <= golden["n"] <= np.quantile(counts, 0.98)
+    reference = golden["instances"]
+    theirs = [len(one["tokens"]) for one in reference]
+    ours = np.concatenate([np.diff(run.input_offsets) for run in runs])
+    assert ours.mean() == pytest.approx(np.mean(theirs), rel=0.12)
+    share = sum(len(one["masked_lm_positions"]) for one in reference) / sum(theirs)
+    chosen = sum(len(run.masked_lm_positions) for run in runs) / ours.sum()
+    assert chosen == pytest.approx(share, abs=0.003)
+    print(f"instances {counts.mean():.1f} / {golden['n']}, mean length {ours.mean():.1f} / "
+          f"{np.mean(theirs):.1f}, masked {chosen:.4f} / {share:.4f}")  # fmt: skip

@@ -1,0 +1,305 @@
+"""Masks: exact with forced rates, equal to a slow form written from the specification."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.masking import (
+    MASKING_STRATEGIES,
+    MaskedTokens,
+    VocabularyIds,
+    mask_batch,
+    prediction_counts,
+)
+from pipelines.seeds import integers, uniform
+from schemas.configs import MaskingConfig
+
+CLS, SEP, MASK = 101, 102, 103
+SIZE = 1000
+IS_CONTINUATION = np.zeros(SIZE, np.bool_)
+IS_CONTINUATION[600:] = True  # ids from 600 go on with a word
+VOCABULARY = VocabularyIds(SIZE, CLS, SEP, MASK, IS_CONTINUATION)
+CHOOSING = sorted(set(MASKING_STRATEGIES) - {"none"})
+
+
+class Instance(NamedTuple):
+    key: int
+    ids: list[int]
+    b_start: int
+
+
+def instance(key: int, a: list[int], b: list[int] | None = None) -> Instance:
+    if b is None:
+        return Instance(key, [CLS, *a, SEP], len(a) + 2)
+    return Instance(key, [CLS, *a, SEP, *b, SEP], len(a) + 2)
+
+
+def mask(instances: list[Instance], config: MaskingConfig, kind: Any = np.uint16) -> MaskedTokens:
+    lengths = [len(one.ids) for one in instances]
+    return mask_batch(
+        np.array([one.key for one in instances], np.uint64),
+        np.array([index for one in instances for index in one.ids], kind),
+        offsets=np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+        segment_b_start=np.array([one.b_start for one in instances], np.int64),
+        vocabulary=VOCABULARY,
+        config=config,
+    )
+
+
+def rows_of(instances: list[Instance], masked: MaskedTokens) -> list[tuple[list[int], ...]]:
+    """(ids, positions, original ids) of each instance."""
+    ends = list(itertools.accumulate([len(one.ids) for one in instances], initial=0))
+    bounds = masked.offsets.tolist()
+    return [
+        (
+            masked.input_ids[ends[i] : ends[i + 1]].tolist(),
+            masked.positions[bounds[i] : bounds[i + 1]].tolist(),
+            masked.original_ids[bounds[i] : bounds[i + 1]].tolist(),
+        )
+        for i in range(len(instances))
+    ]
+
+
+def _u(key: int, counter: int) -> float:
+    return float(uniform(np.array([key], np.uint64), counter)[0])
+
+
+def _below(key: int, counter: int, below: int) -> int:
+    return int(integers(np.array([key], np.uint64), counter, below=below)[0])
+
+
+def _slow_words(one: Instance) -> list[list[list[int]]]:
+    """Positions of each word, by segment."""
+    last = len(one.ids) - 1
+    segments = [range(1, one.b_start - 1), range(one.b_start, last)]
+    found = []
+    for segment in segments:
+        words: list[list[int]] = []
+        for position in segment:
+            if words and IS_CONTINUATION[one.ids[position]]:
+                words[-1].append(position)
+            else:
+                words.append([position])
+        found.append(words)
+    return found
+
+
+def _slow_choice(one: Instance, config: MaskingConfig) -> list[int]:
+    words = _slow_words(one)
+    candidates = [p for segment in words for word in segment for p in word]
+    budget = min(config.max_predictions, max(1, round(len(one.ids) * config.masked_lm_prob)))
+    budget = min(budget, len(candidates))
+    if config.strategy == "wordpiece":  # Floyd's sampling
+        chosen: set[int] = set()
+        for number in range(budget):
+            last = len(candidates) - budget + number
+            drawn = _below(one.key, number, last + 1)
+            chosen.add(last if drawn in chosen else drawn)
+        return sorted(candidates[index] for index in chosen)
+    places = [(s, w) for s, segment in enumerate(words) for w in range(len(segment))]
+    taken: set[tuple[int, int]] = set()
+    left = budget
+    for step in range(len(places)):
+        if left == 0:
+            break
+        swap = step + _below(one.key, step, len(places) - step)
+        places[step], places[swap] = places[swap], places[step]
+        segment, word = places[step]
+        length = 1
+        if config.strategy == "span":
+            draw, longer = _u(one.key, (1 << 32) + step), 1.0 - config.span_length_p
+            while length < config.max_span_words and draw < longer:
+                length += 1
+                longer *= 1.0 - config.span_length_p
+        for index in range(word, min(word + length, len(words[segment]))):
+            if (segment, index) in taken or len(words[segment][index]) > left:
+                break
+            taken.add((segment, index))
+            left -= len(words[segment][index])
+    return sorted(p for segment, word in taken for p in words[segment][word])
+
+
+def slow_mask(one: Instance, config: MaskingConfig) -> tuple[list[int], ...]:
+    positions = [] if config.strategy == "none" else _slow_choice(one, config)
+    ids = list(one.ids)
+    for position in positions:
+        draw = _u(one.key, (2 << 32) + position)
+        if draw < config.mask_rate:
+            ids[position] = MASK
+        elif draw >= 1.0 - config.random_rate:
+            ids[position] = _below(one.key, (3 << 32) + position, SIZE)
+    return ids, positions, [one.ids[position] for position in positions]
+
+
+TOKENS = st.lists(st.integers(104, SIZE - 1), min_size=1, max_size=60)
+INSTANCES = st.builds(instance, st.integers(0, (1 << 64) - 1), TOKENS, st.none() | TOKENS)
+CONFIGS = st.builds(
+    MaskingConfig,
+    strategy=st.sampled_from(sorted(MASKING_STRATEGIES)),
+    masked_lm_prob=st.sampled_from([0.01, 0.15, 0.5, 1.0]),
+    max_predictions=st.integers(1, 100),
+    span_length_p=st.sampled_from([0.2, 0.5, 1.0]),
+    max_span_words=st.integers(1, 12),
+)
+
+
+@given(st.lists(INSTANCES, max_size=6), CONFIGS)
+def test_equal_to_the_slow_form(instances: list[Instance], config: MaskingConfig) -> None:
+    expected = [slow_mask(one, config) for one in instances]
+    assert rows_of(instances, mask(instances, config)) == expected
+
+
+@given(st.lists(INSTANCES, min_size=1, max_size=6), CONFIGS)
+def test_an_instance_is_masked_alike_in_any_company(
+    instances: list[Instance], config: MaskingConfig
+) -> None:
+    together = rows_of(instances, mask(instances, config))
+    assert together == [rows_of([one], mask([one], config))[0] for one in instances]
+
+
+@given(INSTANCES, CONFIGS)
+def test_budget_order_and_special_tokens(one: Instance, config: MaskingConfig) -> None:
+    [(_, positions, original)] = rows_of([one], mask([one], config))
+    budget = min(config.max_predictions, max(1, round(len(one.ids) * config.masked_lm_prob)))
+    assert len(positions) <= budget
+    assert positions == sorted(set(positions))
+    assert not {CLS, SEP} & set(original)
+    candidates = len(one.ids) - one.ids.count(CLS) - one.ids.count(SEP)
+    if config.strategy == "wordpiece":
+        assert len(positions) == min(budget, candidates)
+
+
+@pytest.mark.parametrize("strategy", CHOOSING)
+def test_everything_masked(strategy: Any) -> None:
+    config = MaskingConfig(
+        strategy=strategy, masked_lm_prob=1, max_predictions=512, mask_rate=1, keep_rate=0,
+        random_rate=0,
+    )  # fmt: skip
+    made = rows_of([instance(5, [110, 601, 111], [112, 602])], mask([
+        instance(5, [110, 601, 111], [112, 602])], config))  # fmt: skip
+    assert made == [
+        ([CLS, MASK, MASK, MASK, SEP, MASK, MASK, SEP], [1, 2, 3, 5, 6], [110, 601, 111, 112, 602])
+    ]
+
+
+@pytest.mark.parametrize("strategy", CHOOSING)
+def test_everything_kept(strategy: Any) -> None:
+    config = MaskingConfig(
+        strategy=strategy, masked_lm_prob=1, max_predictions=512, mask_rate=0, keep_rate=1,
+        random_rate=0,
+    )  # fmt: skip
+    one = instance(5, list(range(200, 300)))
+    [(ids, positions, _)] = rows_of([one], mask([one], config))
+    assert ids == one.ids
+    assert positions == list(range(1, 101))
+
+
+def test_everything_random_covers_the_whole_vocabulary() -> None:
+    config = MaskingConfig(
+        masked_lm_prob=1, max_predictions=512, mask_rate=0, keep_rate=0, random_rate=1
+    )
+    instances = [instance(key, [300] * 400) for key in range(30)]
+    masked = mask(instances, config)
+    drawn = masked.input_ids[masked.input_ids != 300]
+    counts = np.bincount(drawn, minlength=SIZE)
+    counts[[CLS, SEP]] -= 30
+    assert len(counts) == SIZE  # nothing beyond the vocabulary
+    assert (counts > 0).mean() > 0.99  # about 12 each; special ids too, as in the reference
+    assert counts[MASK] > 0
+
+
+def test_none_masks_nothing() -> None:
+    one = instance(1, [200, 201])
+    masked = mask([one], MaskingConfig(strategy="none"))
+    assert rows_of([one], masked) == [(one.ids, [], [])]
+    assert masked.offsets.tolist() == [0, 0]
+
+
+def test_input_is_left_as_it_is() -> None:
+    ids = np.array([CLS, *range(200, 240), SEP], np.uint16)
+    before = ids.copy()
+    made = mask_batch(
+        np.array([3], np.uint64), ids, offsets=np.array([0, 42]), segment_b_start=np.array([42]),
+        vocabulary=VOCABULARY, config=MaskingConfig(mask_rate=1, keep_rate=0, random_rate=0),
+    )  # fmt: skip
+    assert (ids == before).all()
+    assert np.flatnonzero(made.input_ids != before).tolist() == made.positions.tolist()
+
+
+def test_counts_round_half_to_even_and_stay_within_the_limits() -> None:
+    config = MaskingConfig(masked_lm_prob=0.5, max_predictions=6)
+    lengths = np.array([1, 3, 5, 7, 9, 100])
+    assert prediction_counts(lengths, config).tolist() == [1, 2, 2, 4, 4, 6]
+    assert prediction_counts(np.array([128]), MaskingConfig()).tolist() == [19]
+
+
+def test_a_continuation_at_the_start_of_b_is_a_word_of_its_own() -> None:
+    config = MaskingConfig(strategy="whole-word", masked_lm_prob=0.2)
+    # Budget 1: the two pieces of A's word never fit, the piece that begins B does.
+    for key in range(20):
+        one = instance(key, [110, 601], [602])
+        [(_, positions, _)] = rows_of([one], mask([one], config))
+        assert positions == [4]
+
+
+def test_a_word_that_exceeds_the_budget_is_skipped_not_cut() -> None:
+    config = MaskingConfig(strategy="whole-word", masked_lm_prob=0.3)
+    for key in range(50):  # 10 tokens, budget 3: words of 4, 2 and 1 tokens
+        one = instance(key, [110, 601, 602, 603, 111, 604, 112])
+        [(_, positions, _)] = rows_of([one], mask([one], config))
+        assert positions == [5, 6, 7]
+
+
+def test_spans_are_runs_within_one_segment() -> None:
+    config = MaskingConfig(
+        strategy="span", masked_lm_prob=0.1, max_predictions=512, span_length_p=0.001
+    )
+    for key in range(50):  # every span is 10 words long where its segment has them
+        one = instance(key, list(range(200, 255)), list(range(300, 342)))
+        [(_, positions, _)] = rows_of([one], mask([one], config))
+        assert len(positions) == 10
+        runs = 1 + sum(after - before > 1 for before, after in itertools.pairwise(positions))
+        starts_near_an_end = any(p in positions for p in (55, 98))
+        assert runs == 1 or starts_near_an_end
+
+
+def test_span_lengths_are_geometric() -> None:
+    config = MaskingConfig(strategy="span", masked_lm_prob=0.02, max_predictions=512)
+    instances = [instance(key, [200] * 500) for key in range(2000)]  # budget 10, one span or more
+    masked = mask(instances, config)
+    ends_first_word = 0
+    for key, (_, positions, _) in enumerate(rows_of(instances, masked)):
+        first = 1 + _below(key, 0, 500)
+        assert first in positions
+        ends_first_word += first + 1 not in positions
+    assert ends_first_word / 2000 == pytest.approx(0.2, abs=0.03)
+
+
+def test_ids_beyond_16_bits() -> None:
+    one = Instance(9, [CLS, *range(70_000, 70_040), SEP], 42)
+    wide = VOCABULARY._replace(vocab_size=100_000, is_continuation=np.zeros(100_000, np.bool_))
+    masked = mask_batch(
+        np.array([9], np.uint64), np.array(one.ids, np.uint32), offsets=np.array([0, 42]),
+        segment_b_start=np.array([42]), vocabulary=wide,
+        config=MaskingConfig(strategy="whole-word", mask_rate=0, keep_rate=0, random_rate=1),
+    )  # fmt: skip
+    assert masked.original_ids.dtype == np.uint32
+    assert masked.original_ids.tolist() == [one.ids[p] for p in masked.positions]
+    assert masked.input_ids.max() < 100_000
+
+
+@pytest.mark.parametrize("strategy", CHOOSING)
+def test_every_position_is_equally_likely(strategy: Any) -> None:
+    config = MaskingConfig(strategy=strategy, span_length_p=1.0)
+    instances = [instance(key, list(range(200, 240)), list(range(300, 320))) for key in range(4000)]
+    counts = np.bincount(mask(instances, config).positions, minlength=63)
+    assert counts[[0, 41, 62]].tolist() == [0, 0, 0]
+    others = np.delete(counts, [0, 41, 62])
+    assert others.sum() == 4000 * 9
+    assert others == pytest.approx(600, abs=125)  # five standard deviations

@@ -1,0 +1,338 @@
+"""Segments: equal to a slow form written from the specification, and its properties one by one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.pairing import (
+    IS_NEXT,
+    IS_RANDOM,
+    NO_SEGMENT_B,
+    Segments,
+    document_keys,
+    pack_text,
+    pair_segments,
+)
+from pipelines.seeds import integers, key_for, random_bits, uniform
+from pipelines.token_documents import NegativePool, TokenDocuments
+from schemas.configs import InstancesConfig
+from schemas.errors import ArtifactCorruptError, ConfigError
+
+Lengths = list[list[int]]  # tokens of each sentence of each document
+Shards = dict[int, Lengths]
+
+
+def documents_of(lengths: Lengths, *, shard: int = 0) -> TokenDocuments:
+    """Documents whose token ids are their positions in the shard: no token occurs twice."""
+    flat = np.array([size for document in lengths for size in document], np.uint32)
+    offsets = np.concatenate(([0], np.cumsum([len(document) for document in lengths], dtype=int)))
+    ids = np.arange(int(flat.sum()), dtype=np.uint32) + np.uint32(shard * 1_000_000)
+    return TokenDocuments(ids, flat, offsets, [f"{shard}/{row}" for row in range(len(lengths))])
+
+
+def pool_of(shards: Shards) -> NegativePool:
+    return NegativePool({number: documents_of(x, shard=number) for number, x in shards.items()})
+
+
+def pairs(
+    pool: NegativePool, config: InstancesConfig, *, own: int = 0, rows: range | None = None
+) -> Segments:
+    documents = pool.shards[own]
+    rows = range(len(documents)) if rows is None else rows
+    names = documents.document_ids[rows.start : rows.stop]
+    keys = document_keys(names, seed=config.seed, duplicate=0)
+    if config.pairing == "nsp":
+        return pair_segments(documents, pool, config, rows=rows, keys=keys, own_shard=own)
+    return pack_text(documents, config, rows=rows, keys=keys, own_shard=own)
+
+
+def tuples(segments: Segments) -> list[tuple[int, ...]]:
+    columns: tuple[npt.NDArray[Any], ...] = segments
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+class _Key:
+    """The draws under one key, one at a time."""
+
+    def __init__(self, key: int) -> None:
+        self._key = np.array([key], np.uint64)
+
+    def bits(self, counter: int) -> int:
+        return int(random_bits(self._key, counter)[0])
+
+    def uniform(self, counter: int) -> float:
+        return float(uniform(self._key, counter)[0])
+
+    def below(self, counter: int, below: int) -> int:
+        return int(integers(self._key, counter, below=below)[0])
+
+    def coin(self, counter: int, number: int) -> int:
+        return self.bits(counter + number // 64) >> (63 - number % 64) & 1
+
+
+Span = list[int]  # token positions in a shard
+
+
+def slow_pairs(shards: Shards, own: int, config: InstancesConfig) -> Iterator[tuple[int, ...]]:
+    """The specification, one sentence and one token at a time."""
+    spans: dict[int, list[list[Span]]] = {}
+    for number, lengths in shards.items():
+        position = itertools.count()
+        spans[number] = [
+            [list(itertools.islice(position, size)) for size in document] for document in lengths
+        ]
+    for row, document in enumerate(spans[own]):
+        if sum(map(len, document)) < 2:
+            continue
+        key = _Key(key_for(config.seed, "instances", f"{own}/{row}", 0))
+        longest = target = config.max_seq_length - 3
+        if key.uniform(0) < config.short_seq_prob:
+            target = 2 + key.below(1, longest - 1)
+        others = [
+            (number, other)
+            for number in sorted(spans)
+            for other in range(len(spans[number]))
+            if spans[number][other] and (number, other) != (own, row)
+        ]
+        at = 0
+        while at < len(document):
+            draws = _Key(key.bits(2 + at))
+            end = at + 1
+            while end < len(document) and (
+                sum(map(len, document[at:end])) < target or end - at < 2
+            ):
+                end += 1
+            middle = at + 1 + (draws.below(1, end - at - 1) if end - at > 1 else 0)
+            a = list(itertools.chain(*document[at:middle]))
+            b = list(itertools.chain(*document[middle:end]))
+            b_shard, b_row, label = own, row, IS_NEXT
+            if others and draws.uniform(0) < config.random_next_prob:
+                label = IS_RANDOM
+                b_shard, b_row = others[draws.below(2, len(others))]
+                source = spans[b_shard][b_row]
+                start = draws.below(3, len(source))
+                b = list(source[start])
+                for sentence in source[start + 1 :]:
+                    if len(b) >= target - len(a):
+                        break
+                    b += sentence
+                following = middle
+            else:
+                following = end
+                if end - at == 1 and at > 0:
+                    a, b = document[at - 1], document[at]
+                elif end - at == 1:
+                    cut = 1 + draws.below(4, len(a) - 1)
+                    a, b = a[:cut], a[cut:]
+            a, b = list(a), list(b)
+            lost = [0, 0]
+            while len(a) + len(b) > longest:
+                which = 0 if len(a) > len(b) else 1
+                front = draws.coin((1 + which) << 32, lost[which])
+                del (a, b)[which][0 if front else -1]
+                lost[which] += 1
+            yield row, draws.bits(5), a[0], a[-1] + 1, b_shard, b_row, b[0], b[-1] + 1, label
+            at = following
+
+
+SENTENCES = st.integers(1, 12) | st.sampled_from([1, 40, 200])
+DOCUMENTS = st.lists(st.lists(SENTENCES, max_size=8), min_size=1, max_size=5)
+CONFIGS = st.builds(
+    InstancesConfig,
+    max_seq_length=st.sampled_from([8, 16, 32, 128]),
+    short_seq_prob=st.sampled_from([0.0, 0.5, 1.0]),
+    random_next_prob=st.sampled_from([0.0, 0.5, 1.0]),
+    seed=st.integers(0, 1000),
+)
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(st.integers(1, 5), DOCUMENTS, max_size=2), DOCUMENTS, CONFIGS)
+def test_equal_to_the_slow_form(others: Shards, own: Lengths, config: InstancesConfig) -> None:
+    shards = {**others, 3: own}
+    assert tuples(pairs(pool_of(shards), config, own=3)) == list(slow_pairs(shards, 3, config))
+
+
+@given(DOCUMENTS, CONFIGS, st.sampled_from(["nsp", "none"]), st.data())
+def test_documents_do_not_depend_on_their_company(
+    own: Lengths, config: InstancesConfig, pairing: str, data: st.DataObject
+) -> None:
+    config = config.model_copy(update={"pairing": pairing})
+    pool = pool_of({0: own, 1: [[3, 4], [5]]})
+    cut = data.draw(st.integers(0, len(own)))
+    parts = [pairs(pool, config, rows=rows) for rows in (range(cut), range(cut, len(own)))]
+    assert tuples(parts[0]) + tuples(parts[1]) == tuples(pairs(pool, config))
+
+
+def test_the_order_in_which_shards_are_given_does_not_matter() -> None:
+    shards = {n: documents_of([[5, 9, 7]] * 9, shard=n) for n in (4, 0, 7)}
+    forwards, backwards = NegativePool(shards), NegativePool(dict(reversed(shards.items())))
+    config = InstancesConfig(max_seq_length=32)
+    assert tuples(pairs(forwards, config)) == tuples(pairs(backwards, config))
+
+
+def _lengths(documents: int, *, sentences: int = 20, seed: int = 0) -> Lengths:
+    rng = np.random.default_rng(seed)
+    sizes = rng.geometric(1 / sentences, documents)
+    return [np.rint(rng.lognormal(3.0, 0.6, n)).clip(1).astype(int).tolist() for n in sizes]
+
+
+def test_a_random_b_is_never_from_the_document_of_a() -> None:
+    pool = pool_of({0: _lengths(30), 3: _lengths(2, seed=1)})
+    found = pairs(pool, InstancesConfig(max_seq_length=64, random_next_prob=1.0))
+    assert (found.label == IS_RANDOM).all()
+    own = found.b_shard == 0
+    assert 0.8 < own.mean() < 1.0
+    assert (found.b_row[own] != found.document_row[own]).all()
+    for number in (0, 3):  # and B lies in the document that is named
+        at = found.b_shard == number
+        bounds = pool.shards[number].document_bounds
+        assert (found.b_start[at] >= bounds[found.b_row[at]]).all()
+        assert (found.b_stop[at] <= bounds[found.b_row[at] + 1]).all()
+
+
+def test_random_documents_are_uniform_over_documents_not_lengths() -> None:
+    pool = pool_of({0: [[3] * 2000], 1: [[1], [5] * 400, [7, 7], [2] * 50]})
+    found = pairs(pool, InstancesConfig(max_seq_length=8, random_next_prob=1.0))
+    assert len(found.label) > 1000
+    share = np.bincount(found.b_row, minlength=4) / len(found.label)
+    assert share == pytest.approx(0.25, abs=0.06)
+
+
+def test_two_documents_draw_each_other() -> None:
+    found = pairs(pool_of({0: [[4, 4], [5, 5]]}), InstancesConfig(random_next_prob=1.0))
+    assert (found.b_row == 1 - found.document_row).all()
+
+
+def test_a_pool_of_one_document_gives_the_real_next_segment() -> None:
+    found = pairs(pool_of({0: [[9] * 50, []]}), InstancesConfig(max_seq_length=32))
+    assert (found.label == IS_NEXT).all()
+    assert (found.b_row == 0).all()
+    # Nothing is put back: chunk follows chunk.
+    assert len(found.label) == pytest.approx(50 / 4, abs=1)
+
+
+def test_label_next_means_that_b_follows_a() -> None:
+    pool = pool_of({0: _lengths(200)})
+    config = InstancesConfig(max_seq_length=65_535, short_seq_prob=1.0)  # nothing is truncated
+    found = pairs(pool, config)
+    following = found.label == IS_NEXT
+    assert 0.4 < following.mean() < 0.6
+    assert (found.b_start == found.a_stop)[following].all()
+    assert (found.b_row == found.document_row)[following].all()
+
+
+def test_target_is_drawn_once_for_a_document() -> None:
+    pool = pool_of({0: [[1] * 5000] * 20, 1: [[1] * 200]})
+    config = InstancesConfig(short_seq_prob=1.0, random_next_prob=0.0)
+    found = pairs(pool, config)
+    lengths = found.b_stop - found.a_start
+    of_document = [set(lengths[found.document_row == row][:-1].tolist()) for row in range(20)]
+    assert all(len(sizes) == 1 for sizes in of_document)  # but for the document's end
+    assert len(set.union(*of_document)) > 10
+    assert all(2 <= size <= 125 for sizes in of_document for size in sizes)
+
+
+def test_no_token_of_a_document_is_lost_before_truncation() -> None:
+    lengths = _lengths(50)
+    pool = pool_of({0: lengths})
+    found = pairs(pool, InstancesConfig(max_seq_length=65_535, short_seq_prob=1.0))
+    seen = np.zeros(len(pool.shards[0].token_ids), np.bool_)
+    for start, stop, b_start, b_stop, label in zip(
+        found.a_start, found.a_stop, found.b_start, found.b_stop, found.label, strict=True
+    ):
+        seen[start:stop] = True
+        if label == IS_NEXT:
+            seen[b_start:b_stop] = True
+    assert seen.sum() == sum(sum(x) for x in lengths if sum(x) > 1)
+
+
+def test_documents_of_one_sentence_are_half_and_half() -> None:
+    pool = pool_of({0: [[10]] * 4000})
+    found = pairs(pool, InstancesConfig(max_seq_length=16))
+    assert len(found.label) == 4000
+    assert (found.label == IS_RANDOM).mean() == pytest.approx(0.5, abs=0.03)
+    following = found.label == IS_NEXT
+    assert (found.a_stop == found.b_start)[following].all()
+    sizes = (found.a_stop - found.a_start)[following]
+    assert np.bincount(sizes, minlength=10)[1:10] == pytest.approx(len(sizes) / 9, rel=0.3)
+
+
+def test_documents_of_one_token_and_of_none_give_no_instance() -> None:
+    found = pairs(pool_of({0: [[1], [], [1, 1], [2]]}), InstancesConfig())
+    assert set(found.document_row.tolist()) == {2, 3}
+
+
+def test_a_very_long_sentence_is_truncated_on_both_sides() -> None:
+    pool = pool_of({0: [[10_000, 10_000]], 1: [[10_000]]})
+    found = pairs(pool, InstancesConfig(short_seq_prob=0.0, random_next_prob=0.0))
+    assert len(found.label) == 1
+    a, b = found.a_stop - found.a_start, found.b_stop - found.b_start
+    assert (a[0], b[0]) == (63, 62)
+    assert found.a_start[0] == pytest.approx((10_000 - 63) / 2, abs=300)
+
+
+@given(DOCUMENTS, st.sampled_from([8, 16, 128]))
+def test_packing_loses_nothing_and_cuts_between_sentences(own: Lengths, length: int) -> None:
+    pool = pool_of({0: own})
+    found = pairs(pool, InstancesConfig(pairing="none", max_seq_length=length))
+    assert (found.label == NO_SEGMENT_B).all()
+    sizes = found.a_stop - found.a_start
+    assert (sizes >= 1).all()
+    assert (sizes <= length - 2).all()
+    pieces = [range(a, b) for a, b in zip(found.a_start, found.a_stop, strict=True)]
+    assert [t for piece in pieces for t in piece] == list(range(sum(map(sum, own))))
+    documents = pool.shards[0]
+    bounds = documents.document_bounds
+    assert (found.a_start >= bounds[found.document_row]).all()
+    assert (found.a_stop <= bounds[found.document_row + 1]).all()
+    sentence_ends = set(documents.token_bounds.tolist())
+    for start, stop in zip(found.a_start.tolist(), found.a_stop.tolist(), strict=True):
+        assert stop in sentence_ends or not sentence_ends & set(range(start + 1, stop))
+
+
+def test_packing_fills_up_to_the_last_sentence_that_fits() -> None:
+    found = pairs(
+        pool_of({0: [[3, 3, 3, 20, 2, 1]]}), InstancesConfig(pairing="none", max_seq_length=10)
+    )
+    assert (found.a_stop - found.a_start).tolist() == [6, 3, 8, 8, 7]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sentence_lengths": np.array([2, 0, 3], np.uint32)}, "sentence 1 of row 0 has no token"),
+        ({"sentence_lengths": np.array([2, 1, 3], np.uint32)}, "6 tokens together.* 5"),
+        ({"sentence_offsets": np.array([0, 2])}, "0 to the 3 sentences"),
+        ({"sentence_offsets": np.array([0, 3, 2, 3])}, "decrease"),
+        ({"document_ids": ["a", "b"]}, "2 document ids for 1 documents"),
+        ({"token_ids": np.zeros(5, np.int64)}, "int64"),
+    ],
+)
+def test_misfitting_columns_are_refused(change: dict[str, Any], message: str) -> None:
+    columns: dict[str, Any] = {
+        "token_ids": np.zeros(5, np.uint16),
+        "sentence_lengths": np.array([2, 1, 2], np.uint32),
+        "sentence_offsets": np.array([0, 3]),
+        "document_ids": ["a"],
+    }
+    TokenDocuments(**columns)
+    with pytest.raises(ArtifactCorruptError, match=message):
+        TokenDocuments(**columns | change)
+
+
+def test_a_pool_of_nothing_or_of_two_widths_is_refused() -> None:
+    wide = documents_of([[2, 2]])
+    narrow = TokenDocuments(wide.token_ids.astype(np.uint16), *list(vars(wide).values())[1:3])
+    with pytest.raises(ConfigError, match="found none"):
+        NegativePool({})
+    with pytest.raises(ArtifactCorruptError, match="uint16"):
+        NegativePool({0: wide, 1: narrow})

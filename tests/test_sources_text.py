@@ -1,0 +1,228 @@
+"""The source `text`: .txt, .jsonl and .parquet files, written here."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from pipelines.counters import Counters, check_balance
+from pipelines.sources import lines, text
+from pipelines.splits import RawDocument, Split
+from schemas.configs import TextSource
+from schemas.errors import CorruptInputError, InputError, MissingInputError
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def config_of(path: Path, **options: Any) -> TextSource:
+    return TextSource(name="mine", paths=(str(path),), **options)
+
+
+def read_all(config: TextSource) -> tuple[list[Split], list[RawDocument], Counters]:
+    counters = Counters()
+    splits = text.plan(config)
+    documents = [raw for split in splits for raw in text.read(split, config, counters.count)]
+    check_balance(counters, "rows", where="test")
+    return splits, documents, counters
+
+
+DOCUMENTS = [[f"line {row} of document {n}" for row in range(n % 4 + 1)] for n in range(100)]
+TXT = "\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n"
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("split_bytes", [1024, 1025, 2000, 1 << 20])
+def test_txt_documents_do_not_depend_on_splits_or_compression(
+    tmp_path: Path, suffix: str, split_bytes: int
+) -> None:
+    plain = tmp_path / "plain" / "a.txt"
+    plain.parent.mkdir()
+    plain.write_text(TXT)
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](TXT.encode()))
+    splits, documents, counters = read_all(config_of(path, split_bytes=split_bytes))
+    assert len(splits) == 1 if suffix or split_bytes == 1 << 20 else len(splits) > 2
+    assert [raw.paragraphs for raw in documents] == DOCUMENTS
+    assert counters["rows-in"] == counters["rows-kept"] == 100
+    places = [int(raw.document_id.rpartition(":")[2]) for raw in documents]
+    assert all(
+        TXT[place:].startswith(raw.paragraphs[0])
+        for place, raw in zip(places, documents, strict=True)
+    )
+    if not suffix:
+        assert [raw.byte_start for raw in documents] == places
+    else:
+        assert {(raw.byte_start, raw.byte_end) for raw in documents} == {(0, path.stat().st_size)}
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_blank_lines_of_spaces_end_documents_too(tmp_path: Path, line_end: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(
+        ("\ufeff\n\none\n  two  words \n \t\n\n\nthree").replace("\n", line_end).encode()
+    )
+    _, documents, _ = read_all(config_of(path))
+    assert [raw.paragraphs for raw in documents] == [["one", "two words"], ["three"]]
+
+
+def test_other_encodings_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("caf\xe9\n\nplain\n\n".encode("latin-1") + b"\x00\x01\x02")
+    _, documents, counters = read_all(config_of(tmp_path / "a.txt"))
+    assert [raw.paragraphs for raw in documents] == [["caf\xe9"], ["plain"]]
+    assert counters["rows-decoded-as-iso-8859-1"] == 1
+    assert counters["rows-dropped-undecodable"] == 1
+
+
+def test_utf_16_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("text\n".encode("utf-16"))
+    with pytest.raises(InputError, match="iconv"):
+        read_all(config_of(tmp_path / "a.txt"))
+
+
+def test_empty_files_give_nothing(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.jsonl"):
+        (tmp_path / name).write_bytes(b"")
+        assert read_all(config_of(tmp_path / name))[:2] == ([], [])
+
+
+ROWS = [{"id": n, "text": f"text {n}\n\nmore", "title": f"Title {n}"} for n in range(50)]
+JSONL = "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("split_bytes", [1024, 1 << 20])
+def test_json_rows(tmp_path: Path, suffix: str, split_bytes: int) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](JSONL.encode()))
+    config = config_of(path, split_bytes=split_bytes, id_column="id", title_column="title")
+    splits, documents, _ = read_all(config)
+    assert len(splits) == (1 if suffix or split_bytes == 1 << 20 else 3)
+    assert [raw.document_id for raw in documents] == [f"mine:{n}" for n in range(50)]
+    assert [raw.title for raw in documents] == [f"Title {n}" for n in range(50)]
+    assert documents[7].paragraphs == ["text 7", "more"]
+
+
+def test_json_ids_are_places_and_do_not_depend_on_splits(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(JSONL)
+    ids = {
+        split_bytes: [
+            raw.document_id for raw in read_all(config_of(path, split_bytes=split_bytes))[1]
+        ]
+        for split_bytes in (1024, 1100, 1 << 20)
+    }
+    assert ids[1024] == ids[1100] == ids[1 << 20]
+    assert ids[1024][:2] == ["mine:a.jsonl:0", f"mine:a.jsonl:{len(JSONL.splitlines()[0]) + 1}"]
+
+
+def test_bad_rows_are_counted_and_end_nothing(tmp_path: Path) -> None:
+    rows = [
+        '{"text": "first", "id": "a"}',
+        '{"text": "cut off',
+        "[1, 2]",
+        "",
+        '{"other": 1}',
+        '{"text": null}',
+        '{"text": "  \\n "}',
+        '{"text": 17}',
+        '{"text": "no id", "id": null}',
+        "[" * 100_000,
+        '{"text": "last", "id": "z"}',
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    _, documents, counters = read_all(config_of(tmp_path / "a.jsonl", id_column="id"))
+    assert [raw.document_id for raw in documents] == ["mine:a", "mine:z"]
+    del counters["raw-bytes"]
+    assert counters == {
+        "rows-in": 10,
+        "rows-kept": 2,
+        "rows-dropped-malformed-json": 3,
+        "rows-dropped-no-text": 4,
+        "rows-dropped-no-id": 1,
+    }
+
+
+def test_a_missing_key_names_those_found(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "x", "url": "y"}\n')
+    with pytest.raises(InputError, match=r"'text'.*text_column.*'body', 'url'"):
+        text.plan(config_of(tmp_path / "a.jsonl"))
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]], *, group: int = 10) -> None:
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=group)
+
+
+@pytest.mark.parametrize("split_bytes", [1024, 1 << 20])
+def test_parquet_rows(tmp_path: Path, split_bytes: int) -> None:
+    path = tmp_path / "a.parquet"
+    write_parquet(path, ROWS)
+    splits, documents, counters = read_all(
+        config_of(path, split_bytes=split_bytes, title_column="title")
+    )
+    assert len(splits) == (1 if split_bytes == 1 << 20 else 3)
+    assert [raw.document_id for raw in documents] == [f"mine:a.parquet:{n}" for n in range(50)]
+    assert documents[49].paragraphs == ["text 49", "more"]
+    assert documents[49].title == "Title 49"
+    assert 0 < documents[0].byte_end <= documents[49].byte_start < path.stat().st_size
+    assert counters["rows-kept"] == 50
+
+
+def test_parquet_ids_and_missing_text(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [{"text": "x", "key": "k"}, {"text": None, "key": "l"}])
+    _, documents, counters = read_all(config_of(tmp_path / "a.parquet", id_column="key"))
+    assert [raw.document_id for raw in documents] == ["mine:k"]
+    assert counters["rows-dropped-no-text"] == 1
+
+
+def test_parquet_columns_are_checked(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [{"body": "x", "text": 1}])
+    with pytest.raises(InputError, match=r"'words'.*'body', 'text'"):
+        text.plan(config_of(tmp_path / "a.parquet", text_column="words"))
+    with pytest.raises(InputError, match="int64"):
+        text.plan(config_of(tmp_path / "a.parquet"))
+
+
+def test_dictionary_and_large_strings_are_text(tmp_path: Path) -> None:
+    column = pa.array(["x", "y"]).dictionary_encode()
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": pa.array(["z"], pa.large_string())}), tmp_path / "b.parquet")
+    _, documents, _ = read_all(config_of(tmp_path))
+    assert [raw.paragraphs for raw in documents] == [["x"], ["y"], ["z"]]
+
+
+def test_damaged_input_is_an_error(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", ROWS)
+    stored = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(stored[:-10])
+    with pytest.raises(CorruptInputError, match="Parquet"):
+        text.plan(config_of(tmp_path / "a.parquet"))
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(TXT.encode())[:-20])
+    with pytest.raises(CorruptInputError, match="no end"):
+        read_all(config_of(tmp_path / "b.txt.gz"))
+
+
+def test_other_files_are_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x")
+    with pytest.raises(MissingInputError):
+        text.plan(config_of(tmp_path))
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
+    (tmp_path / "a.txt").write_bytes(b"x" * (1 << 20))
+    with pytest.raises(InputError, match="1,000 bytes"):
+        read_all(config_of(tmp_path / "a.txt"))

@@ -1,0 +1,309 @@
+"""`pipelines.wikitext`: one page's wikitext becomes text passages."""
+
+# ruff: noqa: RUF001 - punctuation of several scripts
+from __future__ import annotations
+
+import bz2
+import gzip
+import pickle
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.wikitext import WikiMarkup, clean_wikitext, is_redirect, markup_for
+
+EN = markup_for("en")
+IT = markup_for("it")
+JA = markup_for("ja")
+
+
+def clean(text: str, markup: WikiMarkup = EN) -> str:
+    """The paragraphs of `text`, one a line."""
+    return "\n".join(clean_wikitext(text, markup))
+
+
+PROSE = [
+    ("plain text", "plain text"),
+    ("one\ntwo\n\nthree", "one two\nthree"),
+    ("a [[link]] and [[target|label]]s.", "a link and labels."),
+    ("[[Star Trek: Voyager]] and [[wikt:word|word]].", "Star Trek: Voyager and word."),
+    ("[[:en:Bear|bear]], [[:en:Wolf]]", "bear, Wolf"),
+    ("''i'' '''b''' '''''both'''''", "i b both"),
+    ("L''''armonium''' suona", "L'armonium suona"),
+    ("[[a|''b'' {{lang|fr|c}}]] d", "b c d"),
+    ("[http://x.org a label] and [https://x.org] end", "a label and end"),
+    ("[http://x.org ''a'' {{nowrap|b}}] end", "a b end"),
+    ("see http://x.org/a?b=c now", "see now"),
+    ("a&nbsp;b &amp;nbsp; c &ndash; d&#33;", "a b c – d!"),
+    ("soft\u00adhyphen zero\u200bwidth \u200fmark", "softhyphen zerowidth mark"),
+    ("a<br>b<br/>c", "a b c"),
+    ("a<br><br />b", "a\nb"),
+    ("<blockquote>quoted</blockquote><poem>a\nb</poem>", "quoted\na b"),
+    ("x<sup>2</sup>, 10<sup>-6</sup>, 19<sup>th</sup>, H<sub>2</sub>O", "x², 10⁻⁶, 19th, H2O"),
+    ("''x''<sub>''n''</sub>", "xn"),
+    ("<nowiki>[[not a link]] '' ''</nowiki>", "[[not a link]] '' ''"),
+    ("<nowiki>*</nowiki> no list", "* no list"),
+    ("a<!-- b -->c<!-- d", "ac"),
+    ("one\n<!-- a comment\n\nof lines -->\ntwo", "one two"),
+    ("__NOTOC__\ntext __FILE__", "text __FILE__"),
+    ("a <tt>b</tt> <span style='color:red'>c</span> <code>print</code>", "a b c print"),
+]
+
+GONE = [
+    "* list\n# list\n; term\n: indented\n preformatted",
+    "{| class=x\n| cell {{x}}\n{|\n| nested\n|}\n|}",
+    "== Heading ==\n=== Another ===\n",
+    "{{Infobox|a={{b|{{c}}}}|d=[[e]]\n|f={|\n|}\n}}",
+    "[[File:a.jpg|thumb|A [[b|c]] with [[d]]]]",
+    "[[Category:x]][[es:Alemán]]{{DEFAULTSORT:x}}{{Main|y}}",
+    "<ref>a {{cite}} [[b]]</ref><ref name=x />",
+    "<gallery>\na.jpg|b\n</gallery><timeline>x</timeline>",
+    "<table><tr><td>a<table><tr><td>b</td></tr></table></td></tr></table>",
+    "<ul><li>a<ul><li>b</li></ul></li></ul>",
+    "<syntaxhighlight lang=c>\nint main() {{}}\n</syntaxhighlight>",
+    "<math>\\frac{a}{{b}}</math>",
+    "#REDIRECT [[x]]",
+    "<includeonly>a</includeonly>{{{1|}}}",
+    "----",
+]
+
+TEMPLATES = [
+    ("{{convert|93000|sqft|m2|abbr=on}}", "93,000 sq ft"),
+    ("{{convert|5|to|10|km|mi}}", "5 to 10 kilometres"),
+    ("{{convert|5|ft|10|in|m}}", "5 feet 10 inches"),
+    ("{{convert|1|mi|km}}", "1 mile"),
+    ("a {{convert|6|ft|adj=on}} wall", "a 6-foot wall"),
+    ("{{cvt|111866|km}}", "111,866 km"),
+    ("{{lang|de|Wissenschaft}} ({{lang-de|''Wort''}})", "Wissenschaft (Wort)"),
+    ("{{transl|ar|ALA|''ilāh''}}", "ilāh"),
+    ("{{nowrap|''n'' {{=}} 2}}", "n = 2"),
+    ("{{nowrap|1=a = b}}", "a = b"),
+    ("{{circa|1417}}", "c. 1417"),
+    ("3{{frac|1|2}} and {{frac|3|1|2}}", "31/2 and 3 1/2"),
+    ("{{abbr|no.|number}} 10", "no. 10"),
+    ("{{as of|2007|7}} and {{as of|2017|lc=y}}", "As of July 2007 and as of 2017"),
+    ("{{ill|Name|fr|Nom|lt=label}} {{ill|Name|fr}}", "label Name"),
+    ("1417{{ndash}}1701{{snd}}a{{mdash}}b", "1417–1701 – a—b"),
+    ("''GQ''{{'}}s critic", "GQ's critic"),
+    ("{{val|6.241|e=18|u=m}}", "6.241 × 10¹⁸ m"),
+    ("{{formatnum:1234567}}", "1,234,567"),
+    ("{{birth date|1935|1|8}}", "January 8, 1935"),
+    ("{{harvtxt|Chiu|Wong|1991}} show", "Chiu and Wong (1991) show"),
+    ("{{nihongo|'''Ranma'''|らんま|Ranma}} is", "Ranma (らんま, Ranma) is"),
+    ("{{nowrap|a {{lang|fr|b [[c|d]]}}}} e", "a b d e"),
+    ("{{USS|Enterprise|CV-6}}", "USS Enterprise (CV-6)"),
+    ("a {{!}} b", "a | b"),
+    ("use {{Ada/kw|for}} here", "use for here"),
+]
+
+MENDED = [
+    ("X ({{IPAc-en|x}}) is", "X is"),
+    ("X ({{IPAc-en|x}}; born 1 May) is", "X (born 1 May) is"),
+    ("X ({{lang|fr|Y}}, {{IPA|y}}) is", "X (Y) is"),
+    ("X (IPA: {{IPA|/x/}}, ''Y'') is", "X (Y) is"),
+    ("X ({{IPAc-en|x}} or {{IPAc-en|y}}; 406–453) is", "X (406–453) is"),
+    ("a sound {{IPA|[ɬ]}} here", "a sound [ɬ] here"),
+    ("one {{x}}, two {{x}}.", "one, two."),
+    ("one,{{x}}, two", "one, two"),
+    ("the main() call and .NET 4", "the main() call and .NET 4"),
+    ("'''X''' (<ref>y</ref>) z", "X z"),
+]
+
+
+@pytest.mark.parametrize(("wikitext", "text"), PROSE + TEMPLATES + MENDED)
+def test_text_is_kept(wikitext: str, text: str) -> None:
+    assert clean(wikitext) == text
+
+
+@pytest.mark.parametrize("wikitext", GONE)
+def test_what_is_no_text_goes_and_its_surroundings_stay(wikitext: str) -> None:
+    assert clean(wikitext) == ""
+    assert clean(f"Before it.\n\n{wikitext}\n\nAfter it.") == "Before it.\nAfter it."
+
+
+def test_closing_sections_end_at_a_heading_of_their_level() -> None:
+    page = "A.\n== See also ==\ntext\n=== Sub ===\nb\n== C ==\nD.\n== References ==\ne"
+    assert clean(page) == "A.\nD."
+    assert clean("A.\n== Voci correlate ==\nb", IT) == "A."
+    assert clean("あ。\n== 脚注 ==\nb\n== 歴史 ==\nい。", JA) == "あ。\nい。"
+    # A heading in a comment or a template is none.
+    assert clean("A.\n<!--\n== References ==\n-->\nB.") == "A. B."
+
+
+def test_a_sentence_that_lost_its_formula_goes() -> None:
+    assert clean("First one. So <math>\\sqrt{x}</math> holds. Last one.") == "First one. Last one."
+    assert clean("The vector <math>x</math> is short.") == "The vector x is short."
+    assert clean("See e.g. Figure <math>\\pi</math> here. Next.") == "Next."
+
+
+def test_a_displayed_formula_takes_the_sentence_around_it() -> None:
+    page = "One stays. The law is\n:<math>\\frac{a}{b}</math>\nwhere a is big. Two stays."
+    assert clean(page) == "One stays. Two stays."
+    page = "The law is as follows.\n\n:<math>\\frac{a}{b}</math>\n\nThen it holds."
+    assert clean(page) == "The law is as follows.\nThen it holds."
+
+
+def test_titles_in_bold_and_above_lists_are_headings() -> None:
+    assert clean("'''Title'''\n\nText is here.\n\nThe cities\n* A\n* B\n\nThese are:\n* C") == (
+        "Text is here.\nThese are:"
+    )
+
+
+def test_languages() -> None:
+    assert clean("{{formatnum:3.26}} e {{M|1|M|Hz}} a {{TA|4 m}}", IT) == "3,26 e 1 MHz a 4 m"
+    assert clean("{{citazione necessaria|Gli scienziati}} credono", IT) == "Gli scienziati credono"
+    assert clean("A {{cn|date=May 2018}} b") == "A b"
+    assert clean("[[Immagine:x.png|thumb|y]][[Categoria:z]]testo", IT) == "testo"
+    assert (
+        clean("{{仮リンク|言語中枢|en|Language center}}と{{読み仮名|将|ひき}}", JA)
+        == "言語中枢と将（ひき）"
+    )
+    assert clean("一行目の\n二行目", JA) == "一行目の二行目"
+    assert clean("（{{lang|en|X}}、{{IPA|x}}）", JA) == "（X）"
+    assert clean("Il dit : « oui » ; non", markup_for("fr")) == "Il dit : « oui » ; non"
+    assert clean("-{zh-hans:软件; zh-hant:軟體}-好", markup_for("zh")) == "软件好"
+    assert clean("{{lang-de|a}} [[Datei:x.png]]b", markup_for("de-AT")) == "a b"
+
+
+def test_the_dumps_own_namespaces_count() -> None:
+    markup = markup_for("xx", {6: "Bildo_loka", 14: "Kategorio", 0: ""})
+    assert clean("a [[bildo loka:x.png|b]][[Kategorio:c]][[File:d.png]]", markup) == "a"
+    assert clean("a [[Bildo loka:x.png|b]]") == "a b"
+    assert pickle.loads(pickle.dumps(markup)) == markup
+    assert hash(markup) == hash(markup_for("xx", {6: "Bildo_loka", 14: "Kategorio"}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#REDIRECT [[x]]",
+        "#redirect:[[x]]",
+        "\n# RINVIA [[x]]",
+        "#転送 [[x]]",
+        "#WEITERLEITUNG [[x]]",
+        "#REDIRECTION[[x]]",
+    ],
+)
+def test_redirects(text: str) -> None:
+    assert is_redirect(text)
+
+
+def test_no_redirects() -> None:
+    assert not is_redirect("# redirect is a word [[x]]")
+    assert not is_redirect("REDIRECT [[x]]")
+
+
+BROKEN = [
+    ("{{Infobox\n| a = b\n\n'''Text''' stays.", "Text stays."),
+    ("Text {{lang|fr|mot stays.\n\nNext.", "Text mot stays.\nNext."),
+    ("{| class=x\n| a\n\nText stays.", "Text stays."),
+    ("[[File:a.jpg|thumb|b\nText stays.", "Text stays."),
+    ("A [[link stays.\n\nB [[c|d]] e.", "A link stays.\nB d e."),
+    ("A }} b ]] c |} d.", "A b c |} d."),
+    ("A <ref>b\nText stays.", "A\nText stays."),
+    ("A <ref name=x> is\nB <ref>c</ref> d.", "A is B d."),
+    ("A <!-- b\n\nText stays.", "A\nText stays."),
+    ("A <REF>b</REF> c <ref>d</ref >.", "A c."),
+    ("A <math>b\n\nC.", "A b\nC."),
+    ("{{x|{{y}}\n== H ==\nText stays.\n{{z}}", "Text stays."),
+    ("a < b and <foo> c", "a < b and <foo> c"),
+]
+
+
+@pytest.mark.parametrize(("wikitext", "text"), BROKEN)
+def test_broken_markup_costs_at_most_its_paragraph(wikitext: str, text: str) -> None:
+    assert " ".join(clean(wikitext).split()) == " ".join(text.split())
+
+
+SEEDS = [
+    "{{", "[[", "<", "{|\n", "\n{|", "[http://a ", "<ref>", "<!--", "{{{", "''", "[[File:a", "}}",
+    "[[a|", "{{lang|en|", "{{nowrap|", "<math>", "<table>", "&", "(", "( ", "(, ", "\n==a==",
+    "\n== References ==", "\n:<math>\\pi</math>", "<REF></ref ", "{{\n\n", "<ul><ul></ul>", "[[[",
+    "__", ",,", "\n* {{a}}", "<code>x</code", "<nowiki>", "{{x}}", ". \ufdd1", "-{", "<br>",
+    "{{{!}}", "[[:a:", "{{IPA|x}}", "\ufdec", "\ufdd0 or ", "a: ", " ;", "<sup>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_time_is_linear_in_the_length_of_broken_markup(seed: str) -> None:
+    # Quadratic behaviour would take minutes at this size; the limit is generous for slow machines.
+    started = time.process_time()
+    for markup in (EN, markup_for("zh")):
+        clean_wikitext(seed * 200_000, markup)
+    assert time.process_time() - started < 20
+
+
+PIECES = st.one_of(
+    st.sampled_from([*SEEDS, "]]", "</ref>", "|}", "\n|}", "-->", "|", "\n", " ", "a", "b. C",
+                     "=", "{{convert|1|m}}", "'", "&nbsp;", "\n*", "\n:", "</table>",
+                     "</nowiki>", "）"]),
+    st.text(max_size=5),
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(PIECES, max_size=40).map("".join), st.sampled_from(["en", "it", "ja", "zh", "fr"]))
+def test_any_text_gives_clean_paragraphs(text: str, language: str) -> None:
+    for paragraph in clean_wikitext(text, markup_for(language)):
+        assert paragraph
+        assert paragraph == " ".join(paragraph.split())
+        assert not re.search("[\ufdd0-\ufdef]", paragraph)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PIECES, max_size=20).map("".join))
+def test_broken_markup_does_not_reach_the_next_section(text: str) -> None:
+    if (
+        "<nowiki>" in text
+        or "<!--" in text
+        or re.search(r"References|<(ref|math|table|ul)", text, re.I)
+    ):
+        return
+    assert "Sentinel stays here." in clean(f"{text}\n\n== Next ==\nSentinel stays here.")
+
+
+RESIDUE = re.compile(
+    r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|''|<ref|</|&nbsp;|&amp;|formula_|codice_|(?<!\w)\(\)|\( | ,|  "
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["en-*.bz2", "it-*.gz", "ja-*.bz2"])
+def test_real_pages_hold_no_residue(real_data: Path, pattern: str) -> None:
+    markup = markup_for(pattern[:2])
+    pages = paragraphs = 0
+    for path in sorted((real_data / "wikipedia").glob(pattern)):
+        for title, text in real_pages(path):
+            pages += 1
+            said = " ".join(re.findall(r"<nowiki>.*?</nowiki>", text, re.DOTALL))
+            said += "".join(re.findall("'{4}|&#39;&#39;", text)).replace("&#39;", "'")
+            for paragraph in clean_wikitext(text, markup):
+                paragraphs += 1
+                for residue in RESIDUE.findall(paragraph):
+                    assert residue in said, (title, residue, paragraph)
+    assert pages > 100
+    assert paragraphs > 10 * pages
+
+
+def real_pages(path: Path) -> Iterator[tuple[str, str]]:
+    """(title, wikitext) of the articles in a dump, as far as it is whole."""
+    opened = gzip.open if path.suffix == ".gz" else bz2.open
+    page: dict[str, str] = {}
+    with opened(path, "rb") as stream:
+        try:
+            for _, element in ElementTree.iterparse(stream):
+                tag = element.tag.rpartition("}")[2]
+                page[tag] = element.text or ""
+                if tag == "page":
+                    if "redirect" not in page and page.get("ns", "0") == "0":
+                        yield page["title"], page["text"]
+                    page = {}
+                    element.clear()
+        except (ElementTree.ParseError, EOFError):
+            return  # some dumps are truncated on purpose
