@@ -174,7 +174,7 @@ def _cpu(step: Callable[[], None]) -> float:
 
 
 def peak_memory(command: list[str]) -> float:
-    """Peak MB of resident memory of a process and all its children (each page counted once: PSS)."""
+    """Peak MB of resident memory of a process and all its children (PSS: shared pages once)."""
     process = psutil.Popen(command, stdout=subprocess.DEVNULL)
     peak = 0.0
     done = threading.Event()
@@ -224,7 +224,7 @@ def _vocabulary(dump: str, folder: Path) -> str:
 def _report_rates(megabytes: float, split_mb: float, repeat: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        small = write_sample_of_size(str(folder / "small"), xml_megabytes=2)
+        small = write_sample_of_size(str(folder / "small"))
         vocab = _vocabulary(small.dump, folder)
         dump = write_sample_of_size(str(folder / "large"), xml_megabytes=megabytes).dump
         with bz2.open(dump) as stream:
@@ -261,9 +261,7 @@ def _report_memory(megabytes: float, split_mb: float) -> None:
     peaks = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        vocab = _vocabulary(
-            write_sample_of_size(str(folder / "small"), xml_megabytes=2).dump, folder
-        )
+        vocab = _vocabulary(write_sample_of_size(str(folder / "small")).dump, folder)
         for factor in (1, 4):
             dump = write_sample_of_size(
                 str(folder / f"x{factor}"), xml_megabytes=megabytes * factor

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,9 +66,25 @@ def _options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done.")] = False,
 ) -> None:
     del version
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s"
-    )
+    _log_to_console(verbose=verbose)
+
+
+class _ForConsole(logging.Filter):
+    """Leaves out what Prefect logs by itself, and what Beam says at each import."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_prefect = record.name.partition(".")[0] == "prefect"
+        return not is_prefect and "apitools not found" not in record.getMessage()
+
+
+def _log_to_console(*, verbose: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.addFilter(_ForConsole())
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(message)s", handlers=[handler])
+    logging.getLogger("pipelines").setLevel(logging.INFO)  # a line on progress now and then
+    if verbose:
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "INFO")
 
 
 @app.command()

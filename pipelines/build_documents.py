@@ -41,7 +41,7 @@ _WORD = re.compile(r"\w+")
 class DocumentPiece(NamedTuple):
     """A split with its place in the plan."""
 
-    index: int
+    number: int
     split: Split
 
     @property
@@ -51,9 +51,7 @@ class DocumentPiece(NamedTuple):
 
 def plan(config: DocumentsConfig) -> list[DocumentPiece]:
     """The splits of every source, in an order that no list of paths can change."""
-    splits = [
-        split for source in config.sources for split in SOURCES[source.kind].plan(source)
-    ]
+    splits = [split for source in config.sources for split in SOURCES[source.kind].plan(source)]
     splits.sort(key=lambda s: (s.source, s.file.sha256, s.file.name, s.start, s.end, s.detail))
     return [DocumentPiece(index, split) for index, split in enumerate(splits)]
 
@@ -158,14 +156,15 @@ class BuildDocumentShard:
         split = piece.split
         source = next(item for item in self.config.sources if item.name == split.source)
         counters = Counters()
-        report = WorkReport(piece.index)
+        report = WorkReport(piece.number)
         batches = document_batches(document_rows(split, source, self.config, counters))
         for number in itertools.count():
             # An input without any document still makes one (empty) shard.
             if not self._write_shard(batches, report, number):
                 break
         by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
-        report.counters = counters + Counters(by_source)
+        counters.update(by_source)
+        report.counters = counters
         return report
 
     def _write_shard(
@@ -176,9 +175,7 @@ class BuildDocumentShard:
         ids: list[str] = []
         digests: list[bytes] = []
         text_bytes, more = 0, False
-        with ShardWriter(
-            path, schema=DOCUMENTS, output=self.output, compression="zstd"
-        ) as shard:
+        with ShardWriter(path, schema=DOCUMENTS, output=self.output, compression="zstd") as shard:
             for batch in batches:
                 shard.write(batch)
                 ids.extend(batch.column("document_id").to_pylist())

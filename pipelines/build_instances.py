@@ -33,7 +33,7 @@ LIBRARIES = ("pyarrow", "numpy")
 class InstancePiece(NamedTuple):
     """One pass over one token shard."""
 
-    index: int
+    number: int
     shard: int
     """Number of the token shard in its artifact."""
 
@@ -54,8 +54,8 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
         (shard, duplicate) for duplicate in range(config.duplicates) for shard in range(len(sizes))
     ]
     return [
-        InstancePiece(index, shard, duplicate, pools[shard], int(sizes[shard]))
-        for index, (shard, duplicate) in enumerate(places)
+        InstancePiece(number, shard, duplicate, pools[shard], int(sizes[shard]))
+        for number, (shard, duplicate) in enumerate(places)
     ]
 
 
@@ -106,7 +106,12 @@ def instance_rows(batch: InstanceBatch, schema: pa.Schema) -> pa.RecordBatch:
         "masked_lm_ids": lists("masked_lm_ids", batch.masked_lm_ids, masked),
     }
     return pa.RecordBatch.from_arrays(
-        [columns.get(f.name, None) or pa.array(getattr(batch, f.name), f.type) for f in schema],
+        [
+            columns[column.name]
+            if column.name in columns
+            else pa.array(getattr(batch, column.name), column.type)
+            for column in schema
+        ],
         schema=schema,
     )
 
@@ -124,15 +129,20 @@ class BuildInstanceShard:
     _pool: dict[int, TokenDocuments] = field(default_factory=dict, repr=False)
 
     def setup(self) -> None:
-        # Casing decides nothing here: only the pieces and their ids are wanted.
-        tokenizer = WordPieceTokenizer.from_vocab_file(self.vocab_url, lowercase=False)
-        self._vocabulary = VocabularyIds(
-            vocab_size=tokenizer.vocab_size,
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
-            mask_id=tokenizer.mask_id,
-            is_continuation=tokenizer.is_continuation,
-        )
+        self._open()
+
+    def _open(self) -> VocabularyIds:
+        if self._vocabulary is None:
+            # Casing decides nothing here: only the pieces and their ids are wanted.
+            tokenizer = WordPieceTokenizer.from_vocab_file(self.vocab_url, lowercase=False)
+            self._vocabulary = VocabularyIds(
+                vocab_size=tokenizer.vocab_size,
+                cls_id=tokenizer.cls_id,
+                sep_id=tokenizer.sep_id,
+                mask_id=tokenizer.mask_id,
+                is_continuation=tokenizer.is_continuation,
+            )
+        return self._vocabulary
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_vocabulary": None, "_pool": {}}
@@ -154,12 +164,9 @@ class BuildInstanceShard:
                 "duplicate": piece.duplicate,
             }
         )
-        return WorkReport(piece.index, [entry], counters)
+        return WorkReport(piece.number, [entry], counters)
 
     def _batches(self, piece: InstancePiece, counters: Counters) -> Iterator[InstanceBatch]:
-        if self._vocabulary is None:
-            self.setup()
-        assert self._vocabulary is not None
         own = self._read(piece.shard, with_ids=True)
         # Pools of the pieces of one shard are the same: the shards are opened once.
         self._pool = {
@@ -171,7 +178,7 @@ class BuildInstanceShard:
             own,
             NegativePool({**self._pool, piece.shard: own}),
             self.config,
-            vocabulary=self._vocabulary,
+            vocabulary=self._open(),
             duplicate=piece.duplicate,
             own_shard=piece.shard,
             count=counters.count,

@@ -39,26 +39,29 @@ class BuildTokenShard:
     _tokenizer: WordPieceTokenizer | None = field(default=None, repr=False)
 
     def setup(self) -> None:
-        self._tokenizer = WordPieceTokenizer.from_vocab_file(
-            self.vocab_url, lowercase=self.lowercase, memory_words=self.memory_words
-        )
+        self._open()
+
+    def _open(self) -> WordPieceTokenizer:
+        if self._tokenizer is None:
+            self._tokenizer = WordPieceTokenizer.from_vocab_file(
+                self.vocab_url, lowercase=self.lowercase, memory_words=self.memory_words
+            )
+        return self._tokenizer
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_tokenizer": None}
 
     def process(self, piece: ShardPiece) -> WorkReport:
-        if self._tokenizer is None:
-            self.setup()
-        assert self._tokenizer is not None
+        tokenizer = self._open()
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
         with ShardWriter(
-            f"part-{piece.index:05d}.arrow", schema=schema, output=self.output
+            f"part-{piece.number:05d}.arrow", schema=schema, output=self.output
         ) as shard:
-            for batch in token_batches(piece, self._tokenizer, counters, schema):
+            for batch in token_batches(piece, tokenizer, counters, schema):
                 shard.write(batch)
         tokens = counters["tokens"]
-        return WorkReport(piece.index, [shard.entry(statistics={"tokens": tokens})], counters)
+        return WorkReport(piece.number, [shard.entry(statistics={"tokens": tokens})], counters)
 
 
 def token_batches(

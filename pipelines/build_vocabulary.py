@@ -31,7 +31,7 @@ from pipelines.vocabulary import (
     read_vocab,
     vocab_text,
 )
-from pipelines.wordpiece import tokenizer_json
+from pipelines.wordpiece import tokenizer_config_json, tokenizer_json
 from schemas.arrow import DOCUMENTS, WORD_COUNTS
 from schemas.configs import ExecutionConfig, VocabularyConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
@@ -43,12 +43,13 @@ BUCKETS = 32
 WORD_COUNTS_FILE = "word-counts.arrow"
 VOCAB_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
 
 class ShardPiece(NamedTuple):
     """A shard of an input artifact."""
 
-    index: int
+    number: int
     path: str
     """Its logical name."""
 
@@ -108,7 +109,7 @@ class CountWords:
             words = count_words(sentences_of(batch), lowercase=self.lowercase)
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
-        return WorkReport(piece.index, [], counters, list(_word_blobs(counts)))
+        return WorkReport(piece.number, [], counters, list(_word_blobs(counts)))
 
 
 def _word_blobs(counts: pa.Table) -> Iterator[Blob]:
@@ -125,7 +126,8 @@ def _to_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, WORD_COUNTS) as writer:
         writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes()
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _from_bytes(data: bytes) -> pa.Table:
@@ -251,6 +253,9 @@ def build_vocabulary(
         write_text_file(VOCAB_FILE, vocab_text(vocab), output=output),
         write_text_file(
             TOKENIZER_FILE, tokenizer_json(vocab, lowercase=config.lowercase), output=output
+        ),
+        write_text_file(
+            TOKENIZER_CONFIG_FILE, tokenizer_config_json(lowercase=config.lowercase), output=output
         ),
     ]
     return StageOutput(

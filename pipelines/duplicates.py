@@ -1,8 +1,8 @@
 """Documents that say the same, and documents that bear the same id: found by grouping digests.
 
-Each shard sends, for each of `BUCKETS` buckets, one small Arrow table of (digest, id, row). Beam
-groups a bucket's tables; equal digests meet in one bucket. The smallest `document_id` of equal texts
-stays, and of equal ids the row with the smallest digest.
+Each shard sends, for each of `BUCKETS` buckets, a small Arrow table of (digest, id, row). Beam
+groups a bucket's tables; equal digests meet in one bucket. Of equal texts the smallest
+`document_id` stays, and of equal ids the row with the smallest digest.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ BUCKETS = 64
 
 _BY_TEXT, _BY_ID = 0, 1
 _ENTRIES = pa.schema(
-    [("key", pa.binary(16)), ("document_id", pa.string()), ("shard", pa.string()), ("row", pa.uint32()),
-     ("digest", pa.binary(16))]
-)  # fmt: skip
+    [
+        ("key", pa.binary(16)),
+        ("document_id", pa.string()),
+        ("shard", pa.string()),
+        ("row", pa.uint32()),
+        ("digest", pa.binary(16)),
+    ]
+)
 
 
 class _Member(NamedTuple):
@@ -66,7 +71,7 @@ def digest_blobs(ids: list[str], digests: list[bytes], *, shard: str) -> list[Bl
 
 
 def repeated_keys(blobs: Iterable[bytes], *, by_id: bool) -> Iterator[list[_Member]]:
-    """The groups of two or more rows with one key, each group sorted; groups in order of the key."""
+    """The groups of two or more rows with one key, each sorted; groups in order of the key."""
     tables = [pa.ipc.read_record_batch(blob, _ENTRIES) for blob in blobs]
     table = pa.Table.from_batches(tables, _ENTRIES)
     keys = table.column("key").to_pylist()
@@ -89,13 +94,16 @@ class _FindInBucket(beam.DoFn):
         bucket, blobs = element
         by_id = bucket % 2 == _BY_ID
         groups = [
-            [[member.document_id, member.digest.hex(), member.shard, member.row] for member in group]
+            [
+                [member.document_id, member.digest.hex(), member.shard, member.row]
+                for member in group
+            ]
             for group in repeated_keys(blobs, by_id=by_id)
         ]
         yield WorkReport(bucket, details=groups).to_json()
 
 
-class FindDuplicates(beam.PTransform):
+class FindDuplicates(beam.PTransform[Any, Any]):
     """(bucket, bytes) blobs in; JSON reports out, each with the repeated keys of one bucket."""
 
     def expand(self, blobs: Any) -> Any:

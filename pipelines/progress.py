@@ -24,9 +24,7 @@ _LINE_SECONDS = 15.0
 class Progress:
     """Watches `folder` until the block ends; `total` shards are expected."""
 
-    def __init__(
-        self, job: str, *, fs: fsspec.AbstractFileSystem, folder: str, total: int
-    ) -> None:
+    def __init__(self, job: str, *, fs: fsspec.AbstractFileSystem, folder: str, total: int) -> None:
         self._job, self._fs, self._folder, self._total = job, fs, folder, total
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"progress-{job}", daemon=True)

@@ -1,4 +1,4 @@
-"""A digest of rows that does not depend on their order, on shard borders or on how Arrow stores them.
+"""A digest of rows whatever their order, the borders of shards, or how Arrow stores them.
 
 The sum modulo 2**128 of the BLAKE2b digest of each row. Two shards' digests are added, so that two
 artifacts can be shown to hold the same rows whatever wrote them; the golden tests compare this one,
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,8 @@ def _column_bytes(column: pa.Array, *, nullable: bool) -> Iterator[bytes]:
     if column.null_count:
         present = column.is_valid().to_pylist()
         filled = _column_bytes(pc.fill_null(column, pa.scalar(_zero(kind), kind)), nullable=False)
-        return (b"\1" + value if here else b"\0" for here, value in zip(present, filled, strict=True))
+        pairs = zip(present, filled, strict=True)
+        return (b"\1" + value if here else b"\0" for here, value in pairs)
     if nullable:
         return (b"\1" + value for value in _column_bytes(column, nullable=False))
     if pa.types.is_list(kind):
@@ -72,10 +74,10 @@ def _list_bytes(column: pa.Array) -> Iterator[bytes]:
     bounds = (offsets - first).tolist()
     if pa.types.is_string(values.type):
         items = list(_string_bytes(values))
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             yield (end - start).to_bytes(4, "little") + b"".join(items[start:end])
         return
     numbers = np.ascontiguousarray(values.to_numpy(zero_copy_only=False))
     width, data = numbers.dtype.itemsize, numbers.tobytes()
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(bounds):
         yield (end - start).to_bytes(4, "little") + data[start * width : end * width]

@@ -22,6 +22,7 @@ from apache_beam.transforms import environments
 from schemas.configs import ExecutionConfig
 from schemas.errors import BertloomError, ConfigError, RunnerError
 
+
 class Launch(NamedTuple):
     """A Beam runner with its options, and how many workers this machine gives it."""
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 import apache_beam as beam
 import fsspec
-from apache_beam.metrics import Metrics
+from apache_beam.metrics.metric import Metrics
+from apache_beam.transforms.combiners import ToListCombineFn
 
 from pipelines.counters import Counters
 from pipelines.progress import Progress
@@ -42,7 +43,7 @@ class WorkReport:
     """What became of one piece."""
 
     index: int
-    """Of the piece in the plan, from 0."""
+    """Number of the piece in the plan, or of the group."""
 
     files: list[FileEntry] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
@@ -79,7 +80,8 @@ class Piece(Protocol):
     """A planned piece of input: a small value that can be sent to any worker."""
 
     @property
-    def index(self) -> int: ...
+    def number(self) -> int:
+        """Place in the plan, from 0."""
 
     @property
     def weight(self) -> int:
@@ -95,7 +97,7 @@ def deal(pieces: Sequence[Any], lanes: int) -> list[list[Any]]:
         return [[piece] for piece in pieces]
     dealt: list[list[Any]] = [[] for _ in range(lanes)]
     loads = [0] * lanes
-    for piece in sorted(pieces, key=lambda piece: (-piece.weight, piece.index)):
+    for piece in sorted(pieces, key=lambda piece: (-piece.weight, piece.number)):
         lane = loads.index(min(loads))
         dealt[lane].append(piece)
         loads[lane] += piece.weight
@@ -122,8 +124,16 @@ class _DoWork(beam.DoFn):
                 yield report.to_json()
 
 
+_KeyedBytes = tuple[int, bytes]
+
+
+def _blob(blob: _KeyedBytes) -> _KeyedBytes:
+    """As it is: only gives the PCollection a type, so that its coder is deterministic."""
+    return blob
+
+
 @dataclass(kw_only=True, eq=False)
-class DoShardWork(beam.PTransform):
+class DoShardWork(beam.PTransform[Any, Any]):
     """Nothing in; out: `reports` (JSON texts) and `blobs` ((bucket, bytes) pairs)."""
 
     work: ShardWork
@@ -138,7 +148,7 @@ class DoShardWork(beam.PTransform):
         )
         return {
             "reports": outputs["reports"],
-            BLOBS: outputs[BLOBS] | beam.Map(lambda blob: blob).with_output_types(tuple[int, bytes]),
+            BLOBS: outputs[BLOBS] | "TypeBlobs" >> beam.Map(_blob).with_output_types(_KeyedBytes),
         }
 
 
@@ -153,7 +163,7 @@ class _WriteReports(beam.DoFn):
 
 
 @dataclass(kw_only=True, eq=False)
-class CollectReports(beam.PTransform):
+class CollectReports(beam.PTransform[Any, Any]):
     """PCollections of JSON reports in; one file of them out, at `url`."""
 
     url: str
@@ -161,7 +171,7 @@ class CollectReports(beam.PTransform):
     def expand(self, reports: Any) -> Any:
         return (
             reports
-            | "GatherReports" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
+            | "GatherReports" >> beam.CombineGlobally(ToListCombineFn())
             | "WriteReports" >> beam.ParDo(_WriteReports(self.url))
         )
 
@@ -209,7 +219,7 @@ def run_shard_job(
     with Progress(job, fs=fs, folder=folder, total=len(pieces)):
         run_pipeline(job, build, launch=launch)
     reports = _read_reports(fs, names["work"])
-    if [report.index for report in reports] != [piece.index for piece in pieces]:
+    if [report.index for report in reports] != [piece.number for piece in pieces]:
         raise RunnerError(
             f"{job}: {len(pieces)} pieces were planned and {len(reports)} reported "
             "(each must be, exactly once); the runner lost or repeated work"

@@ -64,7 +64,7 @@ class FileWriter:
         self._fs, folder = fsspec.core.url_to_fs(output)
         self._target = f"{folder}/{self.object}"
         self._is_local = "file" in _protocols(self._fs)
-        # A file system with folders shows a file while it is being written; an object store does not.
+        # A folder shows a file while it is being written; an object store does not.
         self._written = f"{self._target}.partial" if self._is_local else self._target
         self._sink: Any = None
         self.file: Any = None
@@ -165,7 +165,9 @@ class ShardWriter:
 
 
 @contextlib.contextmanager
-def open_shard(url: str, *, expected: pa.Schema | None = None) -> Iterator[pa.ipc.RecordBatchFileReader]:
+def open_shard(
+    url: str, *, expected: pa.Schema | None = None
+) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Open a shard; the file's bytes are mapped, not read.
 
     A remote shard is copied to a temporary file first, which goes when the block ends.

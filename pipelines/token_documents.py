@@ -14,7 +14,7 @@ from pipelines.seeds import integers
 from schemas.errors import ArtifactCorruptError, ConfigError
 
 Int64s = npt.NDArray[np.int64]
-TokenIds = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+TokenIds = npt.NDArray[np.uint16 | np.uint32]
 
 
 @dataclass(frozen=True)

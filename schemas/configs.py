@@ -22,7 +22,8 @@ class Config(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """What of this configuration decides the bytes a stage writes, as plain JSON values."""
-        return _identity(self)
+        fields: dict[str, Any] = _identity(self)
+        return fields
 
 
 def not_identity(default: Any, **constraints: Any) -> Any:
@@ -71,7 +72,7 @@ class SourceConfig(Config):
 
 
 class WikipediaSource(SourceConfig):
-    """MediaWiki XML dumps, export versions 0.3 to 0.11: plain, .bz2 (also multistream), .gz, .zst."""
+    """MediaWiki XML dumps, export 0.3 to 0.11: plain, .bz2 (also multistream), .gz, .zst."""
 
     kind: Literal["wikipedia"] = "wikipedia"
 
@@ -140,8 +141,8 @@ class DocumentsConfig(Config):
     """A longer sentence is cut at a space: no sentence grows without bound."""
 
     shard_bytes: int = Field(default=128 << 20, ge=1 << 10)
-    """A split with more bytes of text than this is written as several shards, so that the stages after
-    this one find pieces of bounded size even where a dump is one indivisible stream."""
+    """A split with more bytes of text than this is written as several shards, so that the stages
+    after this one find pieces of bounded size even where a dump is one indivisible stream."""
 
     @model_validator(mode="after")
     def _unique_names(self) -> Self:
@@ -156,7 +157,7 @@ class DocumentsConfig(Config):
 
 
 class VocabularyConfig(Config):
-    """`build-vocabulary`: a WordPiece vocabulary is learnt from the documents, or taken as given."""
+    """`build-vocabulary`: a WordPiece vocabulary is learnt from documents, or taken as given."""
 
     vocab_file: str | None = not_identity(None)
     """A vocab.txt to take as it is (local or any fsspec URL); its content is what counts."""
@@ -188,7 +189,7 @@ class TokensConfig(Config):
 
 
 class MaskingConfig(Config):
-    """Which tokens are chosen for the masked LM, and what is put in their place (paper 3.1, C.2)."""
+    """Which tokens are chosen for the masked LM, and what replaces them (paper 3.1, C.2)."""
 
     strategy: Literal["wordpiece", "whole-word", "span", "none"] = "wordpiece"
     """`none` writes unmasked instances, for a loader that draws the masks itself."""
@@ -219,7 +220,7 @@ class MaskingConfig(Config):
         total = self.mask_rate + self.keep_rate + self.random_rate
         if abs(total - 1.0) > 1e-6:
             raise ValueError(
-                f"mask_rate + keep_rate + random_rate must be 1, found {total:g}: change one of them"
+                f"mask_rate + keep_rate + random_rate must be 1, found {total:g}: change one"
             )
         return self
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 
 class BertloomError(Exception):
-    """Root of every error that bertloom raises on purpose; the CLI prints it without a traceback."""
+    """Root of every error raised on purpose; the CLI prints it without a traceback."""
 
 
 class ConfigError(BertloomError):

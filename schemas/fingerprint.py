@@ -181,10 +181,15 @@ def _is_there(package: str) -> bool:
 
 
 def _source_file(module: str) -> str:
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise FingerprintError(f"{module}: expected Python source, found {spec and spec.origin}")
-    return spec.origin
+    top, *inner = module.split(".")
+    spec = importlib.util.find_spec(top)  # of the top only: finding others would import their parents
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    for folder in folders:
+        path = Path(folder, *inner)
+        for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+            if file.is_file():
+                return str(file)
+    raise FingerprintError(f"{module}: expected Python source in {folders or 'no folder'}")
 
 
 def _module_digest(path: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from flows.sample import SampleFiles, write_sample
 from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from flows.sample import SampleFiles, write_sample
 from schemas.configs import (
     BooksSource,
     DocumentsConfig,

@@ -14,19 +14,19 @@ GOLDEN: dict[str, str] = {
     "build-instances.length-64": "5a11da19295c86ce51a150fa8db2d908",
     "build-tokens": "53729541f242f5fef060c1125b428ddd",
     "build-vocabulary": "f884bc0eaa55fed629f389503da78910",
-    "build-vocabulary/vocab.txt": "5c8cd02ceab3e8f4451f6a3c66d2bc38f56194db1c8f1cfca7599b3c37e6f13b",
+    "build-vocabulary/vocab.txt": "5c8cd02ceab3e8f4451f6a3c66d2bc38",
 }
 
 
 def golden_digests(outputs: Mapping[str, StageOutput]) -> dict[str, str]:
-    """For each stage the sum of its shards' row digests, and the vocabulary's sha256."""
+    """For each stage the sum of its shards' row digests, and the vocabulary's digest."""
     digests = {}
     for stage, output in sorted(outputs.items()):
         rows = sum(int(entry.logical or "0", 16) for entry in output.files) % MODULUS
         digests[stage] = f"{rows:032x}"
         for entry in output.files:
             if entry.path == "vocab.txt":
-                digests[f"{stage}/vocab.txt"] = entry.sha256
+                digests[f"{stage}/vocab.txt"] = entry.sha256[:32]
     return digests
 
 

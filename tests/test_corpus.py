@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from corpus_runs import digests, run_corpus, small_recipe, small_sample
+from golden import GOLDEN, golden_digests
 
 from flows.sample import SampleFiles
 from pipelines.shards import open_shard
@@ -23,8 +25,6 @@ from schemas.configs import (
 )
 from schemas.errors import CorruptInputError, RunnerError
 from schemas.manifest import StageOutput
-from corpus_runs import digests, run_corpus, small_recipe, small_sample
-from golden import GOLDEN, golden_digests
 
 ROOT = Path(__file__).parents[1]
 
@@ -95,7 +95,9 @@ def test_two_threads_give_the_same_bytes(
     sample: SampleFiles, one_worker: tuple[Path, dict[str, StageOutput]], tmp_path: Path
 ) -> None:
     how = ExecutionConfig(runner="threads", workers=2)
-    assert digests(run_corpus(small_recipe(sample), tmp_path, execution=how)) == digests(one_worker[1])
+    assert digests(run_corpus(small_recipe(sample), tmp_path, execution=how)) == digests(
+        one_worker[1]
+    )
 
 
 def test_another_order_of_inputs_gives_the_same_bytes(

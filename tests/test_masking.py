@@ -181,8 +181,8 @@ def test_everything_masked(strategy: Any) -> None:
         strategy=strategy, masked_lm_prob=1, max_predictions=512, mask_rate=1, keep_rate=0,
         random_rate=0,
     )  # fmt: skip
-    made = rows_of([instance(5, [110, 601, 111], [112, 602])], mask([
-        instance(5, [110, 601, 111], [112, 602])], config))  # fmt: skip
+    one = instance(5, [110, 601, 111], [112, 602])
+    made = rows_of([one], mask([one], config))
     assert made == [
         ([CLS, MASK, MASK, MASK, SEP, MASK, MASK, SEP], [1, 2, 3, 5, 6], [110, 601, 111, 112, 602])
     ]

@@ -43,12 +43,13 @@ def test_same_rows_give_same_bytes_under_another_name(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    with (
-        pytest.raises(RuntimeError, match="in the middle"),
-        ShardWriter("p.arrow", schema=WORD_COUNTS, output=str(tmp_path)) as shard,
-    ):
-        shard.write(_batch("a"))
-        raise RuntimeError("in the middle")
+    def fail() -> None:
+        with ShardWriter("p.arrow", schema=WORD_COUNTS, output=str(tmp_path)) as shard:
+            shard.write(_batch("a"))
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,7 +80,8 @@ def test_another_table_or_file_is_refused(tmp_path: Path) -> None:
     ):
         pass
     (tmp_path / "x.arrow").write_bytes(b"not arrow at all, but long enough to look at")
-    with pytest.raises(ArtifactCorruptError, match="expected an Arrow IPC file"), open_shard(
-        str(tmp_path / "x.arrow")
+    with (
+        pytest.raises(ArtifactCorruptError, match="expected an Arrow IPC file"),
+        open_shard(str(tmp_path / "x.arrow")),
     ):
         pass

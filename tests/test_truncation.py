@@ -37,8 +37,8 @@ def test_heads_count_single_bits(rows: list[tuple[int, int]]) -> None:
             for word in range((throws + 63) // 64)
         )
         expected.append(bits[:throws].count("1"))
-    throws = np.array([number for _, number in rows], np.int64)
-    assert heads(keys, throws, counter=7).tolist() == expected
+    counts = np.array([number for _, number in rows], np.int64)
+    assert heads(keys, counts, counter=7).tolist() == expected
 
 
 def test_heads_are_binomial() -> None:

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import ValidationError
+
+from schemas.manifest import Environment, FileEntry, InputRef, Manifest, ProducedBy
+
+DIGEST = "0" * 64
+
+
+def entry(path: str = "part-00000.arrow", **changes: Any) -> FileEntry:
+    return FileEntry(
+        **{"path": path, "object": f"{path}-x", "size": 3, "sha256": DIGEST, **changes}
+    )
+
+
+def manifest(**changes: Any) -> Manifest:
+    reference = InputRef(
+        name="documents",
+        stage="build-documents",
+        artifact_id="b" * 16,
+        cache_key=DIGEST,
+        content=f"sha256:{DIGEST}",
+        manifest="artifacts/build-documents/bbbbbbbbbbbbbbbb/manifest.json",
+    )
+    made = ProducedBy(
+        run_id="r", runner="local", host_kind="Linux", started="s", ended="e", seconds=1.0
+    )
+    given: dict[str, Any] = {
+        "artifact_id": "a" * 16,
+        "stage": "build-tokens",
+        "stage_version": 1,
+        "cache_key": DIGEST,
+        "key_spec": {"v": 1},
+        "code": {"pipelines": f"sha256:{DIGEST}"},
+        "content": f"sha256:{DIGEST}",
+        "logical_content": "",
+        "location": "artifacts/build-tokens/aaaaaaaaaaaaaaaa",
+        "files": (entry(), entry("part-00001.arrow", size=4)),
+        "counters": {"documents-in": 1},
+        "statistics": {},
+        "table": "tokens",
+        "notes": (),
+        "raw_inputs": (),
+        "inputs": (reference,),
+        "produced_by": made,
+        "environment": Environment(python="3.11.7", platform="Linux", packages={}),
+        "config": {},
+    }
+    return Manifest(**{**given, **changes})
+
+
+def test_it_survives_json() -> None:
+    assert Manifest.model_validate_json(manifest().model_dump_json()) == manifest()
+
+
+def test_its_json_schema_accepts_it_and_refuses_another() -> None:
+    schema = Manifest.model_json_schema()
+    good = manifest().model_dump(mode="json")
+    jsonschema.validate(good, schema)
+    with pytest.raises(jsonschema.ValidationError, match="content"):
+        jsonschema.validate({**good, "content": "md5:1"}, schema)
+
+
+def test_it_answers_by_name() -> None:
+    found = manifest()
+    assert found.path == "artifacts/build-tokens/aaaaaaaaaaaaaaaa/manifest.json"
+    assert found.data == "artifacts/build-tokens/aaaaaaaaaaaaaaaa/data"
+    assert found.size == 7
+    assert found.file("part-00001.arrow") == entry("part-00001.arrow", size=4)
+    assert found.file("part-00002.arrow") is None
+    reference = found.input("documents")
+    assert reference is not None
+    assert reference.stage == "build-documents"
+    assert found.input("tokens") is None
+
+
+def test_it_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        manifest().stage = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": -1},
+        {"sha256": "abc"},
+        {"sha256": DIGEST.upper().replace("0", "G")},
+        {"logical": "12"},
+        {"rows": -1},
+        {"colour": "blue"},
+    ],
+)
+def test_a_file_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        entry(**wrong)
