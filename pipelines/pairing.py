@@ -5,6 +5,7 @@ The procedure is that of the paper (3.1, A.2) as google-research/bert does it
 
 * a random B never comes from A's own document, by construction; a pool with no other document
   gives the real next segment, labelled as such;
+* a random B starts where enough of its document is left, so that its length says less of the label;
 * every chunk of sentences can be cut in two, so that a B is random with exactly the probability
   that is asked for: a chunk of one sentence gets the next one as well; a last sentence that is left
   alone is, for a real next segment, put behind the sentence before it; a document of one sentence

@@ -156,9 +156,12 @@ class NegativePool:
     ) -> Draw:
         """Draw a run of sentences for each key.
 
-        The document is uniform over all but the excluded one, by construction; its first sentence
-        is uniform over the document; sentences follow until there are enough tokens or the
-        document ends (google-research/bert create_pretraining_data.py, lines 279-289).
+        The document is uniform over all but the excluded one, by construction; sentences follow
+        the first one until there are enough tokens or the document ends (google-research/bert
+        create_pretraining_data.py, lines 279-289). The first one is uniform over the sentences
+        from which there *are* enough: over the whole document, as there, random segments come out
+        shorter than real ones, which fills instances worse and gives the label away by length.
+        A document that has fewer tokens than wanted is taken whole.
 
         Args:
             keys: one a draw; the counters `counter` and `counter + 1` are used.
@@ -169,9 +172,12 @@ class NegativePool:
         document = integers(keys, counter, below=len(self) - 1)
         document += document >= excluded
         first, stop = self._first[document], self._stop[document]
-        sentence = first + integers(keys, counter + 1, below=stop - first)
+        wanted = np.maximum(tokens, 1)
+        latest = np.searchsorted(self._bounds, self._bounds[stop] - wanted, side="right") - 1
+        starts = np.maximum(latest - first, 0) + 1
+        sentence = first + integers(keys, counter + 1, below=starts)
         start = self._bounds[sentence]
-        enough = np.searchsorted(self._bounds, start + np.maximum(tokens, 1))
+        enough = np.searchsorted(self._bounds, start + wanted)
         end = self._bounds[np.minimum(enough, stop)]
         base = self._base[document]
         return Draw(self._shard[document], self._row[document], start - base, end - base)

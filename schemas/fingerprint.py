@@ -182,7 +182,7 @@ def _is_there(package: str) -> bool:
 
 def _source_file(module: str) -> str:
     top, *inner = module.split(".")
-    spec = importlib.util.find_spec(top)  # of the top only: finding others would import their parents
+    spec = importlib.util.find_spec(top)  # finding one below it would import it
     folders = list(spec.submodule_search_locations or ()) if spec else []
     for folder in folders:
         path = Path(folder, *inner)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from racing import FILES, REPEATS, race
 
 from flows.artifacts import ArtifactStore, Attempt, key_path, pointer_to
 from flows.resolution import resolve
@@ -341,27 +343,12 @@ def test_backends_without_put_if_absent_are_refused(url: str) -> None:
         ArtifactStore(url)
 
 
-def race(root: str, name: str, start: Any) -> list[bool]:
-    backend = StoreBackend(root)
-    start.wait(60)
-    won = []
-    for number in range(25):
-        won.append(backend.create(f"keys/{number}.json", name.encode() * 4096))
-        assert len(backend.read(f"keys/{number}.json")) == len(name) * 4096, "seen half written"
-    return won
-
-
-def racing_process(root: str, name: str, start: Any, results: Any) -> None:
-    results.put((name, race(root, name, start)))
-
-
 def test_of_twelve_processes_one_creates_each_file(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     results, start = context.Queue(), context.Barrier(12)
     names = [f"{number:02d}" for number in range(12)]
     processes = [
-        context.Process(target=racing_process, args=(str(tmp_path), name, start, results))
-        for name in names
+        context.Process(target=race, args=(str(tmp_path), name, start, results)) for name in names
     ]
     for process in processes:
         process.start()
@@ -369,10 +356,10 @@ def test_of_twelve_processes_one_creates_each_file(tmp_path: Path) -> None:
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
-    for number in range(25):
+    for number in range(FILES):
         winners = [name for name in names if won[name][number]]
         assert len(winners) == 1
-        assert (tmp_path / "keys" / f"{number}.json").read_text() == winners[0] * 4096
+        assert (tmp_path / "keys" / f"{number}.json").read_text() == winners[0] * REPEATS
     left = [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
     assert left == []
 
@@ -400,8 +387,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     }.items():
         monkeypatch.setenv(name, value)
     fs = fsspec.filesystem("s3", skip_instance_cache=True)
-    fs.mkdir("corpora")
-    yield "s3://corpora"
+    name = f"corpora-{uuid.uuid4().hex[:12]}"  # the server's buckets outlive it in this process
+    fs.mkdir(name)
+    yield f"s3://{name}"
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     server.stop()
 

@@ -15,7 +15,7 @@ PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
 PURE = [
     "wikitext", "cleaning", "sentences", "wordpiece", "vocabulary", "pairing", "masking", "seeds",
-    "counters",
+    "counters", "truncation", "token_documents", "instances", "words", "encodings", "dump_xml",
 ]  # fmt: skip
 
 

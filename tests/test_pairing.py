@@ -118,7 +118,9 @@ def slow_pairs(shards: Shards, own: int, config: InstancesConfig) -> Iterator[tu
                 label = IS_RANDOM
                 b_shard, b_row = others[draws.below(2, len(others))]
                 source = spans[b_shard][b_row]
-                start = draws.below(3, len(source))
+                wanted = max(1, target - len(a))
+                starts = sum(sum(map(len, source[i:])) >= wanted for i in range(len(source)))
+                start = draws.below(3, max(1, starts))
                 b = list(source[start])
                 for sentence in source[start + 1 :]:
                     if len(b) >= target - len(a):

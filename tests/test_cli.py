@@ -1,0 +1,517 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from flows.artifacts import ArtifactStore
+from flows.cli import main
+from flows.head import Mark, join_pieces
+from flows.recipe_files import load_recipe, packaged_recipes, parse_yaml, template_text
+from flows.show import balance_rows, byte_text, columns, time_text
+from schemas.configs import Recipe
+from schemas.errors import ConfigError
+from schemas.manifest import Manifest
+
+RECIPE = """\
+name: mine
+build_documents:
+  sources:
+    - kind: text
+      name: notes
+      paths: [texts/*.txt]
+build_vocabulary: {vocab_size: 300, min_count: 1}
+build_instances:
+  length-64: {max_seq_length: 64, masking: {max_predictions: 10}}
+"""
+TALES = (
+    "The ferryman of Orrin kept a lantern in the window. Nobody knew who had lit it first.\n"
+    "When the river rose, he rowed across and counted the bells. There were seven of them.\n\n"
+)
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Cli:
+    """Runs the command in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Said:
+        self._capsys.readouterr()
+        code: Any = 0
+        try:
+            main(arguments)
+        except SystemExit as error:
+            code = error.code or 0
+        captured = self._capsys.readouterr()
+        return Said(int(code), captured.out, captured.err)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("BERTLOOM_STORE", "BERTLOOM_SAMPLE", "ENWIKI", "BOOKS", "ITWIKI", "JAWIKI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recipe, its texts, and the store that running it made."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "texts").mkdir()
+    words = ("stone", "harbour", "winter", "letter", "garden", "engine", "copper", "evening")
+    for number, word in enumerate(words):
+        text = "".join(
+            TALES.replace("lantern", f"{word} {other}").replace("seven", f"{count + 2} and {word}")
+            for count, other in enumerate(words[number % 3 :])
+        )
+        (folder / "texts" / f"{word}.txt").write_text(text)
+    (folder / "recipe.yaml").write_text(f"{RECIPE}store: store\n")
+    with pytest.raises(SystemExit) as left:
+        main(["run", str(folder / "recipe.yaml"), "--engine", "local"])
+    assert not left.value.code
+    return folder
+
+
+def manifest_of(corpus: Path, stage: str) -> Manifest:
+    store = ArtifactStore(str(corpus / "store"), create=False)
+    [pointer] = store.pointers(stage)
+    return store.read_manifest(pointer.manifest)
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("name", packaged_recipes())
+def test_packaged_recipes_can_be_used(
+    name: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("ENWIKI", "BOOKS", "ITWIKI", "JAWIKI"):
+        monkeypatch.setenv(variable, f"/data/{variable}")
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.store == str(here / "store")
+    for source in recipe.build_documents.sources:
+        assert all(Path(path).is_absolute() for path in source.paths)
+
+
+def test_there_are_recipes() -> None:
+    assert {"sample", "english", "italian", "japanese"} <= set(packaged_recipes())
+
+
+def test_the_template_is_a_recipe_and_tells_the_true_defaults(here: Path) -> None:
+    (here / "recipe.yaml").write_text(template_text())
+    recipe = load_recipe("recipe.yaml")
+    uncommented = template_text().replace("  # min_words: 5 ", "  min_words: 5 ")
+    for line in ("vocab_file: vocab.txt", "  # remove_duplicates: true"):
+        assert line in uncommented
+    for comment, value in [
+        ("# duplicates: 1 ", recipe.build_instances["length-128"].duplicates == 1),
+        ("# pairing: nsp ", recipe.build_instances["length-128"].pairing == "nsp"),
+        ("# seed: 0", recipe.build_instances["length-128"].seed == 0),
+        ("# min_words: 5 ", recipe.build_documents.min_words == 5),
+        ("# code_identity: closure ", recipe.code_identity == "closure"),
+        ("# execution: {runner: local, workers: 1}", recipe.execution.workers == 1),
+    ]:
+        assert comment in template_text()
+        assert value, comment
+
+
+def written(here: Path, text: str = RECIPE) -> str:
+    (here / "recipes").mkdir(exist_ok=True)
+    (here / "recipes" / "mine.yaml").write_text(text)
+    return "recipes/mine.yaml"
+
+
+def paths_of(recipe: Recipe) -> list[str]:
+    return [path for source in recipe.build_documents.sources for path in source.paths]
+
+
+def test_paths_are_relative_to_the_recipe(here: Path) -> None:
+    file = written(here, f"{RECIPE}store: ../kept\n")
+    recipe = load_recipe(file)
+    assert paths_of(recipe) == [str(here / "recipes" / "texts" / "*.txt")]
+    assert recipe.store == str(here / "kept")
+
+
+def test_typed_paths_are_relative_to_where_one_is(here: Path) -> None:
+    changes = ["build_documents.sources.notes.paths=[a.txt, s3://b/c.txt]"]
+    recipe = load_recipe(written(here), changes=changes, store="st")
+    assert paths_of(recipe) == [str(here / "a.txt"), "s3://b/c.txt"]
+    assert recipe.store == str(here / "st")
+
+
+def test_the_store_is_the_environments_if_nobody_says(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(here)
+    assert load_recipe(file).store == str(here / "store")
+    monkeypatch.setenv("BERTLOOM_STORE", "gs://bucket/store")
+    assert load_recipe(file).store == "gs://bucket/store"
+    assert load_recipe(file, store="memory://x").store == "memory://x"
+
+
+def test_set_changes_values_of_any_depth(here: Path) -> None:
+    recipe = load_recipe(
+        written(here),
+        changes=[
+            "build_instances.length-64.masking.strategy=span",
+            "build_tokens.remove_duplicates=false",
+            "build_documents.sources.0.language=de",
+            "build_documents.sources.notes.text_column=body",
+            "build_vocabulary.vocab_file=null",
+        ],
+        workers=3,
+        runner="threads",
+    )
+    assert recipe.build_instances["length-64"].masking.strategy == "span"
+    assert not recipe.build_tokens.remove_duplicates
+    assert recipe.build_documents.sources[0].language == "de"
+    assert (recipe.execution.runner, recipe.execution.workers) == ("threads", 3)
+
+
+def test_set_reaches_names_with_dots(here: Path) -> None:
+    file = written(here, RECIPE.replace("length-64:", "v1.5:"))
+    recipe = load_recipe(file, changes=["build_instances.v1.5.seed=7"])
+    assert {name: item.seed for name, item in recipe.build_instances.items()} == {"v1.5": 7}
+
+
+def test_variables_come_from_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = RECIPE.replace("texts/*.txt", "'${TEXTS}/${KIND:-plain}/$$1'")
+    with pytest.raises(ConfigError, match=r"sources\.0\.paths\.0: .* TEXTS is not set"):
+        load_recipe(written(here, text))
+    changes = ["build_documents.sources.notes.paths=[x]"]
+    assert paths_of(load_recipe(written(here, text), changes=changes)) == [str(here / "x")]
+    monkeypatch.setenv("TEXTS", "/data")
+    assert paths_of(load_recipe(written(here, text))) == ["/data/plain/$1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("build_instances.length-64.max_seq_len=8", "no such key; did you mean 'max_seq_length'?"),
+        ("build_instances.length-64.max_seq_length=4", "build_instances.length-64.max_seq_length:"),
+        ("build_instances.length-64.max_seq_length=four", "found 'four'"),
+        ("build_documents.sources.notes.split_bytes=1", "build_documents.sources.0.split_bytes:"),
+        ("build_documents.sources.0.kind=pdf", "pdf"),
+        ("build_instances.length-64.masking.mask_rate=0.5", "must be 1"),
+        ("build_documents.sources=[]", "build_documents.sources:"),
+        ("no_equals", "expected KEY=VALUE"),
+        ("build_documents.sources.other.language=de", "no entry 'other'"),
+        ("name.x=1", "has no keys"),
+        ("build_tokens={a: [}", "not YAML"),
+    ],
+)
+def test_a_wrong_value_is_named(here: Path, change: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(written(here), changes=[change])
+    assert said in str(caught.value)
+
+
+def test_every_wrong_value_is_named_at_once(here: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(written(here, "nme: x\nbuild_tokens: {memory_words: 0}\n"))
+    text = str(caught.value)
+    assert "name: is missing" in text
+    assert "build_documents: is missing" in text
+    assert "nme: no such key; did you mean 'name'?" in text
+    assert "build_tokens.memory_words: input should be greater than or equal to 1, found 0" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "line 3: the key 'a' is there already in line 1"),
+        ("x:\n  y: 1\n  y: 2\n", "line 3: the key 'y' is there already in line 2"),
+        ("- 1\n", "expected keys with values, found list"),
+        ("a: [1\n", "is not YAML"),
+        ("1: a\n", "expected text as a key, found 1"),
+        ("a: !!python/object/apply:os.system [ls]\n", "is not YAML"),
+        ("", "expected keys with values"),
+    ],
+)
+def test_yaml_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(text, where="file.yaml")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("file.yaml")
+
+
+def test_a_recipe_that_is_not_there_is_said_with_what_is(here: Path) -> None:
+    (here / "sample").mkdir()  # a folder of the name of a recipe is none
+    assert load_recipe("sample").name == "sample"
+    with pytest.raises(ConfigError, match="did you mean 'english'"):
+        load_recipe("englsh")
+
+
+# Commands
+
+
+def test_help_and_version(cli: Cli) -> None:
+    said = cli("--help")
+    assert said.code == 0
+    for command in ("run", "show", "head", "verify", "init", "sample"):
+        assert command in said.out
+    assert cli("--version").out.startswith("bertloom ")
+
+
+def test_wrong_usage_is_2_and_an_error_is_1(cli: Cli, here: Path) -> None:
+    assert cli("run").code == 2
+    assert cli("run", "x", "--no-such-option").code == 2
+    said = cli("run", "nowhere.yaml", "--engine", "local")
+    assert said.code == 1
+    assert said.err.startswith("error: no recipe 'nowhere.yaml'")
+    assert "Traceback" not in said.err
+
+
+def test_running_again_is_cached(cli: Cli, corpus: Path) -> None:
+    said = cli("run", str(corpus / "recipe.yaml"), "--engine", "local")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert [line.split()[:2] for line in lines[:4]] == [
+        ["build-documents", "cached"],
+        ["build-vocabulary", "cached"],
+        ["build-tokens", "cached"],
+        ["build-instances.length-64", "cached"],
+    ]
+    assert f"store: {corpus / 'store'}" in lines
+    documents = next(
+        line for line in lines if line.startswith("build-documents  ") and "rows" in line
+    )
+    counters = manifest_of(corpus, "build-documents").counters
+    assert f"{counters['rows-in']}" in documents or "documents" in said.out
+
+
+def test_a_dry_run_plans(cli: Cli, corpus: Path, here: Path) -> None:
+    recipe = str(corpus / "recipe.yaml")
+    said = cli("run", recipe, "--dry-run", "--set", "build_instances.length-64.seed=3")
+    assert said.code == 0
+    rows = [line.split(maxsplit=3) for line in said.out.splitlines()[1:5]]
+    assert [row[2] for row in rows] == ["cached", "cached", "cached", "build"]
+    assert rows[0][1] == manifest_of(corpus, "build-documents").cache_key[:16]
+    assert rows[3][3].startswith("seed 0 -> 3")
+    said = cli("run", recipe, "--dry-run", "--store", str(here / "new"))
+    assert "unknown" in said.out
+    assert not (here / "new").exists()
+
+
+def test_a_missing_input_is_an_error_without_traceback(cli: Cli, corpus: Path) -> None:
+    change = "build_documents.sources.notes.paths=[gone.txt]"
+    said = cli("run", str(corpus / "recipe.yaml"), "--engine", "local", "--set", change)
+    assert said.code == 1
+    assert "gone.txt" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_show_tells_of_an_artifact(cli: Cli, corpus: Path, here: Path) -> None:
+    store = ("--store", str(corpus / "store"))
+    manifest = manifest_of(corpus, "build-tokens")
+    said = cli("show", "build-tokens", *store)
+    assert said.code == 0
+    for text in (
+        manifest.artifact_id,
+        manifest.cache_key,
+        manifest.content,
+        manifest.produced_by.run_id,
+        "documents",
+        manifest.files[0].path,
+        "remove_duplicates: true",
+        "pyarrow",
+    ):
+        assert text in said.out
+    for name in (manifest.artifact_id[:6], "mine/build-tokens", manifest.cache_key):
+        assert cli("show", name, *store).out == said.out
+    assert cli("show", str(corpus / "store" / manifest.location)).out == said.out
+    as_json = json.loads(cli("show", "build-tokens", "--json", *store).out)
+    assert Manifest.model_validate(as_json) == manifest
+
+
+def test_show_says_what_there_is(cli: Cli, corpus: Path, here: Path) -> None:
+    said = cli("show", "build-tokns", "--store", str(corpus / "store"))
+    assert said.code == 1
+    assert "build-tokens" in said.err
+    said = cli("show", "x", "--store", str(here / "none"))
+    assert said.code == 1
+    assert "no artifact store" in said.err
+
+
+def test_head_shows_instances_with_their_masks(cli: Cli, corpus: Path) -> None:
+    store = ("--store", str(corpus / "store"))
+    said = cli("head", "build-instances", "-n", "4", *store)
+    assert said.code == 0
+    assert "[MASK→" in said.out
+    assert "A: [CLS] " in said.out
+    assert "document notes:" in said.out
+    assert said.out.count(" row ") >= 4
+    manifest = manifest_of(corpus, "build-instances")
+    entry = manifest.files[0]
+    path = corpus / "store" / manifest.data / entry.object
+    assert cli("head", str(path), "-n", "4").out == said.out
+    assert cli("head", f"build-instances:{entry.path}", "-n", "4", *store).out == said.out
+    assert cli("head", "build-instances:0", "-n", "4", *store).out == said.out
+    later = cli("head", "build-instances", "-n", "1", "--start", "2", *store).out
+    assert f"{entry.path} row 2" in later
+    assert later.strip() in said.out
+
+
+def test_head_puts_the_text_back(cli: Cli, corpus: Path) -> None:
+    """What is shown, with the masks undone, is the text that went in."""
+    import re
+
+    store = ("--store", str(corpus / "store"))
+    said = cli("head", "build-instances", "-n", "1", *store).out
+    [line] = [line for line in said.splitlines() if line.startswith("A: ")]
+    undone = re.sub(r" ?\[[^\[\]→]*→([^\[\]]*)\]", r" \1", line)
+    undone = undone.replace(" ##", "").replace("##", "")
+    letters = re.sub(r"[^a-z]", "", undone.removeprefix("A: [CLS]").replace("[SEP]", ""))
+    everything = "".join(file.read_text() for file in sorted((corpus / "texts").iterdir()))
+    assert len(letters) > 20
+    assert letters in re.sub(r"[^a-z]", "", everything.lower())
+
+
+def test_head_shows_documents_and_tokens(cli: Cli, corpus: Path) -> None:
+    store = ("--store", str(corpus / "store"))
+    said = cli("head", "build-documents", *store)
+    assert "source notes" in said.out
+    assert "Nobody knew who had lit it first." in said.out
+    said = cli("head", "build-tokens", *store)
+    assert "nobody knew who had lit it first ." in said.out
+    said = cli("head", "build-documents:duplicates.arrow", *store)
+    assert said.code == 0
+    said = cli("head", "build-vocabulary:word-counts.arrow", *store)
+    assert "count:" in said.out
+
+
+def test_head_says_which_parts_there_are(cli: Cli, corpus: Path) -> None:
+    store = ("--store", str(corpus / "store"))
+    said = cli("head", "build-tokens:part-99999.arrow", *store)
+    assert said.code == 1
+    assert "part-00000.arrow" in said.err
+    said = cli("head", "build-vocabulary:vocab.txt", *store)
+    assert said.code == 1
+    assert "expected a shard" in said.err
+
+
+def test_verify_finds_a_flipped_bit_and_the_next_run_mends_it(
+    cli: Cli, corpus: Path, here: Path
+) -> None:
+    store = ("--store", str(here / "store"))
+    run = ("run", str(corpus / "recipe.yaml"), "--engine", "local", *store)
+    assert cli(*run).code == 0
+    said = cli("verify", *store)
+    assert (said.code, said.out.count("sound")) == (0, 4)
+    [file] = (here / "store" / "artifacts" / "build-vocabulary").rglob("vocab-*.txt")
+    data = bytearray(file.read_bytes())
+    data[10] ^= 1
+    file.write_bytes(data)
+    assert cli("verify", "--quick", *store).code == 0
+    said = cli("verify", "--keep", *store)
+    assert said.code == 1
+    assert "DAMAGED" in said.out
+    assert "vocab.txt: expected sha256" in said.out
+    said = cli("verify", "--json", "build-vocabulary", *store)
+    assert said.code == 1
+    assert json.loads(said.out)[0]["problems"]
+    again = cli(*run)
+    assert again.code == 0
+    states = [line.split()[1] for line in again.out.splitlines()[:4]]
+    assert states == ["cached", "built", "cached", "cached"]
+    assert cli("verify", "build-vocabulary", *store).code == 0
+
+
+def test_init_writes_a_recipe_once(cli: Cli, here: Path) -> None:
+    assert cli("init", "new.yaml").code == 0
+    assert load_recipe("new.yaml").name == "my-corpus"
+    said = cli("init", "new.yaml")
+    assert said.code == 1
+    assert "there already" in said.err
+    assert cli("init", "sample.yaml", "--sample").code == 0
+    assert load_recipe("sample.yaml").name == "sample"
+    assert cli("init", "no/folder/x.yaml").code == 1
+
+
+def test_the_sample_is_written(cli: Cli, here: Path) -> None:
+    said = cli("sample", "wiki", "--articles", "3", "--tales", "1")
+    assert said.code == 0
+    assert (here / said.out.splitlines()[0]).is_file()
+    assert [path.name for path in (here / "wiki").glob("books.*")] == ["books.tar.gz"]
+
+
+def test_showing_loads_neither_beam_nor_prefect(corpus: Path) -> None:
+    script = (
+        "import sys; from flows.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print('LOADED', *sys.modules)"
+    )
+    store = str(corpus / "store")
+    for command in (["show", "build-tokens"], ["verify"], ["head", "build-tokens"]):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *command, "--store", store],
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": ""},
+        )
+        loaded = done.stdout.partition("LOADED")[2].split()
+        assert "flows.cli" in loaded
+        assert not {"apache_beam", "prefect", "torch"} & set(loaded), command
+
+
+# Rendering
+
+
+def test_columns_are_aligned() -> None:
+    assert columns([("a", "1"), ("bcd", "22")], right=(1,)) == ["a     1", "bcd  22"]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_500_000_000_000, "2.5 TB")]
+)
+def test_bytes_are_told(size: int, text: str) -> None:
+    assert byte_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.26, "1.3 s"), (245.2, "4 min 05 s"), (7620, "2 h 07 min")]
+)
+def test_times_are_told(seconds: float, text: str) -> None:
+    assert time_text(seconds) == text
+
+
+def test_balances_list_reasons_by_weight() -> None:
+    counters = {
+        "pages-in": 1000,
+        "pages-kept": 990,
+        "pages-dropped-redirect": 9,
+        "pages-dropped-empty": 1,
+        "pages-dropped-never": 0,
+        "pages-in@wiki": 5,
+        "pages-kept@wiki": 5,
+        "sentences": 4,
+    }
+    assert balance_rows(counters) == [("pages", "1,000", "990", "10", "redirect 9, empty 1")]
+    assert balance_rows(counters, suffix="@wiki") == [("pages", "5", "5", "0", "")]
+
+
+def test_pieces_are_joined_to_words_where_nothing_is_marked() -> None:
+    marks = [Mark("play", "a"), Mark("##ing", "a"), Mark("[MASK→##s]", "masked"), Mark("on", "a")]
+    assert "".join(mark.text for mark in join_pieces(marks)) == "playing [MASK→##s] on"

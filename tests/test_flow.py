@@ -1,0 +1,146 @@
+"""The corpus flow on a real (ephemeral) Prefect server, shared by the tests of this module."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_stages import FakeStages, fakes  # noqa: F401 - a fixture
+
+from flows.artifacts import ArtifactStore
+from flows.engines import prepare_prefect, run_recipe
+from schemas.configs import Recipe
+from schemas.errors import VocabularyError
+
+pytestmark = pytest.mark.network
+LABELS = [
+    "build-documents",
+    "build-vocabulary",
+    "build-tokens",
+    "build-instances.one",
+    "build-instances.two",
+]
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    prepare_prefect()
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    with (
+        prefect_test_harness(server_startup_timeout=120),
+        # Each flow run waits a second for its heartbeat's thread.
+        temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
+    ):
+        yield
+
+
+@pytest.fixture
+def recipe(prefect_server: None, fakes: FakeStages, tmp_path: Path) -> Recipe:  # noqa: F811
+    return fakes.recipe(str(tmp_path / "store"))
+
+
+def record_of(recipe: Recipe) -> dict[str, Any]:
+    """The newest run's record."""
+    backend = ArtifactStore(recipe.store).backend
+    records = [json.loads(backend.read(path)) for path in backend.names("runs")]
+    return dict(max(records, key=lambda record: record["written"]))
+
+
+def task_runs(flow_run_id: str) -> dict[str, Any]:
+    """The task runs by name, as the server knows them when all have ended."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+
+    chosen = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
+    deadline = time.monotonic() + 30  # the server records what tasks report in its own time
+    with get_client(sync_client=True) as client:
+        while True:
+            found = client.read_task_runs(flow_run_filter=chosen)
+            ended = [run for run in found if run.state and run.state.is_final()]
+            if len(ended) >= len(LABELS) or time.monotonic() > deadline:
+                return {run.name: run for run in found}
+            time.sleep(0.1)
+
+
+def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> None:  # noqa: F811
+    lines: list[str] = []
+    first = run_recipe(recipe, say=lines.append)
+    assert [result.label for result in first] == LABELS
+    assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
+    assert [line.split()[0] for line in lines] == LABELS
+    record = record_of(recipe)
+    assert record["state"] == "completed"
+    runs = task_runs(record["flow_run_id"])
+    assert {name: run.state.name for name, run in runs.items()} == dict.fromkeys(
+        LABELS, "Completed"
+    )
+    read = {name: len(run.task_inputs.get("inputs", [])) for name, run in runs.items()}
+    assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
+
+    second = run_recipe(recipe, say=lines.append)
+    assert fakes.calls == []
+    assert [result.manifest for result in second] == [result.manifest for result in first]
+    assert all(result.was_cached for result in second)
+    runs = task_runs(record_of(recipe)["flow_run_id"])
+    assert {name: run.state.name for name, run in runs.items()} == dict.fromkeys(LABELS, "Cached")
+
+
+def test_both_engines_make_the_same(
+    recipe: Recipe,
+    fakes: FakeStages,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    elsewhere = recipe.model_copy(update={"store": str(tmp_path / "local")})
+    with_prefect = run_recipe(recipe, say=lambda line: None)
+    without = run_recipe(elsewhere, say=lambda line: None, engine="local")
+    for one, other in zip(with_prefect, without, strict=True):
+        assert one.manifest.cache_key == other.manifest.cache_key
+        assert one.manifest.content == other.manifest.content
+
+
+def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> None:  # noqa: F811
+    fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
+    lines: list[str] = []
+    with pytest.raises(VocabularyError, match="too small a corpus"):
+        run_recipe(recipe, say=lines.append)
+    assert fakes.calls == ["documents", "vocabulary"]
+    assert "build-vocabulary  FAILED: VocabularyError: too small a corpus" in lines
+    record = record_of(recipe)
+    assert record["state"] == "failed"
+    assert list(record["failures"]) == ["build-vocabulary"]
+    assert [step["label"] for step in record["steps"]] == ["build-documents"]
+
+
+def test_a_passing_fault_is_tried_again(
+    recipe: Recipe,
+    fakes: FakeStages,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flows import corpus
+
+    monkeypatch.setattr(corpus.run_step_task, "retry_delay_seconds", [0, 0])
+    fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
+    run_recipe(recipe, say=lambda line: None)
+    assert fakes.calls.count("tokens") == 2
+
+
+def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> None:  # noqa: F811
+    fakes.module.FAULTS["instances"] = [ValueError("first")]
+    with pytest.raises(ValueError, match="first"):
+        run_recipe(recipe, say=lambda line: None)
+    record = record_of(recipe)
+    assert len(record["failures"]) == 1
+    assert len(record["steps"]) == 4
+
+
+def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:  # noqa: F811
+    run_recipe(recipe, say=lambda line: None)
+    _ = fakes.calls
+    run_recipe(recipe, say=lambda line: None, rebuild=("build-tokens",))
+    assert fakes.calls == ["tokens"]

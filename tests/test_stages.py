@@ -1,0 +1,490 @@
+from __future__ import annotations
+
+import errno
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_stages import FakeStages, fakes  # noqa: F401 - a fixture
+
+from flows import engines, stages
+from flows.artifacts import ArtifactStore
+from flows.engines import run_recipe
+from flows.planning import PlannedStep, describe_differences, plan
+from flows.provenance import key_environment, without_secrets
+from flows.runs import is_passing
+from flows.stages import StepResult, rebuilt_labels, run_step, step_key, steps
+from schemas.configs import (
+    DocumentsConfig,
+    ExecutionConfig,
+    InstancesConfig,
+    Recipe,
+    TextSource,
+    TokensConfig,
+    VocabularyConfig,
+)
+from schemas.errors import (
+    ConfigError,
+    FingerprintError,
+    InputError,
+    RunnerError,
+    VocabularyError,
+)
+from schemas.manifest import Manifest
+
+ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
+LABELS = [
+    "build-documents",
+    "build-vocabulary",
+    "build-tokens",
+    "build-instances.one",
+    "build-instances.two",
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def run(recipe: Recipe, rebuild: tuple[str, ...] = ()) -> list[StepResult]:
+    return run_recipe(recipe, say=lambda line: None, engine="local", rebuild=rebuild)
+
+
+def manifests(results: list[StepResult]) -> dict[str, Manifest]:
+    return {result.label: result.manifest for result in results}
+
+
+def keys(recipe: Recipe) -> dict[str, str]:
+    return {label: manifest.cache_key for label, manifest in manifests(run(recipe)).items()}
+
+
+def changed(recipe: Recipe, other: Recipe) -> set[str]:
+    """Which steps have another key under the other recipe."""
+    before, after = keys(recipe), keys(other)
+    return {label for label in before if before[label] != after[label]}
+
+
+def edit(fakes: FakeStages, module: str, text: str) -> None:  # noqa: F811
+    """Change code as a new process would meet it."""
+    fakes.write(module, text)
+    stages.code_of.cache_clear()
+
+
+# The registry
+
+
+def test_the_real_stages_are_what_they_say() -> None:
+    import importlib
+
+    for stage in stages.STAGES.values():
+        module = importlib.import_module(stage.module)
+        assert module.STAGE_VERSION >= 1
+        assert callable(getattr(module, stage.function))
+        assert hasattr(module, "raw_inputs") == stage.has_raw_inputs
+        assert key_environment(module.LIBRARIES)
+        annotation = Recipe.model_fields[stage.name.replace("-", "_")].annotation
+        assert stage.config_type.__name__ in str(annotation)
+
+
+def test_each_step_comes_after_what_it_reads(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    found = steps(fakes.recipe(root))
+    assert [step.label for step in found] == LABELS
+    for index, step in enumerate(found):
+        assert set(step.inputs.values()) <= set(LABELS[:index])
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+# Running
+
+
+def test_a_second_run_builds_nothing(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    first = run(fakes.recipe(root))
+    assert fakes.calls == ALL
+    assert not any(result.was_cached for result in first)
+    second = run(fakes.recipe(root))
+    assert fakes.calls == []
+    assert all(result.was_cached for result in second)
+    assert manifests(second) == manifests(first)
+
+
+def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    found = manifests(run(fakes.recipe(root)))
+    documents, tokens = found["build-documents"], found["build-tokens"]
+    assert documents.raw_inputs[0].uri == str(fakes.raw)
+    assert documents.counters["documents-dropped-too-short"] == 1
+    assert documents.config["sources"][0]["paths"] == [str(fakes.raw)]
+    assert "paths" not in json.dumps(documents.key_spec)
+    assert set(documents.code) == {
+        "fakestages",
+        "fakestages.letters",
+        "fakestages.stages",
+        "fakestages.words",
+    }
+    assert [(ref.name, ref.artifact_id) for ref in tokens.inputs] == [
+        ("documents", documents.artifact_id),
+        ("vocabulary", found["build-vocabulary"].artifact_id),
+    ]
+    assert tokens.environment.packages["pyarrow"] == tokens.key_spec["environment"]["pyarrow"]
+    assert tokens.produced_by.runner == "local"
+
+
+def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    found = manifests(run(fakes.recipe(root)))
+    store = ArtifactStore(root)
+    assert store.refs() == sorted(f"fake/{label}" for label in LABELS)
+    reference = store.ref("fake/build-instances.two")
+    assert reference is not None
+    assert reference.artifact_id == found["build-instances.two"].artifact_id
+    [path] = store.backend.names("runs")
+    record = json.loads(store.backend.read(path))
+    assert record["state"] == "completed"
+    assert [step["label"] for step in record["steps"]] == LABELS
+    assert record["run_id"] == found["build-documents"].produced_by.run_id
+
+
+def test_a_deleted_artifact_is_built_again(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    first = manifests(run(fakes.recipe(root)))
+    store = ArtifactStore(root)
+    store.backend.delete_folder(first["build-tokens"].location)
+    _ = fakes.calls
+    second = manifests(run(fakes.recipe(root)))
+    assert fakes.calls == ["tokens"]
+    assert second["build-tokens"].content == first["build-tokens"].content
+
+
+def test_a_stage_that_fails_leaves_nothing(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    fakes.module.FAULTS["tokens"] = [VocabularyError("no such piece")]
+    with pytest.raises(VocabularyError, match="no such piece"):
+        run(fakes.recipe(root))
+    store = ArtifactStore(root)
+    assert store.backend.sizes("artifacts/build-tokens") == {}
+    assert {pointer.stage for pointer in store.pointers()} == {
+        "build-documents",
+        "build-vocabulary",
+    }
+    [path] = store.backend.names("runs")
+    record = json.loads(store.backend.read(path))
+    assert record["state"] == "failed"
+    assert record["failures"] == {"build-tokens": "VocabularyError: no such piece"}
+    _ = fakes.calls
+    run(fakes.recipe(root))
+    assert fakes.calls == ["tokens", "instances", "instances"]
+
+
+def test_instance_stages_are_independent(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    fakes.module.FAULTS["instances"] = [InputError("first")]
+    lines: list[str] = []
+    with pytest.raises(InputError, match="first"):
+        run_recipe(fakes.recipe(root), say=lines.append, engine="local")
+    assert fakes.calls == ALL
+    assert any(line.startswith("build-instances.one  FAILED: first") for line in lines)
+    assert any(line.startswith("build-instances.two") and "built" in line for line in lines)
+
+
+def test_what_needs_a_failed_step_is_not_run(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    fakes.module.FAULTS["vocabulary"] = [InputError("none")]
+    lines: list[str] = []
+    with pytest.raises(InputError):
+        run_recipe(fakes.recipe(root), say=lines.append, engine="local")
+    assert fakes.calls == ["documents", "vocabulary"]
+    assert "build-tokens  not run: needs build-vocabulary" in lines
+
+
+def test_a_passing_fault_is_tried_again(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engines, "RETRY_DELAYS", (0.0, 0.0))
+    fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset"), TimeoutError("slow")]
+    run(fakes.recipe(root))
+    assert fakes.calls.count("tokens") == 3
+    fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")] * 3
+    with pytest.raises(ConnectionResetError):
+        run(fakes.recipe(root), rebuild=("build-tokens",))
+    assert fakes.calls.count("tokens") == 3
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (ConnectionResetError("x"), True),
+        (TimeoutError("x"), True),
+        (OSError(errno.EIO, "x"), True),
+        (OSError(errno.ENOSPC, "disk full"), False),
+        (FileNotFoundError("x"), False),
+        (PermissionError("x"), False),
+        (ValueError("x"), False),
+        (InputError("x"), False),
+        (caused(InputError("x"), TimeoutError("y")), False),
+        (RunnerError("x"), False),
+        (caused(RunnerError("x"), TimeoutError("y")), True),
+        (caused(RunnerError("x"), ValueError("y")), False),
+    ],
+)
+def test_only_passing_faults_are_worth_another_try(error: Exception, passing: bool) -> None:
+    assert is_passing(error) is passing
+
+
+def test_a_rebuild_builds_what_is_there(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    first = manifests(run(fakes.recipe(root)))
+    _ = fakes.calls
+    results = run(fakes.recipe(root), rebuild=("build-vocabulary",))
+    second = manifests(results)
+    assert fakes.calls == ["vocabulary"]
+    assert second["build-vocabulary"].artifact_id != first["build-vocabulary"].artifact_id
+    assert all(not result.warning for result in results)
+    run(fakes.recipe(root), rebuild=("all",))
+    assert fakes.calls == ALL
+    run(fakes.recipe(root), rebuild=("build-instances.two",))
+    assert fakes.calls == ["instances"]
+
+
+def test_a_rebuild_to_other_bytes_is_said(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(fakes.recipe(root))
+    monkeypatch.setattr(fakes.module, "words", lambda text: ["other"])
+    results = run(fakes.recipe(root), rebuild=("build-documents",))
+    assert "under the same key" in results[0].warning
+    assert run(fakes.recipe(root))[0].manifest == results[0].manifest
+
+
+def test_a_rebuild_of_nothing_is_refused(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    with pytest.raises(ConfigError, match="build-token'"):
+        rebuilt_labels(("build-token",), steps(fakes.recipe(root)))
+
+
+def test_an_unknown_engine_or_runner_is_refused(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+) -> None:
+    with pytest.raises(ConfigError, match="prefect, local"):
+        run_recipe(fakes.recipe(root), say=print, engine="airflow")
+    recipe = fakes.recipe(root, execution=ExecutionConfig(runner="dask"))
+    with pytest.raises(ConfigError, match="unknown runner 'dask'"):
+        run(recipe)
+
+
+# Cache keys, one test a dimension
+
+
+def test_keys_change_on_input_files(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    before = keys(fakes.recipe(root))
+    fakes.raw.write_text("The dog sat\n")
+    after = keys(fakes.recipe(root))
+    assert all(before[label] != after[label] for label in LABELS)
+
+
+def test_an_equal_result_changes_no_key_after_it(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+) -> None:
+    before = keys(fakes.recipe(root))
+    _ = fakes.calls
+    fakes.raw.write_text("the   CAT sat\n")  # other bytes, the same words
+    after = keys(fakes.recipe(root))
+    assert fakes.calls == ["documents"]
+    assert {label for label in LABELS if before[label] != after[label]} == {"build-documents"}
+
+
+def test_keys_change_on_configuration(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    plain = fakes.recipe(root)
+    sources = plain.build_documents.sources
+    for name, change, expected in [
+        ("build_documents", DocumentsConfig(sources=sources, min_words=9), {"build-documents"}),
+        ("build_tokens", TokensConfig(remove_duplicates=False), {"build-tokens"}),
+        (
+            "build_instances",
+            {"one": InstancesConfig(), "two": InstancesConfig(seed=3)},
+            {"build-instances.two"},
+        ),
+        ("build_vocabulary", VocabularyConfig(min_count=3), {"build-vocabulary"}),
+    ]:
+        assert changed(plain, fakes.recipe(root, **{name: change})) == expected, name
+
+
+def test_keys_change_on_the_statistics_of_an_input(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+) -> None:
+    plain = fakes.recipe(root)
+    # The vocabulary's file is the same, for the corpus has fewer words than either size.
+    other = fakes.recipe(root, build_vocabulary=VocabularyConfig(vocab_size=20_000))
+    contents = [manifests(run(recipe))["build-vocabulary"].content for recipe in (plain, other)]
+    assert contents[0] == contents[1]
+    assert "build-tokens" in changed(plain, other)
+
+
+def test_keys_change_on_code_far_away(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    before = keys(fakes.recipe(root))
+    edit(fakes, "letters", "def change(word):\n    return word.casefold()\n")
+    assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
+
+
+def test_keys_ignore_comments(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    before = keys(fakes.recipe(root))
+    edit(fakes, "letters", '"""Why."""\n\n\ndef change(word):  # lower\n    return word.lower()\n')
+    assert keys(fakes.recipe(root)) == before
+
+
+def test_a_version_stands_for_the_code_if_a_recipe_says_so(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = fakes.recipe(root, code_identity="version")
+    before = manifests(run(recipe))
+    edit(fakes, "letters", "def change(word):\n    return word.casefold()\n")
+    assert keys(recipe) == {label: item.cache_key for label, item in before.items()}
+    assert before["build-tokens"].code
+    monkeypatch.setattr(fakes.module, "STAGE_VERSION", 2)
+    assert all(keys(recipe)[label] != before[label].cache_key for label in LABELS)
+
+
+def test_keys_change_on_the_stage_version(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = keys(fakes.recipe(root))
+    monkeypatch.setattr(fakes.module, "STAGE_VERSION", 2)
+    assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
+
+
+def test_keys_change_on_versions_of_libraries(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = keys(fakes.recipe(root))
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "99.0")
+    assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
+
+
+def test_a_library_that_is_not_there_is_no_weaker_key() -> None:
+    with pytest.raises(FingerprintError, match="no-such-library"):
+        key_environment(["no-such-library"])
+
+
+def test_keys_ignore_where_and_how(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved = tmp_path / "elsewhere.txt"
+    moved.write_bytes(fakes.raw.read_bytes())
+    source = TextSource(name="mine", paths=(str(moved),))
+    other = fakes.recipe(
+        str(tmp_path / "other-store"),
+        name="other-name",
+        build_documents=DocumentsConfig(sources=(source,)),
+        build_tokens=TokensConfig(memory_words=7),
+        execution=ExecutionConfig(runner="threads", workers=2, options=("--x=1",)),
+    )
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "1")
+    assert changed(fakes.recipe(root), other) == set()
+
+
+def test_two_names_for_one_configuration_share_an_artifact(
+    fakes: FakeStages,  # noqa: F811
+    root: str,
+) -> None:
+    same = {"a": InstancesConfig(), "b": InstancesConfig()}
+    found = manifests(run(fakes.recipe(root, build_instances=same)))
+    assert fakes.calls.count("instances") == 1
+    assert found["build-instances.a"] == found["build-instances.b"]
+
+
+def test_an_edit_while_a_stage_runs_is_said(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    recipe = fakes.recipe(root)
+    store = ArtifactStore(root)
+    step = steps(recipe)[0]
+    key = step_key(step, inputs={}, code_identity="closure")
+    fakes.write("letters", "def change(word):\n    return word.casefold()\n")
+    result = run_step(step, store=store, inputs={}, execution=recipe.execution, run_id="r")
+    assert result.manifest.cache_key == key.cache_key
+    assert "fakestages.letters changed on disk" in result.warning
+
+
+# Plans
+
+
+def states(planned: list[PlannedStep]) -> list[str]:
+    return [step.state for step in planned]
+
+
+def test_a_plan_tells_and_changes_nothing(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    recipe = fakes.recipe(root)
+    planned = plan(recipe, store=None)
+    assert states(planned) == ["build", *["unknown"] * 4]
+    found = manifests(run(recipe))
+    _ = fakes.calls
+    store = ArtifactStore(root)
+    before = store.backend.sizes("keys")
+    planned = plan(recipe, store=store)
+    assert states(planned) == ["cached"] * 5
+    assert planned[0].cache_key == found["build-documents"].cache_key
+    assert planned[4].artifact_id == found["build-instances.two"].artifact_id
+    assert fakes.calls == []
+    assert store.backend.sizes("keys") == before
+
+
+def test_a_plan_says_why(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    run(fakes.recipe(root))
+    store = ArtifactStore(root)
+    other = {"one": InstancesConfig(seed=7), "two": InstancesConfig(seed=2)}
+    planned = plan(fakes.recipe(root, build_instances=other), store=store)
+    assert states(planned) == ["cached", "cached", "cached", "build", "cached"]
+    assert planned[3].reason.startswith("seed 0 -> 7 (compared with")
+    fakes.raw.write_text("other\n")
+    assert "raw files changed" in plan(fakes.recipe(root), store=store)[0].reason
+    edit(fakes, "letters", "def change(word):\n    return word.casefold()\n")
+    reason = plan(fakes.recipe(root), store=store)[0].reason
+    assert "code: fakestages.letters" in reason
+    fakes.raw.write_text("The cat sat\n")
+
+
+def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:  # noqa: F811
+    recipe = fakes.recipe(root)
+    found = manifests(run(recipe))
+    store = ArtifactStore(root)
+    planned = plan(recipe, store=store, rebuild=("build-tokens",))
+    assert states(planned) == ["cached", "cached", "build", "cached", "cached"]
+    assert planned[2].reason == "asked for"
+    tokens = found["build-tokens"]
+    store.backend.delete(f"{tokens.data}/{tokens.files[0].object}")
+    planned = plan(recipe, store=store)
+    assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
+    assert "found nothing" in planned[2].reason
+
+
+def test_differences_are_told_by_field() -> None:
+    before = {"config": {"a": 1, "m": {"p": 0.1}}, "inputs": {"x": {"content": "1"}}}
+    after = {"config": {"a": 2, "m": {"p": 0.1}, "n": 1}, "inputs": {"x": {"content": "2"}}}
+    assert describe_differences(before, after) == ["a 1 -> 2", "n (none) -> 1", "x changed"]
+    assert describe_differences(before, before) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("s3://key:secret@bucket/x", "s3://***@bucket/x"),
+        ({"a": ["https://h/x?X-Amz-Signature=abc&y=1"]}, {"a": ["https://h/x?X-Amz-Signature=***&y=1"]}),
+        ("/home/someone@host/books", "/home/someone@host/books"),
+        (("a", 1, None), ["a", 1, None]),
+    ],
+)  # fmt: skip
+def test_manifests_hold_no_credentials(value: Any, expected: Any) -> None:
+    assert without_secrets(value) == expected
