@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -43,17 +44,29 @@ class DocumentPiece(NamedTuple):
 
     number: int
     split: Split
-
-    @property
-    def weight(self) -> int:
-        return max(0, self.split.end - self.split.start)
+    weight: int
+    """About how many bytes of text or XML it comes to."""
 
 
 def plan(config: DocumentsConfig) -> list[DocumentPiece]:
     """The splits of every source, in an order that no list of paths can change."""
+    kinds = {source.name: source.kind for source in config.sources}
     splits = [split for source in config.sources for split in SOURCES[source.kind].plan(source)]
     splits.sort(key=lambda s: (s.source, s.file.sha256, s.file.name, s.start, s.end, s.detail))
-    return [DocumentPiece(index, split) for index, split in enumerate(splits)]
+    return [
+        DocumentPiece(number, split, _weight(split, kinds[split.source]))
+        for number, split in enumerate(splits)
+    ]
+
+
+# A dump is cut by its bytes as stored, books and text by those of their text.
+_XML_BYTES_A_STORED_BYTE = {".bz2": 5, ".gz": 3, ".zst": 4}
+
+
+def _weight(split: Split, kind: str) -> int:
+    suffix = PurePosixPath(split.file.name).suffix
+    factor = _XML_BYTES_A_STORED_BYTE.get(suffix, 1) if kind == "wikipedia" else 1
+    return max(1, split.end - split.start) * factor
 
 
 def raw_inputs(config: DocumentsConfig) -> tuple[RawInput, ...]:

@@ -25,7 +25,7 @@ build_documents:
     - kind: text
       name: notes
       paths: [texts/*.txt]
-build_vocabulary: {vocab_size: 300, min_count: 1}
+build_vocabulary: {vocab_size: 240, min_count: 1}
 build_instances:
   length-64: {max_seq_length: 64, masking: {max_predictions: 10}}
 """
