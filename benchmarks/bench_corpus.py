@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from flows.sample import write_sample_of_size
+from flows.sample import write_sample
 from pipelines import build_documents as documents_job
 from pipelines import build_instances as instances_job
 from pipelines import build_tokens as tokens_job
@@ -224,9 +224,9 @@ def _vocabulary(dump: str, folder: Path) -> str:
 def _report_rates(megabytes: float, split_mb: float, repeat: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        small = write_sample_of_size(str(folder / "small"))
-        vocab = _vocabulary(small.dump, folder)
-        dump = write_sample_of_size(str(folder / "large"), xml_megabytes=megabytes).dump
+        small = write_sample(str(folder / "small"), tales=0)
+        vocab = _vocabulary(small.pages, folder)
+        dump = write_sample(str(folder / "large"), size_mb=megabytes, tales=0).pages
         with bz2.open(dump) as stream:
             xml = sum(len(chunk) for chunk in iter(lambda: stream.read(1 << 20), b"")) / 1e6
         print(f"{xml:.0f} MB of XML, {Path(dump).stat().st_size / 1e6:.0f} MB as bz2")
@@ -261,11 +261,11 @@ def _report_memory(megabytes: float, split_mb: float) -> None:
     peaks = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        vocab = _vocabulary(write_sample_of_size(str(folder / "small")).dump, folder)
+        vocab = _vocabulary(write_sample(str(folder / "small"), tales=0).pages, folder)
         for factor in (1, 4):
-            dump = write_sample_of_size(
-                str(folder / f"x{factor}"), xml_megabytes=megabytes * factor
-            ).dump
+            dump = write_sample(
+                str(folder / f"x{factor}"), size_mb=megabytes * factor, tales=0
+            ).pages
             job = json.dumps(
                 {"dump": dump, "folder": str(folder / f"run{factor}"), "vocab": vocab,
                  "split_mb": split_mb}

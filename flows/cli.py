@@ -69,12 +69,16 @@ def _options(
     _log_to_console(verbose=verbose)
 
 
+# Said by Beam at each import, and of worker processes that it does not know we start ourselves.
+_NOISE = ("apitools not found", "If direct_num_workers is not equal to 1")
+
+
 class _ForConsole(logging.Filter):
-    """Leaves out what Prefect logs by itself, and what Beam says at each import."""
+    """Leaves out what Prefect logs by itself, and what Beam says for no reason."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         is_prefect = record.name.partition(".")[0] == "prefect"
-        return not is_prefect and "apitools not found" not in record.getMessage()
+        return not is_prefect and not record.getMessage().startswith(_NOISE)
 
 
 def _log_to_console(*, verbose: bool) -> None:

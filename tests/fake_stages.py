@@ -13,6 +13,7 @@ import pytest
 
 from flows import stages
 from schemas.configs import (
+    Config,
     DocumentsConfig,
     InstancesConfig,
     Recipe,
@@ -132,10 +133,11 @@ class FakeStages:
 
 @contextmanager
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    """The fake stages in place of the real ones."""
+    """The fake stages, written to a new folder, in place of the real ones."""
+    folder.mkdir()
     fakes = FakeStages(folder)
     monkeypatch.syspath_prepend(str(folder))
-    configs = {
+    configs: dict[str, type[Config]] = {
         "documents": DocumentsConfig,
         "vocabulary": VocabularyConfig,
         "tokens": TokensConfig,
@@ -159,11 +161,3 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSta
     stages.code_of.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "fakestages"]:
         del sys.modules[name]
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    folder = tmp_path / "code"
-    folder.mkdir()
-    with installed(folder, monkeypatch) as found:
-        yield found

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -364,10 +365,18 @@ def test_of_twelve_processes_one_creates_each_file(tmp_path: Path) -> None:
     assert left == []
 
 
-def test_in_memory_one_of_many_threads_wins() -> None:
+def test_in_memory_one_of_many_threads_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = StoreBackend("memory://race")
+    exists = backend.fs.exists
+
+    def look_slowly(path: str) -> bool:
+        found = bool(exists(path))
+        time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(backend.fs, "exists", look_slowly)
     with ThreadPoolExecutor(12) as pool:
-        won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(100)))
+        won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(24)))
     assert won.count(True) == 1
     assert backend.read("key") == b"%d" % won.index(True)
 

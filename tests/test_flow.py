@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_stages import FakeStages, fakes  # noqa: F401 - a fixture
+from fake_stages import FakeStages, installed
 
 from flows.artifacts import ArtifactStore
 from flows.engines import prepare_prefect, run_recipe
@@ -41,7 +41,13 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def recipe(prefect_server: None, fakes: FakeStages, tmp_path: Path) -> Recipe:  # noqa: F811
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
+    with installed(tmp_path / "code", monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def recipe(prefect_server: None, fakes: FakeStages, tmp_path: Path) -> Recipe:
     return fakes.recipe(str(tmp_path / "store"))
 
 
@@ -68,7 +74,7 @@ def task_runs(flow_run_id: str) -> dict[str, Any]:
             time.sleep(0.1)
 
 
-def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> None:  # noqa: F811
+def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> None:
     lines: list[str] = []
     first = run_recipe(recipe, say=lines.append)
     assert [result.label for result in first] == LABELS
@@ -93,7 +99,7 @@ def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> No
 
 def test_both_engines_make_the_same(
     recipe: Recipe,
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     tmp_path: Path,
 ) -> None:
     elsewhere = recipe.model_copy(update={"store": str(tmp_path / "local")})
@@ -104,7 +110,7 @@ def test_both_engines_make_the_same(
         assert one.manifest.content == other.manifest.content
 
 
-def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> None:  # noqa: F811
+def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> None:
     fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
     lines: list[str] = []
     with pytest.raises(VocabularyError, match="too small a corpus"):
@@ -119,7 +125,7 @@ def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> 
 
 def test_a_passing_fault_is_tried_again(
     recipe: Recipe,
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from flows import corpus
@@ -130,7 +136,7 @@ def test_a_passing_fault_is_tried_again(
     assert fakes.calls.count("tokens") == 2
 
 
-def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> None:  # noqa: F811
+def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> None:
     fakes.module.FAULTS["instances"] = [ValueError("first")]
     with pytest.raises(ValueError, match="first"):
         run_recipe(recipe, say=lambda line: None)
@@ -139,7 +145,7 @@ def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> N
     assert len(record["steps"]) == 4
 
 
-def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:  # noqa: F811
+def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
     run_recipe(recipe, say=lambda line: None)
     _ = fakes.calls
     run_recipe(recipe, say=lambda line: None, rebuild=("build-tokens",))

@@ -3,11 +3,12 @@ from __future__ import annotations
 import errno
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_stages import FakeStages, fakes  # noqa: F401 - a fixture
+from fake_stages import FakeStages, installed
 
 from flows import engines, stages
 from flows.artifacts import ArtifactStore
@@ -45,6 +46,12 @@ LABELS = [
 
 
 @pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
+    with installed(tmp_path / "code", monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
 def root(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
@@ -67,7 +74,7 @@ def changed(recipe: Recipe, other: Recipe) -> set[str]:
     return {label for label in before if before[label] != after[label]}
 
 
-def edit(fakes: FakeStages, module: str, text: str) -> None:  # noqa: F811
+def edit(fakes: FakeStages, module: str, text: str) -> None:
     """Change code as a new process would meet it."""
     fakes.write(module, text)
     stages.code_of.cache_clear()
@@ -89,7 +96,7 @@ def test_the_real_stages_are_what_they_say() -> None:
         assert stage.config_type.__name__ in str(annotation)
 
 
-def test_each_step_comes_after_what_it_reads(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_each_step_comes_after_what_it_reads(fakes: FakeStages, root: str) -> None:
     found = steps(fakes.recipe(root))
     assert [step.label for step in found] == LABELS
     for index, step in enumerate(found):
@@ -100,7 +107,7 @@ def test_each_step_comes_after_what_it_reads(fakes: FakeStages, root: str) -> No
 # Running
 
 
-def test_a_second_run_builds_nothing(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_a_second_run_builds_nothing(fakes: FakeStages, root: str) -> None:
     first = run(fakes.recipe(root))
     assert fakes.calls == ALL
     assert not any(result.was_cached for result in first)
@@ -110,7 +117,7 @@ def test_a_second_run_builds_nothing(fakes: FakeStages, root: str) -> None:  # n
     assert manifests(second) == manifests(first)
 
 
-def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:
     found = manifests(run(fakes.recipe(root)))
     documents, tokens = found["build-documents"], found["build-tokens"]
     assert documents.raw_inputs[0].uri == str(fakes.raw)
@@ -131,7 +138,7 @@ def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:  #
     assert tokens.produced_by.runner == "local"
 
 
-def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:
     found = manifests(run(fakes.recipe(root)))
     store = ArtifactStore(root)
     assert store.refs() == sorted(f"fake/{label}" for label in LABELS)
@@ -145,7 +152,7 @@ def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:  #
     assert record["run_id"] == found["build-documents"].produced_by.run_id
 
 
-def test_a_deleted_artifact_is_built_again(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_a_deleted_artifact_is_built_again(fakes: FakeStages, root: str) -> None:
     first = manifests(run(fakes.recipe(root)))
     store = ArtifactStore(root)
     store.backend.delete_folder(first["build-tokens"].location)
@@ -155,7 +162,7 @@ def test_a_deleted_artifact_is_built_again(fakes: FakeStages, root: str) -> None
     assert second["build-tokens"].content == first["build-tokens"].content
 
 
-def test_a_stage_that_fails_leaves_nothing(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_a_stage_that_fails_leaves_nothing(fakes: FakeStages, root: str) -> None:
     fakes.module.FAULTS["tokens"] = [VocabularyError("no such piece")]
     with pytest.raises(VocabularyError, match="no such piece"):
         run(fakes.recipe(root))
@@ -174,7 +181,7 @@ def test_a_stage_that_fails_leaves_nothing(fakes: FakeStages, root: str) -> None
     assert fakes.calls == ["tokens", "instances", "instances"]
 
 
-def test_instance_stages_are_independent(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_instance_stages_are_independent(fakes: FakeStages, root: str) -> None:
     fakes.module.FAULTS["instances"] = [InputError("first")]
     lines: list[str] = []
     with pytest.raises(InputError, match="first"):
@@ -184,7 +191,7 @@ def test_instance_stages_are_independent(fakes: FakeStages, root: str) -> None: 
     assert any(line.startswith("build-instances.two") and "built" in line for line in lines)
 
 
-def test_what_needs_a_failed_step_is_not_run(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_what_needs_a_failed_step_is_not_run(fakes: FakeStages, root: str) -> None:
     fakes.module.FAULTS["vocabulary"] = [InputError("none")]
     lines: list[str] = []
     with pytest.raises(InputError):
@@ -194,7 +201,7 @@ def test_what_needs_a_failed_step_is_not_run(fakes: FakeStages, root: str) -> No
 
 
 def test_a_passing_fault_is_tried_again(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -234,7 +241,7 @@ def test_only_passing_faults_are_worth_another_try(error: Exception, passing: bo
     assert is_passing(error) is passing
 
 
-def test_a_rebuild_builds_what_is_there(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_a_rebuild_builds_what_is_there(fakes: FakeStages, root: str) -> None:
     first = manifests(run(fakes.recipe(root)))
     _ = fakes.calls
     results = run(fakes.recipe(root), rebuild=("build-vocabulary",))
@@ -249,7 +256,7 @@ def test_a_rebuild_builds_what_is_there(fakes: FakeStages, root: str) -> None:  
 
 
 def test_a_rebuild_to_other_bytes_is_said(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -260,13 +267,13 @@ def test_a_rebuild_to_other_bytes_is_said(
     assert run(fakes.recipe(root))[0].manifest == results[0].manifest
 
 
-def test_a_rebuild_of_nothing_is_refused(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_a_rebuild_of_nothing_is_refused(fakes: FakeStages, root: str) -> None:
     with pytest.raises(ConfigError, match="build-token'"):
         rebuilt_labels(("build-token",), steps(fakes.recipe(root)))
 
 
 def test_an_unknown_engine_or_runner_is_refused(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
 ) -> None:
     with pytest.raises(ConfigError, match="prefect, local"):
@@ -279,7 +286,7 @@ def test_an_unknown_engine_or_runner_is_refused(
 # Cache keys, one test a dimension
 
 
-def test_keys_change_on_input_files(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_keys_change_on_input_files(fakes: FakeStages, root: str) -> None:
     before = keys(fakes.recipe(root))
     fakes.raw.write_text("The dog sat\n")
     after = keys(fakes.recipe(root))
@@ -287,7 +294,7 @@ def test_keys_change_on_input_files(fakes: FakeStages, root: str) -> None:  # no
 
 
 def test_an_equal_result_changes_no_key_after_it(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
 ) -> None:
     before = keys(fakes.recipe(root))
@@ -298,7 +305,7 @@ def test_an_equal_result_changes_no_key_after_it(
     assert {label for label in LABELS if before[label] != after[label]} == {"build-documents"}
 
 
-def test_keys_change_on_configuration(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_keys_change_on_configuration(fakes: FakeStages, root: str) -> None:
     plain = fakes.recipe(root)
     sources = plain.build_documents.sources
     for name, change, expected in [
@@ -315,7 +322,7 @@ def test_keys_change_on_configuration(fakes: FakeStages, root: str) -> None:  # 
 
 
 def test_keys_change_on_the_statistics_of_an_input(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
 ) -> None:
     plain = fakes.recipe(root)
@@ -326,20 +333,20 @@ def test_keys_change_on_the_statistics_of_an_input(
     assert "build-tokens" in changed(plain, other)
 
 
-def test_keys_change_on_code_far_away(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_keys_change_on_code_far_away(fakes: FakeStages, root: str) -> None:
     before = keys(fakes.recipe(root))
     edit(fakes, "letters", "def change(word):\n    return word.casefold()\n")
     assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
 
 
-def test_keys_ignore_comments(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_keys_ignore_comments(fakes: FakeStages, root: str) -> None:
     before = keys(fakes.recipe(root))
     edit(fakes, "letters", '"""Why."""\n\n\ndef change(word):  # lower\n    return word.lower()\n')
     assert keys(fakes.recipe(root)) == before
 
 
 def test_a_version_stands_for_the_code_if_a_recipe_says_so(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -353,7 +360,7 @@ def test_a_version_stands_for_the_code_if_a_recipe_says_so(
 
 
 def test_keys_change_on_the_stage_version(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -363,7 +370,7 @@ def test_keys_change_on_the_stage_version(
 
 
 def test_keys_change_on_versions_of_libraries(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -378,7 +385,7 @@ def test_a_library_that_is_not_there_is_no_weaker_key() -> None:
 
 
 def test_keys_ignore_where_and_how(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -398,7 +405,7 @@ def test_keys_ignore_where_and_how(
 
 
 def test_two_names_for_one_configuration_share_an_artifact(
-    fakes: FakeStages,  # noqa: F811
+    fakes: FakeStages,
     root: str,
 ) -> None:
     same = {"a": InstancesConfig(), "b": InstancesConfig()}
@@ -407,7 +414,7 @@ def test_two_names_for_one_configuration_share_an_artifact(
     assert found["build-instances.a"] == found["build-instances.b"]
 
 
-def test_an_edit_while_a_stage_runs_is_said(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_an_edit_while_a_stage_runs_is_said(fakes: FakeStages, root: str) -> None:
     recipe = fakes.recipe(root)
     store = ArtifactStore(root)
     step = steps(recipe)[0]
@@ -425,7 +432,7 @@ def states(planned: list[PlannedStep]) -> list[str]:
     return [step.state for step in planned]
 
 
-def test_a_plan_tells_and_changes_nothing(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_a_plan_tells_and_changes_nothing(fakes: FakeStages, root: str) -> None:
     recipe = fakes.recipe(root)
     planned = plan(recipe, store=None)
     assert states(planned) == ["build", *["unknown"] * 4]
@@ -441,7 +448,7 @@ def test_a_plan_tells_and_changes_nothing(fakes: FakeStages, root: str) -> None:
     assert store.backend.sizes("keys") == before
 
 
-def test_a_plan_says_why(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_a_plan_says_why(fakes: FakeStages, root: str) -> None:
     run(fakes.recipe(root))
     store = ArtifactStore(root)
     other = {"one": InstancesConfig(seed=7), "two": InstancesConfig(seed=2)}
@@ -456,7 +463,7 @@ def test_a_plan_says_why(fakes: FakeStages, root: str) -> None:  # noqa: F811
     fakes.raw.write_text("The cat sat\n")
 
 
-def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:  # noqa: F811
+def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     recipe = fakes.recipe(root)
     found = manifests(run(recipe))
     store = ArtifactStore(root)
