@@ -60,7 +60,10 @@ def _configs(dump: str, split_mb: float) -> tuple[DocumentsConfig, InstancesConf
 def run_stages(
     dump: str, folder: Path, *, vocab: str, workers: int, split_mb: float
 ) -> dict[str, float]:
-    """Wall seconds of each stage, from bz2 to instances of one pass at 128."""
+    """Wall seconds of each stage, from bz2 to instances of one pass at 128.
+
+    The vocabulary is learnt where none is given.
+    """
     how = ExecutionConfig(workers=workers)
     documents, instances = _configs(dump, split_mb)
     inputs: dict[str, StageInput] = {}
@@ -76,7 +79,7 @@ def run_stages(
 
     stage("documents", lambda out: documents_job.build_documents(
         documents, inputs={}, output=out, execution=how))  # fmt: skip
-    given = VocabularyConfig(vocab_file=vocab)
+    given = VocabularyConfig(vocab_file=vocab) if vocab else VocabularyConfig(vocab_size=4000)
     stage("vocabulary", lambda out: vocabulary_job.build_vocabulary(
         given, inputs=inputs, output=out, execution=how))  # fmt: skip
     stage("tokens", lambda out: tokens_job.build_tokens(
@@ -261,13 +264,12 @@ def _report_memory(megabytes: float, split_mb: float) -> None:
     peaks = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        vocab = _vocabulary(write_sample(str(folder / "small"), tales=0).pages, folder)
         for factor in (1, 4):
             dump = write_sample(
                 str(folder / f"x{factor}"), size_mb=megabytes * factor, tales=0
             ).pages
             job = json.dumps(
-                {"dump": dump, "folder": str(folder / f"run{factor}"), "vocab": vocab,
+                {"dump": dump, "folder": str(folder / f"run{factor}"), "vocab": "",
                  "split_mb": split_mb}
             )  # fmt: skip
             command = [sys.executable, "-m", "benchmarks.bench_corpus", "--run-job", job]

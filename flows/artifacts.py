@@ -318,6 +318,12 @@ class ArtifactStore:
             path.removeprefix("refs/").removesuffix(".json") for path in self.backend.names("refs")
         ]
 
+    def write_report(self, name: str, text: str) -> str:
+        """What people read of a recipe's last run, in place of the one before; its URL."""
+        path = f"reports/{name}.txt"
+        self.backend.replace(path, text.encode())
+        return self.url(path)
+
     def write_run(self, run_id: str, record: dict[str, Any]) -> None:
         """What a run did so far, in place of what was written before."""
         self.backend.replace(f"runs/{run_id}/run.json", to_json(record))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,17 +74,32 @@ def _options(
 _NOISE = ("apitools not found", "If direct_num_workers is not equal to 1")
 
 
+# How Beam wraps what a worker process logs.
+_FROM_WORKER = re.compile(r'^Worker: severity: .*? message: "((?:[^"\\]|\\.)*)"', re.DOTALL)
+
+
 class _ForConsole(logging.Filter):
-    """Leaves out what Prefect logs by itself, and what Beam says for no reason."""
+    """Leaves out what Prefect and Beam log by themselves; unwraps what workers warn of.
+
+    What Beam logs as an error is raised as well, and said by the step that failed.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        is_prefect = record.name.partition(".")[0] == "prefect"
-        return not is_prefect and not record.getMessage().startswith(_NOISE)
+        library = record.name.partition(".")[0]
+        message = record.getMessage()
+        if library == "prefect" or message.startswith(_NOISE):
+            return False
+        wrapped = _FROM_WORKER.match(message) if library == "apache_beam" else None
+        if wrapped:
+            record.msg, record.args = wrapped[1], ()
+            return "Traceback" not in message
+        return library != "apache_beam" or record.levelno < logging.ERROR
 
 
 def _log_to_console(*, verbose: bool) -> None:
     handler = logging.StreamHandler()
-    handler.addFilter(_ForConsole())
+    if not verbose:
+        handler.addFilter(_ForConsole())
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(message)s", handlers=[handler])
     logging.getLogger("pipelines").setLevel(logging.INFO)  # a line on progress now and then
@@ -126,11 +142,16 @@ def run(
         _print_plan(loaded, rebuild or ())
         return
     from flows.engines import run_recipe
+    from flows.lineage import lineage_lines
     from flows.show import summary_lines
 
     results = run_recipe(loaded, say=typer.echo, engine=engine, rebuild=rebuild or ())
+    opened = _open_store(loaded.store)
+    lines = summary_lines(results, store=loaded.store)
+    lines += ["", "lineage:", *lineage_lines(results[-1].manifest, store=opened)]
+    report = opened.write_report(loaded.name, "\n".join(lines) + "\n")
     typer.echo("")
-    _print_lines(summary_lines(results, store=loaded.store))
+    _print_lines([*lines, "", f"report: {report}"])
 
 
 def _print_plan(recipe: Recipe, rebuild: Sequence[str]) -> None:

@@ -184,7 +184,7 @@ def _expand_variables(value: Any, *, path: str, where: str) -> Any:
         found = os.environ.get(match[1]) or match[2]
         if not found:
             raise ConfigError(
-                f"{where}: {path}: the environment variable {match[1]} is not set. Set it, or use "
+                f"{where}: {path}: the environment variable {match[1]} is not set. Set it, or "
                 f"give the value itself: --set {path}=VALUE"
             )
         return found

@@ -19,6 +19,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner, PipelineState
 from apache_beam.transforms import environments
 
+from pipelines.quiet import without_tracebacks
 from schemas.configs import ExecutionConfig
 from schemas.errors import BertloomError, ConfigError, RunnerError
 
@@ -144,8 +145,8 @@ def run_pipeline(job: str, build: Callable[[beam.Pipeline], None], *, launch: La
     pipeline = beam.Pipeline(runner=launch.runner, options=launch.options)
     build(pipeline)
     try:
-        result = pipeline.run()
-        state = result.wait_until_finish()
+        with without_tracebacks():
+            state = pipeline.run().wait_until_finish()
     except Exception as error:
         raise _explain(job, error) from error
     if state not in (PipelineState.DONE, None):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from pipelines.quiet import without_tracebacks
+
 ALWAYS_WARN = ("apache_beam.runners.worker.sdk_worker_main", "apache_beam.options.pipeline_options")
 
 
@@ -20,7 +22,8 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     from apache_beam.runners.worker import sdk_worker_main
 
-    sdk_worker_main.main(sys.argv)
+    with without_tracebacks():
+        sdk_worker_main.main(sys.argv)
 
 
 if __name__ == "__main__":
