@@ -236,7 +236,7 @@ def build_documents(
     counters = add_up(reports)
     _check_counts(config, counters)
     shards = [entry for report in reports for entry in report.files]
-    duplicates = write_duplicates(groups, output=output)
+    duplicates = write_duplicates(groups, output=output, shards=shards)
     counters.update(duplicates.counters)
     return StageOutput(
         files=(*shards, *duplicates.files),

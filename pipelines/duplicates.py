@@ -1,25 +1,30 @@
 """Documents that say the same, and documents that bear the same id: found by grouping digests.
 
-Each shard sends, for each of `BUCKETS` buckets, a small Arrow table of (digest, id, row). Beam
-groups a bucket's tables; equal digests meet in one bucket. Of equal texts the smallest
-`document_id` stays, and of equal ids the row with the smallest digest.
+Each shard sends, for each of `BUCKETS` buckets, a few packed bytes a document: of one kind its
+text's digest, row and id, of the other its id's digest, row and part of the text's. Beam groups a
+bucket's bytes; equal digests meet in one bucket. Of equal texts the smallest `document_id` stays, and of equal ids
+the row with the smallest digest. The runner of one machine holds several copies of what it groups,
+so what is sent is small: about 50 bytes a document.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.counters import Counters
 from pipelines.shard_jobs import Blob, WorkReport
 from pipelines.shards import ShardWriter, open_shard
-from schemas.arrow import DUPLICATES
+from schemas.arrow import DOCUMENTS, DUPLICATES
 from schemas.manifest import FileEntry
 
 DUPLICATES_FILE = "duplicates.arrow"
@@ -27,63 +32,68 @@ BUCKETS = 64
 """Of each kind of key. Many enough that no bucket of English Wikipedia is large (100,000 rows)."""
 
 _BY_TEXT, _BY_ID = 0, 1
-_ENTRIES = pa.schema(
-    [
-        ("key", pa.binary(16)),
-        ("document_id", pa.string()),
-        ("shard", pa.string()),
-        ("row", pa.uint32()),
-        ("digest", pa.binary(16)),
-    ]
-)
+_KEY_BYTES = 16
+_HEAD = struct.Struct("<HII")  # bytes of the shard's name, rows, bytes of what is packed behind
 
 
 class _Member(NamedTuple):
     """Ordered so that the smallest of a group is the one that stays."""
 
-    document_id: str
-    digest: bytes
+    rank: str
+    """By text: the document's id. By id: 8 bytes of the text's digest, in hex."""
+
     shard: str
     row: int
 
 
 def digest_blobs(ids: list[str], digests: list[bytes], *, shard: str) -> list[Blob]:
-    """The (digest, id, row) tables of one shard, one for each bucket that has any."""
+    """The packed keys of one shard, a blob for each bucket that has any."""
+    id_keys = [hashlib.blake2b(name.encode(), digest_size=_KEY_BYTES).digest() for name in ids]
+    ranks = {_BY_TEXT: (digests, ids), _BY_ID: (id_keys, [digest[:8].hex() for digest in digests])}
     blobs: list[Blob] = []
-    id_keys = [hashlib.blake2b(name.encode(), digest_size=16).digest() for name in ids]
-    for kind, keys in ((_BY_TEXT, digests), (_BY_ID, id_keys)):
+    for kind, (keys, rank) in ranks.items():
         rows: dict[int, list[int]] = {}
         for row, key in enumerate(keys):
             rows.setdefault(key[0] % BUCKETS, []).append(row)
         for bucket, members in sorted(rows.items()):
-            batch = pa.RecordBatch.from_arrays(
-                [
-                    pa.array([keys[row] for row in members], pa.binary(16)),
-                    pa.array([ids[row] for row in members], pa.string()),
-                    pa.array([shard] * len(members), pa.string()),
-                    pa.array(members, pa.uint32()),
-                    pa.array([digests[row] for row in members], pa.binary(16)),
-                ],
-                schema=_ENTRIES,
-            )
-            blobs.append(Blob(bucket * 2 + kind, batch.serialize().to_pybytes()))
+            packed = _pack([keys[row] for row in members], members, [rank[row] for row in members])
+            name = shard.encode()
+            head = _HEAD.pack(len(name), len(members), len(packed))
+            blobs.append(Blob(bucket * 2 + kind, head + name + packed))
     return blobs
 
 
+def _pack(keys: list[bytes], rows: list[int], ranks: list[str]) -> bytes:
+    # Ids of one source share most of their letters.
+    names = zlib.compress("\n".join(ranks).encode(), 1)
+    return b"".join(keys) + np.array(rows, "<u4").tobytes() + names
+
+
+def _unpack(blob: bytes) -> Iterator[tuple[bytes, _Member]]:
+    name_bytes, count, packed_bytes = _HEAD.unpack_from(blob)
+    shard = blob[_HEAD.size : _HEAD.size + name_bytes].decode()
+    packed = blob[_HEAD.size + name_bytes :]
+    if len(packed) != packed_bytes:
+        raise ValueError(f"a blob of {shard} has {len(packed)} bytes, not {packed_bytes}")
+    keys = count * _KEY_BYTES
+    rows = np.frombuffer(packed, "<u4", count, keys).tolist()
+    ranks = zlib.decompress(packed[keys + 4 * count :]).decode().split("\n")
+    for number, (row, rank) in enumerate(zip(rows, ranks, strict=True)):
+        start = number * _KEY_BYTES
+        yield packed[start : start + _KEY_BYTES], _Member(rank, shard, row)
+
+
 def repeated_keys(blobs: Iterable[bytes], *, by_id: bool) -> Iterator[list[_Member]]:
-    """The groups of two or more rows with one key, each sorted; groups in order of the key."""
-    tables = [pa.ipc.read_record_batch(blob, _ENTRIES) for blob in blobs]
-    table = pa.Table.from_batches(tables, _ENTRIES)
-    keys = table.column("key").to_pylist()
-    seen: dict[bytes, list[int]] = {}
-    for position, key in enumerate(keys):
-        seen.setdefault(key, []).append(position)
-    for _, positions in sorted(item for item in seen.items() if len(item[1]) > 1):
-        members = [
-            _Member(row["document_id"], row["digest"], row["shard"], row["row"])
-            for row in table.take(positions).to_pylist()
-        ]
-        if not by_id or len({member.digest for member in members}) > 1:
+    """The groups of two or more rows with one key, each sorted; groups in order of the key.
+
+    Rows with one id *and* one text are left to the grouping by text.
+    """
+    groups: dict[bytes, list[_Member]] = {}
+    for blob in blobs:
+        for key, member in _unpack(blob):
+            groups.setdefault(key, []).append(member)
+    for _, members in sorted(item for item in groups.items() if len(item[1]) > 1):
+        if not by_id or len({member.rank for member in members}) > 1:
             yield sorted(members)
 
 
@@ -92,14 +102,8 @@ class _FindInBucket(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[str]:
         bucket, blobs = element
-        by_id = bucket % 2 == _BY_ID
-        groups = [
-            [
-                [member.document_id, member.digest.hex(), member.shard, member.row]
-                for member in group
-            ]
-            for group in repeated_keys(blobs, by_id=by_id)
-        ]
+        found = repeated_keys(blobs, by_id=bucket % 2 == _BY_ID)
+        groups = [[list(member) for member in group] for group in found]
         yield WorkReport(bucket, details=groups).to_json()
 
 
@@ -122,45 +126,63 @@ class Duplicates:
     counters: Counters
 
 
-def choose_duplicates(reports: Iterable[WorkReport]) -> list[dict[str, Any]]:
+def choose_duplicates(
+    reports: Iterable[WorkReport], *, document_id: Callable[[str, int], str]
+) -> list[dict[str, Any]]:
     """The rows to leave out, by shard and row; rows of the table `DUPLICATES`.
 
     Ids are settled before texts: a row that is left out for its id cannot be the one that stays
     for its text.
+
+    Args:
+        reports: of the buckets.
+        document_id: reads the id of a row of a shard; asked only of rows with repeated ids.
     """
     groups: dict[int, list[list[_Member]]] = {_BY_ID: [], _BY_TEXT: []}
     for report in reports:
         groups[report.index % 2].extend(
-            [_Member(name, bytes.fromhex(digest), shard, row) for name, digest, shard, row in group]
-            for group in report.details
+            [_Member(*member) for member in group] for group in report.details
         )
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for group in groups[_BY_ID]:
-        kept = min(member.digest for member in group)
-        _leave_out(rows, [m for m in group if m.digest != kept], "same-id", group[0].document_id)
-    for group in groups[_BY_TEXT]:
-        left = sorted(member for member in group if (member.shard, member.row) not in rows)
-        if left:
-            _leave_out(rows, left[1:], "same-text", left[0].document_id)
-    return [rows[place] for place in sorted(rows)]
 
-
-def _leave_out(
-    rows: dict[tuple[str, int], dict[str, Any]], members: list[_Member], reason: str, kept: str
-) -> None:
-    for member in members:
+    def leave_out(member: _Member, *, name: str, reason: str, kept: str) -> None:
         rows[member.shard, member.row] = {
-            "document_id": member.document_id,
+            "document_id": name,
             "shard": member.shard,
             "row": member.row,
             "reason": reason,
             "kept_document_id": kept,
         }
 
+    for group in groups[_BY_ID]:
+        name = document_id(group[0].shard, group[0].row)
+        for member in group:
+            if member.rank != group[0].rank:
+                leave_out(member, name=name, reason="same-id", kept=name)
+    for group in groups[_BY_TEXT]:
+        left = sorted(member for member in group if (member.shard, member.row) not in rows)
+        for member in left[1:]:
+            leave_out(member, name=member.rank, reason="same-text", kept=left[0].rank)
+    return [rows[place] for place in sorted(rows)]
 
-def write_duplicates(reports: Iterable[WorkReport], *, output: str) -> Duplicates:
-    """Write `duplicates.arrow`, by shard and row."""
-    rows = choose_duplicates(reports)
+
+def write_duplicates(
+    reports: Iterable[WorkReport], *, output: str, shards: Iterable[FileEntry]
+) -> Duplicates:
+    """Write `duplicates.arrow`, by shard and row.
+
+    Args:
+        reports: of the buckets.
+        output: URL of the folder that the document shards are in.
+        shards: the document shards.
+    """
+    objects = {entry.path: entry.object for entry in shards}
+
+    def document_id(shard: str, row: int) -> str:
+        with open_shard(f"{output}/{objects[shard]}", expected=DOCUMENTS) as reader:
+            return str(reader.read_all().column("document_id")[row].as_py())
+
+    rows = choose_duplicates(reports, document_id=document_id)
     with ShardWriter(DUPLICATES_FILE, schema=DUPLICATES, output=output) as shard:
         if rows:
             shard.write(pa.RecordBatch.from_pylist(rows, schema=DUPLICATES))

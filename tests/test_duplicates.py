@@ -27,7 +27,7 @@ def _found(*shards: list[tuple[str, str]]) -> list[WorkReport]:
         WorkReport(
             bucket,
             details=[
-                [[m.document_id, m.digest.hex(), m.shard, m.row] for m in group]
+                [list(member) for member in group]
                 for group in repeated_keys(data, by_id=bucket % 2 == 1)
             ],
         )
@@ -36,9 +36,12 @@ def _found(*shards: list[tuple[str, str]]) -> list[WorkReport]:
 
 
 def _left_out(*shards: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    def document_id(shard: str, row: int) -> str:
+        return shards[int(shard.removeprefix("part-"))][row][0]
+
     return [
         (row["document_id"], row["reason"], row["kept_document_id"])
-        for row in choose_duplicates(_found(*shards))
+        for row in choose_duplicates(_found(*shards), document_id=document_id)
     ]
 
 
@@ -68,7 +71,8 @@ def test_the_same_document_twice_is_one_duplicate() -> None:
 
 
 def test_table_is_written_and_read_by_shard(tmp_path) -> None:
-    found = write(_found([("b", "x"), ("d", "q")], [("a", "x"), ("c", "x")]), output=str(tmp_path))
+    reports = _found([("b", "x"), ("d", "q")], [("a", "x"), ("c", "x")])
+    found = write(reports, output=str(tmp_path), shards=())
     (entry,) = found.files
     assert found.counters == {"duplicates-same-text": 2}
     url = str(tmp_path / entry.object)
