@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pipelines.build_documents import document_shards
 from pipelines.counters import Counters
 from pipelines.duplicates import DUPLICATES_FILE, duplicate_rows
+from pipelines.memory import release_freed_memory
 from pipelines.shard_jobs import Blob, WorkReport, add_up, run_shard_job
 from pipelines.shards import ShardWriter, open_shard, write_text_file
 from pipelines.vocabulary import (
@@ -248,6 +249,8 @@ def build_vocabulary(
         words, reports, files = _count_corpus(config, inputs["documents"], output, execution)
         counters.update(reports)
         vocab = learn_vocabulary(words, config)
+        del words
+        release_freed_memory()
     counters["vocabulary-size"] = len(vocab)
     files += [
         write_text_file(VOCAB_FILE, vocab_text(vocab), output=output),

@@ -2,9 +2,9 @@
 
 Each shard sends, for each of `BUCKETS` buckets, a few packed bytes a document: of one kind its
 text's digest, row and id, of the other its id's digest, row and part of the text's. Beam groups a
-bucket's bytes; equal digests meet in one bucket. Of equal texts the smallest `document_id` stays, and of equal ids
-the row with the smallest digest. The runner of one machine holds several copies of what it groups,
-so what is sent is small: about 50 bytes a document.
+bucket's bytes; equal digests meet in one bucket. Of equal texts the smallest `document_id` stays,
+and of equal ids the row with the smallest digest. The runner of one machine holds several copies
+of what it groups, so what is sent is small: about 60 bytes a document.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class InstancesConfig(Config):
     random_next_prob: float = Field(default=0.5, ge=0.0, le=1.0)
     """Share of the instances whose B is random."""
 
-    pool_bytes: int = Field(default=32 << 20, ge=1 << 10)
+    pool_bytes: int = Field(default=16 << 20, ge=1 << 10)
     """Token bytes of *other* shards that random Bs are drawn from, beside the shard's own. All
     the other shards where they fit, else as many as fit, chosen by the seed."""
 
