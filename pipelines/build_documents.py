@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -242,7 +243,7 @@ def build_documents(
         files=(*shards, *duplicates.files),
         counters=dict(sorted(counters.items())),
         table="documents",
-        notes=_notes(config, counters),
+        notes=(*_damage_notes(config, counters), *_language_notes(config, pieces)),
         raw_inputs=_raw_inputs(config, pieces),
     )
 
@@ -258,17 +259,32 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
             check_balance(of_source, things, where=f"build-documents, source {source.name!r}")
 
 
-def _notes(config: DocumentsConfig, counters: Counters) -> tuple[str, ...]:
-    notes = []
+def _damage_notes(config: DocumentsConfig, counters: Counters) -> Iterator[str]:
     for source in config.sources:
         truncated = counters.get(f"files-truncated@{source.name}", 0)
         streams = counters.get(f"streams-dropped-corrupt@{source.name}", 0)
         if truncated or streams:
-            notes.append(
+            yield (
                 f"source {source.name!r}: {truncated} truncated files and {streams} damaged "
                 "streams; their whole pages were kept (on_corrupt: keep-whole-pages)"
             )
-    return tuple(notes)
+
+
+def _language_notes(config: DocumentsConfig, pieces: list[DocumentPiece]) -> Iterator[str]:
+    """A dump cleaned by the words of its own language, but split into sentences by another's."""
+    said: dict[str, set[str]] = {}
+    for piece in pieces:
+        detail = json.loads(piece.split.detail) if piece.split.detail.startswith("{") else {}
+        said.setdefault(piece.split.source, set()).add(str(detail.get("language") or ""))
+    for source in config.sources:
+        base = source.language.split("-")[0]
+        others = sorted(said.get(source.name, set()) - {"", base, source.language})
+        if others:
+            yield (
+                f"source {source.name!r}: its dumps say they are in {', '.join(others)}, the "
+                f"recipe says {source.language}, whose rules split the sentences; set language if "
+                "that is wrong"
+            )
 
 
 def document_shards(documents: StageInput) -> list[FileEntry]:

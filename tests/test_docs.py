@@ -1,0 +1,61 @@
+"""The README says what is true: its commands exist, and every command is in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from flows.cli import app
+from pipelines.runners import RUNNERS
+from pipelines.sources import SOURCES
+from schemas.configs import Recipe
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    shlex.split(line.partition("#")[0])
+    for line in re.findall(r"^\$ (?:\S*/)?bertloom (.+)$", README, re.MULTILINE)
+]
+
+
+def test_readme_shows_commands() -> None:
+    assert len(COMMANDS) >= 5
+    assert "@@" not in README
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_each_shown_command_takes_its_options(command: list[str]) -> None:
+    help_text = CliRunner().invoke(app, [command[0], "--help"], terminal_width=200).output
+    for option in (word for word in command if word.startswith("--")):
+        assert option in help_text
+
+
+def test_every_command_is_shown_and_has_help() -> None:
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        assert command.help, name
+        assert f"bertloom {name}" in README or f"`{name}`" in README, name
+
+
+def test_every_source_and_runner_is_in_the_readme() -> None:
+    for name in (*SOURCES, *RUNNERS):
+        assert f"`{name}`" in README, name
+
+
+def test_the_readme_recipe_is_valid() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    recipe = Recipe.model_validate(yaml.safe_load(text))
+    assert {source.kind for source in recipe.build_documents.sources} == {"wikipedia", "books"}
+
+
+def test_shown_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    shown = re.findall(r"^\$ make (\w+)", README + (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    assert {"run", "test", "check", "bench", "lock"} <= set(shown)
+    for target in shown:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
