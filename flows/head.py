@@ -18,6 +18,8 @@ VOCAB_FILE = "vocab.txt"
 _PASS = re.compile(r"-pass-\d+(?=\.arrow$)")
 _LABELS = {0: "B follows A (0)", 1: "B is random (1)", -1: "no B (-1)"}
 
+_SHOWN_SENTENCES = 12
+
 
 class Shard(NamedTuple):
     """A shard, and what is known of it."""
@@ -225,10 +227,17 @@ def _render_tokens(
 ) -> Iterator[list[Mark]]:
     yield [Mark(f"document {row['document_id']}; {len(row['token_ids'])} tokens", "dim")]
     start = 0
-    for length in row["sentence_lengths"]:
+    for length in row["sentence_lengths"][:_SHOWN_SENTENCES]:
         ids = row["token_ids"][start : start + length]
         yield [Mark("  "), *join_pieces([Mark(word(words, token), "a") for token in ids])]
         start += length
+    yield from _more(len(row["sentence_lengths"]))
+
+
+def _more(sentences: int) -> Iterator[list[Mark]]:
+    """Says what is not shown: a row may be a novel."""
+    if sentences > _SHOWN_SENTENCES:
+        yield [Mark(f"  and {sentences - _SHOWN_SENTENCES:,} more sentences", "dim")]
 
 
 def _render_document(
@@ -238,8 +247,9 @@ def _render_document(
         Mark(f"document {row['document_id']}; source {row['source']}; ", "dim"),
         Mark(row["title"]),
     ]
-    for sentence in row["sentences"]:
+    for sentence in row["sentences"][:_SHOWN_SENTENCES]:
         yield [Mark(f"  {sentence}")]
+    yield from _more(len(row["sentences"]))
 
 
 def _render_row(
