@@ -146,6 +146,14 @@ class _Loader(yaml.SafeLoader):
         return dict(super().construct_mapping(node, deep=deep))
 
 
+def _load_safely(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
     """A YAML text that holds keys with values.
 
@@ -153,7 +161,7 @@ def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
         ConfigError: it is not YAML, or no mapping, or gives a key twice.
     """
     try:
-        data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        data = _load_safely(text)
     except ConfigError as error:
         raise ConfigError(f"{where}, {error}") from error
     except yaml.YAMLError as error:

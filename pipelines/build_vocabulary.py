@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.build_documents import document_shards
-from pipelines.counters import Counters
+from pipelines.counters import Counters, check_balance
 from pipelines.duplicates import DUPLICATES_FILE, duplicate_rows
 from pipelines.memory import release_freed_memory
 from pipelines.shard_jobs import Blob, WorkReport, add_up, run_shard_job
@@ -281,6 +281,7 @@ def _count_corpus(
         execution=execution,
         grouping=_SumWords(output, config.min_count),
     )
+    check_balance(add_up(reports), "documents", where="build-vocabulary")
     tables = []
     for report in buckets:
         for entry in report.files:
