@@ -33,12 +33,13 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# A throw-away environment, so that nothing installed by hand gets into the lock.
+# A throw-away environment, so that nothing installed by hand gets into the lock. Which build of
+# torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off.
 lock:
 	rm -rf $(VENV).lock && $(PYTHON) -m venv $(VENV).lock
 	$(VENV).lock/bin/python -m pip install --quiet "setuptools>=80" -e ".[dev]"
 	{ echo "# Made by 'make lock': the whole closure of bertloom[dev] on Python 3.11."; \
-	  $(VENV).lock/bin/python -m pip freeze --exclude-editable; \
+	  $(VENV).lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; \
 	  $(VENV).lock/bin/python -m pip freeze --all --exclude-editable | grep -i '^setuptools=='; } > requirements.lock
 	rm -rf $(VENV).lock
 

@@ -6,6 +6,7 @@
     keys/STAGE/AA/CACHE_KEY.json            pointer to a manifest, put-if-absent: THE commit
     refs/NAME.json                          names that move on, such as RECIPE/build-tokens
     runs/RUN_ID/run.json                    what a run did
+    work/STAGE/CACHE_KEY/                   where a long stage keeps what it needs to go on
     quarantine/                             pointers taken back, and what was wrong with them
 
 An attempt that no pointer leads to (a crash, a lost race) does not exist for readers.
@@ -293,6 +294,18 @@ class ArtifactStore:
         for pointer in list(self.pointers()):
             if pointer.artifact_id in reasons:
                 self.withdraw(pointer, reason=reasons[pointer.artifact_id])
+
+    # Work that can go on
+
+    def work(self, stage: str, cache_key: str) -> str:
+        """URL of a folder, which is there, for what a stage needs to go on under this key."""
+        path = f"work/{stage}/{cache_key}"
+        self.backend.make_folder(path)
+        return self.url(path)
+
+    def clear_work(self, stage: str, cache_key: str) -> None:
+        """Take that folder away, as its artifact is published."""
+        self.backend.delete_folder(f"work/{stage}/{cache_key}")
 
     # Names and runs
 

@@ -21,7 +21,7 @@ from schemas.errors import BertloomError, ConfigError
 if TYPE_CHECKING:
     from flows.artifacts import ArtifactStore
     from flows.head import Mark
-    from schemas.configs import Recipe
+    from schemas.recipe import Recipe
 
 app = typer.Typer(
     name="bertloom",
@@ -102,7 +102,8 @@ def _log_to_console(*, verbose: bool) -> None:
         handler.addFilter(_ForConsole())
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(message)s", handlers=[handler])
-    logging.getLogger("pipelines").setLevel(logging.INFO)  # a line on progress now and then
+    for package in ("pipelines", "model"):  # a line on progress now and then
+        logging.getLogger(package).setLevel(logging.INFO)
     if verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "INFO")
 
@@ -133,19 +134,22 @@ def run(
         Optional[list[str]],  # noqa: UP045
         typer.Option(metavar="STAGE", help="Build this stage even if it is there; or: all."),
     ] = None,
+    until: Annotated[
+        str, typer.Option(metavar="STAGE", help="Run this stage and what it needs, no more.")
+    ] = "",
 ) -> None:
     """Run a recipe: build what is not in the store yet."""
     from flows.recipe_files import load_recipe
 
     loaded = load_recipe(recipe, changes=changes or (), store=store, runner=runner, workers=workers)
     if dry_run:
-        _print_plan(loaded, rebuild or ())
+        _print_plan(loaded, rebuild or (), until=until)
         return
     from flows.engines import run_recipe
     from flows.lineage import lineage_lines
     from flows.show import summary_lines
 
-    results = run_recipe(loaded, say=typer.echo, engine=engine, rebuild=rebuild or ())
+    results = run_recipe(loaded, say=typer.echo, engine=engine, rebuild=rebuild or (), until=until)
     opened = _open_store(loaded.store)
     lines = summary_lines(results, store=loaded.store)
     lines += ["", "lineage:", *lineage_lines(results[-1].manifest, store=opened)]
@@ -154,7 +158,7 @@ def run(
     _print_lines([*lines, "", f"report: {report}"])
 
 
-def _print_plan(recipe: Recipe, rebuild: Sequence[str]) -> None:
+def _print_plan(recipe: Recipe, rebuild: Sequence[str], *, until: str) -> None:
     from flows.artifacts import ArtifactStore
     from flows.planning import plan
     from flows.show import columns
@@ -166,7 +170,7 @@ def _print_plan(recipe: Recipe, rebuild: Sequence[str]) -> None:
         store = None
     rows = [
         (step.label, step.cache_key[:16] or "?", step.state, step.artifact_id or step.reason)
-        for step in plan(recipe, store=store, rebuild=rebuild)
+        for step in plan(recipe, store=store, rebuild=rebuild, until=until)
     ]
     _print_lines(columns([("step", "key", "state", ""), *rows]))
     typer.echo(f"\nstore: {recipe.store}")

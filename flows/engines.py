@@ -20,9 +20,10 @@ from flows.runs import (
     start_run,
     write_record,
 )
-from flows.stages import Step, StepResult
-from schemas.configs import Recipe
+from flows.stage_table import Step
+from flows.stages import StepResult
 from schemas.errors import ConfigError
+from schemas.recipe import Recipe
 
 # Set before Prefect is imported, where the user has not said otherwise.
 _PREFECT_SETTINGS = {
@@ -44,7 +45,12 @@ def prepare_prefect() -> None:
 
 
 def run_recipe(
-    recipe: Recipe, *, say: Say, engine: str = "prefect", rebuild: Sequence[str] = ()
+    recipe: Recipe,
+    *,
+    say: Say,
+    engine: str = "prefect",
+    rebuild: Sequence[str] = (),
+    until: str = "",
 ) -> list[StepResult]:
     """Run a recipe.
 
@@ -53,6 +59,7 @@ def run_recipe(
         say: is given a line of text for each step as it ends.
         engine: `prefect` or `local`.
         rebuild: stages to build even if they are there: `all`, stage names or step labels.
+        until: a stage or a step: it and what it needs are run; "" for all.
 
     Returns:
         The result of every step, in order.
@@ -62,24 +69,29 @@ def run_recipe(
     """
     if engine not in ENGINES:
         raise ConfigError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
-    return ENGINES[engine](recipe, say, rebuild)
+    return ENGINES[engine](recipe, say, rebuild, until)
 
 
-def _with_prefect(recipe: Recipe, say: Say, rebuild: Sequence[str]) -> list[StepResult]:
+def _with_prefect(recipe: Recipe, say: Say, rebuild: Sequence[str], until: str) -> list[StepResult]:
     prepare_prefect()
     try:
-        from flows.corpus import run_flow  # Prefect takes a second or two to load
+        from flows.corpus import build_corpus  # Prefect takes a second or two to load
+        from flows.pretraining import pretrain
+        from flows.tasks import run_flow
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "prefect":
             raise
         raise ConfigError(
             "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
         ) from error
-    return run_flow(recipe, say=say, rebuild=rebuild)
+    flow = pretrain if recipe.pretrain else build_corpus
+    return run_flow(flow, recipe, say=say, rebuild=rebuild, until=until)
 
 
-def _in_this_process(recipe: Recipe, say: Say, rebuild: Sequence[str]) -> list[StepResult]:
-    run = start_run(recipe, rebuild=rebuild)
+def _in_this_process(
+    recipe: Recipe, say: Say, rebuild: Sequence[str], until: str
+) -> list[StepResult]:
+    run = start_run(recipe, rebuild=rebuild, until=until)
     done: dict[str, StepRef] = {}
     failures: dict[str, Exception] = {}
     for step in run.steps:
@@ -128,7 +140,7 @@ def _record(
     write_record(run, state=state, results=list(done.values()), failures=texts)
 
 
-ENGINES: dict[str, Callable[[Recipe, Say, Sequence[str]], list[StepResult]]] = {
+ENGINES: dict[str, Callable[[Recipe, Say, Sequence[str], str], list[StepResult]]] = {
     "prefect": _with_prefect,
     "local": _in_this_process,
 }

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from flows.artifacts import ArtifactStore
 from flows.resolution import artifact_of_file, resolve
 from pipelines.shards import open_shard
-from pipelines.vocabulary import read_vocab
+from pipelines.vocabulary import VOCAB_FILE, read_vocab
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import InputRef, Manifest
 
-VOCAB_FILE = "vocab.txt"
 _PASS = re.compile(r"-pass-\d+(?=\.arrow$)")
+_HELD_OUT = re.compile(r"^held-out-")
 _LABELS = {0: "B follows A (0)", 1: "B is random (1)", -1: "no B (-1)"}
 
 _SHOWN_SENTENCES = 12
@@ -173,7 +173,8 @@ def _document_ids(shard: Shard) -> _NoNames:
     tokens = _input(shard, "tokens")
     if tokens is None or shard.store is None:
         return _NoNames()
-    part = _PASS.sub("", shard.path)  # part-00003-pass-01.arrow is made of part-00003.arrow
+    # part-00003-pass-01.arrow and held-out-00003.arrow are made of part-00003.arrow.
+    part = _HELD_OUT.sub("part-", _PASS.sub("", shard.path))
     return _TokenRows(tokens, shard.store, part=part)
 
 

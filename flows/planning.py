@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from flows.artifacts import ArtifactStore
-from flows.stages import STAGES, Stage, Step, StepKey, code_of, rebuilt_labels, step_key, steps
-from schemas.configs import Recipe
+from flows.stage_table import STAGES, Stage, Step, steps, steps_until
+from flows.stages import StepKey, code_of, rebuilt_labels, step_key
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
+from schemas.recipe import Recipe
 
 _SHOWN_DIFFERENCES = 4
 
@@ -31,6 +32,7 @@ def plan(
     *,
     store: ArtifactStore | None,
     rebuild: Collection[str] = (),
+    until: str = "",
     stages: Mapping[str, Stage] = STAGES,
 ) -> list[PlannedStep]:
     """Look up every step of a recipe, and change nothing.
@@ -39,12 +41,13 @@ def plan(
         recipe: what would be run.
         store: where artifacts are; None where there is no store yet.
         rebuild: stages that would be built even if they are there; see `rebuilt_labels`.
+        until: a stage or a step: it and what it needs are planned; "" for all.
         stages: the registry.
 
     Raises:
         InputError: a raw file is missing or is not what its checksum list says.
     """
-    found = steps(recipe, stages=stages)
+    found = steps_until(steps(recipe, stages=stages), until)
     rebuilt = rebuilt_labels(rebuild, found)
     manifests: dict[str, Manifest] = {}
     planned = []

@@ -18,8 +18,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 import schemas.configs as configs
-from schemas.configs import Recipe
+import schemas.model_configs as model_configs
+import schemas.recipe as recipe_configs
 from schemas.errors import ConfigError
+from schemas.recipe import Recipe
 
 STORE_VARIABLE = "BERTLOOM_STORE"
 _TEMPLATE = "_template"
@@ -249,6 +251,10 @@ def _path_places(data: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     vocabulary, documents = data.get("build_vocabulary"), data.get("build_documents")
     if isinstance(vocabulary, dict):
         yield vocabulary, "vocab_file"
+    phases = data.get("pretrain")
+    for phase in phases.values() if isinstance(phases, dict) else ():
+        if isinstance(phase, dict):
+            yield phase, "init_checkpoint"
     sources = documents.get("sources") if isinstance(documents, dict) else None
     for source in sources if isinstance(sources, list) else []:
         paths = source.get("paths") if isinstance(source, dict) else None
@@ -305,7 +311,8 @@ def _place(location: Sequence[str | int], data: Any) -> str:
 def _unknown_key(key: str) -> str:
     models: list[type[BaseModel]] = [
         value
-        for value in vars(configs).values()
+        for module in (configs, model_configs, recipe_configs)
+        for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, BaseModel)
     ]
     known = sorted({name for model in models for name in model.model_fields})

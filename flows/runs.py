@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from flows.artifacts import ArtifactStore, now
 from flows.provenance import checkout, without_secrets
 from flows.show import step_line
-from flows.stages import Step, StepResult, code_of, rebuilt_labels, run_step, steps
-from schemas.configs import Recipe
+from flows.stage_table import Step, steps, steps_until
+from flows.stages import StepResult, code_of, rebuilt_labels, run_step
 from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.recipe import Recipe
 
 RETRY_DELAYS: tuple[float, ...] = (10, 60)
 """Seconds to wait before each further try of a step that failed for a passing reason."""
@@ -52,11 +53,11 @@ class RunPlan(NamedTuple):
     """Labels of the steps to build even if they are there."""
 
 
-def start_run(recipe: Recipe, *, rebuild: Sequence[str] = ()) -> RunPlan:
+def start_run(recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "") -> RunPlan:
     """Make the store if need be, check the recipe's runner, and record the run's start.
 
     Raises:
-        ConfigError: the runner is unknown, or `rebuild` names no stage.
+        ConfigError: the runner is unknown, or `rebuild` or `until` names no stage.
         StoreError: the store cannot be used.
     """
     from pipelines.runners import RUNNERS  # Beam takes a second to load
@@ -64,7 +65,7 @@ def start_run(recipe: Recipe, *, rebuild: Sequence[str] = ()) -> RunPlan:
     if recipe.execution.runner not in RUNNERS:
         known = ", ".join(RUNNERS)
         raise ConfigError(f"unknown runner {recipe.execution.runner!r}: choose one of {known}")
-    found = steps(recipe)
+    found = steps_until(steps(recipe), until)
     for step in found:
         code_of(step.stage.module, step.stage.packages)  # before anyone edits it
     started = datetime.now(UTC).strftime("%Y%m%dt%H%M%S")

@@ -61,6 +61,10 @@ def amount(manifest: Manifest) -> str:
     rows = [entry.rows for entry in shards(manifest) if entry.rows is not None]
     if rows:
         return f"{sum(rows):,} {manifest.table or 'rows'}"
+    if (steps := manifest.counters.get("steps")) is not None:
+        perplexity = manifest.statistics.get("held_out", {}).get("perplexity")
+        reached = f", held-out perplexity {perplexity:.2f}" if perplexity is not None else ""
+        return f"{steps:,} steps{reached}"
     if isinstance(size := manifest.statistics.get("vocab_size"), int):
         return f"{size:,} word pieces"
     return f"{len(manifest.files):,} files"

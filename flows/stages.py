@@ -1,6 +1,6 @@
-"""The stages of a corpus run: which there are, what each reads, its cache key, and running one.
+"""A step's cache key, and running it: find its artifact, or build and publish it.
 
-No Prefect here: `flows.engines` runs the steps of a recipe one after the other, `flows.corpus` as
+No Prefect here: `flows.engines` runs the steps of a recipe one after the other, `flows.tasks` as
 the tasks of a Prefect flow; both call `run_step`.
 """
 
@@ -10,20 +10,12 @@ import functools
 import importlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flows.artifacts import ArtifactStore, Attempt, now
 from flows.provenance import checkout, environment, host_kind, key_environment, without_secrets
-from schemas.configs import (
-    Config,
-    DocumentsConfig,
-    ExecutionConfig,
-    InstancesConfig,
-    Recipe,
-    TokensConfig,
-    VocabularyConfig,
-)
+from flows.stage_table import Stage, Step
+from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
 from schemas.fingerprint import (
     FIRST_PARTY,
@@ -35,97 +27,6 @@ from schemas.fingerprint import (
     logical_digest,
 )
 from schemas.manifest import InputRef, Manifest, ProducedBy, RawInput, StageInput, StageOutput
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A kind of step. It is named by texts, so that listing stages imports none of them.
-
-    The module has `STAGE_VERSION`, `LIBRARIES` (distributions whose versions may change bytes), the
-    function, and, where `has_raw_inputs`, a function `raw_inputs(config)`.
-    """
-
-    name: str
-    """Such as `build-tokens`. The recipe's entry is the same with underscores."""
-
-    module: str
-    function: str
-    config_type: type[Config]
-    provides: str
-    """What later stages call its artifact."""
-
-    inputs: tuple[str, ...] = ()
-    """What it reads, by what the earlier stages provide."""
-
-    has_raw_inputs: bool = False
-    packages: tuple[str, ...] = FIRST_PARTY
-    """Packages whose code is fingerprinted."""
-
-
-STAGES: dict[str, Stage] = {
-    "build-documents": Stage(
-        name="build-documents",
-        module="pipelines.build_documents",
-        function="build_documents",
-        config_type=DocumentsConfig,
-        provides="documents",
-        has_raw_inputs=True,
-    ),
-    "build-vocabulary": Stage(
-        name="build-vocabulary",
-        module="pipelines.build_vocabulary",
-        function="build_vocabulary",
-        config_type=VocabularyConfig,
-        provides="vocabulary",
-        inputs=("documents",),
-        has_raw_inputs=True,
-    ),
-    "build-tokens": Stage(
-        name="build-tokens",
-        module="pipelines.build_tokens",
-        function="build_tokens",
-        config_type=TokensConfig,
-        provides="tokens",
-        inputs=("documents", "vocabulary"),
-    ),
-    "build-instances": Stage(
-        name="build-instances",
-        module="pipelines.build_instances",
-        function="build_instances",
-        config_type=InstancesConfig,
-        provides="instances",
-        inputs=("tokens", "vocabulary"),
-    ),
-}
-"""In an order in which each comes after what it reads."""
-
-
-class Step(NamedTuple):
-    """A stage with the configuration that a recipe gives it."""
-
-    label: str
-    """`build-tokens`, or `build-instances.NAME` where a recipe has several."""
-
-    stage: Stage
-    config: Config
-    inputs: dict[str, str]
-    """Label of the step that makes each input, by the input's name."""
-
-
-def steps(recipe: Recipe, *, stages: Mapping[str, Stage] = STAGES) -> list[Step]:
-    """The steps of a recipe, each after those it reads from."""
-    made_by: dict[str, str] = {}
-    found: list[Step] = []
-    for stage in stages.values():
-        given = getattr(recipe, stage.name.replace("-", "_"))
-        if not isinstance(given, dict):
-            made_by[stage.provides] = stage.name
-        named = given if isinstance(given, dict) else {"": given}
-        inputs = {name: made_by[name] for name in stage.inputs}
-        for name, config in named.items():
-            label = f"{stage.name}.{name}" if name else stage.name
-            found.append(Step(label, stage, config, inputs))
-    return found
 
 
 class StepResult(NamedTuple):
@@ -169,7 +70,7 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest], code_identity: str) 
         stage.name,
         stage_version=module.STAGE_VERSION,
         config=step.config.identity(),
-        inputs={name: _input_identity(inputs[name]) for name in stage.inputs},
+        inputs={name: _input_identity(inputs[name]) for name in step.inputs},
         raw_inputs=[item.identity or item.sha256 for item in raw],
         code="version" if code_identity == "version" else code_of(stage.module, stage.packages)[0],
         environment=key_environment(module.LIBRARIES),
@@ -216,7 +117,14 @@ def run_step(
     attempt = store.begin(step.stage.name)
     began, clock = now(), time.monotonic()
     try:
-        output = _call(step, store=store, inputs=inputs, execution=execution, attempt=attempt)
+        output = _call(
+            step,
+            key.cache_key,
+            store=store,
+            inputs=inputs,
+            execution=execution,
+            attempt=attempt,
+        )
     except BaseException as error:
         try:
             store.abandon(attempt)
@@ -226,6 +134,8 @@ def run_step(
     produced = _produced_by(run_id, execution, began=began, seconds=time.monotonic() - clock)
     manifest = _manifest(step, key, output, attempt=attempt, inputs=inputs, produced_by=produced)
     commit = store.commit(manifest, replace=rebuild)
+    if step.stage.is_resumable:
+        store.clear_work(step.stage.name, key.cache_key)
     replaced = commit.replaced.content if commit.replaced else None
     warning = _warning(step, commit.manifest, replaced=replaced)
     seconds = time.monotonic() - started
@@ -234,6 +144,7 @@ def run_step(
 
 def _call(
     step: Step,
+    cache_key: str,
     *,
     store: ArtifactStore,
     inputs: Mapping[str, Manifest],
@@ -241,8 +152,9 @@ def _call(
     attempt: Attempt,
 ) -> StageOutput:
     function = getattr(importlib.import_module(step.stage.module), step.stage.function)
-    given = {name: stage_input(name, inputs[name], store=store) for name in step.stage.inputs}
-    output = function(step.config, inputs=given, output=attempt.output, execution=execution)
+    given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
+    work = {"work": store.work(step.stage.name, cache_key)} if step.stage.is_resumable else {}
+    output = function(step.config, inputs=given, output=attempt.output, execution=execution, **work)
     if not isinstance(output, StageOutput):
         raise TypeError(f"{step.label}: expected a StageOutput, found {type(output).__name__}")
     return output
@@ -306,7 +218,7 @@ def _manifest(
         raw_inputs=tuple(
             item.model_copy(update={"uri": without_secrets(item.uri)}) for item in raw
         ),
-        inputs=tuple(_input_ref(name, inputs[name]) for name in stage.inputs),
+        inputs=tuple(_input_ref(name, inputs[name]) for name in step.inputs),
         produced_by=produced_by,
         environment=environment(),
         config=without_secrets(step.config.model_dump(mode="json")),

@@ -2,32 +2,39 @@
 
 `part-00003-pass-01.arrow` holds what pass 1 makes of the token shard `part-00003.arrow`, in the
 order of its documents: the loader takes any permutation by random access, so nothing is shuffled.
+`held-out-00003.arrow` holds what pass 0 makes of that shard's held-out documents; it is there where
+the shard has any. No instance has tokens of both: random Bs come from documents of A's own part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.build_vocabulary import VOCAB_FILE
 from pipelines.counters import Counters, check_balance
+from pipelines.held_out import HELD_OUT, TRAINING
 from pipelines.instances import InstanceBatch, create_instances
 from pipelines.masking import VocabularyIds
 from pipelines.seeds import rng_for
 from pipelines.shard_jobs import WorkReport, add_up, run_shard_job
-from pipelines.shards import ShardWriter, open_shard
+from pipelines.shards import ShardWriter, Statistics
 from pipelines.token_documents import NegativePool, TokenDocuments
+from pipelines.token_shards import TokenShards
+from pipelines.vocabulary import VOCAB_FILE
 from pipelines.wordpiece import WordPieceTokenizer
-from schemas.arrow import instances_schema, tokens_schema
+from schemas.arrow import instances_schema
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 LIBRARIES = ("pyarrow", "numpy")
+
+HELD_OUT_DOCUMENTS, HELD_OUT_SHARDS = 128, 16
+"""Documents that a pool of held-out ones aims at, and shards that are opened for them at most."""
 
 
 class InstancePiece(NamedTuple):
@@ -72,23 +79,29 @@ def choose_pool(sizes: np.ndarray, shard: int, *, config: InstancesConfig) -> tu
     return tuple(sorted([shard, *others.tolist()]))
 
 
-def read_token_documents(url: str, *, vocab_size: int, with_ids: bool) -> TokenDocuments:
-    """A token shard as flat arrays, views of the mapped file where it has one record batch."""
-    with open_shard(url, expected=tokens_schema(vocab_size)) as reader:
-        table = reader.read_all().combine_chunks()
-    ids = table.column("document_id").to_pylist() if with_ids else ()
-    token_ids, _ = _flat(table.column("token_ids"), tokens_schema(vocab_size).field("token_ids"))
-    lengths, offsets = _flat(
-        table.column("sentence_lengths"), tokens_schema(vocab_size).field("sentence_lengths")
+def held_out_pool(
+    shards: TokenShards, shard: int, *, config: InstancesConfig
+) -> dict[int, TokenDocuments]:
+    """The held-out documents of the shard and of others in an order drawn for it.
+
+    As many others as it takes to have `HELD_OUT_DOCUMENTS`, but no more than `HELD_OUT_SHARDS` of
+    them (a shard of books has few documents) unless there is nothing to draw yet.
+    """
+    pool = {shard: shards.held_out(shard)}
+    if config.pairing == "none":
+        return pool
+    others = rng_for(config.seed, "held-out-pool", shard).permutation(
+        np.delete(np.arange(len(shards)), shard)
     )
-    return TokenDocuments(token_ids, lengths, offsets.astype(np.int64), ids)
-
-
-def _flat(column: pa.ChunkedArray, field: pa.Field) -> tuple[np.ndarray, np.ndarray]:
-    lists = column.chunk(0) if column.num_chunks else pa.array([], field.type)
-    offsets = lists.offsets.to_numpy()
-    values = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    return values.to_numpy(), offsets - offsets[0]
+    found = pool[shard].documents_with_tokens
+    for opened, number in enumerate(others.tolist()):
+        if found >= HELD_OUT_DOCUMENTS or (opened >= HELD_OUT_SHARDS and found > 1):
+            break
+        documents = shards.held_out(number)
+        if documents.documents_with_tokens:
+            pool[number] = documents
+            found += documents.documents_with_tokens
+    return pool
 
 
 def instance_rows(batch: InstanceBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -118,7 +131,7 @@ def instance_rows(batch: InstanceBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @dataclass
 class BuildInstanceShard:
-    """The work on one pass over one token shard."""
+    """The work on one pass over one token shard; the first also makes its held-out instances."""
 
     config: InstancesConfig
     tokens: StageInput
@@ -126,13 +139,14 @@ class BuildInstanceShard:
     vocab_size: int
     output: str
     _vocabulary: VocabularyIds | None = field(default=None, repr=False)
+    _shards: TokenShards | None = field(default=None, repr=False)
     _pool: dict[int, TokenDocuments] = field(default_factory=dict, repr=False)
 
     def setup(self) -> None:
         self._open()
 
-    def _open(self) -> VocabularyIds:
-        if self._vocabulary is None:
+    def _open(self) -> tuple[VocabularyIds, TokenShards]:
+        if self._vocabulary is None or self._shards is None:
             # Casing decides nothing here: only the pieces and their ids are wanted.
             tokenizer = WordPieceTokenizer.from_vocab_file(self.vocab_url, lowercase=False)
             self._vocabulary = VocabularyIds(
@@ -142,51 +156,67 @@ class BuildInstanceShard:
                 mask_id=tokenizer.mask_id,
                 is_continuation=tokenizer.is_continuation,
             )
-        return self._vocabulary
+            self._shards = TokenShards(
+                [f"{self.tokens.data}/{entry.object}" for entry in self.tokens.files],
+                vocab_size=self.vocab_size,
+                share=self.config.held_out_share,
+            )
+        return self._vocabulary, self._shards
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_vocabulary": None, "_pool": {}}
+        return {**self.__dict__, "_vocabulary": None, "_shards": None, "_pool": {}}
 
     def process(self, piece: InstancePiece) -> WorkReport:
-        counters = Counters()
-        schema = instances_schema(self.vocab_size)
+        _, shards = self._open()
         stem = self.tokens.files[piece.shard].path.removesuffix(".arrow")
-        with ShardWriter(
-            f"{stem}-pass-{piece.duplicate:02d}.arrow", schema=schema, output=self.output
-        ) as shard:
-            for batch in self._batches(piece, counters):
-                counters.update(batch.statistics())
-                shard.write(instance_rows(batch, schema))
-        entry = shard.entry(
-            statistics={
-                "tokens": counters["tokens"],
-                "token_shard": piece.shard,
-                "duplicate": piece.duplicate,
-            }
-        )
-        return WorkReport(piece.number, [entry], counters)
-
-    def _batches(self, piece: InstancePiece, counters: Counters) -> Iterator[InstanceBatch]:
-        own = self._read(piece.shard, with_ids=True)
+        training, held_out = shards.read(piece.shard)
         # Pools of the pieces of one shard are the same: the shards are opened once.
         self._pool = {
-            number: self._pool.get(number) or self._read(number, with_ids=False)
+            number: self._pool.get(number) or shards.training(number)
             for number in piece.pool
             if number != piece.shard
         }
-        return create_instances(
-            own,
-            NegativePool({**self._pool, piece.shard: own}),
+        path = f"{stem}-pass-{piece.duplicate:02d}.arrow"
+        pool = {**self._pool, piece.shard: training}
+        entry, counters = self._write(path, piece, pool, part=TRAINING)
+        # Every pass leaves the held-out documents out, so that its counts add up by themselves.
+        for name in ("documents-in", "documents-dropped-held-out"):
+            counters.count(name, len(held_out))
+        entries = [entry]
+        if piece.duplicate == 0 and len(held_out):
+            pool = held_out_pool(shards, piece.shard, config=self.config)
+            path = f"{HELD_OUT}-{stem.removeprefix('part-')}.arrow"
+            entry, found = self._write(path, piece, pool, part=HELD_OUT)
+            counters.update({f"{HELD_OUT}-{name}": value for name, value in found.items()})
+            entries.append(entry)
+        return WorkReport(piece.number, entries, counters)
+
+    def _write(
+        self, path: str, piece: InstancePiece, pool: dict[int, TokenDocuments], *, part: str
+    ) -> tuple[FileEntry, Counters]:
+        """Write the instances of the piece's own documents in `pool`."""
+        counters = Counters()
+        schema = instances_schema(self.vocab_size)
+        batches = create_instances(
+            pool[piece.shard],
+            NegativePool(pool),
             self.config,
-            vocabulary=self._open(),
+            vocabulary=self._open()[0],
             duplicate=piece.duplicate,
             own_shard=piece.shard,
             count=counters.count,
         )
-
-    def _read(self, number: int, *, with_ids: bool) -> TokenDocuments:
-        url = f"{self.tokens.data}/{self.tokens.files[number].object}"
-        return read_token_documents(url, vocab_size=self.vocab_size, with_ids=with_ids)
+        with ShardWriter(path, schema=schema, output=self.output) as shard:
+            for batch in batches:
+                counters.update(batch.statistics())
+                shard.write(instance_rows(batch, schema))
+        statistics: Statistics = {
+            "tokens": counters["tokens"],
+            "token_shard": piece.shard,
+            "duplicate": piece.duplicate,
+            "part": part,
+        }
+        return shard.entry(statistics=statistics), counters
 
 
 def build_instances(
@@ -224,10 +254,11 @@ def build_instances(
         execution=execution,
     )
     counters = add_up(reports)
-    check_balance(counters, "documents", where="build-instances")
-    files: tuple[FileEntry, ...] = tuple(entry for report in reports for entry in report.files)
+    for things in ("documents", f"{HELD_OUT}-documents"):
+        check_balance(counters, things, where="build-instances")
+    files = [entry for report in reports for entry in report.files]
     return StageOutput(
-        files=files,
+        files=tuple(sorted(files, key=lambda entry: entry.statistics["part"] == HELD_OUT)),
         counters=dict(sorted(counters.items())),
         statistics=_statistics(config, counters, vocab_size),
         table="instances",
@@ -235,7 +266,7 @@ def build_instances(
 
 
 def _statistics(config: InstancesConfig, counters: Counters, vocab_size: int) -> dict[str, Any]:
-    """What the loader must know, and the shares a person looks at first."""
+    """What the loader must know, and of the training instances the shares a person looks at."""
     instances, tokens = counters["instances"], counters["tokens"]
     paired = instances - counters["without-segment-b"]
     shares = {
@@ -247,5 +278,6 @@ def _statistics(config: InstancesConfig, counters: Counters, vocab_size: int) ->
         "vocab_size": vocab_size,
         "max_seq_length": config.max_seq_length,
         "max_predictions": config.masking.max_predictions,
+        "held_out_instances": counters[f"{HELD_OUT}-instances"],
         **{name: round(share, 6) for name, share in shares.items()},
     }

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.build_vocabulary import (
-    VOCAB_FILE,
     ShardPiece,
     sentences_of,
     shard_pieces,
@@ -18,6 +17,7 @@ from pipelines.build_vocabulary import (
 from pipelines.counters import Counters, check_balance
 from pipelines.shard_jobs import WorkReport, add_up, run_shard_job
 from pipelines.shards import ShardWriter
+from pipelines.vocabulary import VOCAB_FILE
 from pipelines.wordpiece import WordPieceTokenizer
 from schemas.arrow import tokens_schema
 from schemas.configs import ExecutionConfig, TokensConfig

@@ -25,6 +25,9 @@ from pipelines.memory import release_freed_memory
 from pipelines.shard_jobs import Blob, WorkReport, add_up, run_shard_job
 from pipelines.shards import ShardWriter, open_shard, write_text_file
 from pipelines.vocabulary import (
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
     check_vocab,
     count_words,
     learn_vocabulary,
@@ -42,9 +45,6 @@ LIBRARIES = ("pyarrow", "tokenizers")
 
 BUCKETS = 32
 WORD_COUNTS_FILE = "word-counts.arrow"
-VOCAB_FILE = "vocab.txt"
-TOKENIZER_FILE = "tokenizer.json"
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
 
 class ShardPiece(NamedTuple):

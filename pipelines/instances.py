@@ -78,14 +78,14 @@ def create_instances(
     count: Count,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[InstanceBatch]:
-    """Make the instances of one pass over one token shard, in the order of its documents.
+    """Make the instances of one pass over documents of one token shard, in their order.
 
     Every row is decided by (config, document, duplicate, pool) alone; where the batches are cut
     changes none.
 
     Args:
-        documents: the shard, with document ids.
-        pool: the shards that random Bs come from, this one among them.
+        documents: of the shard, with document ids.
+        pool: the documents that random Bs come from, these among them.
         config: lengths, pairing, masking, seed.
         vocabulary: the vocabulary of the token ids.
         duplicate: number of the pass, from 0.

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.seeds import integers, key_for, random_bits, uniform
+from pipelines.seeds import integers, keys_for, random_bits, uniform
 from pipelines.token_documents import NegativePool, TokenDocuments
 from pipelines.truncation import heads, lost_tokens
 from schemas.configs import InstancesConfig
@@ -48,11 +48,11 @@ class Segments(NamedTuple):
     """What each instance is made of, before any token is touched; arrays of shape (instances,).
 
     Attributes:
-        document_row: row of A's document in its shard.
+        document_row: row of A's document in its token shard.
         masking_key: key of the draws for the instance's mask.
-        a_start, a_stop: tokens of A in its shard.
-        b_shard, b_row: document of B.
-        b_start, b_stop: tokens of B in *its* shard; equal where there is no B.
+        a_start, a_stop: tokens of A in its `TokenDocuments`.
+        b_shard, b_row: document of B, by shard number and row in the token shard.
+        b_start, b_stop: tokens of B in *its* `TokenDocuments`; equal where there is no B.
         label: IS_NEXT, IS_RANDOM or NO_SEGMENT_B.
     """
 
@@ -84,8 +84,7 @@ class _Chunks(NamedTuple):
 
 def document_keys(document_ids: Sequence[str], *, seed: int, duplicate: int) -> UInt64s:
     """The key of each document's draws in one pass over the corpus."""
-    keys = (key_for(seed, "instances", name, duplicate) for name in document_ids)
-    return np.fromiter(keys, np.uint64, len(document_ids))
+    return keys_for(seed, "instances", document_ids, duplicate)
 
 
 def target_lengths(keys: UInt64s, config: InstancesConfig) -> Int64s:
@@ -107,10 +106,11 @@ def pair_segments(
     """The instances of some documents in one pass, truncated to `max_seq_length`.
 
     Args:
-        documents: the shard that the documents are in.
-        pool: holds that shard and others.
+        documents: of the shard.
+        pool: holds them and those of other shards.
         config: `pairing` is "nsp".
-        rows: the documents. Those with fewer than two tokens give no instance.
+        rows: which of them, by their numbers in `documents`. Those with fewer than two tokens give
+            no instance.
         keys: their keys (`document_keys`).
         own_shard: number of the shard.
     """
@@ -129,7 +129,8 @@ def pair_segments(
     tokens = np.diff(bounds[offsets])
     chosen = chosen[tokens[every.document[chosen]] >= 2]
     chunks = _Chunks(*(column[chosen] for column in every))
-    segments = _cut_in_two(chunks, bounds, offsets, row=rows.start, own_shard=own_shard)
+    document_row = documents.rows[rows.start + chunks.document]
+    segments = _cut_in_two(chunks, bounds, offsets, document_row=document_row, shard=own_shard)
     wanted = targets[chunks.document]
     _draw_random_segments(segments, chunks.key, pool, wanted=wanted, own_shard=own_shard)
     return _truncated(segments, chunks.key, max_tokens=config.max_seq_length - 3)
@@ -151,7 +152,7 @@ def _chunk_at_each_sentence(
 
 
 def _cut_in_two(
-    chunks: _Chunks, bounds: Int64s, offsets: Int64s, *, row: int, own_shard: int
+    chunks: _Chunks, bounds: Int64s, offsets: Int64s, *, document_row: Int64s, shard: int
 ) -> Segments:
     """A and the B that follows it."""
     alone = (chunks.stop - chunks.first == 1) & ~chunks.is_random
@@ -162,13 +163,12 @@ def _cut_in_two(
     cut = np.flatnonzero(alone & ~has_previous)
     lengths = bounds[chunks.stop[cut]] - a_start[cut]
     a_stop[cut] = a_start[cut] + 1 + integers(chunks.key[cut], _CUT, below=lengths - 1)
-    document_row = row + chunks.document
     return Segments(
         document_row=document_row,
         masking_key=random_bits(chunks.key, _MASKING),
         a_start=a_start,
         a_stop=a_stop,
-        b_shard=np.full(len(a_start), own_shard, np.int64),
+        b_shard=np.full(len(a_start), shard, np.int64),
         b_row=document_row.copy(),
         b_start=a_stop.copy(),
         b_stop=bounds[chunks.stop],
@@ -241,18 +241,19 @@ def pack_text(
             stops.append(position)
         pieces.append(len(starts) - before)
     document = np.repeat(np.arange(len(rows)), pieces)
+    document_row = documents.rows[rows.start + document]
     a_start, a_stop = np.array(starts, np.int64), np.array(stops, np.int64)
     key = random_bits(
         keys[document],
         a_start - np.array(document_bounds, np.int64)[document] + _FIRST_INSTANCE,
     )
     return Segments(
-        document_row=rows.start + document,
+        document_row=document_row,
         masking_key=random_bits(key, _MASKING),
         a_start=a_start,
         a_stop=a_stop,
         b_shard=np.full(len(document), own_shard, np.int64),
-        b_row=rows.start + document,
+        b_row=document_row,
         b_start=a_stop,
         b_stop=a_stop,
         label=np.full(len(document), NO_SEGMENT_B, np.int8),

@@ -12,6 +12,7 @@ Two forms, both functions of (seed, purpose, identity) alone:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,18 +27,31 @@ Identity = str | int
 
 
 def _digest(seed: int, purpose: str, identity: tuple[Identity, ...], size: int) -> bytes:
+    return hashlib.blake2b(_prefixed(seed, purpose, *identity), digest_size=size).digest()
+
+
+def _prefixed(*parts: Identity) -> bytes:
     # Length-prefixed, so that ("ab", "c") and ("a", "bc") are different identities.
-    digest = hashlib.blake2b(digest_size=size)
-    for part in (seed, purpose, *identity):
-        encoded = str(part).encode()
-        digest.update(b"%d:" % len(encoded))
-        digest.update(encoded)
-    return digest.digest()
+    encoded = [str(part).encode() for part in parts]
+    return b"".join([b"%d:%b" % (len(part), part) for part in encoded])
 
 
 def key_for(seed: int, purpose: str, *identity: Identity) -> int:
     """A 64-bit key for `random_bits` and `uniform`."""
     return int.from_bytes(_digest(seed, purpose, identity, 8), "little")
+
+
+def keys_for(
+    seed: int, purpose: str, names: Sequence[str], *last: Identity
+) -> npt.NDArray[np.uint64]:
+    """`key_for(seed, purpose, name, *last)` of each name; shape (names,)."""
+    before, after = _prefixed(seed, purpose), _prefixed(*last)
+    digests = bytearray()
+    for name in names:
+        encoded = name.encode()
+        text = b"%b%d:%b%b" % (before, len(encoded), encoded, after)
+        digests += hashlib.blake2b(text, digest_size=8).digest()
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def rng_for(seed: int, purpose: str, *identity: Identity) -> np.random.Generator:

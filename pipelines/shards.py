@@ -56,11 +56,18 @@ class FileWriter:
     nothing is left behind.
     """
 
-    def __init__(self, path: str, *, output: str) -> None:
-        """`path` is the logical name, e.g. `part-00003.arrow`; `output` the folder's URL."""
+    def __init__(self, path: str, *, output: str, is_only_writer: bool = False) -> None:
+        """Prepare to write; nothing is made yet.
+
+        Args:
+            path: the logical name, e.g. `part-00003.arrow`.
+            output: the folder's URL.
+            is_only_writer: nobody else can be writing this file, so that its physical name may be
+                the logical one, as other programs expect it.
+        """
         stem, dot, suffix = path.rpartition(".")
         self.path = path
-        self.object = f"{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
+        self.object = path if is_only_writer else f"{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
         self._fs, folder = fsspec.core.url_to_fs(output)
         self._target = f"{folder}/{self.object}"
         self._is_local = "file" in _protocols(self._fs)
@@ -70,6 +77,8 @@ class FileWriter:
         self.file: Any = None
 
     def __enter__(self) -> Self:
+        if self._is_local:
+            Path(self._written).parent.mkdir(parents=True, exist_ok=True)
         self._sink = self._fs.open(self._written, "wb")
         self.file = _DigestingFile(self._sink)
         return self

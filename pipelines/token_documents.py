@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ TokenIds = npt.NDArray[np.uint16 | np.uint32]
 
 @dataclass(frozen=True)
 class TokenDocuments:
-    """The documents of one token shard, end to end, as the columns of `tokens_schema` hold them.
+    """Documents of one token shard, end to end, as the columns of `tokens_schema` hold them.
 
     Attributes:
         token_ids: uint16 or uint32 of shape (tokens,); may be a view of a memory-mapped file.
@@ -27,6 +27,8 @@ class TokenDocuments:
         sentence_offsets: document d has the sentences sentence_offsets[d] .. sentence_offsets[d+1];
             int64 of shape (documents + 1,), from 0 to the number of sentences.
         document_ids: one a document. May be left empty for shards that only serve in a pool.
+        shard_rows: rows that the documents have in their token shard, ascending, int64 of shape
+            (documents,). None where they are all of the shard's.
 
     Raises:
         ArtifactCorruptError: the arrays do not fit each other, or a sentence has no token.
@@ -36,6 +38,7 @@ class TokenDocuments:
     sentence_lengths: npt.NDArray[np.uint32]
     sentence_offsets: Int64s
     document_ids: Sequence[str] = ()
+    shard_rows: Int64s | None = None
 
     def __post_init__(self) -> None:
         offsets, lengths = self.sentence_offsets, self.sentence_lengths
@@ -56,9 +59,37 @@ class TokenDocuments:
             )
         if len(self.document_ids) not in (0, len(self)):
             raise self._misfit(f"{len(self.document_ids)} document ids for {len(self)} documents")
+        rows = self.rows
+        if len(rows) != len(self) or (len(rows) and rows[0] < 0) or (np.diff(rows) <= 0).any():
+            raise self._misfit(f"the rows are not {len(self)} ascending numbers from 0")
 
     def __len__(self) -> int:
         return len(self.sentence_offsets) - 1
+
+    @cached_property
+    def rows(self) -> Int64s:
+        """Row of each document in its token shard, ascending."""
+        return np.arange(len(self)) if self.shard_rows is None else self.shard_rows
+
+    def copy(self) -> TokenDocuments:
+        """The same documents in arrays of their own, views of nothing."""
+        return replace(
+            self,
+            token_ids=self.token_ids.copy(),
+            sentence_lengths=self.sentence_lengths.copy(),
+            sentence_offsets=self.sentence_offsets.copy(),
+        )
+
+    @property
+    def documents_with_tokens(self) -> int:
+        """How many are not empty."""
+        return int(np.count_nonzero(np.diff(self.sentence_offsets)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays it was given."""
+        arrays = (self.token_ids, self.sentence_lengths, self.sentence_offsets)
+        return sum(array.nbytes for array in arrays)
 
     @cached_property
     def token_bounds(self) -> Int64s:
@@ -81,7 +112,7 @@ class Draw(NamedTuple):
     """Runs of whole sentences that were drawn from a pool; arrays of shape (draws,).
 
     Attributes:
-        shard, row: which document, by shard number and row in it.
+        shard, row: which document, by shard number and row in the token shard.
         start, stop: tokens of that shard.
     """
 
@@ -120,19 +151,19 @@ class NegativePool:
         bounds = [np.zeros(1, np.int64)]
         sentences = tokens = documents = 0
         for number, shard in self.shards.items():
-            rows = np.flatnonzero(np.diff(shard.sentence_offsets))
-            self._ordinals[number] = slice(documents, documents + len(rows))
+            present = np.flatnonzero(np.diff(shard.sentence_offsets))
+            self._ordinals[number] = slice(documents, documents + len(present))
             columns.append(
                 (
-                    np.full(len(rows), number),
-                    np.full(len(rows), tokens),
-                    rows,
-                    shard.sentence_offsets[rows] + sentences,
-                    shard.sentence_offsets[rows + 1] + sentences,
+                    np.full(len(present), number),
+                    np.full(len(present), tokens),
+                    shard.rows[present],
+                    shard.sentence_offsets[present] + sentences,
+                    shard.sentence_offsets[present + 1] + sentences,
                 )
             )
             bounds.append(shard.token_bounds[1:] + tokens)
-            documents += len(rows)
+            documents += len(present)
             sentences += len(shard.sentence_lengths)
             tokens += len(shard.token_ids)
         # One entry a document; sentences and tokens are counted through all shards.
@@ -146,7 +177,12 @@ class NegativePool:
         return len(self._row)
 
     def ordinals(self, shard: int, rows: Int64s) -> Int64s:
-        """The numbers in this pool of documents that have tokens, as `draw` takes them."""
+        """The numbers in this pool of documents that have tokens, as `draw` takes them.
+
+        Args:
+            shard: number of the shard.
+            rows: rows of the documents in the token shard.
+        """
         numbers = self._ordinals[shard]
         found: Int64s = numbers.start + np.searchsorted(self._row[numbers], rows)
         return found

@@ -23,6 +23,10 @@ UNUSED = tuple(f"[unused{number}]" for number in range(99))
 FIXED_PIECES = (PAD, *UNUSED, UNK, CLS, SEP, MASK)
 """Ids 0 to 103, as in the vocabularies published with the paper."""
 
+VOCAB_FILE = "vocab.txt"
+TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+
 CONTINUATION = "##"  # marks a piece that goes on with a word
 MAX_LEARNT_CHARACTERS = 100  # longer words are no words; they are left out of learning
 

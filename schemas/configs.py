@@ -246,7 +246,12 @@ class InstancesConfig(Config):
 
     pool_bytes: int = Field(default=16 << 20, ge=1 << 10)
     """Token bytes of *other* shards that random Bs are drawn from, beside the shard's own. All
-    the other shards where they fit, else as many as fit, chosen by the seed."""
+    the other shards where they fit, else as many as fit, chosen by the seed. (Held-out documents
+    have pools of their own, of about 128 documents.)"""
+
+    held_out_share: float = Field(default=0.005, ge=0.0, le=0.5)
+    """Share of the documents, chosen by their ids alone, that training never sees: the same
+    documents at every length, seed and pass. Their instances are in files of their own."""
 
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Decides every draw."""
@@ -266,25 +271,3 @@ class ExecutionConfig(Config):
 
     options: tuple[str, ...] = not_identity(())
     """Further Beam options as on its command line, e.g. `--project=P` (remote runners)."""
-
-
-class Recipe(Config):
-    """A whole corpus run: what to read, which vocabulary, which instances, where to run."""
-
-    name: SourceName
-    """Names the run and its refs."""
-
-    build_documents: DocumentsConfig
-    build_vocabulary: VocabularyConfig = VocabularyConfig()
-    build_tokens: TokensConfig = TokensConfig()
-    build_instances: dict[SourceName, InstancesConfig] = {"length-128": InstancesConfig()}
-    """One instance artifact for each name, all from the same tokens."""
-
-    code_identity: Literal["closure", "version"] = not_identity("closure")
-    """How cache keys see a stage's code. `closure`: by every module it imports, so that any change
-    of code builds anew. `version`: by its STAGE_VERSION alone, for corpora that cost money."""
-
-    store: str = not_identity("store")
-    """Root of the artifact store: a path or an fsspec URL (memory://, s3://, gs://)."""
-
-    execution: ExecutionConfig = not_identity(ExecutionConfig())

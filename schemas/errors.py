@@ -10,6 +10,10 @@
     ├── CountError             records went in that neither came out nor were counted as dropped
     ├── RunnerError            Beam could not run the job
     ├── FingerprintError       something that has to be in a cache key cannot be digested
+    ├── TrainingError          a model that cannot be trained
+    │   ├── InstancesError     instance shards that do not fit the model, or each other
+    │   ├── CheckpointError    a checkpoint that cannot be written, read or used here
+    │   └── DivergenceError    a loss that is not finite or keeps rising
     └── StoreError             the artifact store
         ├── ArtifactNotFoundError
         ├── ArtifactCorruptError
@@ -79,6 +83,22 @@ class RunnerError(BertloomError):
 
 class FingerprintError(BertloomError):
     """Something that has to be in a cache key cannot be digested; a weaker key is never made."""
+
+
+class TrainingError(BertloomError):
+    """A model that cannot be trained."""
+
+
+class InstancesError(TrainingError):
+    """Instance shards that do not fit the model, or each other."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint that cannot be written, cannot be read, or does not fit what it is for."""
+
+
+class DivergenceError(TrainingError):
+    """A loss that is not finite, or that keeps rising."""
 
 
 class StoreError(BertloomError):

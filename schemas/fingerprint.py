@@ -67,13 +67,15 @@ def fingerprint(value: Any) -> str:
 def content_digest(files: Iterable[FileEntry]) -> str:
     """`sha256:...` of what an artifact's files hold: logical names, sizes and digests, sorted.
 
-    Physical names are not in it, so the same bytes written by another attempt have the same digest.
+    Physical names are not in it, so the same bytes written by another attempt have the same digest;
+    nor are files that only record how the work went.
 
     Raises:
         FingerprintError: two files have one logical name.
     """
-    rows = sorted([entry.path, entry.size, entry.sha256] for entry in files)
-    names = [row[0] for row in rows]
+    listed = list(files)
+    rows = sorted([entry.path, entry.size, entry.sha256] for entry in listed if not entry.is_record)
+    names = [entry.path for entry in listed]
     repeated = sorted({str(name) for name in names if names.count(name) > 1})
     if repeated:
         raise FingerprintError(f"files of one artifact share a name: {', '.join(repeated)}")

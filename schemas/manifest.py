@@ -44,6 +44,10 @@ class FileEntry(_Record):
     statistics: dict[str, int | float | str] = {}
     """What later stages may want to know of this file without opening it."""
 
+    is_record: bool = False
+    """A record of how the work went, such as timings, that differs from one run to the next: no
+    part of what the artifact holds, and so left out of its content digest."""
+
 
 class RawInput(_Record):
     """A file from outside the store that a stage read."""

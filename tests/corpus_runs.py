@@ -16,11 +16,11 @@ from schemas.configs import (
     ExecutionConfig,
     InstancesConfig,
     MaskingConfig,
-    Recipe,
     VocabularyConfig,
     WikipediaSource,
 )
 from schemas.manifest import StageInput, StageOutput
+from schemas.recipe import Recipe
 
 STAGES = ("build-documents", "build-vocabulary", "build-tokens", "build-instances")
 
@@ -95,7 +95,10 @@ def small_recipe(sample: SampleFiles, *, reverse: bool = False) -> Recipe:
         build_vocabulary=VocabularyConfig(vocab_size=1500),
         build_instances={
             "length-64": InstancesConfig(
-                max_seq_length=64, duplicates=2, masking=MaskingConfig(max_predictions=10)
+                max_seq_length=64,
+                duplicates=2,
+                held_out_share=0.1,
+                masking=MaskingConfig(max_predictions=10),
             )
         },
     )

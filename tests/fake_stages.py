@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from flows import stages
+from flows import stage_table, stages
 from schemas.configs import (
     Config,
     DocumentsConfig,
     InstancesConfig,
-    Recipe,
     TextSource,
     TokensConfig,
     VocabularyConfig,
 )
+from schemas.recipe import Recipe
 
 WORDS = '''
 from fakestages.letters import change
@@ -145,17 +145,17 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSta
     }
     for provides, config_type in configs.items():
         name = f"build-{provides}"
-        fake = stages.Stage(
+        fake = stage_table.Stage(
             name=name,
             module="fakestages.stages",
             function=provides,
             config_type=config_type,
             provides=provides,
-            inputs=stages.STAGES[name].inputs,
-            has_raw_inputs=stages.STAGES[name].has_raw_inputs,
+            inputs=stage_table.STAGES[name].inputs,
+            has_raw_inputs=stage_table.STAGES[name].has_raw_inputs,
             packages=("fakestages",),
         )
-        monkeypatch.setitem(stages.STAGES, name, fake)
+        monkeypatch.setitem(stage_table.STAGES, name, fake)
     stages.code_of.cache_clear()
     yield fakes
     stages.code_of.cache_clear()

@@ -13,10 +13,10 @@ from flows.artifacts import ArtifactStore
 from flows.cli import main
 from flows.head import Mark, join_pieces
 from flows.recipe_files import load_recipe, packaged_recipes, parse_yaml, template_text
-from flows.show import balance_rows, byte_text, columns, time_text
-from schemas.configs import Recipe
+from flows.show import balance_rows, byte_text, columns, shards, time_text
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
+from schemas.recipe import Recipe
 
 RECIPE = """\
 name: mine
@@ -65,7 +65,15 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("BERTLOOM_STORE", "BERTLOOM_SAMPLE", "ENWIKI", "BOOKS", "ITWIKI", "JAWIKI"):
+    for name in (
+        "BERTLOOM_STORE",
+        "BERTLOOM_SAMPLE",
+        "ENWIKI",
+        "ENWIKIBOOKS",
+        "BOOKS",
+        "ITWIKI",
+        "JAWIKI",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -103,7 +111,7 @@ def manifest_of(corpus: Path, stage: str) -> Manifest:
 def test_packaged_recipes_can_be_used(
     name: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("ENWIKI", "BOOKS", "ITWIKI", "JAWIKI"):
+    for variable in ("ENWIKI", "ENWIKIBOOKS", "BOOKS", "ITWIKI", "JAWIKI"):
         monkeypatch.setenv(variable, f"/data/{variable}")
     recipe = load_recipe(name)
     assert recipe.name == name
@@ -359,7 +367,7 @@ def test_head_shows_instances_with_their_masks(cli: Cli, corpus: Path) -> None:
     assert "document notes:" in said.out
     assert said.out.count(" row ") >= 4
     manifest = manifest_of(corpus, "build-instances")
-    entry = manifest.files[0]
+    entry = shards(manifest)[0]
     path = corpus / "store" / manifest.data / entry.object
     assert cli("head", str(path), "-n", "4").out == said.out
     assert cli("head", f"build-instances:{entry.path}", "-n", "4", *store).out == said.out

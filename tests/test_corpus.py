@@ -12,19 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from corpus_runs import digests, run_corpus, small_recipe, small_sample
+from corpus_runs import as_input, digests, run_corpus, small_recipe, small_sample
 from golden import GOLDEN, golden_digests
 
 from flows.sample import SampleFiles
+from pipelines.build_instances import build_instances
 from pipelines.shards import open_shard
 from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,
-    Recipe,
     WikipediaSource,
 )
 from schemas.errors import CorruptInputError, RunnerError
 from schemas.manifest import StageOutput
+from schemas.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 
@@ -57,8 +58,12 @@ def test_counts_add_up_and_instances_come_out(
     assert tokens.counters["tokens"] > 10_000
     assert sum(entry.rows or 0 for entry in tokens.files) == kept
     instances = outputs["build-instances.length-64"]
-    rows = sum(entry.rows or 0 for entry in instances.files)
-    assert rows == instances.counters["instances"] > 500
+    rows = {"training": 0, "held-out": 0}
+    for entry in instances.files:
+        rows[str(entry.statistics["part"])] += entry.rows or 0
+    assert rows["training"] == instances.counters["instances"] > 500
+    assert rows["held-out"] == instances.counters["held-out-instances"] > 10
+    assert rows["held-out"] == instances.statistics["held_out_instances"]
     assert outputs["build-vocabulary"].counters["vocabulary-size"] == 1500
 
 
@@ -82,6 +87,27 @@ def test_each_instance_belongs_to_its_document(
         document = own[row["document_row"]]
         width = len(segment_a)
         assert any(document[i : i + width] == segment_a for i in range(len(document)))
+
+
+def test_without_held_out_documents_the_rows_are_those_of_version_1(
+    sample: SampleFiles, one_worker: tuple[Path, dict[str, StageOutput]], tmp_path: Path
+) -> None:
+    folder, outputs = one_worker
+    inputs = {
+        name: as_input(name, outputs[f"build-{name}"], str(folder / f"build-{name}"))
+        for name in ("tokens", "vocabulary")
+    }
+    config = small_recipe(sample).build_instances["length-64"]
+    made = build_instances(
+        config.model_copy(update={"held_out_share": 0.0}),
+        inputs=inputs,
+        output=str(tmp_path),
+        execution=ExecutionConfig(),
+    )
+    rows = golden_digests({"build-instances": made})["build-instances"]
+    assert rows == "35176f0f68aacbda5ad81ed428287efe"
+    assert made.counters["instances"] == sum(entry.rows or 0 for entry in made.files)
+    assert made.statistics["held_out_instances"] == 0
 
 
 def test_two_processes_give_the_same_bytes(

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from pipelines.runners import RUNNERS
 from pipelines.sources import SOURCES
-from schemas.configs import Recipe
+from schemas.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

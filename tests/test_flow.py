@@ -13,8 +13,8 @@ from fake_stages import FakeStages, installed
 
 from flows.artifacts import ArtifactStore
 from flows.engines import prepare_prefect, run_recipe
-from schemas.configs import Recipe
 from schemas.errors import VocabularyError
+from schemas.recipe import Recipe
 
 pytestmark = pytest.mark.network
 LABELS = [
@@ -128,9 +128,9 @@ def test_a_passing_fault_is_tried_again(
     fakes: FakeStages,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flows import corpus
+    from flows import tasks
 
-    monkeypatch.setattr(corpus.run_step_task, "retry_delay_seconds", [0, 0])
+    monkeypatch.setattr(tasks.run_step_task, "retry_delay_seconds", [0, 0])
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
     run_recipe(recipe, say=lambda line: None)
     assert fakes.calls.count("tokens") == 2

@@ -10,8 +10,8 @@ from corpus_runs import small_recipe, small_sample
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
 from flows.lineage import lineage_lines, upstream
-from schemas.configs import Recipe
 from schemas.errors import ArtifactNotFoundError
+from schemas.recipe import Recipe
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"schemas", "pipelines", "flows"}
+PACKAGES = {"schemas", "pipelines", "model", "flows"}
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,6 @@ def test_every_pin_is_in_the_lock() -> None:
         if "==" in line
     }
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(p for name in ("flows", "s3", "gcs", "dev", "bench") for p in extras[name])]  # fmt: skip # noqa: E501
+    wanted = [*project["dependencies"], *(p for name in ("flows", "model", "s3", "gcs", "dev", "bench") for p in extras[name])]  # fmt: skip # noqa: E501
     names = {item.split("[")[0].split("=")[0].split("<")[0].split(">")[0] for item in wanted}
     assert {name.lower().replace("_", "-") for name in names} - locked == {"bertloom"}

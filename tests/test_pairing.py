@@ -317,6 +317,8 @@ def test_packing_fills_up_to_the_last_sentence_that_fits() -> None:
         ({"sentence_offsets": np.array([0, 3, 2, 3])}, "decrease"),
         ({"document_ids": ["a", "b"]}, "2 document ids for 1 documents"),
         ({"token_ids": np.zeros(5, np.int64)}, "int64"),
+        ({"shard_rows": np.array([-1])}, "1 ascending numbers"),
+        ({"shard_rows": np.array([0, 1])}, "1 ascending numbers"),
     ],
 )
 def test_misfitting_columns_are_refused(change: dict[str, Any], message: str) -> None:

@@ -22,12 +22,12 @@ from schemas.configs import (
     ExecutionConfig,
     InstancesConfig,
     MaskingConfig,
-    Recipe,
     VocabularyConfig,
     WikipediaSource,
 )
 from schemas.errors import RunnerError
 from schemas.manifest import StageInput, StageOutput
+from schemas.recipe import Recipe
 
 pytestmark = pytest.mark.slow
 
@@ -159,7 +159,13 @@ def test_instances_are_what_the_paper_says(english: Run) -> None:
     assert shares["masked_share"] == pytest.approx(0.15, abs=0.002)
     assert shares["mean_fill"] >= 0.90
     masked = kept = chosen = 0
-    for number, table in _tables(english, "build-instances.length-128"):
+    counters = output.counters
+    held_out = counters["held-out-documents-in"]
+    assert held_out == pytest.approx(0.005 * counters["documents-in"], rel=0.4)
+    paired = counters["held-out-random-next"] / counters["held-out-instances"]
+    assert paired == pytest.approx(0.5, abs=0.05)
+    for index, table in _tables(english, "build-instances.length-128"):
+        number = output.files[index].statistics["token_shard"]
         originals = table.column("masked_lm_ids").combine_chunks().values.to_numpy()
         inputs = _chosen_inputs(table)
         assert not np.isin(originals, list(SPECIAL - {100})).any()

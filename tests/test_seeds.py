@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.seeds import integers, key_for, random_bits, rng_for, uniform
+from pipelines.seeds import integers, key_for, keys_for, random_bits, rng_for, uniform
 
 WIDTH = 1 << 64
 U64 = st.integers(0, WIDTH - 1)
@@ -81,3 +81,10 @@ def test_generators_are_independent_of_each_other() -> None:
     rng_for(0, "x", "other").random(100)
     assert rng_for(0, "x", "doc").random(3).tolist() == first.tolist()
     assert rng_for(1, "x", "doc").random(3).tolist() != first.tolist()
+
+
+@given(st.integers(0, 1 << 62), st.lists(st.text(max_size=5)), st.lists(st.integers(0, 9)))
+def test_keys_of_many_names_are_those_of_each(seed: int, names: list[str], last: list[int]) -> None:
+    found = keys_for(seed, "test", names, *last)
+    assert found.dtype == np.uint64
+    assert found.tolist() == [key_for(seed, "test", name, *last) for name in names]

@@ -16,12 +16,12 @@ from flows.engines import run_recipe
 from flows.planning import PlannedStep, describe_differences, plan
 from flows.provenance import key_environment, without_secrets
 from flows.runs import is_passing
-from flows.stages import StepResult, rebuilt_labels, run_step, step_key, steps
+from flows.stage_table import STAGES, steps
+from flows.stages import StepResult, rebuilt_labels, run_step, step_key
 from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,
     InstancesConfig,
-    Recipe,
     TextSource,
     TokensConfig,
     VocabularyConfig,
@@ -34,6 +34,7 @@ from schemas.errors import (
     VocabularyError,
 )
 from schemas.manifest import Manifest
+from schemas.recipe import Recipe
 
 ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
 LABELS = [
@@ -86,7 +87,7 @@ def edit(fakes: FakeStages, module: str, text: str) -> None:
 def test_the_real_stages_are_what_they_say() -> None:
     import importlib
 
-    for stage in stages.STAGES.values():
+    for stage in STAGES.values():
         module = importlib.import_module(stage.module)
         assert module.STAGE_VERSION >= 1
         assert callable(getattr(module, stage.function))

@@ -1,0 +1,264 @@
+"""Tokens a second from memory-mapped instance shards to training batches, one core, shuffled.
+
+    python -m benchmarks.bench_loader [--tokens 40000000] [--shards 100] [--repeat 5]
+
+Shards of random ids with lengths like those of Wikipedia at 128 are written to a temporary folder.
+The loader runs without its thread (prefetch 0), so that all its work is in the process time that is
+measured: shuffling over all shards, gathering, targets, layout and tensors, in batches of 256
+instances. Beside it, in the same run: torch's DataLoader (no worker processes, the same process
+time) over a map-style dataset of the same mapped shards with a collator in NumPy, as such loaders
+are usually written. Rounds are interleaved, the median of `--repeat` is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import os
+import pstats
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+from model.batching import Layout
+from model.instances import InstanceSet
+from model.loader import Loader
+from pipelines.masking import VocabularyIds
+from pipelines.shards import ShardWriter
+from schemas.arrow import instances_schema
+from schemas.configs import MaskingConfig
+from schemas.manifest import FileEntry, StageInput
+from schemas.model_configs import BatchConfig
+
+VOCAB_SIZE, LENGTH, INSTANCES = 30_522, 128, 256
+GPU_TOKENS = 1e6  # what BERT BASE in bf16 at length 128 is thought to train on an H200 in a second
+GOAL = 20e6
+
+
+def random_rows(rows: int, rng: np.random.Generator) -> pa.RecordBatch:
+    """Nine of ten instances nearly fill their row, the others have any length."""
+    schema = instances_schema(VOCAB_SIZE)
+    is_short = rng.random(rows) < 0.1
+    lengths = np.where(is_short, rng.integers(5, LENGTH, rows), rng.integers(112, LENGTH + 1, rows))
+    counts = np.minimum(20, np.maximum(1, np.rint(lengths * 0.15))).astype(np.int64)
+    stride = (lengths - 2) // counts
+    places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = {
+        "input_ids": (rng.integers(1000, VOCAB_SIZE, lengths.sum()), lengths),
+        "masked_lm_positions": (1 + places * np.repeat(stride, counts), counts),
+        "masked_lm_ids": (rng.integers(1000, VOCAB_SIZE, counts.sum()), counts),
+        "segment_b_start": (rng.integers(3, lengths - 1), None),
+        "next_sentence_label": (rng.integers(0, 2, rows), None),
+    }
+
+    def array(field: pa.Field) -> pa.Array:
+        values, sizes = columns.get(field.name, (np.zeros(rows, np.int64), None))
+        if sizes is None:
+            return pa.array(values).cast(field.type)
+        offsets = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int32))
+        items = pa.array(values).cast(field.type.value_type)
+        return pa.ListArray.from_arrays(offsets, items, type=field.type)
+
+    return pa.RecordBatch.from_arrays([array(field) for field in schema], schema=schema)
+
+
+def write_shards(folder: Path, *, tokens: int, shards: int) -> StageInput:
+    """An artifact of random instances with about so many tokens."""
+    rng = np.random.default_rng(0)
+    rows = max(1, tokens // shards // 114)
+    entries: list[FileEntry] = []
+    for number in range(shards):
+        writer = ShardWriter(
+            f"part-{number:05d}.arrow", schema=instances_schema(VOCAB_SIZE), output=str(folder)
+        )
+        with writer:
+            for begin in range(0, rows, 1024):
+                writer.write(random_rows(min(1024, rows - begin), rng))
+        entries.append(writer.entry())
+    return StageInput(
+        name="instances",
+        artifact_id="random",
+        data=str(folder),
+        files=tuple(entries),
+        statistics={"vocab_size": VOCAB_SIZE, "max_seq_length": LENGTH},
+    )
+
+
+class PlainDataset(Dataset[dict[str, Any]]):
+    """One instance at a time from the mapped shards, as NumPy arrays."""
+
+    def __init__(self, folder: Path) -> None:
+        self._batches: list[tuple[Any, ...]] = []
+        rows = [0]
+        for path in sorted(folder.glob("*.arrow")):
+            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)
+                lists = [batch.column(name) for name in
+                         ("input_ids", "masked_lm_positions", "masked_lm_ids")]  # fmt: skip
+                self._batches.append(
+                    (
+                        *((one.offsets.to_numpy(), one.values.to_numpy()) for one in lists),
+                        batch.column("segment_b_start").to_numpy(),
+                        batch.column("next_sentence_label").to_numpy(),
+                    )
+                )
+                rows.append(rows[-1] + batch.num_rows)
+        self._first = np.array(rows)
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        batch = int(np.searchsorted(self._first, row, side="right")) - 1
+        at = row - int(self._first[batch])
+        ids, positions, masked, b_start, label = self._batches[batch]
+        return {
+            "input_ids": ids[1][ids[0][at] : ids[0][at + 1]],
+            "positions": positions[1][positions[0][at] : positions[0][at + 1]],
+            "masked_ids": masked[1][masked[0][at] : masked[0][at + 1]],
+            "segment_b_start": b_start[at],
+            "next_sentence_label": label[at],
+        }
+
+
+def collate_padded(items: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Rows padded to the full length, labels of -100 where nothing is predicted."""
+    input_ids = np.zeros((len(items), LENGTH), np.int64)
+    segment_ids = np.zeros((len(items), LENGTH), np.int64)
+    attention = np.zeros((len(items), LENGTH), np.int64)
+    labels = np.full((len(items), LENGTH), -100, np.int64)
+    for row, item in enumerate(items):
+        length = len(item["input_ids"])
+        input_ids[row, :length] = item["input_ids"]
+        segment_ids[row, item["segment_b_start"] : length] = 1
+        attention[row, :length] = 1
+        labels[row, item["positions"]] = item["masked_ids"]
+    pairs = np.array([item["next_sentence_label"] for item in items], np.int64)
+    arrays = {
+        "input_ids": input_ids,
+        "token_type_ids": segment_ids,
+        "attention_mask": attention,
+        "labels": labels,
+        "next_sentence_label": pairs,
+    }
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+
+def plain_batches(folder: Path) -> Iterator[int]:
+    """Real tokens of each batch of torch's DataLoader."""
+    dataset = PlainDataset(folder)
+    sampler = RandomSampler(dataset, generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(
+        dataset, batch_size=INSTANCES, sampler=sampler, collate_fn=collate_padded, drop_last=True
+    )
+    while True:
+        for batch in loader:
+            yield int(batch["attention_mask"].sum())
+
+
+def our_batches(
+    instances: InstanceSet, *, layout: Layout, masking: str, objective: Any = "mlm+nsp"
+) -> Iterator[int]:
+    """Real tokens of each batch of ours."""
+    is_continuation = np.random.default_rng(1).random(VOCAB_SIZE) < 0.15
+    loader = Loader(
+        instances,
+        batch=BatchConfig(instances=INSTANCES, layout=layout),
+        seed=0,
+        vocabulary=VocabularyIds(VOCAB_SIZE, 101, 102, 103, is_continuation),
+        pad_id=0,
+        objective=objective,
+        masking=masking,
+        dynamic_masking=MaskingConfig(),
+        row_length=LENGTH,
+        prefetch=0,
+    )
+    return (batch.tokens for batch in loader)
+
+
+def seconds_for(batches: Iterator[int], count: int) -> tuple[float, int]:
+    """Process time and real tokens of so many batches."""
+    start = time.process_time()
+    tokens = sum(next(batches) for _ in range(count))
+    return time.process_time() - start, tokens
+
+
+def show_profile(batches: Iterator[int], count: int) -> None:
+    profile = cProfile.Profile()
+    profile.runcall(seconds_for, batches, count)
+    pstats.Stats(profile).strip_dirs().sort_stats("tottime").print_stats(22)
+
+
+def measure(folder: Path, data: StageInput, *, repeat: int, profile: str) -> None:
+    start = time.process_time()
+    instances = InstanceSet.open(data, vocab_size=VOCAB_SIZE, max_seq_length=LENGTH)
+    size = sum(entry.size for entry in data.files)
+    print(
+        f"{len(instances):,} instances, {instances.tokens / 1e6:.0f} M tokens, {size / 1e6:.0f} MB "
+        f"in {len(data.files)} shards; verified and opened in {time.process_time() - start:.2f} s"
+    )
+    ours: dict[str, Callable[[], Iterator[int]]] = {
+        "packed": lambda: our_batches(instances, layout="packed", masking="stored"),
+        "padded": lambda: our_batches(instances, layout="padded", masking="stored"),
+        "binned": lambda: our_batches(instances, layout="binned", masking="stored"),
+        "packed, dynamic masks": lambda: our_batches(instances, layout="packed", masking="dynamic"),
+        "packed, left to right": lambda: our_batches(
+            instances, layout="packed", masking="stored", objective="left-to-right"
+        ),
+    }
+    if profile:
+        batches = ours[profile]()
+        next(batches)
+        show_profile(batches, 1000)
+        return
+    runs = {name: make() for name, make in ours.items()}
+    runs["torch DataLoader, padded"] = plain_batches(folder)
+    counts = {name: 200 if name in ours else 20 for name in runs}
+    speeds: dict[str, list[float]] = {name: [] for name in runs}
+    for name, batches in runs.items():
+        seconds_for(batches, counts[name])  # first touch of the pages, first windows
+    for _ in range(repeat):
+        for name, batches in runs.items():
+            seconds, tokens = seconds_for(batches, counts[name])
+            speeds[name].append(tokens / seconds)
+    plain = statistics.median(speeds["torch DataLoader, padded"])
+    for name, found in speeds.items():
+        speed = statistics.median(found)
+        print(
+            f"{name:25} {speed / 1e6:6.1f} M tokens/s ({min(found) / 1e6:.1f} to "
+            f"{max(found) / 1e6:.1f}); x{speed / plain:.1f} torch's DataLoader; an H200 at about "
+            f"{GPU_TOKENS / 1e6:.0f} M tokens/s (BASE at {LENGTH}) takes {GPU_TOKENS / speed:.1%} "
+            "of a core"
+        )
+    stored = min(statistics.median(speeds[name]) for name in ("packed", "padded"))
+    reached = "reached" if stored >= GOAL else "NOT reached"
+    print(f"goal of {GOAL / 1e6:.0f} M tokens/s with stored masks, packed and padded: {reached}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--tokens", type=int, default=40_000_000, help="tokens in all shards")
+    parser.add_argument("--shards", type=int, default=100, help="number of shards")
+    parser.add_argument("--repeat", type=int, default=5, help="rounds; the median is reported")
+    parser.add_argument("--profile", default="", help="show where one of ours spends its time")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="bertloom-") as name:
+        os.environ["BERTLOOM_CACHE"] = f"{name}/cache"
+        folder = Path(name) / "shards"
+        folder.mkdir()
+        data = write_shards(folder, tokens=options.tokens, shards=options.shards)
+        measure(folder, data, repeat=options.repeat, profile=options.profile)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""How fast a training step of pretraining is, beside transformers, and what packing saves.
+
+    python -m benchmarks.bench_pretraining [--threads 2] [--repeat 5] [--part NAME ...]
+                                           [--instances FOLDER]
+
+A step is: forward, backward, gradients clipped to a global norm of 1, Adam with decoupled decay,
+gradients dropped. Both sides are in training mode with dropout of .1, have the same shape, the same
+vocabulary of 30,522, the same instances with 15 % of their tokens masked, and next sentences.
+
+* ours: `BertForPretraining` and the optimiser `adamw`;
+* peer: `BertForPreTraining` of transformers with its default attention, `attention_mask`,
+  `token_type_ids`, `labels` and `next_sentence_label`, `clip_grad_norm_` and `torch.optim.AdamW`;
+* peer, fused: the same model with `AdamW(fused=True)`.
+
+Parts: `mini` and `base` compare a step at length 128 in fp32, `mini-bf16` and `base-bf16` the same
+under autocast. `packing` compares our own step on instances of at most 512 tokens, end to end,
+with the same ones padded to 512. Their lengths are drawn from the shards in `--instances`, or from
+a mix of full and short ones that fills 76 % of 512.
+
+Sides take turns within each repeat; a ratio is taken within a repeat, and medians are printed. The
+peer's own draws go through torch's global generator, in this process alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from model.batches import PretrainingBatch, TokenBatch
+from model.dropout import seed_dropout
+from model.heads import BertForPretraining
+from model.optimizer import build_optimizer
+from pipelines.seeds import rng_for
+from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
+
+VOCAB = 30_522
+MASKED = 0.15
+LENGTH = 512  # of `packing`
+Step = Callable[[], None]
+
+
+class Part(NamedTuple):
+    """One comparison with the peer."""
+
+    preset: str
+    batch: int
+    bf16: bool
+
+
+PARTS = {
+    "mini": Part("mini", 32, False),
+    "base": Part("base", 8, False),
+    "mini-bf16": Part("mini", 32, True),
+    "base-bf16": Part("base", 8, True),
+}
+
+
+def batch_of(lengths: npt.NDArray[np.int64], *, padded_length: int | None) -> PretrainingBatch:
+    """Random instances of these lengths; the same ones in every layout."""
+    widths = lengths if padded_length is None else np.full(len(lengths), padded_length)
+    starts = np.cumsum(widths) - widths
+    ids, segments, positions = (np.zeros(int(widths.sum()), np.int64) for _ in range(3))
+    masked = []
+    for number, (start, length, width) in enumerate(zip(starts, lengths, widths, strict=True)):
+        rng = rng_for(0, "bench-pretraining", number)
+        ids[start : start + length] = rng.integers(1_000, VOCAB, length)
+        segments[start + length // 2 : start + length] = 1
+        positions[start : start + width] = np.arange(width)
+        chosen = rng.choice(length, max(1, round(MASKED * length)), replace=False)
+        masked.append(start + np.sort(chosen))
+    masked_positions = np.concatenate(masked)
+    masked_ids = ids[masked_positions]
+    ids[masked_positions] = 103  # [MASK]
+    labels = np.arange(len(lengths), dtype=np.int64) % 2
+    tokens = TokenBatch(
+        input_ids=torch.from_numpy(ids),
+        segment_ids=torch.from_numpy(segments),
+        position_ids=torch.from_numpy(positions),
+        starts=torch.from_numpy(starts),
+        lengths=lengths,
+        padded_length=padded_length,
+    )
+    return PretrainingBatch(
+        tokens,
+        torch.from_numpy(masked_positions),
+        torch.from_numpy(masked_ids),
+        torch.from_numpy(labels),
+        np.arange(len(lengths)),
+    )
+
+
+def precision(*, bf16: bool) -> contextlib.AbstractContextManager[None]:
+    """Autocast to bfloat16, or nothing."""
+    return torch.autocast("cpu", dtype=torch.bfloat16) if bf16 else contextlib.nullcontext()
+
+
+def our_step(preset: str, batches: list[PretrainingBatch], *, bf16: bool) -> list[Step]:
+    """A step on each of the batches, of one and the same model."""
+    model = BertForPretraining(ModelConfig.model_validate({"preset": preset}), vocab_size=VOCAB)
+    config = OptimizerConfig(name="adamw", epsilon=1e-6, max_gradient_norm=1.0)
+    optimizer = build_optimizer(model.named_parameters(), config)
+    model.train()
+    steps = iter(range(1 << 62))
+
+    def step_on(batch: PretrainingBatch) -> None:
+        seed_dropout(model, next(steps))  # as the trainer does before every micro-batch
+        with precision(bf16=bf16):
+            loss = model(batch, len(batch.masked_ids), len(batch.tokens.lengths)).loss
+        loss.backward()
+        optimizer.step(learning_rate=1e-4)
+        optimizer.zero_grad()
+
+    return [partial(step_on, batch) for batch in batches]
+
+
+def peer_steps(preset: str, batch: PretrainingBatch, *, bf16: bool) -> dict[str, Step]:
+    """The peer's step with each of its optimisers, of one and the same model."""
+    from transformers import BertConfig, BertForPreTraining
+
+    layers, hidden, heads = PRESETS[preset]
+    torch.manual_seed(0)
+    model = BertForPreTraining(
+        BertConfig(
+            vocab_size=VOCAB,
+            num_hidden_layers=layers,
+            hidden_size=hidden,
+            num_attention_heads=heads,
+            intermediate_size=4 * hidden,
+        )
+    )
+    model.train()
+    rows = (len(batch.tokens.lengths), -1)
+    labels = torch.full_like(batch.tokens.input_ids, -100)
+    labels[batch.masked_positions] = batch.masked_ids
+    inputs = {
+        "input_ids": batch.tokens.input_ids.view(rows),
+        "token_type_ids": batch.tokens.segment_ids.view(rows),
+        "attention_mask": torch.ones_like(batch.tokens.input_ids).view(rows),
+        "labels": labels.view(rows),
+        "next_sentence_label": batch.next_sentence_labels,
+    }
+
+    def step_with(optimizer: torch.optim.Optimizer) -> None:
+        with precision(bf16=bf16):
+            loss = model(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def made(*, fused: bool) -> Step:
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01, fused=fused or None
+        )
+        return lambda: step_with(optimizer)
+
+    return {"peer": made(fused=False), "peer, fused": made(fused=True)}
+
+
+def measure(sides: dict[str, Step], *, repeat: int) -> dict[str, list[float]]:
+    """Seconds of each side's steps, in turn, after two that do not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeat + 2):
+        for name, step in sides.items():
+            start = time.perf_counter()
+            step()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: each[2:] for name, each in seconds.items()}
+
+
+def report(title: str, tokens: int, seconds: dict[str, list[float]]) -> None:
+    """Print speed in real tokens, and how many times as fast the first side is."""
+    print(f"{title}: {tokens:,} tokens a step", flush=True)
+    ours = next(iter(seconds.values()))
+    for name, each in seconds.items():
+        ratios = [theirs / mine for theirs, mine in zip(each, ours, strict=True)]
+        print(
+            f"  {name:16} {tokens / statistics.median(each):10,.0f} tokens/s "
+            f"{statistics.median(each) * 1e3:8,.0f} ms"
+            + (
+                ""
+                if each is ours
+                else f"   ours is x{statistics.median(ratios):.2f} "
+                f"({min(ratios):.2f} to {max(ratios):.2f})"
+            ),
+            flush=True,
+        )
+
+
+def compare(name: str, part: Part, *, repeat: int) -> None:
+    """Time one part against the peer, and print."""
+    batch = batch_of(np.full(part.batch, 128, np.int64), padded_length=None)
+    (ours,) = our_step(part.preset, [batch], bf16=part.bf16)
+    sides = {"ours": ours, **peer_steps(part.preset, batch, bf16=part.bf16)}
+    layers, hidden, heads = PRESETS[part.preset]
+    shape = f"L={layers} H={hidden} A={heads}, {part.batch} x 128"
+    report(f"{name}: {shape}", part.batch * 128, measure(sides, repeat=repeat))
+
+
+def shard_lengths(folder: Path) -> Iterator[npt.NDArray[np.int64]]:
+    """Lengths of the instances in each shard below a folder."""
+    for path in sorted(folder.rglob("*.arrow")):
+        with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+            column = reader.read_all().column("input_ids")
+            yield pc.list_value_length(column).to_numpy().astype(np.int64)
+
+
+def packing_lengths(folder: Path | None, *, count: int) -> npt.NDArray[np.int64]:
+    """So many lengths of real instances, or of a mix that fills 76 % of 512 on average."""
+    rng = rng_for(0, "bench-pretraining", "lengths")
+    if folder is not None:
+        lengths = np.concatenate([*shard_lengths(folder)] or [np.zeros(0, np.int64)])
+        if not len(lengths) or lengths.max() > LENGTH:
+            raise SystemExit(
+                f"{folder}: found {len(lengths)} instances, expected some, of at most {LENGTH} "
+                "tokens: name the folder of an artifact of build-instances"
+            )
+        return rng.choice(lengths, count)
+    # Half of all fill the row, as documents that are cut do; the others are the ends of documents.
+    short = rng.integers(20, LENGTH, count)
+    return np.where(np.arange(count) % 2 == 0, LENGTH - rng.integers(0, 12, count), short)
+
+
+def compare_packing(folder: Path | None, *, repeat: int) -> None:
+    """Time our own step on packed and on padded instances, and print."""
+    lengths = packing_lengths(folder, count=32)
+    batches = [batch_of(lengths, padded_length=width) for width in (None, LENGTH)]
+    packed, padded = our_step("mini", batches, bf16=False)
+    fill = lengths.mean() / LENGTH
+    seconds = measure({"packed": packed, "padded to 512": padded}, repeat=repeat)
+    report(f"packing: L=4 H=256 A=4, {fill:.0%} filled", int(lengths.sum()), seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--part", nargs="*", choices=[*PARTS, "packing"], default=None)
+    parser.add_argument("--instances", type=Path, help="folder of instance shards, for packing")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    print(f"torch {torch.__version__}, {arguments.threads} threads")
+    for name in arguments.part or [*PARTS, "packing"]:
+        if name == "packing":
+            compare_packing(arguments.instances, repeat=arguments.repeat)
+        else:
+            compare(name, PARTS[name], repeat=arguments.repeat)
+
+
+if __name__ == "__main__":
+    main()

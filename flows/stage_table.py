@@ -1,0 +1,161 @@
+"""The stages there are, what each reads, and the steps that a recipe makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from schemas.configs import (
+    Config,
+    DocumentsConfig,
+    InstancesConfig,
+    TokensConfig,
+    VocabularyConfig,
+)
+from schemas.errors import ConfigError
+from schemas.fingerprint import FIRST_PARTY
+from schemas.model_configs import PretrainConfig
+from schemas.recipe import Recipe
+
+
+class ChosenInput(NamedTuple):
+    """An input that the step's configuration names."""
+
+    field: str
+    """Of the configuration: names the entry of `stage` in the recipe, or is None for no input."""
+
+    stage: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A kind of step. It is named by texts, so that listing stages imports none of them.
+
+    The module has `STAGE_VERSION`, `LIBRARIES` (distributions whose versions may change bytes), the
+    function, and, where `has_raw_inputs`, a function `raw_inputs(config)`.
+    """
+
+    name: str
+    """Such as `build-tokens`. The recipe's entry is the same with underscores."""
+
+    module: str
+    function: str
+    config_type: type[Config]
+    provides: str
+    """What later stages call its artifact."""
+
+    inputs: tuple[str, ...] = ()
+    """What it reads, by what the earlier stages provide."""
+
+    chosen_inputs: Mapping[str, ChosenInput] = field(default_factory=dict)
+    """What it reads of stages that a recipe has several entries of, by the stage's name for it."""
+
+    has_raw_inputs: bool = False
+    is_resumable: bool = False
+    """Whether it is given a folder `work`, the same each time it is run under one cache key, and
+    goes on there where it was stopped."""
+
+    packages: tuple[str, ...] = FIRST_PARTY
+    """Packages whose code is fingerprinted."""
+
+
+STAGES: dict[str, Stage] = {
+    "build-documents": Stage(
+        name="build-documents",
+        module="pipelines.build_documents",
+        function="build_documents",
+        config_type=DocumentsConfig,
+        provides="documents",
+        has_raw_inputs=True,
+    ),
+    "build-vocabulary": Stage(
+        name="build-vocabulary",
+        module="pipelines.build_vocabulary",
+        function="build_vocabulary",
+        config_type=VocabularyConfig,
+        provides="vocabulary",
+        inputs=("documents",),
+        has_raw_inputs=True,
+    ),
+    "build-tokens": Stage(
+        name="build-tokens",
+        module="pipelines.build_tokens",
+        function="build_tokens",
+        config_type=TokensConfig,
+        provides="tokens",
+        inputs=("documents", "vocabulary"),
+    ),
+    "build-instances": Stage(
+        name="build-instances",
+        module="pipelines.build_instances",
+        function="build_instances",
+        config_type=InstancesConfig,
+        provides="instances",
+        inputs=("tokens", "vocabulary"),
+    ),
+    "pretrain": Stage(
+        name="pretrain",
+        module="model.pretrain",
+        function="pretrain",
+        config_type=PretrainConfig,
+        provides="checkpoint",
+        inputs=("vocabulary",),
+        chosen_inputs={
+            "instances": ChosenInput("instances", "build-instances"),
+            "checkpoint": ChosenInput("start_from", "pretrain"),
+        },
+        has_raw_inputs=True,
+        is_resumable=True,
+    ),
+}
+"""In an order in which each comes after what it reads."""
+
+
+class Step(NamedTuple):
+    """A stage with the configuration that a recipe gives it."""
+
+    label: str
+    """`build-tokens`, or `build-instances.NAME` where a recipe has several."""
+
+    stage: Stage
+    config: Config
+    inputs: dict[str, str]
+    """Label of the step that makes each input, by the input's name."""
+
+
+def steps(recipe: Recipe, *, stages: Mapping[str, Stage] = STAGES) -> list[Step]:
+    """The steps of a recipe, each after those it reads from."""
+    made_by: dict[str, str] = {}
+    found: list[Step] = []
+    for stage in stages.values():
+        given = getattr(recipe, stage.name.replace("-", "_"))
+        if not isinstance(given, dict):
+            made_by[stage.provides] = stage.name
+        named = given if isinstance(given, dict) else {"": given}
+        for name, config in named.items():
+            label = f"{stage.name}.{name}" if name else stage.name
+            inputs = {needed: made_by[needed] for needed in stage.inputs}
+            for input_name, (field_name, of_stage) in stage.chosen_inputs.items():
+                if (entry := getattr(config, field_name)) is not None:
+                    inputs[input_name] = f"{of_stage}.{entry}"
+            found.append(Step(label, stage, config, inputs))
+    return found
+
+
+def steps_until(found: Sequence[Step], until: str) -> list[Step]:
+    """The steps that `until` names, by label or stage, and those they need; "" for all.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    if not until:
+        return list(found)
+    needed = {step.label for step in found if until in (step.label, step.stage.name)}
+    if not needed:
+        labels = ", ".join(step.label for step in found)
+        raise ConfigError(f"no stage {until!r} to run until: choose from {labels}")
+    for step in reversed(found):
+        if step.label in needed:
+            needed.update(step.inputs.values())
+    return [step for step in found if step.label in needed]

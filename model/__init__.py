@@ -1,0 +1,1 @@
+"""BERT itself: encoder and heads, the instance loader, training, checkpoints."""

@@ -1,0 +1,90 @@
+"""The processes of one training run: `torchrun` starts them, each has a rank.
+
+One process is the ordinary case and needs none of this; then every function here is the identity.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from schemas.errors import ConfigError
+from schemas.model_configs import PretrainConfig
+
+# A rank may wait while another writes a large checkpoint to a slow disk.
+_TIMEOUT = timedelta(minutes=30)
+
+
+class Ranks(NamedTuple):
+    """Who this process is among those that train together."""
+
+    rank: int
+    """From 0."""
+
+    size: int
+    """Processes in all."""
+
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and speaks to people."""
+        return self.rank == 0
+
+    def add_up(self, numbers: Sequence[float]) -> list[float]:
+        """Each number summed over all ranks; every rank must call this the same number of times."""
+        if self.size == 1:
+            return list(numbers)
+        # NCCL reduces what is on its GPU only.
+        where = self.device if self.device.type == "cuda" else torch.device("cpu")
+        sums = torch.tensor(numbers, dtype=torch.float64, device=where)
+        dist.all_reduce(sums)
+        found: list[float] = sums.tolist()
+        return found
+
+    def wait(self) -> None:
+        """Return when all ranks have come here."""
+        if self.size > 1:
+            self.add_up([0.0])
+
+
+def choose_device(config: PretrainConfig, *, local_rank: int = 0) -> torch.device:
+    """The device that a process of this configuration trains on.
+
+    Raises:
+        ConfigError: a GPU is asked for, and there is none for this process.
+    """
+    found = torch.cuda.device_count()
+    if config.device == "cpu" or (config.device == "auto" and not found):
+        return torch.device("cpu")
+    if local_rank >= found:
+        raise ConfigError(
+            f"expected a GPU for process {local_rank + 1}, found {found}: lower processes, or set "
+            "device to cpu"
+        )
+    return torch.device("cuda", local_rank)
+
+
+@contextmanager
+def joined_ranks(config: PretrainConfig) -> Iterator[Ranks]:
+    """Join the other processes that torchrun started, if it did; leave them at the end."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    device = choose_device(config, local_rank=local_rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if count == 1:
+        yield Ranks(0, 1, device)
+        return
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=_TIMEOUT)
+    try:
+        yield Ranks(dist.get_rank(), count, device)
+    finally:
+        dist.destroy_process_group()

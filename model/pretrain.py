@@ -1,0 +1,148 @@
+"""`pretrain`: one phase of pretraining (paper 3.1, A.2), as a stage.
+
+The artifact is a checkpoint in Hugging Face's layout, which `transformers` loads as it is, with the
+optimiser's state beside it for a phase that goes on, and the record of the training. Training runs
+in processes of its own (`model.training_job`); this module loads no torch before there is work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from model.training_job import TrainingJob, run_job
+from pipelines.inputs import digest_file
+from pipelines.shards import FileWriter
+from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
+from schemas.configs import ExecutionConfig
+from schemas.errors import MissingInputError
+from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.model_configs import PretrainConfig
+
+STAGE_VERSION = 1
+LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors")
+
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "training_state.json"
+CURVES_PICTURE = "curves.png"
+
+_HF_FILES = ("config.json", "model.safetensors", "model.safetensors.index.json")
+_COPY_BYTES = 1 << 24
+
+
+def raw_inputs(config: PretrainConfig) -> tuple[RawInput, ...]:
+    """The files of the checkpoint from outside the store that the phase starts from, if any.
+
+    Raises:
+        MissingInputError: there is no checkpoint in Hugging Face's layout.
+    """
+    if config.init_checkpoint is None:
+        return ()
+    fs, folder = fsspec.core.url_to_fs(config.init_checkpoint)
+    try:
+        names = sorted(str(path).rpartition("/")[2] for path in fs.ls(folder, detail=False))
+    except FileNotFoundError:
+        names = []
+    wanted = [name for name in names if name in _HF_FILES or name.endswith(".safetensors")]
+    wanted += [name for name in names if name == VOCAB_FILE]
+    if "config.json" not in wanted or not any(n.endswith(".safetensors") for n in wanted):
+        found = ", ".join(names) or "nothing"
+        raise MissingInputError(
+            f"{config.init_checkpoint}: expected a checkpoint in Hugging Face's layout "
+            f"(config.json, model.safetensors), found {found}"
+        )
+    files = []
+    for name in wanted:
+        uri = f"{config.init_checkpoint.rstrip('/')}/{name}"
+        read = digest_file(uri)
+        files.append(RawInput(name=name, uri=uri, size=read.size, sha256=read.digests["sha256"]))
+    return tuple(files)
+
+
+def pretrain(
+    config: PretrainConfig,
+    *,
+    inputs: Mapping[str, StageInput],
+    output: str,
+    execution: ExecutionConfig,
+    work: str,
+) -> StageOutput:
+    """Train a phase to the end of its budget, going on from the last checkpoint in `work`.
+
+    Args:
+        config: model, budget, batches, optimiser, and so on.
+        inputs: `instances` and `vocabulary`; `checkpoint` where the configuration says start_from.
+        output: URL of the folder to write to.
+        execution: not used: the configuration itself says on what to train.
+        work: URL of the folder for checkpoints, the same each time this phase is run.
+
+    Raises:
+        InstancesError: the instances do not fit the model or its vocabulary.
+        CheckpointError: a checkpoint cannot be written or read.
+        DivergenceError: the loss is not finite or keeps rising.
+        TrainingError: it was asked to stop; the next run goes on.
+    """
+    del execution
+    job = TrainingJob(
+        name=f"pretrain {config.instances}",
+        config=config,
+        instances=inputs["instances"],
+        vocabulary=inputs["vocabulary"],
+        checkpoint=inputs.get("checkpoint"),
+        work=work,
+    )
+    run_job(job)
+    return _publish(job, output=output)
+
+
+def _publish(job: TrainingJob, *, output: str) -> StageOutput:
+    from model.finished_training import read_finished  # loads torch
+
+    finished = read_finished(job)
+    files = [
+        _write(path, iter([data]), output=output) for path, data in sorted(finished.files.items())
+    ]
+    files += _vocabulary_files(job.vocabulary, output=output)
+    files += [
+        _write(path, _chunks(local), output=output, is_record=True)
+        for path, local in sorted(finished.records.items())
+    ]
+    return StageOutput(
+        files=tuple(files),
+        counters=finished.counters,
+        statistics=finished.statistics,
+        notes=finished.notes,
+        raw_inputs=raw_inputs(job.config),
+    )
+
+
+def _vocabulary_files(vocabulary: StageInput, *, output: str) -> Iterator[FileEntry]:
+    """What `transformers` makes a tokenizer of, under the names that it looks for."""
+    by_path = {entry.path: entry for entry in vocabulary.files}
+    for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
+        with fsspec.open(f"{vocabulary.data}/{by_path[path].object}", "rb") as source:
+            yield _write(path, iter([source.read()]), output=output)
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as source:
+        while chunk := source.read(_COPY_BYTES):
+            yield chunk
+
+
+def _write(
+    path: str, chunks: Iterator[bytes], *, output: str, is_record: bool = False
+) -> FileEntry:
+    with FileWriter(path, output=output, is_only_writer=True) as writer:
+        for chunk in chunks:
+            writer.file.write(chunk)
+    return writer.entry().model_copy(update={"is_record": is_record})
+
+
+def to_json(value: Any) -> bytes:
+    """Indented JSON with sorted keys and a final line break."""
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,38 @@
+"""One process of a training job: `python -m model.training_process JOB.json`, or the same under
+torchrun, on as many machines as share the job's folders."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from model.training_job import LAUNCHER_VARIABLE, TrainingJob, write_failure
+from schemas.errors import BertloomError
+
+
+def main(arguments: list[str]) -> int:
+    """Train; the exit code: 0 at the end of the budget, 1 for an error, which is left in a file."""
+    from model.stopping import StopRequest
+    from model.training import train
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.getLogger("model").setLevel(logging.INFO)
+    job_file = Path(arguments[0])
+    job = TrainingJob.model_validate_json(job_file.read_text(encoding="utf-8"))
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
+    try:
+        with StopRequest(launcher=int(launcher) if launcher else None) as stop:
+            train(job, stop=stop)
+    except BertloomError as error:
+        write_failure(job_file, error)
+        return 1
+    except BaseException as error:
+        write_failure(job_file, error)
+        raise
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,38 @@
+"""Which documents are held out: training never sees them, and models are evaluated on them.
+
+A document is chosen by its id and the share alone. So it is the same ones at every length, seed and
+pass, in every corpus that a document is part of, and a larger share holds out the documents of a
+smaller one and some more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.seeds import keys_for
+
+TRAINING, HELD_OUT = "training", "held-out"
+"""The two parts of a corpus, as `FileEntry.statistics["part"]` of instance shards names them."""
+
+_SEED = 0  # not a recipe's: what is held out must not change with the draws
+
+
+def is_held_out(document_ids: Sequence[str], *, share: float) -> npt.NDArray[np.bool_]:
+    """Whether each document is held out.
+
+    Args:
+        document_ids: one a document.
+        share: of the documents, from 0 (none) to 1 (all).
+
+    Returns:
+        bool of shape (documents,).
+    """
+    # Rounded up, the bound has the same keys below it, and can be compared without floats.
+    bound = math.ceil(share * 2.0**64)
+    if bound == 0 or bound >= 1 << 64:
+        return np.full(len(document_ids), bound > 0)
+    return keys_for(_SEED, "held-out", document_ids) < np.uint64(bound)

@@ -1,0 +1,272 @@
+"""Configurations of the model and its pretraining: shapes, optimisers, budgets, batches.
+
+As in `schemas.configs`, a field marked `not_identity` says how or where a stage runs, not what it
+makes. Where such a field changes the order in which floating-point numbers are added (processes,
+threads, device, micro-batches), results agree to rounding, and to the bit only where it is equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.configs import Config, MaskingConfig, SourceName, not_identity
+
+PRESETS: dict[str, tuple[int, int, int]] = {
+    "tiny": (2, 128, 2),  # Google's small models (Turc et al. 2019)
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),  # paper, section 3
+    "large": (24, 1024, 16),
+    "3-768-12": (3, 768, 12),  # paper, Table 6: layers-hidden-heads
+    "6-768-3": (6, 768, 3),
+    "6-768-12": (6, 768, 12),
+    "12-768-12": (12, 768, 12),
+    "12-1024-16": (12, 1024, 16),
+    "24-1024-16": (24, 1024, 16),
+}
+"""Layers, hidden size and attention heads by name."""
+
+
+class ModelConfig(Config):
+    """Shape of the encoder (paper, section 3); its vocabulary is that of the instances."""
+
+    layers: int = Field(ge=1, le=256)
+    """Transformer blocks (L)."""
+
+    hidden_size: int = Field(ge=8)
+    """Width of every token's vector (H)."""
+
+    heads: int = Field(ge=1)
+    """Attention heads (A); hidden_size is a multiple of it."""
+
+    intermediate_size: int = Field(default=0, ge=0)
+    """Width inside the feed-forward layers; 0 stands for 4 x hidden_size, as in the paper."""
+
+    max_position_embeddings: int = Field(default=512, ge=8)
+    """Longest sequence that has positions."""
+
+    type_vocab_size: int = Field(default=2, ge=1)
+    """Segment embeddings."""
+
+    activation: Literal["gelu", "gelu_tanh"] = "gelu"
+    """`gelu` is x * Phi(x), as Hugging Face's checkpoints say; `gelu_tanh` its approximation, as
+    Google's code computes it (modeling.py, lines 264-277)."""
+
+    hidden_dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    attention_dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+
+    initializer_range: float = Field(default=0.02, gt=0.0)
+    """Standard deviation of the normal, cut at twice this, that weights are drawn from."""
+
+    layer_norm_eps: float = Field(default=1e-12, gt=0.0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, data: Any) -> Any:
+        """`preset: base` stands for its layers, hidden_size and heads."""
+        if not isinstance(data, dict) or "preset" not in data:
+            return data
+        name = data["preset"]
+        if name not in PRESETS:
+            raise ValueError(f"preset: no model {name!r}; choose from {', '.join(PRESETS)}")
+        layers, hidden_size, heads = PRESETS[name]
+        rest = {key: value for key, value in data.items() if key != "preset"}
+        return {"layers": layers, "hidden_size": hidden_size, "heads": heads, **rest}
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.hidden_size % self.heads:
+            raise ValueError(
+                f"hidden_size must be a multiple of heads, found {self.hidden_size} and "
+                f"{self.heads}: change one"
+            )
+        return self
+
+    @property
+    def feed_forward_size(self) -> int:
+        """`intermediate_size`, or 4 x hidden_size where that is 0."""
+        return self.intermediate_size or 4 * self.hidden_size
+
+
+class BudgetConfig(Config):
+    """How long a phase trains: exactly one of these."""
+
+    steps: int | None = Field(default=None, ge=1)
+    """Updates of the weights."""
+
+    tokens: int | None = Field(default=None, ge=1)
+    """Real tokens read, padding not counted; the step that reaches it is the last."""
+
+    minutes: float | None = Field(default=None, gt=0.0)
+    """Time spent training, over all restarts. Such a run cannot be repeated to the bit."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if sum(value is not None for value in (self.steps, self.tokens, self.minutes)) != 1:
+            raise ValueError("expected exactly one of steps, tokens and minutes")
+        return self
+
+
+class BatchConfig(Config):
+    """What one update of the weights sees, and how it is laid out."""
+
+    instances: int | None = Field(default=None, ge=1)
+    """Instances of a global batch, over all processes; 256 if `tokens` is not given either."""
+
+    tokens: int | None = Field(default=None, ge=1)
+    """In place of `instances`: as many as have together at most so many real tokens."""
+
+    layout: Literal["packed", "binned", "padded"] = "packed"
+    """`packed`: instances end to end without padding, attention kept apart. `binned`: batches of
+    similar length, padded to their longest. `padded`: every row padded to max_seq_length."""
+
+    window_batches: int = Field(default=64, ge=1)
+    """`binned` only: batches are formed from instances of so many batches in the shuffled order."""
+
+    micro_batch_tokens: int = not_identity(16_384, ge=8)
+    """Tokens, padding counted, that one process works on at once; gradients are accumulated up to
+    the global batch. Bounds memory."""
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if self.instances is not None and self.tokens is not None:
+            raise ValueError("expected one of instances and tokens, found both")
+        return self
+
+
+class OptimizerConfig(Config):
+    """How gradients become updates."""
+
+    name: Literal["bert-adam", "adamw", "lamb"] = "bert-adam"
+    """`bert-adam`: Adam without bias correction (Google's optimization.py). `adamw`: with it
+    (Loshchilov and Hutter 2019). `lamb`: You et al. 2020, for very large batches."""
+
+    learning_rate: float = Field(default=1e-4, gt=0.0)
+    """At its peak, right after the warm-up."""
+
+    beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    beta2: float = Field(default=0.999, ge=0.0, lt=1.0)
+    epsilon: float = Field(default=1e-6, gt=0.0)
+
+    weight_decay: float = Field(default=0.01, ge=0.0)
+    """Decoupled, not applied to biases and layer norms."""
+
+    max_gradient_norm: float = Field(default=1.0, ge=0.0)
+    """Gradients are scaled down to this global norm; 0 turns that off."""
+
+
+class ScheduleConfig(Config):
+    """The learning rate over the budget, in whatever unit the budget is."""
+
+    decay: Literal["linear", "polynomial", "constant"] = "linear"
+
+    warmup_share: float = Field(default=0.01, ge=0.0, lt=1.0)
+    """Share of the total in which the rate grows linearly from 0 to what the decay would be worth
+    at its peak. Paper: 10,000 of 1,000,000 steps."""
+
+    total: float | None = Field(default=None, gt=0.0)
+    """Where the decay ends, in steps, tokens or minutes as the budget; the budget itself if not
+    given. Larger than the budget in the first of two phases that share one schedule."""
+
+    power: float = Field(default=0.5, gt=0.0)
+    """`polynomial` only: the degree. NVIDIA's recipe for LAMB: .5."""
+
+    end_share: float = Field(default=0.0, ge=0.0, le=1.0)
+    """What is left of the peak at the end."""
+
+
+class EvaluationConfig(Config):
+    """Evaluation on held-out documents during training; there is one at the end in any case."""
+
+    every_steps: int = Field(default=0, ge=0)
+    """Steps between evaluations; 0 for the one at the end alone."""
+
+    instances: int = Field(default=2_000, ge=1)
+    """The first so many held-out instances, or all if there are fewer."""
+
+
+class CheckpointConfig(Config):
+    """What is kept of a run while it runs, so that it can go on after a crash."""
+
+    every_steps: int = not_identity(0, ge=0)
+    """Steps between checkpoints; 0: by time alone."""
+
+    every_minutes: float = not_identity(10.0, gt=0.0)
+    """Minutes between checkpoints."""
+
+    keep_last: int = not_identity(2, ge=1)
+    """The newest so many are kept, and the one with the lowest held-out loss."""
+
+
+class PretrainConfig(Config):
+    """`pretrain`: one phase of pretraining (paper 3.1, A.2)."""
+
+    instances: SourceName
+    """Name of the recipe's entry in build_instances that this phase reads."""
+
+    model: ModelConfig | None = None
+    """The model's shape; not given where the phase starts from a checkpoint, whose shape it has."""
+
+    start_from: SourceName | None = None
+    """Name of the phase that comes before this one."""
+
+    init_checkpoint: str | None = not_identity(None)
+    """In place of `start_from`: folder of a checkpoint in Hugging Face's layout (local or any
+    fsspec URL); its content is what counts."""
+
+    optimizer_state: Literal["carry", "reset"] = "carry"
+    """With `start_from`: go on with the earlier phase's moments and place in the schedule, or begin
+    anew, as Google's code does."""
+
+    objective: Literal["mlm+nsp", "mlm", "left-to-right"] = "mlm+nsp"
+    """`left-to-right`: every token from those before it, with causal attention (paper 5.1)."""
+
+    masking: Literal["stored", "dynamic"] = "stored"
+    """`stored`: the masks of the instances. `dynamic`: drawn anew in each epoch."""
+
+    dynamic_masking: MaskingConfig = MaskingConfig()
+    """How, with `masking: dynamic`."""
+
+    budget: BudgetConfig
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
+
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    """Decides initial weights, order of instances, dynamic masks and dropout."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums stay fp32."""
+
+    compile: bool = False
+    """Run the model through torch.compile."""
+
+    device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
+    processes: int = not_identity(1, ge=1, le=1024)
+    """Processes on this machine, one a GPU on GPUs; more than one run under torchrun."""
+
+    threads: int = not_identity(0, ge=0)
+    """CPU threads of a process; 0 for torch's choice."""
+
+    log_every_steps: int = not_identity(10, ge=1)
+    """Steps between lines of the curves."""
+
+    max_loss_rise: float = not_identity(3.0, ge=0.0)
+    """The run stops as diverging when its mean loss over 50 steps is more than so many nats above
+    its lowest such mean; 0 turns that off. A loss that is not finite always stops it."""
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        given = [name for name in ("model", "start_from", "init_checkpoint") if getattr(self, name)]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(
+                "expected exactly one of model (a new one), start_from (an earlier phase) and "
+                f"init_checkpoint (a folder), found {found}"
+            )
+        return self

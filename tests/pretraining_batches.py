@@ -1,0 +1,104 @@
+"""Random micro-batches and models for tests of the heads, and transformers' model beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from model.batches import PretrainingBatch, TokenBatch
+from model.heads import BertForPretraining, Objective
+from pipelines.seeds import rng_for
+from schemas.model_configs import ModelConfig
+
+VOCAB = 1000
+LENGTHS = (19, 31, 12, 24)
+
+
+def small_config(preset: str = "tiny", **fields: Any) -> ModelConfig:
+    """A preset without dropout."""
+    without = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+    return ModelConfig.model_validate({"preset": preset, **without, **fields})
+
+
+def random_batch(
+    lengths: tuple[int, ...] = LENGTHS, *, padded_length: int | None = None, per_row: int = 3
+) -> PretrainingBatch:
+    """Instances that depend on their numbers alone; the last has no segment B."""
+    places = np.array([padded_length or length for length in lengths], dtype=np.int64)
+    starts = np.cumsum(places) - places
+    ids, segments, positions = (np.zeros(places.sum(), dtype=np.int64) for _ in range(3))
+    masked, targets = [], []
+    for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        rng = rng_for(0, "test", number)
+        ids[start : start + length] = rng.integers(1, VOCAB, length)
+        segments[start : start + length] = np.arange(length) > length // 2
+        chosen = np.sort(rng.choice(np.arange(1, length - 1), size=per_row, replace=False))
+        masked.append(start + chosen)
+        targets.append(rng.integers(1, VOCAB, per_row))
+    for start, count in zip(starts, places, strict=True):
+        positions[start : start + count] = np.arange(count)
+    labels = np.arange(len(lengths)) % 2
+    labels[-1] = -100
+    to_tensor = torch.from_numpy
+    tokens = TokenBatch(
+        to_tensor(ids),
+        to_tensor(segments),
+        to_tensor(positions),
+        to_tensor(starts),
+        np.array(lengths, dtype=np.int64),
+        padded_length,
+    )
+    return PretrainingBatch(
+        tokens,
+        to_tensor(np.concatenate(masked)),
+        to_tensor(np.concatenate(targets)),
+        to_tensor(labels),
+        np.arange(len(lengths)),
+    )
+
+
+def random_model(
+    config: ModelConfig | None = None, *, objective: Objective = "mlm+nsp", seed: int = 3
+) -> BertForPretraining:
+    """A model whose biases and norms are random, too, so that none can hide."""
+    model = BertForPretraining(
+        config or small_config(), vocab_size=VOCAB, objective=objective, seed=seed
+    )
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return model
+
+
+def write_files(files: dict[str, bytes], folder: Path) -> Path:
+    """Put files into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def peer_inputs(batch: PretrainingBatch) -> dict[str, torch.Tensor]:
+    """The same instances in padded rows, as transformers takes them."""
+    tokens = batch.tokens
+    lengths, starts = tokens.lengths.tolist(), tokens.starts.tolist()
+    shape = (len(lengths), max(lengths))
+    ids, segments, mask = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))
+    labels = torch.full(shape, -100)
+    for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        ids[row, :length] = tokens.input_ids[start : start + length]
+        segments[row, :length] = tokens.segment_ids[start : start + length]
+        mask[row, :length] = 1
+        inside = (batch.masked_positions >= start) & (batch.masked_positions < start + length)
+        labels[row, batch.masked_positions[inside] - start] = batch.masked_ids[inside]
+    return {
+        "input_ids": ids,
+        "token_type_ids": segments,
+        "attention_mask": mask,
+        "labels": labels,
+    }

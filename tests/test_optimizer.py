@@ -1,0 +1,366 @@
+"""Optimisers beside formulas in float64, and beside torch's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import nn
+
+from model.adam import STEP_WITHOUT_BIAS_CORRECTION, has_decay
+from model.gradient_norms import global_norm
+from model.optimizer import OPTIMIZERS, Optimizer, build_optimizer
+from schemas.errors import CheckpointError, TrainingError
+from schemas.model_configs import OptimizerConfig
+
+Array = npt.NDArray[np.float64]
+SHAPES = {
+    "embeddings.word_embeddings.weight": (37, 16),
+    "layers.0.attention.qkv.weight": (48, 16),
+    "layers.0.attention.qkv.bias": (48,),
+    "layers.0.feed_forward.weight": (16, 64),
+    "layers.0.output_norm.weight": (16,),
+    "heads.bias": (5,),
+}
+DECAYED = [name for name in SHAPES if "bias" not in name and "norm" not in name]
+RATES = [0.0, *(0.01 * (1 - i / 30) for i in range(19))]
+
+
+def _weights(seed: int = 1) -> dict[str, nn.Parameter]:
+    draw = np.random.default_rng(seed)
+    return {
+        name: nn.Parameter(torch.from_numpy(draw.normal(0, 0.5, shape).astype(np.float32)))
+        for name, shape in SHAPES.items()
+    }
+
+
+def _gradients(step: int, *, size: float = 0.02) -> dict[str, Array]:
+    draw = np.random.default_rng([7, step])
+    # Exact in float32, so that both sides start from the same numbers.
+    return {
+        name: draw.normal(0, size * (1 + step % 3), shape).astype(np.float32).astype(np.float64)
+        for name, shape in SHAPES.items()
+    }
+
+
+def _give(parameters: dict[str, nn.Parameter], gradients: dict[str, Array]) -> None:
+    for name, gradient in gradients.items():
+        parameters[name].grad = torch.from_numpy(gradient.astype(np.float32))
+
+
+def _config(name: str, **fields: Any) -> OptimizerConfig:
+    return OptimizerConfig.model_validate({"name": name, "weight_decay": 0.1, **fields})
+
+
+class _Reference:
+    """The update in float64, written down from the formulas."""
+
+    def __init__(self, weights: dict[str, nn.Parameter], config: OptimizerConfig) -> None:
+        self.config = config
+        self.weights = {name: w.detach().numpy().astype(np.float64) for name, w in weights.items()}
+        self.first = {name: np.zeros_like(w) for name, w in self.weights.items()}
+        self.second = {name: np.zeros_like(w) for name, w in self.weights.items()}
+        self.steps = 0
+
+    def step(self, gradients: dict[str, Array], rate: float) -> float:
+        c = self.config
+        norm = math.sqrt(sum(float((g**2).sum()) for g in gradients.values()))
+        clip = min(1.0, c.max_gradient_norm / norm) if c.max_gradient_norm else 1.0
+        self.steps += 1
+        for name, gradient in gradients.items():
+            w, g = self.weights[name], gradient * clip
+            m = self.first[name] = c.beta1 * self.first[name] + (1 - c.beta1) * g
+            v = self.second[name] = c.beta2 * self.second[name] + (1 - c.beta2) * g**2
+            if c.name != "bert-adam":
+                m, v = m / (1 - c.beta1**self.steps), v / (1 - c.beta2**self.steps)
+            update = m / (np.sqrt(v) + c.epsilon)
+            if name in DECAYED:
+                update = update + c.weight_decay * w
+                if c.name == "lamb":
+                    update = self._scaled(name, w, update)
+            self.weights[name] = w - rate * update
+        return norm
+
+    def _scaled(self, name: str, weight: Array, update: Array) -> Array:
+        thirds = 3 if "qkv" in name else 1  # query, key and value are matrices of their own
+        parts = zip(np.split(weight, thirds), np.split(update, thirds), strict=True)
+        ratios = [(np.linalg.norm(w), np.linalg.norm(u), u) for w, u in parts]
+        return np.concatenate([(w / u if w and u else 1.0) * part for w, u, part in ratios])
+
+
+def _assert_close(found: torch.Tensor, expected: Array, *, rel: float = 1e-6) -> None:
+    """Within `rel` of the tensor's largest value."""
+    error = np.abs(found.detach().numpy().astype(np.float64) - expected).max()
+    assert error <= rel * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.7, 1e3])
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_twenty_steps_follow_the_formulas(name: str, clip: float) -> None:
+    config = _config(name, max_gradient_norm=clip)
+    parameters = _weights()
+    before = {key: value.detach().clone() for key, value in parameters.items()}
+    reference = _Reference(parameters, config)
+    optimizer = build_optimizer(parameters.items(), config)
+    for step, rate in enumerate(RATES):
+        gradients = _gradients(step)
+        _give(parameters, gradients)
+        norm = optimizer.step(learning_rate=rate)
+        optimizer.zero_grad()
+        assert norm.item() == pytest.approx(reference.step(gradients, rate), rel=1e-6)
+        if step == 0:  # the first update has rate 0
+            assert all(torch.equal(parameters[key], before[key]) for key in before)
+    state = optimizer.state_tensors()
+    for key in SHAPES:
+        _assert_close(parameters[key], reference.weights[key])
+        _assert_close(state[f"first_moment.{key}"], reference.first[key])
+        _assert_close(state[f"second_moment.{key}"], reference.second[key])
+        assert not torch.equal(parameters[key], before[key])
+        assert parameters[key].grad is None
+
+
+def test_no_bias_correction_is_exact() -> None:
+    """The kernel computes 1 - beta ** step in double precision; it must be 1.0, not near it."""
+    for beta in (0.0, 0.9, 0.999, math.nextafter(1.0, 0.0)):
+        assert 1.0 - beta**STEP_WITHOUT_BIAS_CORRECTION == 1.0
+    assert torch.tensor(STEP_WITHOUT_BIAS_CORRECTION).item() == STEP_WITHOUT_BIAS_CORRECTION
+    weight = nn.Parameter(torch.zeros(3))
+    config = _config("bert-adam", max_gradient_norm=0.0, epsilon=1e-12)
+    optimizer = build_optimizer([("w.bias", weight)], config)
+    weight.grad = torch.tensor([1.0, -2.0, 1e-3])
+    optimizer.step(learning_rate=1.0)
+    # (1 - .9) g / sqrt((1 - .999) g^2): more than 3 times Adam's first step.
+    assert weight.tolist() == pytest.approx([-(10**0.5), 10**0.5, -(10**0.5)], rel=1e-6)
+
+
+def test_adamw_is_torchs_adamw() -> None:
+    ours, theirs = _weights(), _weights()
+    optimizer = build_optimizer(ours.items(), _config("adamw", max_gradient_norm=0.9))
+    groups = [
+        {"params": [theirs[name] for name in DECAYED], "weight_decay": 0.1},
+        {"params": [p for n, p in theirs.items() if n not in DECAYED], "weight_decay": 0.0},
+    ]
+    peer = torch.optim.AdamW(groups, eps=1e-6)
+    for step, rate in enumerate(RATES):
+        for parameters in (ours, theirs):
+            _give(parameters, _gradients(step))
+        norm = optimizer.step(learning_rate=rate)
+        expected = nn.utils.clip_grad_norm_(theirs.values(), 0.9)
+        for group in peer.param_groups:
+            group["lr"] = rate
+        peer.step()
+        assert norm.item() == pytest.approx(expected.item(), rel=1e-6)
+    for name in SHAPES:  # theirs clips to 1e-6 less
+        torch.testing.assert_close(ours[name], theirs[name], rtol=2e-6, atol=2e-7)
+
+
+def test_stacked_matrices_have_trust_ratios_of_their_own() -> None:
+    """As three parameters they come out the same as stacked in one."""
+    stacked, apart = _weights(), _weights()
+    name = "layers.0.attention.qkv.weight"
+    thirds = {f"{i}.weight": nn.Parameter(t) for i, t in enumerate(apart[name].detach().chunk(3))}
+    with torch.no_grad():
+        for parameter, factor in ((stacked[name][:16], 10.0), (thirds["0.weight"], 10.0)):
+            parameter.mul_(factor)  # so that one ratio for all would be another
+    whole = build_optimizer([(name, stacked[name])], _config("lamb"))
+    parts = build_optimizer(thirds.items(), _config("lamb"))
+    for step in range(3):
+        gradient = torch.from_numpy(_gradients(step)[name].astype(np.float32))
+        stacked[name].grad = gradient.clone()
+        for third, part in zip(thirds.values(), gradient.chunk(3), strict=True):
+            third.grad = part.clone()
+        whole.step(learning_rate=0.01)
+        parts.step(learning_rate=0.01)
+    assert torch.equal(stacked[name], torch.cat(list(thirds.values())))
+
+
+def test_lamb_moves_a_matrix_of_zeros() -> None:
+    weight = nn.Parameter(torch.zeros(4, 4))
+    optimizer = build_optimizer([("w", weight)], _config("lamb"))
+    weight.grad = torch.full((4, 4), 0.01)
+    optimizer.step(learning_rate=0.5)
+    torch.testing.assert_close(weight.detach(), torch.full((4, 4), -0.5), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_state_goes_on_to_the_bit(name: str) -> None:
+    def run(optimizer: Optimizer, parameters: dict[str, nn.Parameter], steps: range) -> None:
+        for step in steps:
+            _give(parameters, _gradients(step))
+            optimizer.step(learning_rate=RATES[step])
+
+    whole, halves = _weights(), _weights()
+    run(build_optimizer(whole.items(), _config(name)), whole, range(20))
+    first = build_optimizer(halves.items(), _config(name))
+    run(first, halves, range(9))
+    saved = {key: tensor.clone() for key, tensor in first.state_tensors().items()}
+    assert all(tensor.dtype == torch.float32 for tensor in saved.values())
+    second = build_optimizer(halves.items(), _config(name))
+    second.load_state_tensors(saved, where="here")
+    run(second, halves, range(9, 20))
+    assert all(torch.equal(whole[key], halves[key]) for key in SHAPES)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_a_norm_that_is_not_finite_changes_nothing(name: str, bad: float) -> None:
+    """1e30 is finite, but its square is not in float32."""
+    parameters = _weights()
+    optimizer = build_optimizer(parameters.items(), _config(name))
+    _give(parameters, _gradients(0))
+    optimizer.step(learning_rate=0.01)
+    everything = [*parameters.values(), *optimizer.state_tensors().values()]
+    before = [tensor.detach().clone() for tensor in everything]
+    gradients = _gradients(1)
+    gradients["layers.0.feed_forward.weight"][3, 5] = bad
+    _give(parameters, gradients)
+    assert not math.isfinite(optimizer.step(learning_rate=0.01).item())
+    assert all(torch.equal(a, b) for a, b in zip(everything, before, strict=True))
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_the_update_itself_skips_where_it_is_told_on_the_device(name: str) -> None:
+    """On CUDA nothing waits for the norm: the kernels are handed a flag instead."""
+    parameters = _weights()
+    optimizer = build_optimizer(parameters.items(), _config(name))
+    everything = [*parameters.values(), *optimizer.state_tensors().values()]
+    before = [tensor.detach().clone() for tensor in everything]
+    gradients = {key: torch.full(shape, math.nan) for key, shape in SHAPES.items()}
+    with torch.no_grad():
+        optimizer._update(
+            gradients,
+            learning_rate=0.1,
+            scale=torch.tensor(math.nan),
+            skipped=torch.tensor(1.0),
+        )
+    assert all(torch.equal(a, b) for a, b in zip(everything, before, strict=True))
+
+
+def test_who_is_decayed() -> None:
+    assert [name for name in SHAPES if has_decay(name)] == DECAYED
+    assert not has_decay("encoder.layer.0.output.LayerNorm.weight")
+    assert has_decay("embeddings.position_embeddings.weight")
+
+
+def test_frozen_and_unused_parameters_stay() -> None:
+    parameters = _weights()
+    frozen, unused = "heads.bias", "layers.0.feed_forward.weight"
+    parameters[frozen].requires_grad_(False)
+    optimizer = build_optimizer(parameters.items(), _config("bert-adam"))
+    assert f"first_moment.{frozen}" not in optimizer.state_tensors()
+    before = {key: parameters[key].detach().clone() for key in SHAPES}
+    _give(parameters, {k: g for k, g in _gradients(0).items() if k not in (frozen, unused)})
+    optimizer.step(learning_rate=0.1)
+    assert {key for key in SHAPES if torch.equal(parameters[key], before[key])} == {frozen, unused}
+
+
+def test_gradients_in_another_order_of_memory() -> None:
+    straight, turned = _weights(), _weights()
+    for parameters in (straight, turned):
+        _give(parameters, _gradients(0))
+    name = "layers.0.feed_forward.weight"
+    gradient = turned[name].grad
+    assert gradient is not None
+    turned[name].grad = gradient.t().contiguous().t()
+    for parameters in (straight, turned):
+        build_optimizer(parameters.items(), _config("adamw")).step(learning_rate=0.1)
+    assert torch.equal(straight[name], turned[name])
+
+
+def test_the_norm_of_many_values_is_exact() -> None:
+    values = torch.empty(5_000_000).normal_(0, 1e-4, generator=torch.Generator().manual_seed(3))
+    exact = math.sqrt(float((values.numpy().astype(np.float64) ** 2).sum()))
+    assert global_norm([values, torch.zeros(0)]).item() == pytest.approx(exact, rel=1e-6)
+    # What the detour is for; once torch does as well, it can go.
+    assert torch.linalg.vector_norm(values).item() != pytest.approx(exact, rel=1e-5)
+
+
+def _without_one(state: dict[str, torch.Tensor]) -> None:
+    del state["second_moment.heads.bias"]
+
+
+def _with_one_more(state: dict[str, torch.Tensor]) -> None:
+    state["first_moment.pooler.weight"] = torch.zeros(2)
+
+
+def _misshaped(state: dict[str, torch.Tensor]) -> None:
+    state["first_moment.heads.bias"] = torch.zeros(6)
+
+
+def _bf16(state: dict[str, torch.Tensor]) -> None:
+    state["first_moment.heads.bias"] = torch.zeros(5, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_without_one, r"second_moment\.heads\.bias missing, nothing not expected"),
+        (_with_one_more, r"nothing missing, first_moment\.pooler\.weight not expected"),
+        (_misshaped, r"first_moment\.heads\.bias: expected .*\(5,\), found .*\(6,\)"),
+        (_bf16, r"expected torch\.float32 .* found torch\.bfloat16"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(
+    change: Callable[[dict[str, torch.Tensor]], None], message: str
+) -> None:
+    optimizer = build_optimizer(_weights().items(), _config("bert-adam"))
+    state = {key: torch.ones_like(tensor) for key, tensor in optimizer.state_tensors().items()}
+    change(state)
+    with pytest.raises(CheckpointError, match=message) as raised:
+        optimizer.load_state_tensors(state, where="run/step-7")
+    assert "run/step-7" in str(raised.value)
+    assert all(not tensor.any() for tensor in optimizer.state_tensors().values())
+
+
+def test_the_state_of_another_optimizer_is_refused() -> None:
+    adamw = build_optimizer(_weights().items(), _config("adamw"))
+    bert_adam = build_optimizer(_weights().items(), _config("bert-adam"))
+    with pytest.raises(CheckpointError, match=r"bert-adam.*step not expected"):
+        bert_adam.load_state_tensors(adamw.state_tensors(), where="x")
+    with pytest.raises(CheckpointError, match=r"adamw.*step missing"):
+        adamw.load_state_tensors(bert_adam.state_tensors(), where="x")
+
+
+def test_parameters_that_cannot_be_trained_are_refused() -> None:
+    config = _config("bert-adam")
+    weight = nn.Parameter(torch.zeros(4, 2))
+    with pytest.raises(TrainingError, match="a and b"):
+        build_optimizer([("a", weight), ("b", weight)], config)
+    with pytest.raises(TrainingError, match=r"w: expected contiguous float32.*bfloat16"):
+        build_optimizer([("w", nn.Parameter(torch.zeros(2, dtype=torch.bfloat16)))], config)
+    with pytest.raises(TrainingError, match="contiguous"):
+        build_optimizer([("w", nn.Parameter(torch.zeros(4, 2).t()))], config)
+    with pytest.raises(TrainingError, match="found 0"):
+        build_optimizer([("w", nn.Parameter(torch.zeros(2), requires_grad=False))], config)
+    with pytest.raises(TrainingError, match="multiple of 3"):
+        build_optimizer([("attention.qkv.weight", weight)], _config("lamb"))
+    optimizer = build_optimizer([("w", weight)], config)
+    with pytest.raises(TrainingError, match="no parameter has a gradient"):
+        optimizer.step(learning_rate=0.1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_cuda_follows_the_cpu(name: str) -> None:
+    here = _weights()
+    there = {key: nn.Parameter(value.detach().cuda()) for key, value in here.items()}
+    config = _config(name, max_gradient_norm=0.7)
+    optimizers = [build_optimizer(p.items(), config) for p in (here, there)]
+    for step, rate in enumerate(RATES):
+        _give(here, _gradients(step))
+        for key, gradient in _gradients(step).items():
+            there[key].grad = torch.from_numpy(gradient.astype(np.float32)).cuda()
+        for optimizer in optimizers:
+            optimizer.step(learning_rate=rate)
+    for key in SHAPES:
+        torch.testing.assert_close(here[key], there[key].cpu(), rtol=1e-5, atol=1e-6)
+    before = {key: value.detach().clone() for key, value in there.items()}
+    for value in there.values():
+        value.grad = torch.full_like(value, math.nan)
+    assert not math.isfinite(optimizers[1].step(learning_rate=0.1).item())
+    assert all(torch.equal(there[key], before[key]) for key in before)

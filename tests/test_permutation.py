@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.permutation import keys_by_epoch, permuted, stream_rows
+from pipelines.seeds import key_for
+
+
+@given(st.integers(1, 3000), st.integers(0, (1 << 64) - 1))
+def test_it_is_a_bijection(size, key):
+    images = permuted(np.arange(size), size, key=key)
+    assert images.dtype == np.int64
+    assert np.array_equal(np.sort(images), np.arange(size))
+
+
+@given(
+    st.integers(1, 1 << 62).flatmap(
+        lambda size: st.tuples(st.just(size), st.lists(st.integers(0, size - 1), max_size=20))
+    ),
+    st.integers(0, (1 << 64) - 1),
+)
+def test_any_indices_in_any_order_stay_in_range_and_apart(pair, key):
+    size, indices = pair
+    images = permuted(np.array(indices, np.int64), size, key=key)
+    assert all(0 <= image < size for image in images)
+    assert len(set(images.tolist())) == len(set(indices))
+    alone = [int(permuted(np.array([index]), size, key=key)[0]) for index in indices]
+    assert images.tolist() == alone
+
+
+def test_a_key_for_each_index_is_as_that_key_alone():
+    keys = np.array([5, 9, 1 << 63, 5], np.uint64)
+    indices = np.array([3, 3, 17, 99])
+    together = permuted(indices, 100, key=keys)
+    alone = [permuted(indices[i : i + 1], 100, key=int(keys[i]))[0] for i in range(4)]
+    assert together.tolist() == alone
+
+
+def test_large_sizes_need_no_more_memory_than_the_indices():
+    images = permuted(np.arange(1000), 1 << 62, key=1)
+    assert len(set(images.tolist())) == 1000
+    assert images.max() > 1 << 61  # spread over the range
+
+
+@pytest.mark.parametrize("size", [4, 5, 6])
+def test_all_orders_of_few_things_are_about_equally_likely(size):
+    keys = np.random.default_rng(0).integers(0, 1 << 63, 200 * 720).astype(np.uint64)
+    images = [permuted(np.full(len(keys), i), size, key=keys) for i in range(size)]
+    code = sum(image * size**i for i, image in enumerate(images))
+    counts = np.unique(code, return_counts=True)[1]
+    orders = int(np.prod(np.arange(1, size + 1)))
+    expected = len(keys) / orders
+    assert len(counts) == orders
+    chi_squared = ((counts - expected) ** 2 / expected).sum() / (orders - 1)
+    assert chi_squared < 1 + 4 * np.sqrt(2 / (orders - 1))
+
+
+def test_images_of_two_neighbours_are_about_independent():
+    keys = np.random.default_rng(1).integers(0, 1 << 63, 200_000).astype(np.uint64)
+    size = 2000  # with the rounds of larger ranges
+    first = permuted(np.zeros(len(keys), np.int64), size, key=keys) // 200
+    second = permuted(np.ones(len(keys), np.int64), size, key=keys) // 200
+    counts = np.bincount(first * 10 + second, minlength=100)
+    expected = len(keys) / 100
+    assert ((counts - expected) ** 2 / expected).sum() < 99 + 5 * np.sqrt(2 * 99)
+
+
+@pytest.mark.parametrize("indices", [[-1], [10]])
+def test_indices_out_of_range_are_refused(indices):
+    with pytest.raises(ValueError, match="expected indices of 0 to 9"):
+        permuted(np.array(indices), 10, key=0)
+
+
+@pytest.mark.parametrize("size", [0, (1 << 62) + 1])
+def test_sizes_out_of_range_are_refused(size):
+    with pytest.raises(ValueError, match="expected a size"):
+        permuted(np.array([0]), size, key=0)
+
+
+@given(st.integers(1, 60), st.integers(0, 500), st.integers(0, 300))
+def test_the_stream_has_every_row_once_an_epoch_wherever_it_is_cut(size, start, count):
+    whole = stream_rows(0, 900, size=size, seed=3)
+    part = stream_rows(start, count, size=size, seed=3)
+    assert part.rows.tolist() == whole.rows[start : start + count].tolist()
+    assert part.epochs.tolist() == whole.epochs[start : start + count].tolist()
+    for epoch in range(900 // size):
+        place = slice(epoch * size, (epoch + 1) * size)
+        assert sorted(whole.rows[place].tolist()) == list(range(size))
+        assert set(whole.epochs[place].tolist()) == {epoch}
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+    rows = stream_rows(0, 3000, size=1000, seed=0).rows.reshape(3, 1000)
+    other = stream_rows(0, 1000, size=1000, seed=1).rows
+    for one, two in ((rows[0], rows[1]), (rows[1], rows[2]), (rows[0], other)):
+        assert np.count_nonzero(one == two) < 12
+
+
+def test_keys_by_epoch_are_those_of_key_for():
+    keys = keys_by_epoch(np.array([7, 5, 7]), seed=2, purpose="masks")
+    assert keys.tolist() == [key_for(2, "masks", epoch) for epoch in (7, 5, 7)]
+    assert len(keys_by_epoch(np.array([], np.int64), seed=2, purpose="masks")) == 0

@@ -1,0 +1,328 @@
+"""FLOPs of a step against torch's own counter, peaks of devices, and the speed between lines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertForPreTraining
+
+from model import accelerators, throughput
+from model.accelerators import Peak, listed_peak, measure_flops, peak_flops
+from model.batches import PretrainingBatch, TokenBatch
+from model.bert import BertModel, initialize_weights
+from model.losses import tied_decoder_loss
+from model.throughput import (
+    SpeedMeter,
+    batch_flops,
+    forward_flops,
+    model_flops_utilisation,
+    peak_memory,
+    training_flops,
+)
+from schemas.model_configs import ModelConfig
+
+VOCAB_SIZE = 300
+SMALL = ModelConfig(layers=2, hidden_size=48, heads=4, intermediate_size=80)
+CPU = torch.device("cpu")
+
+
+def batch_of(lengths: list[int], *, predictions: int = 3) -> PretrainingBatch:
+    """Instances end to end, the first tokens of which are predicted; ids do not matter here."""
+    n = np.array(lengths, np.int64)
+    total = int(n.sum())
+    places = np.concatenate([np.arange(length) for length in lengths])
+    tokens = TokenBatch(
+        input_ids=torch.arange(total) % VOCAB_SIZE,
+        segment_ids=torch.zeros(total, dtype=torch.int64),
+        position_ids=torch.from_numpy(places),
+        starts=torch.from_numpy(np.cumsum(n) - n),
+        lengths=n,
+        padded_length=None,
+    )
+    chosen = torch.arange(predictions)
+    return PretrainingBatch(tokens, chosen, chosen, torch.zeros(len(n), dtype=torch.int64), n)
+
+
+class Pretraining(torch.nn.Module):
+    """Our encoder and fused MLM loss, and the dense layers of the heads."""
+
+    def __init__(self, config: ModelConfig, *, is_causal: bool = False) -> None:
+        super().__init__()
+        self.encoder = BertModel(config, vocab_size=VOCAB_SIZE, is_causal=is_causal)
+        initialize_weights(self.encoder, initializer_range=0.02, seed=0)
+        self.transform = torch.nn.Linear(config.hidden_size, config.hidden_size)
+        self.next_sentence = torch.nn.Linear(config.hidden_size, 2)
+        self.bias = torch.nn.Parameter(torch.zeros(VOCAB_SIZE))
+
+    def forward(self, batch: PretrainingBatch) -> torch.Tensor:
+        output = self.encoder(batch.tokens)
+        hidden = self.transform(output.sequence[batch.masked_positions])
+        words = self.encoder.embeddings.word.weight
+        mlm = tied_decoder_loss(
+            hidden, words, bias=self.bias, labels=batch.masked_ids, scale=1.0
+        ).loss
+        nsp: torch.Tensor = self.next_sentence(output.pooled).logsumexp(1).sum()
+        return mlm + nsp
+
+
+def counted(model: torch.nn.Module, batch: PretrainingBatch) -> int:
+    """FLOPs that torch sees in a forward and backward pass on the CPU."""
+    with FlopCounterMode(display=False) as counter:
+        model(batch).backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("shape", ["small", "tiny"])
+def test_our_model_does_what_the_formula_says(shape: str) -> None:
+    config = SMALL if shape == "small" else ModelConfig.model_validate({"preset": "tiny"})
+    model = Pretraining(config)
+    batch = batch_of([64] * 6, predictions=58)
+    expected = training_flops(
+        config, vocab_size=VOCAB_SIZE, lengths=batch.tokens.lengths, predictions=58, pooled=6
+    )
+    # Above it are sums over rows that are done as products with ones.
+    assert counted(model, batch) == pytest.approx(expected, rel=0.01)
+
+
+def test_each_instance_attends_to_itself_alone() -> None:
+    lengths = [8, 40, 128]
+    model = Pretraining(SMALL)
+    one_by_one = sum(counted(model, batch_of([length])) for length in lengths)
+    expected = training_flops(
+        SMALL, vocab_size=VOCAB_SIZE, lengths=np.array(lengths), predictions=9, pooled=3
+    )
+    assert one_by_one == pytest.approx(expected, rel=0.01)
+    as_one_row = training_flops(
+        SMALL, vocab_size=VOCAB_SIZE, lengths=np.array([sum(lengths)]), predictions=9, pooled=3
+    )
+    assert one_by_one != pytest.approx(as_one_row, rel=0.05)
+
+
+def test_hugging_faces_model_does_what_the_formula_says() -> None:
+    config = BertConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=SMALL.hidden_size,
+        num_hidden_layers=SMALL.layers,
+        num_attention_heads=SMALL.heads,
+        intermediate_size=SMALL.feed_forward_size,
+        attn_implementation="eager",
+    )
+    model = BertForPreTraining(config)
+    ids = torch.arange(4 * 64).view(4, 64) % VOCAB_SIZE
+    arguments: dict[str, Any] = {"next_sentence_label": torch.zeros(4, dtype=torch.int64)}
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=ids, labels=ids, **arguments).loss.backward()
+    expected = training_flops(
+        SMALL,
+        vocab_size=VOCAB_SIZE,
+        lengths=np.full(4, 64),
+        predictions=4 * 64,  # it predicts every token, masked or not
+        pooled=4,
+    )
+    assert counter.get_total_flops() == pytest.approx(expected, rel=1e-3)
+
+
+def test_bert_base_at_length_512_by_hand() -> None:
+    base = ModelConfig.model_validate({"preset": "base"})
+    lengths: npt.NDArray[np.int64] = np.array([512])
+    flops = forward_flops(base, vocab_size=30_522, lengths=lengths, predictions=77, pooled=1)
+    weights = 12 * 12 * 768 * 768  # of the blocks' dense layers: 85 million
+    by_hand = 2 * (512 * weights + 12 * 2 * 768 * 512 * 512 + 77 * 768 * (768 + 30_522))
+    assert flops == by_hand + 2 * (768 * 768 + 2 * 768)
+
+
+def test_causal_attention_is_half_and_nothing_else_changes() -> None:
+    arguments: dict[str, Any] = {"vocab_size": 1, "lengths": np.array([3, 1]), "predictions": 0}
+    difference = forward_flops(SMALL, **arguments) - forward_flops(SMALL, **arguments, causal=True)
+    assert difference == 2 * 2 * 2 * 48 * (9 + 1 - 6 - 1)
+
+
+def test_flops_of_micro_batches_add_up() -> None:
+    parts = [batch_of([5, 9]), batch_of([17], predictions=4)]
+    whole = batch_flops(SMALL, vocab_size=VOCAB_SIZE, batches=parts)
+    arguments: dict[str, Any] = {"lengths": np.array([5, 9, 17]), "predictions": 7}
+    assert whole == training_flops(SMALL, vocab_size=VOCAB_SIZE, pooled=3, **arguments)
+    alone = batch_flops(SMALL, vocab_size=VOCAB_SIZE, batches=parts, next_sentence=False)
+    assert alone == training_flops(SMALL, vocab_size=VOCAB_SIZE, **arguments)
+
+
+def test_padding_is_no_work() -> None:
+    packed = batch_of([5, 9])
+    padded = packed._replace(tokens=packed.tokens._replace(padded_length=16))
+    works = [batch_flops(SMALL, vocab_size=9, batches=[batch]) for batch in (packed, padded)]
+    assert works[0] == works[1]
+
+
+def test_large_batches_do_not_overflow() -> None:
+    large = ModelConfig.model_validate({"preset": "large"})
+    lengths = np.full(65_536, 512, np.int32)
+    flops = training_flops(large, vocab_size=30_522, lengths=lengths, predictions=76 * 65_536)
+    tokens = 65_536 * 512
+    assert flops > 6 * tokens * 24 * 12 * 1024 * 1024 > 2**53
+
+
+# Peaks
+
+
+@pytest.mark.parametrize(
+    ("name", "used", "tera"),
+    [
+        ("NVIDIA H200", "bf16", 989.5),
+        ("NVIDIA H200 NVL", "bf16", 835.5),
+        ("NVIDIA H100 80GB HBM3", "tf32", 494.5),
+        ("NVIDIA H100 PCIe", "bf16", 756.5),
+        ("NVIDIA A100-SXM4-80GB", "bf16", 312),
+        ("NVIDIA A100 80GB PCIe", "tf32", 156),
+        ("A100-SXM4-40GB", "fp32", 19.5),
+        ("NVIDIA L4", "bf16", 121),
+        ("NVIDIA L40S", "bf16", 362.05),
+        ("Tesla V100-SXM2-16GB", "fp32", 15.7),
+        ("Tesla T4", "fp32", 8.1),
+        ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
+        ("NVIDIA GeForce RTX 3090", "tf32", 35.6),
+    ],
+)
+def test_known_devices(name: str, used: accelerators.Format, tera: float) -> None:
+    assert listed_peak(name, used=used) == Peak(
+        pytest.approx(tera * 1e12), "data sheet", name, used
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA H200 MIG 1g.18gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA A10G",
+        "NVIDIA H20",
+        "Some new device",
+    ],
+)
+def test_namesakes_and_parts_of_devices_are_not_taken_for_them(name: str) -> None:
+    assert listed_peak(name, used="bf16") is None
+
+
+def test_devices_without_bf16_units_have_no_peak_for_it() -> None:
+    assert listed_peak("Tesla V100-SXM2-16GB", used="bf16") is None
+    assert listed_peak("Tesla T4", used="tf32") is None
+
+
+def test_every_sheet_is_in_order() -> None:
+    for pattern, sheet in accelerators._SHEETS.items():
+        assert (sheet.bf16 is None) == (sheet.tf32 is None), pattern
+        if sheet.bf16 is not None and sheet.tf32 is not None:
+            assert sheet.bf16 == pytest.approx(2 * sheet.tf32, rel=0.05), pattern
+            assert sheet.tf32 >= sheet.fp32, pattern
+
+
+@pytest.mark.parametrize(
+    ("capability", "setting", "expected"),
+    [((9, 0), "tf32", "tf32"), ((9, 0), "ieee", "fp32"), ((7, 5), "tf32", "fp32")],
+)
+def test_fp32_is_tf32_where_torch_may_use_it(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], setting: str, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = setting
+    try:
+        peak = peak_flops("cuda", precision="fp32")
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert peak is not None
+    assert peak.format == expected
+    assert peak.flops == pytest.approx(494.5e12 if expected == "tf32" else 67e12)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_cpu_is_measured_in_half_a_second(precision: accelerators.Precision) -> None:
+    began = time.perf_counter()
+    peak = peak_flops("cpu", precision=precision)
+    assert time.perf_counter() - began < 2.0  # other processes may have the processor
+    assert peak is not None
+    assert peak.source == "measured matmul"
+    assert peak.format == precision
+    assert 1e8 < peak.flops < 1e15
+
+
+def test_measuring_takes_no_numbers_from_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    measure_flops("cpu", precision="fp32", seconds=0.02)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_other_kinds_of_devices_have_no_peak() -> None:
+    assert peak_flops("meta", precision="fp32") is None
+
+
+def test_utilisation() -> None:
+    peak = Peak(2e12, "data sheet", "device", "bf16")
+    assert model_flops_utilisation(6e12, seconds=3.0, processes=4, peak=peak) == 0.25
+    assert model_flops_utilisation(6e12, seconds=3.0, processes=4, peak=None) is None
+    assert model_flops_utilisation(6e12, seconds=0.0, processes=4, peak=peak) is None
+
+
+# The meter
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [50.0]
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_speed_since_the_line_before(clock: list[float]) -> None:
+    peak = Peak(1e6, "data sheet", "device", "fp32")
+    meter = SpeedMeter(CPU, processes=2, peak=peak, seconds=100.0)
+    clock[0] += 4.0
+    for _ in range(2):
+        meter.add(tokens=300, places=400, flops=1_000_000, waited=0.5)
+    record = meter.record(12)
+    assert record[:4] == (12, 104.0, 150.0, 200.0)
+    assert record.loader_wait_share == 0.25
+    assert record.model_flops_utilisation == 0.25
+    clock[0] += 1.0
+    meter.add(tokens=300, places=400, flops=0, waited=0.0)
+    assert meter.record(13)[:4] == (13, 105.0, 300.0, 400.0)
+
+
+def test_pauses_are_not_training(clock: list[float]) -> None:
+    meter = SpeedMeter(CPU, processes=1, peak=None)
+    clock[0] += 2.0
+    with meter.paused():
+        clock[0] += 60.0
+        assert meter.seconds == 2.0
+        with pytest.raises(RuntimeError, match="do not nest"), meter.paused():
+            pass
+    clock[0] += 1.0
+    meter.add(tokens=30, places=30, flops=1, waited=0.0)
+    record = meter.record(1)
+    assert (record.seconds, record.tokens_per_second) == (3.0, 10.0)
+    assert record.model_flops_utilisation is None
+
+
+def test_a_pause_ends_with_an_error_too(clock: list[float]) -> None:
+    meter = SpeedMeter(CPU, processes=1, peak=None)
+    with pytest.raises(KeyError), meter.paused():
+        raise KeyError
+    clock[0] += 1.0
+    assert meter.seconds == 1.0
+
+
+def test_peak_memory_of_the_host_is_in_bytes() -> None:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("no /proc to compare with")
+    (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+    assert peak_memory(CPU) == pytest.approx(int(line.split()[1]) * 1024, rel=0.05)

@@ -1,0 +1,403 @@
+"""Training runs: they learn, they go on exactly, they refuse what does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_runs import SmallCorpus, curve_lines, failure, start_process
+
+from model.checkpoint_record import parse_record
+from model.checkpoints import Checkpoints
+from model.stopping import StopRequest
+from model.training import train
+from model.training_job import TrainingJob, run_job
+from schemas.errors import (
+    ArtifactCorruptError,
+    ConfigError,
+    DivergenceError,
+    InstancesError,
+    RunnerError,
+    TrainingError,
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> SmallCorpus:
+    return SmallCorpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(autouse=True)
+def _same_threads() -> Any:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def finish(job: TrainingJob) -> dict[str, Any]:
+    """Train in this process; the last checkpoint's state."""
+    train(job, stop=StopRequest())
+    latest = checkpoints(job).latest()
+    assert latest is not None
+    return {"state": latest.state, "tensors": latest.tensors}
+
+
+def checkpoints(job: TrainingJob) -> Checkpoints:
+    return Checkpoints(f"{job.work}/checkpoints", keep_last=2)
+
+
+def same_tensors(one: Any, other: Any) -> bool:
+    return all(
+        one[kind].keys() == other[kind].keys()
+        and all(torch.equal(one[kind][name], other[kind][name]) for name in one[kind])
+        for kind in ("model", "optimizer")
+    )
+
+
+def wait_for(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+# Learning
+
+
+def test_the_loss_falls_and_everything_is_recorded(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(
+        tmp_path,
+        budget={"steps": 120},
+        optimizer={"learning_rate": 3e-3},
+        evaluation={"every_steps": 40, "instances": 40},
+        log_every_steps=10,
+    )
+    state = finish(job)["state"]
+    lines = curve_lines(tmp_path)
+    steps = [line for line in lines if line["kind"] == "train"]
+    held_out = [line for line in lines if line["kind"] == "held-out"]
+    assert [line["step"] for line in steps] == list(range(10, 121, 10))
+    assert [line["step"] for line in held_out] == [40, 80, 120]
+    assert steps[-1]["mlm_loss"] < steps[0]["mlm_loss"] - 0.5
+    assert held_out[-1]["held_out_mlm_loss"] < held_out[0]["held_out_mlm_loss"]
+    assert held_out[-1]["perplexity"] == pytest.approx(
+        torch.tensor(held_out[-1]["held_out_mlm_loss"]).exp().item(), rel=1e-5
+    )
+    assert 0.3 < held_out[-1]["held_out_nsp_accuracy"] < 0.8
+    assert state["is_finished"]
+    assert state["done"]["steps"] == 120
+    assert (tmp_path / "curves" / "curves.png").stat().st_size > 10_000
+    assert list((tmp_path / "curves" / "events").glob("*tfevents*"))
+
+
+def test_layouts_and_micro_batches_give_the_same_losses(
+    corpus: SmallCorpus, tmp_path: Path
+) -> None:
+    calm = {"layers": 2, "hidden_size": 32, "heads": 2, "hidden_dropout": 0.0,
+            "attention_dropout": 0.0}  # fmt: skip
+    losses = []
+    for number, batch in enumerate(
+        (
+            {"instances": 16, "micro_batch_tokens": 4096},
+            {"instances": 16, "micro_batch_tokens": 128},
+            {"instances": 16, "micro_batch_tokens": 256, "layout": "padded"},
+        )
+    ):
+        job = corpus.job(tmp_path / str(number), model=calm, batch=batch, budget={"steps": 6})
+        finish(job)
+        lines = curve_lines(tmp_path / str(number))
+        losses.append([line["loss"] for line in lines if line["kind"] == "train"])
+    assert len(losses[0]) == 6
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+    assert losses[2] == pytest.approx(losses[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["mlm", "left-to-right"])
+def test_other_objectives_train(corpus: SmallCorpus, tmp_path: Path, objective: str) -> None:
+    job = corpus.job(tmp_path, objective=objective, masking="dynamic", budget={"steps": 30})
+    finish(job)
+    lines = [line for line in curve_lines(tmp_path) if line["kind"] == "train"]
+    assert "nsp_loss" not in lines[0]
+    assert lines[-1]["mlm_loss"] < lines[0]["mlm_loss"]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_other_optimizers_train_and_go_on(
+    corpus: SmallCorpus, tmp_path: Path, optimizer: str
+) -> None:
+    given = {"name": optimizer, "learning_rate": 3e-3}
+    whole = finish(corpus.job(tmp_path / "whole", optimizer=given))
+    part = corpus.job(tmp_path / "part", optimizer=given)
+    with pytest.raises(TrainingError, match=r"stopped after step 5 \(a test\)"):
+        train(part, stop=StopAfter(5, work=part.work))
+    again = finish(part)
+    assert same_tensors(whole["tensors"], again["tensors"])
+
+
+def test_bf16_is_close_to_fp32(corpus: SmallCorpus, tmp_path: Path) -> None:
+    plain = corpus.job(tmp_path / "fp32", budget={"steps": 5})
+    rounded = corpus.job(tmp_path / "bf16", budget={"steps": 5}, precision="bf16")
+    finish(plain)
+    finish(rounded)
+    losses = [
+        [line["loss"] for line in curve_lines(tmp_path / name) if line["kind"] == "train"]
+        for name in ("fp32", "bf16")
+    ]
+    assert losses[1] == pytest.approx(losses[0], abs=0.05)
+    assert losses[1] != losses[0]
+
+
+def test_a_budget_of_tokens_ends_with_the_step_that_reaches_it(
+    corpus: SmallCorpus, tmp_path: Path
+) -> None:
+    state = finish(corpus.job(tmp_path, budget={"tokens": 2_000}))["state"]
+    lines = [line for line in curve_lines(tmp_path) if line["kind"] == "train"]
+    assert lines[-2]["tokens"] < 2_000 <= lines[-1]["tokens"] == state["done"]["tokens"]
+
+
+def test_a_budget_of_minutes_ends(corpus: SmallCorpus, tmp_path: Path) -> None:
+    state = finish(corpus.job(tmp_path, budget={"minutes": 0.02}))["state"]
+    assert 1.2 <= state["done"]["seconds"] < 20
+
+
+# Going on
+
+
+class StopAfter(StopRequest):
+    """Asks for a stop as soon as a run's curves have so many lines."""
+
+    def __init__(self, lines: int, *, work: str) -> None:
+        super().__init__()
+        self._lines, self._file = lines, Path(work) / "curves" / "curves.jsonl"
+
+    @property
+    def reason(self) -> str:
+        return "a test" if self._file.read_text().count("\n") >= self._lines else ""
+
+
+def test_a_killed_run_goes_on_to_the_bit(corpus: SmallCorpus, tmp_path: Path) -> None:
+    whole = finish(corpus.job(tmp_path / "whole", budget={"steps": 40}))
+    draw = random.Random(int.from_bytes(os.urandom(4), "little"))
+    job = corpus.job(tmp_path / "killed", budget={"steps": 40})
+    lines = tmp_path / "killed" / "curves" / "curves.jsonl"
+    for _ in range(2):
+        reached = draw.randrange(4, 15)
+        before = lines.read_text().count("\n") if lines.exists() else 0
+        process = start_process(job)
+        wait_for(
+            lambda p=process, n=before + reached: (
+                p.poll() is not None  # type: ignore[misc]
+                or (lines.exists() and lines.read_text().count("\n") >= n)
+            )
+        )
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    again = finish(job)
+    assert same_tensors(whole["tensors"], again["tensors"])
+    assert lines.read_text() == (tmp_path / "whole" / "curves" / "curves.jsonl").read_text()
+
+
+def test_sigterm_writes_a_checkpoint_and_stops(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path, budget={"steps": 100_000}, checkpoints={"every_minutes": 60})
+    process = start_process(job)
+    wait_for(lambda: (tmp_path / "curves" / "curves.jsonl").exists() and len(_lines(tmp_path)) > 3)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert failure(job)["kind"] == "TrainingError"
+    assert "SIGTERM" in failure(job)["message"]
+    latest = checkpoints(job).latest()
+    assert latest is not None
+    assert latest.state["done"]["steps"] == len(_lines(tmp_path))
+
+
+def _lines(work: Path) -> list[dict[str, Any]]:
+    text = (work / "curves" / "curves.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_training_ends_with_the_run_that_started_it(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path, budget={"steps": 100_000})
+    (tmp_path / "run.json").write_text(job.model_dump_json())
+    code = (
+        "import sys; from model.training_job import *; "
+        "run_job(TrainingJob.model_validate_json(open(sys.argv[1]).read()))"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run.json")])
+    wait_for(lambda: (tmp_path / "curves" / "curves.jsonl").exists() and len(_lines(tmp_path)) > 3)
+    run.kill()
+    run.wait()
+    wait_for((tmp_path / "failure.json").exists)
+    assert "the run that started the training has ended" in failure(job)["message"]
+    assert checkpoints(job).latest() is not None
+
+
+def test_two_runs_cannot_share_a_folder(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path, budget={"steps": 100_000})
+    process = start_process(job)
+    wait_for(lambda: (tmp_path / "curves" / "curves.jsonl").exists())
+    with pytest.raises(TrainingError, match=str(process.pid)):
+        train(job, stop=StopRequest())
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_steps_of_one(corpus: SmallCorpus, tmp_path: Path) -> None:
+    calm = {"layers": 2, "hidden_size": 32, "heads": 2, "hidden_dropout": 0.0,
+            "attention_dropout": 0.0}  # fmt: skip
+    one = corpus.job(tmp_path / "one", model=calm, evaluation={"every_steps": 5, "instances": 40})
+    finish(one)
+    two = one.model_copy(
+        update={
+            "work": str(tmp_path / "two"),
+            "config": one.config.model_copy(update={"processes": 2}),
+        }
+    )
+    run_job(two)
+    first, second = curve_lines(tmp_path / "one"), curve_lines(tmp_path / "two")
+    assert [line["step"] for line in first] == [line["step"] for line in second]
+    for line, other in zip(first, second, strict=True):
+        assert line["tokens"] == other["tokens"]
+        name = "loss" if line["kind"] == "train" else "held_out_mlm_loss"
+        assert other[name] == pytest.approx(line[name], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_one_process_goes_on_where_two_stopped(corpus: SmallCorpus, tmp_path: Path) -> None:
+    calm = {"layers": 2, "hidden_size": 32, "heads": 2, "hidden_dropout": 0.0,
+            "attention_dropout": 0.0}  # fmt: skip
+    whole = corpus.job(tmp_path / "whole", model=calm)
+    finish(whole)
+    half = corpus.job(
+        tmp_path / "part", model=calm, processes=2, budget={"steps": 6}, schedule={"total": 12}
+    )
+    run_job(half)
+    folder = Path(half.work) / "checkpoints"
+    _unfinish(folder)
+    rest = corpus.job(tmp_path / "part", model=calm)
+    finish(rest)
+    first, second = curve_lines(tmp_path / "whole"), curve_lines(tmp_path / "part")
+    steps = [[x for x in lines if x["kind"] == "train"] for lines in (first, second)]
+    assert [x["tokens"] for x in steps[0]] == [x["tokens"] for x in steps[1]]
+
+
+def _unfinish(folder: Path) -> None:
+    """Let a run whose budget was too small look as if it were stopped."""
+    for file in folder.glob("*/checkpoint.json"):
+        record = parse_record(file.read_bytes(), url=str(file))
+        state = {**record.state, "is_finished": False}
+        file.write_bytes(record.model_copy(update={"state": state}).to_bytes())
+
+
+# What goes wrong
+
+
+def test_divergence_names_step_rows_and_checkpoint(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(
+        tmp_path,
+        budget={"steps": 300},
+        optimizer={"learning_rate": 1e6, "max_gradient_norm": 0.0},
+        schedule={"warmup_share": 0.03},
+        checkpoints={"every_steps": 1},
+    )
+    with pytest.raises(DivergenceError) as caught:
+        train(job, stop=StopRequest())
+    message = str(caught.value)
+    assert "the last good checkpoint is that of step" in message
+    assert "part-0000" in message
+    latest = checkpoints(job).latest()
+    assert latest is not None
+    assert all(bool(tensor.isfinite().all()) for tensor in latest.tensors["model"].values())
+
+
+def test_a_flipped_byte_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    corpus = SmallCorpus(tmp_path / "corpus")
+    given = corpus.instances[32]
+    shard = Path(given.data) / given.files[0].object
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises((ArtifactCorruptError, InstancesError), match=given.files[0].object):
+        train(corpus.job(tmp_path / "work"), stop=StopRequest())
+    shard.unlink()
+    with pytest.raises((ArtifactCorruptError, InstancesError), match=given.files[0].object):
+        train(corpus.job(tmp_path / "work"), stop=StopRequest())
+    assert not (tmp_path / "work" / "curves").exists()
+
+
+def test_instances_that_do_not_fit_are_refused(corpus: SmallCorpus, tmp_path: Path) -> None:
+    short = {**{"layers": 1, "hidden_size": 16, "heads": 1}, "max_position_embeddings": 48}
+    with pytest.raises(InstancesError, match="up to 64 tokens"):
+        train(corpus.job(tmp_path, length=64, model=short), stop=StopRequest())
+    job = corpus.job(tmp_path)
+    other = job.instances.model_copy(
+        update={"statistics": {**job.instances.statistics, "vocab_size": 30_522}}
+    )
+    with pytest.raises(InstancesError, match=r"30,?522"):
+        train(job.model_copy(update={"instances": other}), stop=StopRequest())
+
+
+def test_more_processes_than_gpus_is_an_error(corpus: SmallCorpus, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ConfigError, match="expected a GPU for process 1, found 0"):
+        train(corpus.job(tmp_path, device="cuda"), stop=StopRequest())
+
+
+def test_a_full_disk_loses_no_checkpoint(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path, budget={"steps": 5})
+    finish(job)
+    _unfinish(tmp_path / "checkpoints")
+    longer = corpus.job(tmp_path, budget={"steps": 9})
+    (tmp_path / "job.json").write_text(longer.model_dump_json())
+    # The largest file that may be written is smaller than the weights: like a full disk, for real.
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
+        "from model.training_process import main; sys.exit(main([sys.argv[1]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "job.json")], check=False)
+    assert done.returncode == 1
+    assert failure(longer)["kind"] == "CheckpointError"
+    assert "step" in failure(longer)["message"]
+    latest = checkpoints(longer).latest()
+    assert latest is not None
+    assert latest.state["done"]["steps"] == 5
+    assert finish(longer)["state"]["done"]["steps"] == 9
+
+
+def test_a_process_that_is_killed_is_told(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path, budget={"steps": 100_000})
+    killer = subprocess.Popen(
+        [sys.executable, "-c", _KILLER, str(tmp_path / "curves" / "curves.jsonl"), str(tmp_path)]
+    )
+    with pytest.raises(RunnerError, match=r"SIGKILL.*goes on from its last checkpoint"):
+        run_job(job)
+    assert killer.wait() == 0
+
+
+_KILLER = """
+import os, signal, sys, time
+from pathlib import Path
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+for folder in Path("/proc").glob("[0-9]*"):
+    try:
+        line = (folder / "cmdline").read_bytes()
+    except OSError:
+        continue
+    if b"model.training_process\\0" in line and sys.argv[2].encode() in line:
+        os.kill(int(folder.name), signal.SIGKILL)
+"""
