@@ -98,9 +98,16 @@ def summary_lines(results: Sequence[StepResult], *, store: str) -> list[str]:
     if counts:
         titles = ("step", "things", "in", "kept", "dropped", "")
         lines += ["", *columns([titles, *counts], right=(2, 3, 4))]
+    pictures = [
+        f"curves, {r.label}: {store}/{r.manifest.data}/{entry.object}"
+        for r in results
+        for entry in r.manifest.files
+        if entry.path == "curves.png"
+    ]
     notes = [f"note, {r.label}: {note}" for r in results for note in r.manifest.notes]
     notes += [f"warning, {r.label}: {r.warning}" for r in results if r.warning]
-    return [*lines, *([""] if notes else []), *notes, "", f"store: {store}"]
+    more = [*pictures, *notes]
+    return [*lines, *([""] if more else []), *more, "", f"store: {store}"]
 
 
 def balance_rows(counters: Mapping[str, int], *, suffix: str = "") -> list[tuple[str, ...]]:
