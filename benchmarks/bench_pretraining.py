@@ -14,8 +14,11 @@ vocabulary of 30,522, the same instances with 15 % of their tokens masked, and n
 
 Parts: `mini` and `base` compare a step at length 128 in fp32, `mini-bf16` and `base-bf16` the same
 under autocast. `packing` compares our own step on instances of at most 512 tokens, end to end,
-with the same ones padded to 512. Their lengths are drawn from the shards in `--instances`, or from
-a mix of full and short ones that fills 76 % of 512.
+with the same ones padded to 512, and with the peer's step on those. Our attention computes nothing
+for padding in either layout, so that packing can save no more than the padding's share of the dense
+layers; `all places` is our step where attention takes padding for text, as it is computed where
+rows are dense tensors. Lengths are drawn from the shards in `--instances`, or from a mix of full
+and short ones that fills 76 % of 512.
 
 Sides take turns within each repeat; a ratio is taken within a repeat, and medians are printed. The
 peer's own draws go through torch's global generator, in this process alone.
@@ -141,13 +144,15 @@ def peer_steps(preset: str, batch: PretrainingBatch, *, bf16: bool) -> dict[str,
         )
     )
     model.train()
-    rows = (len(batch.tokens.lengths), -1)
+    lengths = torch.from_numpy(batch.tokens.lengths)
+    rows = (len(lengths), -1)
+    width = len(batch.tokens.input_ids) // len(lengths)
     labels = torch.full_like(batch.tokens.input_ids, -100)
     labels[batch.masked_positions] = batch.masked_ids
     inputs = {
         "input_ids": batch.tokens.input_ids.view(rows),
         "token_type_ids": batch.tokens.segment_ids.view(rows),
-        "attention_mask": torch.ones_like(batch.tokens.input_ids).view(rows),
+        "attention_mask": (torch.arange(width) < lengths[:, None]).long(),
         "labels": labels.view(rows),
         "next_sentence_label": batch.next_sentence_labels,
     }
@@ -235,11 +240,19 @@ def packing_lengths(folder: Path | None, *, count: int) -> npt.NDArray[np.int64]
 
 def compare_packing(folder: Path | None, *, repeat: int) -> None:
     """Time our own step on packed and on padded instances, and print."""
-    lengths = packing_lengths(folder, count=32)
-    batches = [batch_of(lengths, padded_length=width) for width in (None, LENGTH)]
-    packed, padded = our_step("mini", batches, bf16=False)
+    lengths = packing_lengths(folder, count=16)
+    packed, padded = (batch_of(lengths, padded_length=width) for width in (None, LENGTH))
+    full = padded.tokens._replace(lengths=np.full(len(lengths), LENGTH, np.int64))
+    batches = [packed, padded, padded._replace(tokens=full)]
+    sides = dict(
+        zip(
+            ("packed", "padded to 512", "all places"),
+            our_step("mini", batches, bf16=False),
+            strict=True,
+        )
+    )
     fill = lengths.mean() / LENGTH
-    seconds = measure({"packed": packed, "padded to 512": padded}, repeat=repeat)
+    seconds = measure({**sides, **peer_steps("mini", padded, bf16=False)}, repeat=repeat)
     report(f"packing: L=4 H=256 A=4, {fill:.0%} filled", int(lengths.sum()), seconds)
 
 

@@ -64,6 +64,18 @@ def test_schemas_load_no_beam() -> None:
     assert not loaded & {"apache_beam", "pipelines", "torch", "prefect", "numpy.random"}
 
 
+def test_the_model_loads_neither_beam_nor_prefect() -> None:
+    modules = [path.stem for path in sorted((ROOT / "model").glob("*.py"))]
+    assert {"bert", "loader", "training", "pretrain"} <= set(modules)
+    loaded = _loaded_by("; ".join(f"import model.{name}" for name in modules))
+    assert not loaded & {"apache_beam", "prefect", "flows", "transformers", "typer"}
+    assert "torch" in loaded
+
+
+def test_planning_a_pretraining_loads_no_torch() -> None:
+    assert not _loaded_by("import model.pretrain") & {"torch", "apache_beam"}
+
+
 def test_prefect_appears_only_in_flows() -> None:
     found = [
         str(path.relative_to(ROOT))
