@@ -29,6 +29,7 @@ from flows.runs import (
     write_record,
 )
 from flows.stages import StepResult
+from model.training_job import stop_running_jobs
 from schemas.recipe import Recipe
 
 # Runners that share this machine get one step at a time; a data centre gets all that can run.
@@ -98,7 +99,12 @@ def run_steps(run: RunPlan) -> list[dict[str, Any]]:
             run_id=run.run_id,
             rebuild=step.label in run.rebuilt,
         )
-    wait(list(futures.values()))
+    try:
+        wait(list(futures.values()))
+    except BaseException:
+        # A signal reaches this thread alone, and Prefect waits for the others' tasks to end.
+        stop_running_jobs()
+        raise
     return _collect(run, futures, flow_run_id)
 
 

@@ -48,6 +48,18 @@ class Ranks(NamedTuple):
         found: list[float] = sums.tolist()
         return found
 
+    def gather(self, numbers: Sequence[int]) -> list[int]:
+        """The numbers of all ranks, those of the first first; each below 2 ** 53 in size."""
+        if self.size == 1:
+            return list(numbers)
+        counts = [0.0] * self.size
+        counts[self.rank] = float(len(numbers))
+        sizes = [int(count) for count in self.add_up(counts)]
+        places = [0.0] * sum(sizes)
+        before = sum(sizes[: self.rank])
+        places[before : before + len(numbers)] = map(float, numbers)
+        return [int(number) for number in self.add_up(places)]
+
     def wait(self) -> None:
         """Return when all ranks have come here."""
         if self.size > 1:
@@ -84,7 +96,7 @@ def joined_ranks(config: PretrainConfig) -> Iterator[Ranks]:
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=_TIMEOUT)
-    try:
-        yield Ranks(dist.get_rank(), count, device)
-    finally:
-        dist.destroy_process_group()
+    yield Ranks(dist.get_rank(), count, device)
+    # Not after an error: the others would learn of the broken connection before this process has
+    # said why, and theirs would be the message that is kept. The process ends in any case.
+    dist.destroy_process_group()

@@ -15,7 +15,7 @@ from model.starting import file_url, open_model
 from model.training_job import TrainingJob
 from model.training_report import CURVES_FOLDER, PICTURE_FILE
 from model.training_state import TrainingState
-from pipelines.vocabulary import VOCAB_FILE
+from pipelines.vocabulary import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError
 
 
@@ -51,10 +51,11 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
             f"{latest.saved.url}: expected a finished training, found one after step "
             f"{state.done.steps}: run again, it goes on from there"
         )
-    model = open_model(job, vocab_url=file_url(job.vocabulary, VOCAB_FILE))
+    vocab_url = file_url(job.vocabulary, VOCAB_FILE)
+    model = open_model(job, vocab_url=vocab_url)
     model.load_state_dict(latest.tensors["model"])
     files = {
-        **save_model(model),
+        **save_model(model, pad_token_id=read_vocab(vocab_url).index(PAD)),
         OPTIMIZER_FILE: save_tensors(dict(sorted(latest.tensors["optimizer"].items()))),
         STATE_FILE: to_json(_carried_on(job, state)),
     }

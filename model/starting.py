@@ -81,8 +81,8 @@ def open_start(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> S
     vocab_url = file_url(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab_url=vocab_url)
     instances = open_instances(job, model=model)
+    model.to(ranks.device)  # before the optimiser, whose moments lie where the weights lie
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
-    model.to(ranks.device)
     state = TrainingState()
     if config.start_from is not None and config.optimizer_state == "carry":
         state.carried = _carry(job, optimizer=optimizer)
@@ -110,9 +110,42 @@ def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceSe
             f"positions for {model.config.max_position_embeddings}: use shorter instances, or a "
             "model with more max_position_embeddings"
         )
+    check_objective(job)
     return InstanceSet.open(
         job.instances, vocab_size=model.vocab_size, max_seq_length=longest, part="training"
     )
+
+
+def check_objective(job: TrainingJob) -> None:
+    """See that the instances hold what the objective asks for: pairs, and masks where they count.
+
+    Raises:
+        InstancesError: they do not.
+    """
+    config, counters = job.config, job.instances.counters
+    instances = counters.get("instances", 0)
+    pairs = instances - counters.get("without-segment-b", 0)
+    if config.objective == "mlm+nsp" and instances and not pairs:
+        raise InstancesError(
+            f"{job.instances.data}: none of the {instances:,} instances has a segment B, so there "
+            "is no next sentence to learn: set objective to mlm, or pairing of "
+            f"build_instances.{config.instances} to nsp"
+        )
+    if config.objective == "left-to-right":
+        return
+    advice = f"set masking.strategy of build_instances.{config.instances} to another than none"
+    if config.masking == "stored" and counters.get("masked-tokens") == 0:
+        raise InstancesError(
+            f"{job.instances.data}: the instances have no masks, so there is nothing to predict: "
+            f"{advice}, or set masking to dynamic"
+        )
+    held_out = counters.get("held-out-instances", 0)
+    if held_out and counters.get("held-out-masked-tokens") == 0:
+        raise InstancesError(
+            f"{job.instances.data}: the held-out instances have no masks, so there is nothing to "
+            f"evaluate on: {advice} (with masking: dynamic, training undoes them), or "
+            "held_out_share to 0"
+        )
 
 
 def file_url(given: StageInput, path: str) -> str:
@@ -199,6 +232,12 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
             f"{job.name}: the phase before was trained with {before['optimizer']}, whose state "
             f"{name} cannot go on with: set optimizer_state to reset, or optimizer.name to "
             f"{before['optimizer']}"
+        )
+    if job.config.budget.minutes is not None and not before["seconds"]:
+        raise ConfigError(
+            f"{job.name}: the budget is in minutes, that of the phase before was not, so its place "
+            "in the schedule is not known in minutes: give both budgets in one unit, or set "
+            "optimizer_state to reset"
         )
     where = file_url(job.checkpoint, OPTIMIZER_FILE)
     with fsspec.open(where, "rb") as source:

@@ -80,6 +80,7 @@ class Training:
         self.held_out = HeldOut.open(job, ranks=ranks, start=start)
         self._saved_at = time.monotonic()
         self._last_saved = start.state.done.steps if start.is_resumed else None
+        self._stops = False
 
     def run(self, stop: StopRequest) -> None:
         """Step by step to the end of the budget."""
@@ -94,7 +95,7 @@ class Training:
                 self._after_step(checkpoint_is_due=found.checkpoint_is_due)
         self._evaluate()
         self.state.is_finished = True
-        self.report.end(self.state)
+        self.report.end()
         self._save(score=self.state.evaluation.get("loss"))
 
     # One step
@@ -175,7 +176,8 @@ class Training:
         asked = float(bool(stop.reason))
         own = [mlm_loss, mlm_correct, nsp_loss, nsp_correct, *clock, asked, float(places), flops]
         totals = self.ranks.add_up(own)
-        if totals[6] and not stop.reason:
+        if totals[6]:
+            self._stops = True
             stop.ask("another process of the training was asked to stop")
         pairs = batch.pairs if self.config.objective == "mlm+nsp" else 0
         return StepSums(
@@ -194,23 +196,25 @@ class Training:
         )
 
     def _divergence(self, problem: str, batch: StepBatch) -> DivergenceError:
-        rows = [int(row) for part in batch.micro_batches for row in part.rows]
+        # All processes are here: losses and norms are the same in each.
+        rows = self.ranks.gather([int(row) for part in batch.micro_batches for row in part.rows])
         places = [self.start.instances.place(row) for row in rows[:_SHOWN_ROWS]]
         shown = ", ".join(f"{shard}:{row}" for shard, row in places)
         more = f" and {len(rows) - _SHOWN_ROWS} more" if len(rows) > _SHOWN_ROWS else ""
-        saved = self._last_saved
-        kept = (
-            f"the last good checkpoint is that of step {saved} in {self.checkpoints.url}"
-            if saved is not None
-            else "there is no checkpoint yet"
-        )
         error = DivergenceError(
             f"{self.job.name}, step {self.state.done.steps + 1}: {problem}. The batch had the "
-            f"instances {shown}{more}; {kept}. Lower optimizer.learning_rate or lengthen "
+            f"instances {shown}{more}; {self._kept()}. Lower optimizer.learning_rate or lengthen "
             "schedule.warmup_share"
         )
         error.add_note("all instances of the batch: " + " ".join(map(str, rows)))
         return error
+
+    def _kept(self) -> str:
+        if self._last_saved is None:
+            return "there is no checkpoint yet"
+        return (
+            f"the last good checkpoint is that of step {self._last_saved} in {self.checkpoints.url}"
+        )
 
     # Between steps
 
@@ -228,7 +232,9 @@ class Training:
             self._save(score=None)
 
     def _check_stop(self, stop: StopRequest) -> None:
-        if not stop.reason:
+        # Several processes stop where all know of it, at the exchange after a step: one that was
+        # asked since then would wait at its checkpoint for others that are in the next step.
+        if not (self._stops or (self.ranks.size == 1 and stop.reason)):
             return
         steps = self.state.done.steps
         if self._last_saved != steps and steps:
@@ -244,6 +250,12 @@ class Training:
             return
         with self.report.paused():
             found = self.held_out.evaluate(self.model, autocast=self._autocast)
+        if not math.isfinite(found["loss"]):
+            raise DivergenceError(
+                f"{self.job.name}: after step {state.done.steps} the loss on held-out documents is "
+                f"{found['loss']}: the last updates have spoilt the weights, which are not saved; "
+                f"{self._kept()}. Lower optimizer.learning_rate or lengthen schedule.warmup_share"
+            )
         state.evaluation = {"step": state.done.steps, **found}
         if state.best_loss is None or found["loss"] < state.best_loss:
             state.best_loss = found["loss"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -21,9 +22,11 @@ from pydantic import BaseModel, ConfigDict
 
 import schemas.errors as errors
 from pipelines.inputs import cache_folder
-from schemas.errors import BertloomError, RunnerError, TrainingError
+from schemas.errors import BertloomError, ConfigError, RunnerError, TrainingError
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
+
+_LOGGER = logging.getLogger(__name__)
 
 LAUNCHER_VARIABLE = "BERTLOOM_LAUNCHER"
 """Environment variable with the id of the process whose end also ends the training."""
@@ -31,6 +34,7 @@ LAUNCHER_VARIABLE = "BERTLOOM_LAUNCHER"
 _JOB_FILE = "job.json"
 _FAILURE_FILE = "failure.json"
 _STOP_SECONDS = 300.0
+_RUNNING: set[subprocess.Popen[bytes]] = set()
 
 # A step frees and takes the same large buffers again; by default glibc gives each back to the
 # system, and half of a step's time can go into getting its pages zeroed anew.
@@ -76,24 +80,46 @@ def run_job(job: TrainingJob) -> None:
 
     Raises:
         BertloomError: as the training says.
+        ConfigError: its data is in memory, which its processes do not share.
         RunnerError: its process was killed; run again, it goes on from its last checkpoint.
     """
+    for url in (job.work, job.instances.data, job.vocabulary.data):
+        if url.startswith("memory:"):
+            raise ConfigError(
+                f"{job.name}: {url} is in this process's memory, and training runs in processes of "
+                "its own: choose a store in a folder or on s3:// or gs://"
+            )
     folder = job.folder()
     folder.mkdir(parents=True, exist_ok=True)
     failure = folder / _FAILURE_FILE
     failure.unlink(missing_ok=True)
     job_file = folder / _JOB_FILE
+    job_file.touch(mode=0o600)  # URLs in it may hold credentials
     job_file.write_text(job.model_dump_json(indent=2), encoding="utf-8")
+    # A session of its own: Ctrl-C reaches this process alone, which passes one signal on. Two of
+    # them make torchrun leave its workers alone before they have said how they ended.
     with subprocess.Popen(  # noqa: S603 - our own module, no shell
-        _command(job.config.processes, job_file), env=_environment()
+        _command(job.config.processes, job_file), env=_environment(), start_new_session=True
     ) as process:
+        _RUNNING.add(process)
         try:
             code = process.wait()
         except BaseException:
             _stop(process)
             raise
+        finally:
+            _RUNNING.discard(process)
     if code:
         raise _failure(failure, code=code, job=job)
+
+
+def stop_running_jobs() -> None:
+    """Ask all training that other threads of this process wait for to stop.
+
+    Each writes a checkpoint, and its `run_job` raises; this returns at once.
+    """
+    for process in tuple(_RUNNING):
+        process.terminate()
 
 
 def _command(processes: int, job_file: Path) -> list[str]:
@@ -114,6 +140,10 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONSAFEPATH": "1",
         LAUNCHER_VARIABLE: str(os.getpid()),
+        # As long as `_stop` waits: torchrun would kill after 30 s, amid a large checkpoint.
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": os.environ.get(
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(_STOP_SECONDS))
+        ),
     }
     return {**os.environ, **added}
 
@@ -135,10 +165,16 @@ def write_failure(job_file: Path, error: BaseException) -> None:
         "notes": list(getattr(error, "__notes__", ())),
     }
     beside = job_file.with_name(f".{_FAILURE_FILE}.{os.getpid()}")
-    beside.write_text(json.dumps(record), encoding="utf-8")
-    with contextlib.suppress(FileExistsError):  # the first of several ranks is the cause
-        os.link(beside, job_file.with_name(_FAILURE_FILE))
-    beside.unlink()
+    try:
+        beside.write_text(json.dumps(record), encoding="utf-8")
+        with contextlib.suppress(FileExistsError):  # the first of several ranks is the cause
+            os.link(beside, job_file.with_name(_FAILURE_FILE))
+    except OSError as problem:  # a full disk may be what the error is about: say it all the same
+        _LOGGER.error("%s: %s", record["kind"], record["message"])
+        _LOGGER.error("%s: the message above cannot be left there: %s", job_file.parent, problem)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 def _failure(file: Path, *, code: int, job: TrainingJob) -> BertloomError:

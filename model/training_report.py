@@ -17,7 +17,7 @@ from model.starting import Start
 from model.throughput import SpeedMeter, batch_flops
 from model.training_job import TrainingJob
 from model.training_progress import TrainingProgress
-from model.training_state import IntervalSums, StepSums, TrainingState
+from model.training_state import IntervalSums, StepSums, TrainingState, is_used_up
 
 CURVES_FOLDER = "curves"
 PICTURE_FILE = "curves.png"
@@ -47,7 +47,7 @@ class TrainingReport:
             ranks.device, processes=ranks.size, peak=peak, seconds=start.state.done.seconds
         )
         self._rate = 0.0
-        device = f"{config.processes} x {peak.device if peak else ranks.device}, {config.precision}"
+        device = f"{ranks.size} x {peak.device if peak else ranks.device}, {config.precision}"
         if device not in start.state.trained_on:
             start.state.trained_on.append(device)
 
@@ -78,7 +78,9 @@ class TrainingReport:
         self._meter.add(tokens=tokens, places=found.places, flops=found.flops, waited=waited)
         self._rate = rate
         self._progress.note_step(state.done)
-        if state.done.steps % self._every == 0:
+        # The last line, too, is written here: a checkpoint of the last step comes after it, and a
+        # run that goes on from that one finds it in the file.
+        if state.done.steps % self._every == 0 or is_used_up(state, self._job.config.budget):
             self._write_line(state)
 
     def _write_line(self, state: TrainingState) -> None:
@@ -122,10 +124,8 @@ class TrainingReport:
         """Have the record on the disk before a checkpoint says that it is there."""
         self._writer.sync()
 
-    def end(self, state: TrainingState) -> None:
-        """Write what no line was due for yet, and draw the picture."""
-        if state.interval.steps:
-            self._write_line(state)
+    def end(self) -> None:
+        """Draw the picture."""
         self._writer.sync()
         if self._ranks.is_first:
             draw_curves([(self._job.name, read_curves(self._folder))], self._folder / PICTURE_FILE)

@@ -261,6 +261,16 @@ class PretrainConfig(Config):
     its lowest such mean; 0 turns that off. A loss that is not finite always stops it."""
 
     @model_validator(mode="after")
+    def _masks_something(self) -> Self:
+        draws = self.masking == "dynamic" and self.objective != "left-to-right"
+        if draws and self.dynamic_masking.strategy == "none":
+            raise ValueError(
+                "masking is dynamic and dynamic_masking.strategy none, so there is nothing to "
+                "predict: choose another strategy"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_start(self) -> Self:
         given = [name for name in ("model", "start_from", "init_checkpoint") if getattr(self, name)]
         if len(given) != 1:

@@ -63,3 +63,37 @@ class Recipe(Config):
                 )
             earlier.append(name)
         return self
+
+    @model_validator(mode="after")
+    def _phases_can_go_on(self) -> Self:
+        # The phases say the same when they begin; but then the one before has been trained.
+        positions: dict[str, int] = {}
+        for name, phase in self.pretrain.items():
+            if phase.model is not None:
+                positions[name] = phase.model.max_position_embeddings
+            elif phase.start_from in positions:
+                positions[name] = positions[phase.start_from]
+            length = self.build_instances[phase.instances].max_seq_length
+            if length > positions.get(name, length):
+                raise ValueError(
+                    f"pretrain.{name}.instances: {phase.instances} has up to {length} tokens, the "
+                    f"model positions for {positions[name]}: raise max_position_embeddings"
+                )
+            if phase.start_from is not None and phase.optimizer_state == "carry":
+                _check_carried(name, phase, before=self.pretrain[phase.start_from])
+        return self
+
+
+def _check_carried(name: str, phase: PretrainConfig, *, before: PretrainConfig) -> None:
+    if phase.optimizer.name != before.optimizer.name:
+        raise ValueError(
+            f"pretrain.{name}.optimizer.name: {phase.optimizer.name} cannot go on with the state "
+            f"of {before.optimizer.name} ({phase.start_from}): use that, or set optimizer_state to "
+            "reset"
+        )
+    if phase.budget.minutes is not None and before.budget.minutes is None:
+        raise ValueError(
+            f"pretrain.{name}.budget: it is in minutes, that of {phase.start_from} is not, so its "
+            "place in the schedule is not known: give both in one unit, or set optimizer_state to "
+            "reset"
+        )

@@ -160,7 +160,7 @@ def test_a_checkpoint_from_outside_starts_a_run(
 
     vocabulary = data(results["build-vocabulary"].manifest, store)
     (vocab,) = vocabulary.glob("vocab-*.txt")
-    shape = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
+    shape: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
     config = BertConfig(vocab_size=1500, intermediate_size=64, **shape)
     folder = tmp_path / "theirs"
     BertForPreTraining(config).save_pretrained(folder)
@@ -210,3 +210,52 @@ def test_presets_are_the_papers() -> None:
     assert large.feed_forward_size == 4096
     small = ModelConfig.model_validate({"preset": "6-768-3", "hidden_dropout": 0.0})
     assert (small.layers, small.hidden_size, small.heads, small.hidden_dropout) == (6, 768, 3, 0.0)
+
+
+def test_a_schedule_in_minutes_cannot_go_on_from_one_in_steps(recipe: Recipe) -> None:
+    second = tiny_config(length=64, start_from="phase-1", budget={"minutes": 1})
+    other = recipe.model_copy(update={"pretrain": {**phases(), "phase-2": second}})
+    with pytest.raises(ConfigError, match="give both budgets in one unit"):
+        run(other)
+
+
+def test_dynamic_masks_of_nothing_are_refused() -> None:
+    nothing: dict[str, Any] = {"masking": "dynamic", "dynamic_masking": {"strategy": "none"}}
+    with pytest.raises(ValueError, match="nothing to predict"):
+        tiny_config(**nothing)
+    tiny_config(objective="left-to-right", **nothing)
+
+
+def test_phases_that_cannot_go_on_are_refused_before_the_first_is_trained(recipe: Recipe) -> None:
+    def check(first: dict[str, Any], **second: Any) -> None:
+        data = recipe.model_dump()
+        one = {"instances": "length-32", "model": TINY, "budget": {"steps": 1}, **first}
+        two = {"instances": "length-64", "start_from": "one", "budget": {"steps": 1}, **second}
+        Recipe.model_validate({**data, "pretrain": {"one": one, "two": two}})
+
+    check({})
+    with pytest.raises(ValueError, match=r"two\.instances: length-64 has up to 64 tokens"):
+        check({"model": {**TINY, "max_position_embeddings": 32}})
+    with pytest.raises(ValueError, match="lamb cannot go on with the state of bert-adam"):
+        check({}, optimizer={"name": "lamb"})
+    check({}, optimizer={"name": "lamb"}, optimizer_state="reset")
+    with pytest.raises(ValueError, match="in minutes, that of one is not"):
+        check({}, budget={"minutes": 1})
+    check({"budget": {"minutes": 1}}, budget={"minutes": 1})
+
+
+def test_a_signal_in_a_prefect_flow_stops_the_training_it_waits_for(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import tasks
+    from flows.runs import RunPlan
+
+    def interrupted(_futures: Any) -> None:
+        raise KeyboardInterrupt
+
+    asked: list[str] = []
+    monkeypatch.setattr(tasks, "wait", interrupted)
+    monkeypatch.setattr(tasks, "stop_running_jobs", lambda: asked.append("stop"))
+    with pytest.raises(KeyboardInterrupt):
+        tasks.run_steps(RunPlan(recipe, "run", [], set()))
+    assert asked == ["stop"]
