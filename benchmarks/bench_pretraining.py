@@ -15,10 +15,10 @@ vocabulary of 30,522, the same instances with 15 % of their tokens masked, and n
 Parts: `mini` and `base` compare a step at length 128 in fp32, `mini-bf16` and `base-bf16` the same
 under autocast. `packing` compares our own step on instances of at most 512 tokens, end to end,
 with the same ones padded to 512, and with the peer's step on those. Our attention computes nothing
-for padding in either layout, so that packing can save no more than the padding's share of the dense
-layers; `all places` is our step where attention takes padding for text, as it is computed where
-rows are dense tensors. Lengths are drawn from the shards in `--instances`, or from a mix of full
-and short ones that fills 76 % of 512.
+for padding in either layout, so that packing can save no more than the padding's share of the
+dense layers, and nothing of the MLM head; `all places` is our step where attention takes padding
+for text, as it is computed where rows are dense tensors. Lengths are those of the shards in
+`--instances`, or a mix of full and short ones that fills 76 % of 512.
 
 Sides take turns within each repeat; a ratio is taken within a repeat, and medians are printed. The
 peer's own draws go through torch's global generator, in this process alone.
@@ -232,7 +232,9 @@ def packing_lengths(folder: Path | None, *, count: int) -> npt.NDArray[np.int64]
                 f"{folder}: found {len(lengths)} instances, expected some, of at most {LENGTH} "
                 "tokens: name the folder of an artifact of build-instances"
             )
-        return rng.choice(lengths, count)
+        # As full as all of them together, which so few drawn at random would not be.
+        quantiles = np.quantile(lengths, (np.arange(count) + 0.5) / count, method="nearest")
+        return rng.permutation(quantiles.astype(np.int64))
     # Half of all fill the row, as documents that are cut do; the others are the ends of documents.
     short = rng.integers(20, LENGTH, count)
     return np.where(np.arange(count) % 2 == 0, LENGTH - rng.integers(0, 12, count), short)

@@ -99,7 +99,9 @@ def run_job(job: TrainingJob) -> None:
     # A session of its own: Ctrl-C reaches this process alone, which passes one signal on. Two of
     # them make torchrun leave its workers alone before they have said how they ended.
     with subprocess.Popen(  # noqa: S603 - our own module, no shell
-        _command(job.config.processes, job_file), env=_environment(), start_new_session=True
+        _command(job.config.processes, job_file),
+        env=_environment(job.config.processes),
+        start_new_session=True,
     ) as process:
         _RUNNING.add(process)
         try:
@@ -130,7 +132,7 @@ def _command(processes: int, job_file: Path) -> list[str]:
     return [sys.executable, *launcher, *module]
 
 
-def _environment() -> dict[str, str]:
+def _environment(processes: int) -> dict[str, str]:
     # The code that started the job is the code that runs it; a folder named `model` where the
     # user happens to be is not looked at.
     root = str(Path(__file__).parents[1])
@@ -145,6 +147,9 @@ def _environment() -> dict[str, str]:
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(_STOP_SECONDS))
         ),
     }
+    if processes > 1 and "OMP_NUM_THREADS" not in os.environ:
+        # torchrun would give each process one thread.
+        added["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // processes))
     return {**os.environ, **added}
 
 

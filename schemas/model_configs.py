@@ -271,6 +271,17 @@ class PretrainConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _schedule_reaches_the_end(self) -> Self:
+        budget = self.budget.steps or self.budget.tokens or self.budget.minutes or 0
+        if self.schedule.total is not None and self.schedule.total < budget:
+            raise ValueError(
+                f"schedule.total: expected at least the budget of {budget:,}, found "
+                f"{self.schedule.total:g}: the rest would train at a rate of "
+                f"{self.schedule.end_share:g} times the peak"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_start(self) -> Self:
         given = [name for name in ("model", "start_from", "init_checkpoint") if getattr(self, name)]
         if len(given) != 1:
