@@ -60,7 +60,7 @@ class Embedding(nn.Embedding):
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of a table. torch's own CPU gradient takes over ten times as long as `index_add_`."""
+    """Rows of a table. torch's own CPU gradient takes several times as long for words."""
 
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -19,10 +20,12 @@ import pytest
 import torch
 from training_runs import SmallCorpus, curve_lines, failure, start_process
 
+from model.batches import PretrainingBatch
 from model.checkpoint_record import parse_record
 from model.checkpoints import Checkpoints
 from model.distributed import Ranks
 from model.finished_training import read_finished
+from model.hf_weights import save_model
 from model.starting import open_start
 from model.stopping import StopRequest
 from model.training import Training, train
@@ -202,6 +205,74 @@ def test_a_budget_of_tokens_ends_with_the_step_that_reaches_it(
 def test_a_budget_of_minutes_ends(corpus: SmallCorpus, tmp_path: Path) -> None:
     state = finish(corpus.job(tmp_path, budget={"minutes": 0.02}))["state"]
     assert 1.2 <= state["done"]["seconds"] < 20
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains_alike(corpus: SmallCorpus, tmp_path: Path) -> None:
+    losses = []
+    for name, compiled in (("plain", False), ("compiled", True)):
+        run_job(corpus.job(tmp_path / name, budget={"steps": 4}, compile=compiled))
+        lines = curve_lines(tmp_path / name)
+        losses.append([line["loss"] for line in lines if line["kind"] == "train"])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+
+
+def test_losses_are_those_of_transformers_on_the_same_batches(
+    corpus: SmallCorpus, tmp_path: Path
+) -> None:
+    """Loader, model, loss, clipping and AdamW together, beside theirs with torch's AdamW."""
+    from transformers import BertForPreTraining
+
+    calm = {"layers": 2, "hidden_size": 64, "heads": 2, "hidden_dropout": 0.0,
+            "attention_dropout": 0.0}  # fmt: skip
+    job = corpus.job(
+        tmp_path / "work",
+        length=64,
+        model=calm,
+        batch={"instances": 16, "layout": "padded", "micro_batch_tokens": 1 << 16},
+        optimizer={"name": "adamw", "learning_rate": 1e-3},
+    )
+    start = open_start(job, ranks=Ranks(0, 1, torch.device("cpu")), checkpoints=checkpoints(job))
+    for name, content in save_model(start.model).items():
+        (tmp_path / name).write_bytes(content)
+    theirs = BertForPreTraining.from_pretrained(tmp_path).train()
+    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+    for name, parameter in theirs.named_parameters():
+        groups["bias" not in name and "LayerNorm" not in name].append(parameter)
+    decayed, plain = ({"params": groups[key], "weight_decay": 0.01 * key} for key in (True, False))
+    adamw = torch.optim.AdamW([decayed, plain], lr=1e-3, eps=1e-6)
+    losses: list[tuple[float, float]] = []
+    with start.loader(start.state.loader) as loader:
+        for batch in itertools.islice(loader, 40):
+            (given,) = batch.micro_batches
+            our_loss = start.model(given, batch.predictions, batch.pairs).loss
+            our_loss.backward()
+            start.optimizer.step(learning_rate=1e-3)
+            start.optimizer.zero_grad()
+            their_loss = theirs(**_for_transformers(given)).loss
+            their_loss.backward()
+            torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+            adamw.step()
+            adamw.zero_grad()
+            losses.append((our_loss.item(), their_loss.item()))
+    assert [ours for ours, _ in losses] == pytest.approx([other for _, other in losses], abs=1e-4)
+    assert losses[-1][0] < losses[0][0] - 0.5
+
+
+def _for_transformers(batch: PretrainingBatch) -> dict[str, torch.Tensor]:
+    """A padded batch as their model takes it."""
+    tokens = batch.tokens
+    rows = (len(tokens.lengths), -1)
+    labels = torch.full_like(tokens.input_ids, -100)
+    labels[batch.masked_positions] = batch.masked_ids
+    places = torch.arange(tokens.padded_length or 0)
+    return {
+        "input_ids": tokens.input_ids.view(rows),
+        "token_type_ids": tokens.segment_ids.view(rows),
+        "attention_mask": (places < torch.from_numpy(tokens.lengths)[:, None]).long(),
+        "labels": labels.view(rows),
+        "next_sentence_label": batch.next_sentence_labels,
+    }
 
 
 # Going on
