@@ -16,16 +16,24 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from flows import task_commands
+from flows.options import (
+    ChangesOption,
+    EngineOption,
+    StoreOption,
+    open_store,
+    print_lines,
+    print_plan,
+    run_and_report,
+)
 from schemas.errors import BertloomError, ConfigError
 
 if TYPE_CHECKING:
-    from flows.artifacts import ArtifactStore
     from flows.head import Mark
-    from schemas.recipe import Recipe
 
 app = typer.Typer(
     name="bertloom",
-    help="BERT's pretraining data from raw dumps, as a cached and reproducible workflow.",
+    help="BERT from raw dumps to the paper's tables, as a cached and reproducible workflow.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -39,15 +47,6 @@ _STYLES = {
     "masked": "bold magenta",
     "dim": "dim",
 }
-
-StoreOption = Annotated[
-    Optional[str],  # noqa: UP045 - typer reads it at run time
-    typer.Option(
-        "--store",
-        help="The artifact store: a folder or a memory://, s3:// or gs:// URL. Else what the "
-        "recipe says, $BERTLOOM_STORE, or ./store.",
-    ),
-]
 
 
 def _version(wanted: bool) -> None:
@@ -111,10 +110,7 @@ def _log_to_console(*, verbose: bool) -> None:
 @app.command()
 def run(
     recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a packaged one.")],
-    changes: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe."),
-    ] = None,
+    changes: ChangesOption = None,
     store: StoreOption = None,
     runner: Annotated[
         Optional[str],  # noqa: UP045
@@ -124,9 +120,7 @@ def run(
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Worker processes on this machine."),
     ] = None,
-    engine: Annotated[
-        str, typer.Option(help="prefect, or local: without a server, in this process.")
-    ] = "prefect",
+    engine: EngineOption = "prefect",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -143,44 +137,9 @@ def run(
 
     loaded = load_recipe(recipe, changes=changes or (), store=store, runner=runner, workers=workers)
     if dry_run:
-        _print_plan(loaded, rebuild or (), until=until)
+        print_plan(loaded, rebuild or (), until=until)
         return
-    from flows.engines import run_recipe
-    from flows.lineage import lineage_lines
-    from flows.show import summary_lines
-
-    results = run_recipe(loaded, say=typer.echo, engine=engine, rebuild=rebuild or (), until=until)
-    opened = _open_store(loaded.store)
-    lines = summary_lines(results, store=loaded.store)
-    lines += ["", "lineage:", *lineage_lines(results[-1].manifest, store=opened)]
-    report = opened.write_report(loaded.name, "\n".join(lines) + "\n")
-    typer.echo("")
-    _print_lines([*lines, "", f"report: {report}"])
-
-
-def _print_plan(recipe: Recipe, rebuild: Sequence[str], *, until: str) -> None:
-    from flows.artifacts import ArtifactStore
-    from flows.planning import plan
-    from flows.show import columns
-    from schemas.errors import ArtifactNotFoundError
-
-    try:
-        store = ArtifactStore(recipe.store, create=False)
-    except ArtifactNotFoundError:
-        store = None
-    rows = [
-        (step.label, step.cache_key[:16] or "?", step.state, step.artifact_id or step.reason)
-        for step in plan(recipe, store=store, rebuild=rebuild, until=until)
-    ]
-    _print_lines(columns([("step", "key", "state", ""), *rows]))
-    typer.echo(f"\nstore: {recipe.store}")
-
-
-def _open_store(root: str | None) -> ArtifactStore:
-    from flows.artifacts import ArtifactStore
-    from flows.recipe_files import default_store
-
-    return ArtifactStore(root or default_store(), create=False)
+    run_and_report(loaded, engine=engine, rebuild=rebuild or (), until=until)
 
 
 @app.command()
@@ -199,14 +158,14 @@ def show(
     if (found := artifact_of_path(artifact)) is not None:
         manifest, root = found
     else:
-        opened = _open_store(store)
+        opened = open_store(store)
         manifest, root = resolve(artifact, store=opened), opened.root
     if as_json:
         typer.echo(json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
     from flows.show import artifact_lines
 
-    _print_lines(artifact_lines(manifest, root=root, all_files=all_files))
+    print_lines(artifact_lines(manifest, root=root, all_files=all_files))
 
 
 @app.command()
@@ -226,7 +185,7 @@ def head(
     from flows.head import find_shard
     from flows.head import head as lines_of
 
-    found = find_shard(shard, open_store=lambda: _open_store(store))
+    found = find_shard(shard, open_store=lambda: open_store(store))
     for line in lines_of(found, rows=rows, start=start, vocab=vocab):
         _print_marks(line)
 
@@ -251,7 +210,7 @@ def verify(
     from flows.resolution import resolve
     from flows.verification import verify as check
 
-    opened = _open_store(store)
+    opened = open_store(store)
     if artifacts:
         chosen = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
@@ -263,7 +222,7 @@ def verify(
     for verdict in verdicts if not as_json else ():
         state = "sound" if verdict.is_sound else "DAMAGED"
         typer.echo(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
-        _print_lines([f"  {problem}" for problem in verdict.problems])
+        print_lines([f"  {problem}" for problem in verdict.problems])
     if damaged and not keep:
         opened.withdraw_artifacts(
             {verdict.artifact_id: "; ".join(verdict.problems) for verdict in damaged}
@@ -312,11 +271,6 @@ def sample(
     typer.echo(f"{files.page_count:,} pages, {files.xml_bytes / 1e6:.1f} MB of XML")
 
 
-def _print_lines(lines: Sequence[str]) -> None:
-    for line in lines:
-        typer.echo(line)
-
-
 def _print_marks(marks: Sequence[Mark]) -> None:
     if not sys.stdout.isatty():
         typer.echo("".join(mark.text for mark in marks))
@@ -326,6 +280,10 @@ def _print_marks(marks: Sequence[Mark]) -> None:
 
     text = Text.assemble(*((mark.text, _STYLES.get(mark.style, "")) for mark in marks))
     Console(highlight=False).print(text)
+
+
+for command in task_commands.COMMANDS:
+    app.command()(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -76,6 +76,8 @@ def _with_prefect(recipe: Recipe, say: Say, rebuild: Sequence[str], until: str) 
     prepare_prefect()
     try:
         from flows.corpus import build_corpus  # Prefect takes a second or two to load
+        from flows.evaluation import evaluate
+        from flows.finetuning import finetune
         from flows.pretraining import pretrain
         from flows.tasks import run_flow
     except ModuleNotFoundError as error:
@@ -84,7 +86,11 @@ def _with_prefect(recipe: Recipe, say: Say, rebuild: Sequence[str], until: str) 
         raise ConfigError(
             "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
         ) from error
-    flow = pretrain if recipe.pretrain else build_corpus
+    if recipe.build_examples:
+        # Without an aim all is run; a recipe may name examples alone, to look at them.
+        flow = finetune if until.partition(".")[0] == "finetune" else evaluate
+    else:
+        flow = pretrain if recipe.pretrain else build_corpus
     return run_flow(flow, recipe, say=say, rebuild=rebuild, until=until)
 
 

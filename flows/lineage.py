@@ -48,8 +48,11 @@ def _branches(ancestor: Ancestor, indent: str, seen: set[str]) -> Iterator[str]:
     files = [_raw(file) for file in ancestor.raw_inputs[:_SHOWN_FILES]]
     if (more := len(ancestor.raw_inputs) - len(files)) > 0:
         files.append(f"and {more} more files; `bertloom show` lists them")
-    left = len(ancestor.inputs) + len(files)
-    for parent in ancestor.inputs:
+    inputs, others = _shown_inputs(ancestor)
+    if others:
+        files.append(others)
+    left = len(inputs) + len(files)
+    for parent in inputs:
         left -= 1
         known = parent.manifest.artifact_id in seen
         yield f"{indent}{_arm(left)} {_title(parent)}{' (as above)' if known else ''}"
@@ -58,6 +61,22 @@ def _branches(ancestor: Ancestor, indent: str, seen: set[str]) -> Iterator[str]:
     for file in files:
         left -= 1
         yield f"{indent}{_arm(left)} {file}"
+
+
+def _shown_inputs(ancestor: Ancestor) -> tuple[list[Ancestor], str]:
+    """The inputs to draw: of an evaluation's cells, those that answered; and a line on the rest."""
+    members = ancestor.manifest.statistics.get("members")
+    if ancestor.manifest.stage != "evaluate" or not members:
+        return ancestor.inputs, ""
+    names = [ref.name for ref in ancestor.manifest.inputs]
+    shown = [
+        parent
+        for name, parent in zip(names, ancestor.inputs, strict=True)
+        if parent.manifest.stage != "finetune" or name in members
+    ]
+    left = len(ancestor.inputs) - len(shown)
+    cells = f"cell{'s' if left > 1 else ''}"
+    return shown, f"compared with {left} other {cells} of the grid" if left else ""
 
 
 def _arm(left: int) -> str:

@@ -30,4 +30,4 @@ def pretrain(
     Raises:
         Exception: as the first step that failed; the steps that do not depend on it have run.
     """
-    return run_steps(start_run(recipe, rebuild=rebuild, until=until))
+    return run_steps(start_run(recipe, rebuild=rebuild, until=until or "pretrain"))

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 import schemas.configs as configs
 import schemas.model_configs as model_configs
 import schemas.recipe as recipe_configs
+import schemas.task_configs as task_configs
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
@@ -75,7 +76,38 @@ def load_recipe(
         ConfigError: there is no such recipe, or something in it cannot be used; names each field.
     """
     text, where, folder = _find(name)
-    data = parse_yaml(text, where=where)
+    return recipe_from(
+        parse_yaml(text, where=where),
+        where=where,
+        folder=folder,
+        changes=changes,
+        store=store,
+        runner=runner,
+        workers=workers,
+    )
+
+
+def recipe_from(
+    data: dict[str, Any],
+    *,
+    where: str,
+    folder: Path,
+    changes: Sequence[str] = (),
+    store: str | None = None,
+    runner: str | None = None,
+    workers: int | None = None,
+) -> Recipe:
+    """A recipe from its raw data, which is changed on the way.
+
+    Args:
+        data: as YAML gives it.
+        where: what to call it in messages.
+        folder: what its paths are relative to.
+        changes, store, runner, workers: as in `load_recipe`.
+
+    Raises:
+        ConfigError: something in it cannot be used; names each field.
+    """
     for change in changes:
         _change(data, change)
     data = _expand_variables(data, path="", where=where)
@@ -251,10 +283,18 @@ def _path_places(data: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     vocabulary, documents = data.get("build_vocabulary"), data.get("build_documents")
     if isinstance(vocabulary, dict):
         yield vocabulary, "vocab_file"
-    phases = data.get("pretrain")
-    for phase in phases.values() if isinstance(phases, dict) else ():
-        if isinstance(phase, dict):
-            yield phase, "init_checkpoint"
+    for phase in _entries(data, "pretrain"):
+        yield phase, "init_checkpoint"
+    for entry in _entries(data, "finetune"):
+        yield entry, "init_checkpoint"
+    for entry in _entries(data, "build_examples"):
+        yield entry, "folder"
+        files: Any = entry.get("files")
+        for split, paths in list(files.items()) if isinstance(files, dict) else ():
+            if isinstance(paths, str):  # the forgiving spelling, as below
+                files[split] = paths = [paths]
+            if isinstance(paths, list):
+                yield from ((paths, index) for index in range(len(paths)))
     sources = documents.get("sources") if isinstance(documents, dict) else None
     for source in sources if isinstance(sources, list) else []:
         paths = source.get("paths") if isinstance(source, dict) else None
@@ -262,6 +302,14 @@ def _path_places(data: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
             source["paths"] = paths = [paths]
         if isinstance(paths, list):
             yield from ((paths, index) for index in range(len(paths)))
+
+
+def _entries(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The named entries of a part of a raw recipe that are mappings, as they should be."""
+    part = data.get(name)
+    return (
+        [item for item in part.values() if isinstance(item, dict)] if isinstance(part, dict) else []
+    )
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
@@ -311,7 +359,7 @@ def _place(location: Sequence[str | int], data: Any) -> str:
 def _unknown_key(key: str) -> str:
     models: list[type[BaseModel]] = [
         value
-        for module in (configs, model_configs, recipe_configs)
+        for module in (configs, model_configs, task_configs, recipe_configs)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, BaseModel)
     ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flows.stages import StepResult
+from flows.task_amounts import cells_amount, task_amount
+from flows.task_steps import entry_label
 from schemas.manifest import FileEntry, Manifest
 
 _SHOWN_FILES = 20
@@ -55,7 +58,9 @@ def shards(manifest: Manifest) -> list[FileEntry]:
 
 
 def amount(manifest: Manifest) -> str:
-    """How much an artifact holds: `1,234 documents`."""
+    """How much an artifact holds: `1,234 documents`, `accuracy .912 on dev`."""
+    if (of_task := task_amount(manifest.stage, manifest.statistics)) is not None:
+        return of_task
     if (counted := manifest.counters.get(manifest.table)) is not None:
         return f"{counted:,} {manifest.table}"
     rows = [entry.rows for entry in shards(manifest) if entry.rows is not None]
@@ -78,21 +83,30 @@ def step_line(result: StepResult) -> str:
     return f"{result.label:<28}  {state:<20}  {manifest.artifact_id}  {amount(manifest)}"
 
 
+def grouped(results: Sequence[StepResult]) -> Iterator[tuple[str, list[StepResult]]]:
+    """Results by what a summary shows as one: the cells of a grid together, others alone."""
+    for name, group in itertools.groupby(results, key=lambda result: entry_label(result.label)):
+        yield name, list(group)
+
+
+def _summary_row(name: str, group: Sequence[StepResult]) -> tuple[str, ...]:
+    first = group[0].manifest
+    built = sum(not result.was_cached for result in group)
+    state = "built" if built == len(group) else f"{built} built" if built else "cached"
+    size = byte_text(sum(result.manifest.size for result in group))
+    if len(group) == 1:
+        return name, first.artifact_id, state, amount(first), size
+    return name, "", state, cells_amount([r.manifest.statistics for r in group]), size
+
+
 def summary_lines(results: Sequence[StepResult], *, store: str) -> list[str]:
     """The artifacts of a run with their counts, and where they are."""
     head = ("step", "artifact", "state", "holds", "size")
-    rows = [
-        (
-            result.label,
-            result.manifest.artifact_id,
-            "cached" if result.was_cached else "built",
-            amount(result.manifest),
-            byte_text(result.manifest.size),
-        )
-        for result in results
-    ]
+    rows = [_summary_row(name, group) for name, group in grouped(results)]
     counts = [
-        (result.label, *row) for result in results for row in balance_rows(result.manifest.counters)
+        (name, *row)
+        for name, group in grouped(results)
+        for row in balance_rows(group[0].manifest.counters)
     ]
     lines = [*columns([head, *rows], right=(3, 4))]
     if counts:
@@ -104,7 +118,11 @@ def summary_lines(results: Sequence[StepResult], *, store: str) -> list[str]:
         for entry in r.manifest.files
         if entry.path == "curves.png"
     ]
-    notes = [f"note, {r.label}: {note}" for r in results for note in r.manifest.notes]
+    notes = [
+        f"note, {name}: {note}"
+        for name, group in grouped(results)
+        for note in dict.fromkeys(note for result in group for note in result.manifest.notes)
+    ]
     notes += [f"warning, {r.label}: {r.warning}" for r in results if r.warning]
     more = [*pictures, *notes]
     return [*lines, *([""] if more else []), *more, "", f"store: {store}"]

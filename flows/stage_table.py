@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from flows.task_steps import PLANS, entry_label
 from schemas.configs import (
     Config,
     DocumentsConfig,
@@ -17,6 +18,7 @@ from schemas.errors import ConfigError
 from schemas.fingerprint import FIRST_PARTY
 from schemas.model_configs import PretrainConfig
 from schemas.recipe import Recipe
+from schemas.task_configs import CellConfig, EvaluateConfig, ExamplesConfig, TabulateConfig
 
 
 class ChosenInput(NamedTuple):
@@ -59,10 +61,14 @@ class Stage:
     packages: tuple[str, ...] = FIRST_PARTY
     """Packages whose code is fingerprinted."""
 
+    needs_corpus: bool = False
+    """Whether there are steps of it only where the recipe has a corpus."""
+
 
 STAGES: dict[str, Stage] = {
     "build-documents": Stage(
         name="build-documents",
+        needs_corpus=True,
         module="pipelines.build_documents",
         function="build_documents",
         config_type=DocumentsConfig,
@@ -71,6 +77,7 @@ STAGES: dict[str, Stage] = {
     ),
     "build-vocabulary": Stage(
         name="build-vocabulary",
+        needs_corpus=True,
         module="pipelines.build_vocabulary",
         function="build_vocabulary",
         config_type=VocabularyConfig,
@@ -80,6 +87,7 @@ STAGES: dict[str, Stage] = {
     ),
     "build-tokens": Stage(
         name="build-tokens",
+        needs_corpus=True,
         module="pipelines.build_tokens",
         function="build_tokens",
         config_type=TokensConfig,
@@ -88,6 +96,7 @@ STAGES: dict[str, Stage] = {
     ),
     "build-instances": Stage(
         name="build-instances",
+        needs_corpus=True,
         module="pipelines.build_instances",
         function="build_instances",
         config_type=InstancesConfig,
@@ -107,6 +116,37 @@ STAGES: dict[str, Stage] = {
         },
         has_raw_inputs=True,
         is_resumable=True,
+    ),
+    "build-examples": Stage(
+        name="build-examples",
+        module="model.build_examples",
+        function="build_examples",
+        config_type=ExamplesConfig,
+        provides="examples",
+        has_raw_inputs=True,
+    ),
+    "finetune": Stage(
+        name="finetune",
+        module="model.finetune",
+        function="finetune",
+        config_type=CellConfig,
+        provides="cell",
+        has_raw_inputs=True,
+        is_resumable=True,
+    ),
+    "evaluate": Stage(
+        name="evaluate",
+        module="model.evaluate",
+        function="evaluate",
+        config_type=EvaluateConfig,
+        provides="evaluation",
+    ),
+    "tabulate": Stage(
+        name="tabulate",
+        module="model.tabulate",
+        function="tabulate",
+        config_type=TabulateConfig,
+        provides="tables",
     ),
 }
 """In an order in which each comes after what it reads."""
@@ -129,6 +169,12 @@ def steps(recipe: Recipe, *, stages: Mapping[str, Stage] = STAGES) -> list[Step]
     made_by: dict[str, str] = {}
     found: list[Step] = []
     for stage in stages.values():
+        if stage.name in PLANS:
+            for planned in PLANS[stage.name](recipe):
+                found.append(Step(f"{stage.name}{planned.suffix}", stage, *planned[1:]))
+            continue
+        if stage.needs_corpus and recipe.build_documents is None:
+            continue
         given = getattr(recipe, stage.name.replace("-", "_"))
         if not isinstance(given, dict):
             made_by[stage.provides] = stage.name
@@ -144,18 +190,32 @@ def steps(recipe: Recipe, *, stages: Mapping[str, Stage] = STAGES) -> list[Step]
 
 
 def steps_until(found: Sequence[Step], until: str) -> list[Step]:
-    """The steps that `until` names, by label or stage, and those they need; "" for all.
+    """The steps that `until` names, and those they need; "" for all.
+
+    Args:
+        found: the steps of a recipe.
+        until: a label, a stage, or the first parts of labels (`finetune.cola`: all its cells).
 
     Raises:
         ConfigError: it names none.
     """
     if not until:
         return list(found)
-    needed = {step.label for step in found if until in (step.label, step.stage.name)}
+    needed = {step.label for step in found if is_named(step, until)}
     if not needed:
-        labels = ", ".join(step.label for step in found)
+        labels = named_steps(found)
         raise ConfigError(f"no stage {until!r} to run until: choose from {labels}")
     for step in reversed(found):
         if step.label in needed:
             needed.update(step.inputs.values())
     return [step for step in found if step.label in needed]
+
+
+def is_named(step: Step, name: str) -> bool:
+    """Whether a step's label or stage is `name`, or its label begins with `name` and a dot."""
+    return name in (step.label, step.stage.name) or step.label.startswith(f"{name}.")
+
+
+def named_steps(found: Sequence[Step]) -> str:
+    """What steps can be called, for messages: labels, and of cells their entry alone."""
+    return ", ".join(dict.fromkeys(entry_label(step.label) for step in found))

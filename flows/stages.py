@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from flows.artifacts import ArtifactStore, Attempt, now
 from flows.provenance import checkout, environment, host_kind, key_environment, without_secrets
-from flows.stage_table import Stage, Step
+from flows.stage_table import Stage, Step, is_named, named_steps
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
 from schemas.fingerprint import (
@@ -266,9 +266,9 @@ def rebuilt_labels(rebuild: Iterable[str], found: Sequence[Step]) -> set[str]:
     """
     chosen: set[str] = set()
     for name in rebuild:
-        matched = {step.label for step in found if name in ("all", step.label, step.stage.name)}
+        matched = {step.label for step in found if name == "all" or is_named(step, name)}
         if not matched:
-            labels = ", ".join(step.label for step in found)
+            labels = named_steps(found)
             raise ConfigError(f"no stage {name!r} to rebuild: choose all, or from {labels}")
         chosen |= matched
     return chosen

@@ -30,6 +30,7 @@ from flows.runs import (
 )
 from flows.stages import StepResult
 from model.training_job import stop_running_jobs
+from model.tuning.task_process import stop_running_calls
 from schemas.recipe import Recipe
 
 # Runners that share this machine get one step at a time; a data centre gets all that can run.
@@ -104,6 +105,7 @@ def run_steps(run: RunPlan) -> list[dict[str, Any]]:
     except BaseException:
         # A signal reaches this thread alone, and Prefect waits for the others' tasks to end.
         stop_running_jobs()
+        stop_running_calls()
         raise
     return _collect(run, futures, flow_run_id)
 

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from safetensors.torch import save as save_tensors
 
+from model.artifact_files import to_json
 from model.checkpoints import Checkpoints
 from model.curves import CURVES_FILE, EVENTS_FOLDER, TIMING_FILE
 from model.hf_weights import save_model
-from model.pretrain import CURVES_PICTURE, OPTIMIZER_FILE, STATE_FILE, to_json
+from model.pretrain import CURVES_PICTURE, OPTIMIZER_FILE, STATE_FILE
 from model.starting import file_url, open_model
 from model.training_job import TrainingJob
 from model.training_report import CURVES_FOLDER, PICTURE_FILE

@@ -28,6 +28,9 @@ _NAMES = {
     "mlm_head.dense": "cls.predictions.transform.dense",
     "mlm_head.norm": "cls.predictions.transform.LayerNorm",
     "nsp_head": "cls.seq_relationship",
+    # Heads of fine-tuned models (`model.tuning.hf_tuned`).
+    "classifier": "classifier",
+    "qa_outputs": "qa_outputs",
 }
 """Hugging Face's names by ours, for modules outside the layers."""
 

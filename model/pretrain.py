@@ -7,21 +7,20 @@ in processes of its own (`model.training_job`); this module loads no torch befor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import fsspec
 
+from model.artifact_files import checkpoint_raw_inputs, chunks_of, write_file
 from model.training_job import TrainingJob, run_job
-from pipelines.inputs import digest_file
-from pipelines.shards import FileWriter
 from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
-from schemas.errors import MissingInputError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
+
+if TYPE_CHECKING:
+    from model import training_process as training_process  # runs elsewhere: part of the key
 
 STAGE_VERSION = 1
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors")
@@ -29,9 +28,6 @@ LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors")
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "training_state.json"
 CURVES_PICTURE = "curves.png"
-
-_HF_FILES = ("config.json", "model.safetensors", "model.safetensors.index.json")
-_COPY_BYTES = 1 << 24
 
 
 def raw_inputs(config: PretrainConfig) -> tuple[RawInput, ...]:
@@ -42,25 +38,7 @@ def raw_inputs(config: PretrainConfig) -> tuple[RawInput, ...]:
     """
     if config.init_checkpoint is None:
         return ()
-    fs, folder = fsspec.core.url_to_fs(config.init_checkpoint)
-    try:
-        names = sorted(str(path).rpartition("/")[2] for path in fs.ls(folder, detail=False))
-    except FileNotFoundError:
-        names = []
-    wanted = [name for name in names if name in _HF_FILES or name.endswith(".safetensors")]
-    wanted += [name for name in names if name == VOCAB_FILE]
-    if "config.json" not in wanted or not any(n.endswith(".safetensors") for n in wanted):
-        found = ", ".join(names) or "nothing"
-        raise MissingInputError(
-            f"{config.init_checkpoint}: expected a checkpoint in Hugging Face's layout "
-            f"(config.json, model.safetensors), found {found}"
-        )
-    files = []
-    for name in wanted:
-        uri = f"{config.init_checkpoint.rstrip('/')}/{name}"
-        read = digest_file(uri)
-        files.append(RawInput(name=name, uri=uri, size=read.size, sha256=read.digests["sha256"]))
-    return tuple(files)
+    return checkpoint_raw_inputs(config.init_checkpoint)
 
 
 def pretrain(
@@ -104,11 +82,11 @@ def _publish(job: TrainingJob, *, output: str) -> StageOutput:
 
     finished = read_finished(job)
     files = [
-        _write(path, iter([data]), output=output) for path, data in sorted(finished.files.items())
+        write_file(path, [data], output=output) for path, data in sorted(finished.files.items())
     ]
     files += _vocabulary_files(job.vocabulary, output=output)
     files += [
-        _write(path, _chunks(local), output=output, is_record=True)
+        write_file(path, chunks_of(local), output=output, is_record=True)
         for path, local in sorted(finished.records.items())
     ]
     return StageOutput(
@@ -125,24 +103,4 @@ def _vocabulary_files(vocabulary: StageInput, *, output: str) -> Iterator[FileEn
     by_path = {entry.path: entry for entry in vocabulary.files}
     for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
         with fsspec.open(f"{vocabulary.data}/{by_path[path].object}", "rb") as source:
-            yield _write(path, iter([source.read()]), output=output)
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as source:
-        while chunk := source.read(_COPY_BYTES):
-            yield chunk
-
-
-def _write(
-    path: str, chunks: Iterator[bytes], *, output: str, is_record: bool = False
-) -> FileEntry:
-    with FileWriter(path, output=output, is_only_writer=True) as writer:
-        for chunk in chunks:
-            writer.file.write(chunk)
-    return writer.entry().model_copy(update={"is_record": is_record})
-
-
-def to_json(value: Any) -> bytes:
-    """Indented JSON with sorted keys and a final line break."""
-    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+            yield write_file(path, [source.read()], output=output)

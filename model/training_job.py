@@ -7,45 +7,34 @@ thread, torch's process-wide settings stay theirs, and a crash takes no flow wit
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import fsspec
 from pydantic import BaseModel, ConfigDict
 
-import schemas.errors as errors
-from pipelines.inputs import cache_folder
-from schemas.errors import BertloomError, ConfigError, RunnerError, TrainingError
+from model.child_processes import (
+    check_not_in_memory,
+    child_environment,
+    error_of,
+    error_record,
+    how_it_ended,
+    local_folder,
+)
+from schemas.errors import BertloomError, RunnerError
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
 
 _LOGGER = logging.getLogger(__name__)
 
-LAUNCHER_VARIABLE = "BERTLOOM_LAUNCHER"
-"""Environment variable with the id of the process whose end also ends the training."""
-
 _JOB_FILE = "job.json"
 _FAILURE_FILE = "failure.json"
 _STOP_SECONDS = 300.0
 _RUNNING: set[subprocess.Popen[bytes]] = set()
-
-# A step frees and takes the same large buffers again; by default glibc gives each back to the
-# system, and half of a step's time can go into getting its pages zeroed anew.
-_KEEP_MEMORY = ":".join(
-    (
-        "glibc.malloc.hugetlb=1",
-        "glibc.malloc.mmap_max=0",
-        "glibc.malloc.trim_threshold=17179869184",
-        "glibc.malloc.top_pad=268435456",
-    )
-)
 
 
 class TrainingJob(BaseModel):
@@ -67,12 +56,7 @@ class TrainingJob(BaseModel):
 
     def folder(self) -> Path:
         """Local folder for curves and this job's own files: `work` itself where that is local."""
-        fs, path = fsspec.core.url_to_fs(self.work)
-        protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-        if "file" in protocols:
-            return Path(path)
-        digest = hashlib.sha256(self.work.encode()).hexdigest()[:16]
-        return cache_folder() / "work" / digest
+        return local_folder(self.work)
 
 
 def run_job(job: TrainingJob) -> None:
@@ -83,12 +67,7 @@ def run_job(job: TrainingJob) -> None:
         ConfigError: its data is in memory, which its processes do not share.
         RunnerError: its process was killed; run again, it goes on from its last checkpoint.
     """
-    for url in (job.work, job.instances.data, job.vocabulary.data):
-        if url.startswith("memory:"):
-            raise ConfigError(
-                f"{job.name}: {url} is in this process's memory, and training runs in processes of "
-                "its own: choose a store in a folder or on s3:// or gs://"
-            )
+    check_not_in_memory([job.work, job.instances.data, job.vocabulary.data], name=job.name)
     folder = job.folder()
     folder.mkdir(parents=True, exist_ok=True)
     failure = folder / _FAILURE_FILE
@@ -133,15 +112,7 @@ def _command(processes: int, job_file: Path) -> list[str]:
 
 
 def _environment(processes: int) -> dict[str, str]:
-    # The code that started the job is the code that runs it; a folder named `model` where the
-    # user happens to be is not looked at.
-    root = str(Path(__file__).parents[1])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     added = {
-        "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", _KEEP_MEMORY),
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONSAFEPATH": "1",
-        LAUNCHER_VARIABLE: str(os.getpid()),
         # As long as `_stop` waits: torchrun would kill after 30 s, amid a large checkpoint.
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": os.environ.get(
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(_STOP_SECONDS))
@@ -150,7 +121,7 @@ def _environment(processes: int) -> dict[str, str]:
     if processes > 1 and "OMP_NUM_THREADS" not in os.environ:
         # torchrun would give each process one thread.
         added["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // processes))
-    return {**os.environ, **added}
+    return {**child_environment(), **added}
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -164,11 +135,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def write_failure(job_file: Path, error: BaseException) -> None:
     """Leave an error for the process that started the job."""
-    record = {
-        "kind": type(error).__name__,
-        "message": str(error),
-        "notes": list(getattr(error, "__notes__", ())),
-    }
+    record = error_record(error)
     beside = job_file.with_name(f".{_FAILURE_FILE}.{os.getpid()}")
     try:
         beside.write_text(json.dumps(record), encoding="utf-8")
@@ -185,22 +152,9 @@ def write_failure(job_file: Path, error: BaseException) -> None:
 def _failure(file: Path, *, code: int, job: TrainingJob) -> BertloomError:
     if file.exists():
         record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        kind = getattr(errors, record["kind"], None)
-        if isinstance(kind, type) and issubclass(kind, BertloomError):
-            try:
-                error = kind(record["message"])
-            except TypeError:  # a class that wants more than a message
-                error = TrainingError(record["message"])
-        else:
-            error = RunnerError(f"{job.name}: {record['kind']}: {record['message']}")
-        for note in record["notes"]:
-            error.add_note(note)
-        return error
-    if code < 0:
-        ended = f"was ended by {signal.Signals(-code).name}"
-    else:
-        ended = f"ended with exit code {code}"
+        return error_of(record, name=job.name)
     return RunnerError(
-        f"{job.name}: the training process {ended} and left no message (for SIGKILL: perhaps out "
-        "of memory; lower batch.micro_batch_tokens). Run again: it goes on from its last checkpoint"
+        f"{job.name}: the training process {how_it_ended(code)} and left no message (for SIGKILL: "
+        "perhaps out of memory; lower batch.micro_batch_tokens). Run again: it goes on from its "
+        "last checkpoint"
     )

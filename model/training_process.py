@@ -8,7 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from model.training_job import LAUNCHER_VARIABLE, TrainingJob, write_failure
+from model.child_processes import LAUNCHER_VARIABLE
+from model.training_job import TrainingJob, write_failure
 from schemas.errors import BertloomError
 
 

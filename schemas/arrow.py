@@ -102,6 +102,65 @@ def instances_schema(vocab_size: int) -> pa.Schema:
     )
 
 
+TEXT_EXAMPLES = _table(
+    "text-examples",
+    1,
+    [
+        _required("id", pa.string()),  # the row's own index where the file has one
+        _required("text_a", pa.string()),
+        pa.field("text_b", pa.string()),  # null in every row of a single-sentence task
+        pa.field("label", pa.string()),  # name of a class; null where not known
+        pa.field("score", pa.float64()),  # regression in place of label; null where not known
+    ],
+)
+
+CHOICE_EXAMPLES = _table(
+    "choice-examples",
+    1,
+    [
+        _required("id", pa.string()),
+        _required("context", pa.string()),
+        _required("continuations", _list(pa.string())),  # as many in every row
+        pa.field("label", pa.int64()),  # which one, from 0; null where not known
+    ],
+)
+
+SPAN_EXAMPLES = _table(
+    "span-examples",
+    1,
+    [
+        _required("id", pa.string()),
+        _required("title", pa.string()),
+        _required("question", pa.string()),
+        _required("context", pa.string()),
+        _required("answers", _list(pa.string())),  # empty where unanswerable or not known
+        _required("answer_starts", _list(pa.int64())),  # characters into context, one an answer
+        pa.field("is_impossible", pa.bool_()),  # null where not known (no answers key in the file)
+    ],
+)
+
+TAG_EXAMPLES = _table(
+    "tag-examples",
+    1,
+    [
+        _required("id", pa.string()),  # of the document
+        _required("sentence_lengths", _list(pa.int64())),  # words of each sentence
+        _required("words", _list(pa.string())),  # all sentences end to end
+        # One a word, IOB2 whatever the file had (O, B-TYPE, I-TYPE); null where not known.
+        pa.field("tags", _list(pa.string())),
+    ],
+)
+
+EXAMPLES = {
+    "classification": TEXT_EXAMPLES,
+    "regression": TEXT_EXAMPLES,
+    "choice": CHOICE_EXAMPLES,
+    "span": SPAN_EXAMPLES,
+    "tagging": TAG_EXAMPLES,
+}
+"""Tables of fine-tuning examples by the kind of the task (`schemas.task_configs.Kind`)."""
+
+
 def check_schema(found: pa.Schema, expected: pa.Schema, *, where: str) -> None:
     """Refuse a table that is not the one expected.
 

@@ -5,7 +5,9 @@
     ├── InputError             raw input that is missing or not what it should be
     │   ├── MissingInputError  nothing at the path, or nothing that matches the pattern
     │   ├── CorruptInputError  truncated or damaged; carries file, offset, last whole record
-    │   └── ChecksumError      the file is not the one its checksum list names
+    │   ├── ChecksumError      the file is not the one its checksum list names
+    │   ├── ExamplesError      a task's file that is not what the task's files look like
+    │   └── PredictionsError   predictions that do not fit what they are scored against
     ├── VocabularyError        a vocabulary that cannot be learnt, read or used
     ├── CountError             records went in that neither came out nor were counted as dropped
     ├── RunnerError            Beam could not run the job
@@ -67,6 +69,14 @@ def _rebuild_corrupt(message: str, file: str, offset: int, last_record: str) -> 
 
 class ChecksumError(InputError):
     """A file whose digest differs from the one its checksum list gives."""
+
+
+class ExamplesError(InputError):
+    """A file of a task that is empty, lacks a column, or has more bad rows than may be."""
+
+
+class PredictionsError(InputError):
+    """Predictions that cannot be read or do not fit the examples they are scored against."""
 
 
 class VocabularyError(BertloomError):

@@ -17,15 +17,18 @@ from schemas.configs import (
     not_identity,
 )
 from schemas.model_configs import PretrainConfig
+from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 
 
 class Recipe(Config):
-    """A whole run: what to read, which vocabulary, which instances, which models, where to run."""
+    """A whole run: what to read, which vocabulary, instances and models, which tasks, where."""
 
     name: SourceName
     """Names the run and its refs."""
 
-    build_documents: DocumentsConfig
+    build_documents: DocumentsConfig | None = None
+    """The corpus; none where models are only fine-tuned."""
+
     build_vocabulary: VocabularyConfig = VocabularyConfig()
     build_tokens: TokensConfig = TokensConfig()
     build_instances: dict[SourceName, InstancesConfig] = Field(
@@ -35,6 +38,15 @@ class Recipe(Config):
 
     pretrain: dict[SourceName, PretrainConfig] = Field(default={})
     """Phases of pretraining, each after the one it starts from; none for a corpus alone."""
+
+    build_examples: dict[SourceName, ExamplesConfig] = Field(default={})
+    """Data of fine-tuning tasks, by a name of one's own."""
+
+    finetune: dict[SourceName, FinetuneConfig] = Field(default={})
+    """Fine-tunings: each a grid with restarts on one entry of build_examples, and evaluated."""
+
+    ensembles: dict[SourceName, EnsembleConfig] = Field(default={})
+    """Models of several fine-tunings that answer together, evaluated beside those."""
 
     code_identity: Literal["closure", "version"] = not_identity("closure")
     """How cache keys see a stage's code. `closure`: by every module it imports, so that any change
@@ -62,6 +74,76 @@ class Recipe(Config):
                     f"(before it: {known})"
                 )
             earlier.append(name)
+        return self
+
+    @model_validator(mode="after")
+    def _has_something_to_do(self) -> Self:
+        if self.build_documents is None and not self.build_examples:
+            raise ValueError(
+                "expected build_documents (a corpus) or build_examples (data of tasks), found "
+                "neither"
+            )
+        if self.build_documents is None and self.pretrain:
+            raise ValueError("pretrain: needs a corpus, and there is no build_documents")
+        return self
+
+    @model_validator(mode="after")
+    def _finetunings_find_what_they_name(self) -> Self:
+        for name, entry in self.finetune.items():
+            where = f"finetune.{name}"
+            if entry.examples not in self.build_examples:
+                known = ", ".join(self.build_examples) or "no entries"
+                raise ValueError(
+                    f"{where}.examples: no {entry.examples!r} in build_examples, which has {known}"
+                )
+            if entry.start_from is not None and entry.start_from not in self.pretrain:
+                known = ", ".join(self.pretrain) or "no phases"
+                raise ValueError(
+                    f"{where}.start_from: no phase {entry.start_from!r} in pretrain, which has "
+                    f"{known}"
+                )
+            if entry.model is not None and self.build_documents is None:
+                raise ValueError(
+                    f"{where}.model: a model from scratch takes the vocabulary of the recipe's "
+                    "corpus, and there is no build_documents"
+                )
+            positions = self._positions_of(entry)
+            if positions is not None and entry.max_seq_length > positions:
+                raise ValueError(
+                    f"{where}.max_seq_length: {entry.max_seq_length}, but the model has positions "
+                    f"for {positions}: lower one or raise the other"
+                )
+        return self
+
+    def _positions_of(self, entry: FinetuneConfig) -> int | None:
+        """Positions of the model that a fine-tuning starts from; None where only its files say."""
+        if entry.model is not None:
+            return entry.model.max_position_embeddings
+        phase = self.pretrain[entry.start_from] if entry.start_from is not None else None
+        while phase is not None and phase.start_from is not None:
+            phase = self.pretrain[phase.start_from]
+        if phase is None or phase.model is None:
+            return None
+        return phase.model.max_position_embeddings
+
+    @model_validator(mode="after")
+    def _ensembles_find_their_members(self) -> Self:
+        for name, ensemble in self.ensembles.items():
+            where = f"ensembles.{name}"
+            if name in self.finetune:
+                raise ValueError(f"{where}: finetune has an entry {name!r} too: use another name")
+            lost = [member for member in ensemble.members if member not in self.finetune]
+            if lost:
+                known = ", ".join(self.finetune) or "no entries"
+                raise ValueError(f"{where}.members: no {lost[0]!r} in finetune, which has {known}")
+            read = {self.finetune[member].examples for member in ensemble.members}
+            if len(read) > 1:
+                raise ValueError(
+                    f"{where}.members: expected fine-tunings on the same examples, found those on "
+                    f"{', '.join(sorted(read))}"
+                )
+            if any(self.finetune[member].method == "majority" for member in ensemble.members):
+                raise ValueError(f"{where}.members: method majority has no model to ask")
         return self
 
     @model_validator(mode="after")

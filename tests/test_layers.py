@@ -9,6 +9,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from schemas.fingerprint import FIRST_PARTY, code_fingerprint
+
 ROOT = Path(__file__).parents[1]
 LAYERS = ["schemas", "pipelines", "model", "flows"]  # a package imports only from its left
 PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
@@ -65,15 +67,34 @@ def test_schemas_load_no_beam() -> None:
 
 
 def test_the_model_loads_neither_beam_nor_prefect() -> None:
-    modules = [path.stem for path in sorted((ROOT / "model").glob("*.py"))]
-    assert {"bert", "loader", "training", "pretrain"} <= set(modules)
-    loaded = _loaded_by("; ".join(f"import model.{name}" for name in modules))
+    files = sorted((ROOT / "model").rglob("*.py"))
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    assert {"model.bert", "model.training", "model.tuning.finetuning"} <= set(modules)
+    loaded = _loaded_by("; ".join(f"import {name}" for name in modules if "__init__" not in name))
     assert not loaded & {"apache_beam", "prefect", "flows", "transformers", "typer"}
     assert "torch" in loaded
 
 
-def test_planning_a_pretraining_loads_no_torch() -> None:
-    assert not _loaded_by("import model.pretrain") & {"torch", "apache_beam"}
+STAGES = ["pretrain", "build_examples", "finetune", "evaluate", "tabulate"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_planning_what_trains_or_evaluates_loads_no_torch(stage: str) -> None:
+    loaded = _loaded_by(f"import model.{stage}")
+    assert not loaded & {"torch", "apache_beam", "sklearn", "scipy", "matplotlib"}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_code_that_runs_in_another_process_is_in_the_fingerprint(stage: str) -> None:
+    expected = {
+        "pretrain": {"model.training", "model.schedules", "model.bert"},
+        "finetune": {"model.tuning.finetuning", "model.kinds.span", "model.tasks.glue"},
+        "evaluate": {"model.tuning.answering", "model.tuning.prediction", "model.kinds.tagging"},
+    }.get(stage, set())
+    modules = code_fingerprint(f"model.{stage}", packages=FIRST_PARTY)[1]
+    assert expected <= set(modules)
+    # What reads wikitext has no part in a model's weights.
+    assert not {name for name in modules if "wikitext" in name or "book_" in name}
 
 
 def test_prefect_appears_only_in_flows() -> None:

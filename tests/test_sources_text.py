@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipelines import lines
 from pipelines.counters import Counters, check_balance
-from pipelines.sources import lines, text
+from pipelines.sources import text
 from pipelines.splits import RawDocument, Split
 from schemas.configs import TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError

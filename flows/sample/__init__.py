@@ -13,6 +13,7 @@ from typing import NamedTuple
 from flows.sample.articles import Article, write_article, write_articles
 from flows.sample.books import write_books
 from flows.sample.dump import write_dump
+from flows.sample.labelled import write_labelled
 from flows.sample.markup import NEVER_PROSE
 from flows.sample.pages import Page, write_pages
 from flows.sample.tales import Tale, write_tale
@@ -27,6 +28,7 @@ __all__ = [
     "World",
     "write_article",
     "write_articles",
+    "write_labelled",
     "write_pages",
     "write_sample",
     "write_tale",
@@ -47,6 +49,8 @@ class SampleFiles(NamedTuple):
     """Pages in the dump: articles, redirects and pages of other namespaces."""
     xml_bytes: int
     """Size of the dump's XML before compression."""
+    tasks: str = ""
+    """The folder of the labelled sets, one folder for each task (`flows.sample.labelled`)."""
 
 
 def write_sample(
@@ -60,7 +64,7 @@ def write_sample(
     pages_per_stream: int = 100,
     compresslevel: int = 9,
 ) -> SampleFiles:
-    """Write a sample corpus in the formats of the real dumps.
+    """Write a sample corpus in the formats of the real dumps, and labelled sets about it.
 
     Args:
         folder: a path or any fsspec URL; it is made where it does not exist.
@@ -89,8 +93,9 @@ def write_sample(
     )
     told: Iterator[Tale] = (write_tale(small, number) for number in range(tales))
     books = write_books(folder, told)
+    tasks = write_labelled(folder, seed=seed)
     return SampleFiles(
-        dump.pages, dump.page_index, dump.checksums, books, dump.page_count, dump.xml_bytes
+        dump.pages, dump.page_index, dump.checksums, books, dump.page_count, dump.xml_bytes, tasks
     )
 
 

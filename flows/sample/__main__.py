@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     sys.stdout.write(
-        f"{files.pages}\n{files.page_index}\n{files.checksums}\n{files.books}\n"
+        f"{files.pages}\n{files.page_index}\n{files.checksums}\n{files.books}\n{files.tasks}\n"
         f"{files.page_count} pages, {files.xml_bytes / 1e6:.1f} MB of XML\n"
     )
     return 0

@@ -225,7 +225,7 @@ def _belief(t: Town, d: Draws) -> list[str]:
     ]
 
 
-_TOPICS = (
+TOPICS = (
     ("Market", _market), ("Winter", _winter), ("School", _school), ("Roads", _travel),
     ("Law", _law), ("Work", _work), ("Beliefs", _belief),
 )  # fmt: skip
@@ -233,4 +233,4 @@ _TOPICS = (
 
 def paragraphs(towns: list[Town], d: Draws, *, count: int) -> list[list[str]]:
     """`count` paragraphs on different topics, each about one of the towns."""
-    return [topic(d.pick(towns), d) for _, topic in d.some(_TOPICS, count)]
+    return [topic(d.pick(towns), d) for _, topic in d.some(TOPICS, count)]

@@ -303,7 +303,7 @@ def of_town(t: Town, d: Draws) -> list[str]:
     ]
 
 
-_MENTIONS: dict[str, Callable[..., list[str]]] = {
+MENTIONS: dict[str, Callable[..., list[str]]] = {
     "person": of_person, "event": of_event, "building": of_building, "guild": of_guild,
     "craft": of_craft, "river": of_river, "festival": of_festival, "instrument": of_instrument,
     "animal": of_animal, "dish": of_dish, "ship": of_ship, "work": of_work, "town": of_town,
@@ -312,4 +312,4 @@ _MENTIONS: dict[str, Callable[..., list[str]]] = {
 
 def of(entity: Entity, draws: Draws) -> list[str]:
     """A few sentences about any entity that has a mention."""
-    return _MENTIONS[entity.kind](entity, draws)
+    return MENTIONS[entity.kind](entity, draws)

@@ -22,14 +22,14 @@ from pipelines.books_cleaning import normalise
 from pipelines.counters import Count
 from pipelines.encodings import decode_text
 from pipelines.inputs import describe_file, expand_paths
-from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
-from pipelines.sources.lines import (
+from pipelines.lines import (
     COMPRESSED_SUFFIXES,
     Line,
     is_compressed,
     read_lines,
     stream_lines,
 )
+from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
 from pipelines.splits import RawDocument, SourceFile, Split
 from schemas.configs import BookCorpusSource
 from schemas.errors import ConfigError

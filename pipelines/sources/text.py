@@ -26,7 +26,7 @@ from pipelines.books_cleaning import normalise
 from pipelines.counters import Count
 from pipelines.encodings import decode_text
 from pipelines.inputs import describe_file, expand_paths, open_file
-from pipelines.sources.lines import COMPRESSED_SUFFIXES, Line, is_compressed, read_lines
+from pipelines.lines import COMPRESSED_SUFFIXES, Line, is_compressed, read_lines
 from pipelines.splits import RawDocument, SourceFile, Split
 from schemas.configs import TextSource
 from schemas.errors import CorruptInputError, InputError

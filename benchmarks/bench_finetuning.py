@@ -1,0 +1,311 @@
+"""How fast fine-tuning is, beside transformers' Trainer: the whole loop, on SST-2.
+
+    python -m benchmarks.bench_finetuning [--data DIR] [--threads 2] [--repeat 5] [--steps 60]
+                                          [--preset mini]
+
+Both sides start from the same checkpoint in Hugging Face's layout (random weights from a seed), and
+train on the same examples with the same settings: batches of 32 in shuffled order, at most 128
+tokens, fp32, dropout .1, AdamW with decay .01, gradients clipped to a norm of 1, warm-up and linear
+decay. Examples are a keyed draw from SST-2's training data (`--data`, BERTLOOM_DATA), or, without
+it, made-up sentences of the same lengths.
+
+* ours: `model.tuning.finetuning`, sequences end to end;
+* peer: Trainer with `DataCollatorWithPadding` and its default fused AdamW;
+* peer, grouped: the same with `train_sampling_strategy="group_by_length"`.
+
+Timed are the steps of the training loop, batching included, from the first one to the last: for the
+peers between their callbacks of begin and end, without the Trainer's own set-up. Making features of
+the texts is timed apart. Sides take turns within each repeat; a ratio is taken within a repeat, and
+the median, the lowest and the highest are printed. All sides run in this process, with glibc's
+memory settings as they are here; our own trainings get better ones (`model.child_processes`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from model.checkpoints import Checkpoints
+from model.heads import BertForPretraining
+from model.hf_weights import save_model
+from model.kinds.text import build_features
+from model.permutation import permuted
+from model.stopping import StopRequest
+from model.tasks import find_task
+from model.tasks.file_examples import examples_of_file
+from model.tuning.cell_job import CellJob
+from model.tuning.cell_progress import CellProgress
+from model.tuning.cell_start import open_cell
+from model.tuning.finetuning import CellTraining
+from pipelines.seeds import key_for, rng_for
+from pipelines.shards import ShardWriter
+from pipelines.vocabulary import (
+    FIXED_PIECES,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    read_vocab,
+    vocab_text,
+)
+from pipelines.wordpiece import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
+from schemas.arrow import TEXT_EXAMPLES
+from schemas.manifest import StageInput
+from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
+from schemas.task_configs import CellConfig
+
+BATCH, LENGTH, VOCAB = 32, 128, 30_522
+TASK = "sst-2"
+
+# Word pieces of SST-2's 67,349 sentences with the vocabulary of bert-base-uncased, [CLS] and [SEP]
+# counted: the 0, 5, ... 100 % quantiles.
+_QUANTILES = (3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 10, 11, 13, 14, 16, 18, 20, 23, 27, 33, 66)
+
+
+class Pace(NamedTuple):
+    """What one run of a side took, in seconds."""
+
+    features: float
+    steps: float
+
+
+Side = Callable[[], Pace]
+
+
+def real_examples(data: Path, *, count: int) -> pa.Table:
+    """So many sentences of SST-2, drawn from all of it."""
+    (file,) = (data / "glue" / "SST-2").glob("train.tsv*")
+    table, _ = examples_of_file(find_task(TASK), str(file), split="train")
+    chosen = permuted(np.arange(len(table)), len(table), key=key_for(0, "bench-finetuning"))
+    return table.take(pa.array(chosen[:count]))
+
+
+def made_up_examples(*, count: int) -> tuple[pa.Table, list[str]]:
+    """Sentences of random words with the lengths of SST-2's, and a vocabulary of those words."""
+    rng = rng_for(0, "bench-finetuning", "sentences")
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = {"".join(rng.choice(letters, 6)) for _ in range(VOCAB)}
+    vocab = [*FIXED_PIECES, *letters.tolist(), *(f"##{letter}" for letter in letters)]
+    vocab += sorted(words)[: VOCAB - len(vocab)]
+    places = rng.random(count) * (len(_QUANTILES) - 1)
+    lengths = np.interp(places, np.arange(len(_QUANTILES)), _QUANTILES).round().astype(int) - 2
+    known = np.array(vocab[len(FIXED_PIECES) + 2 * len(letters) :])
+    rows = [
+        {
+            "id": str(number),
+            "text_a": " ".join(rng.choice(known, max(1, length))),
+            "text_b": None,
+            "label": str(number % 2),
+            "score": None,
+        }
+        for number, length in enumerate(lengths)
+    ]
+    return pa.Table.from_pylist(rows, schema=TEXT_EXAMPLES), vocab
+
+
+def write_checkpoint(folder: Path, *, preset: str, vocab: list[str]) -> str:
+    """A model with random weights, as both sides load it."""
+    config = ModelConfig.model_validate({"preset": preset})
+    for name, content in save_model(BertForPretraining(config, vocab_size=len(vocab))).items():
+        (folder / name).write_bytes(content)
+    (folder / VOCAB_FILE).write_text(vocab_text(vocab), encoding="utf-8")
+    (folder / TOKENIZER_FILE).write_text(tokenizer_json(vocab, lowercase=True), encoding="utf-8")
+    (folder / TOKENIZER_CONFIG_FILE).write_text(tokenizer_config_json(lowercase=True))
+    return str(folder)
+
+
+def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) -> Side:
+    """Our training of one epoch."""
+    with ShardWriter("train.arrow", schema=TEXT_EXAMPLES, output=str(folder / "examples")) as file:
+        for batch in table.to_batches():
+            file.write(batch)
+    examples = StageInput(
+        name="examples",
+        artifact_id="0" * 16,
+        data=str(folder / "examples"),
+        files=(file.entry(),),
+        statistics={
+            "task": TASK,
+            "kind": "classification",
+            "labels": ["0", "1"],
+            "splits": {"train": len(table)},
+        },
+    )
+    config = CellConfig(
+        examples=TASK,
+        init_checkpoint=checkpoint,
+        max_seq_length=LENGTH,
+        batch=BATCH,
+        learning_rate=5e-5,
+        epochs=1,
+        threads=threads,
+        optimizer=OptimizerConfig(name="adamw", epsilon=1e-6),
+    )
+    runs = iter(range(1 << 30))
+
+    def run() -> Pace:
+        work = folder / f"work-{next(runs)}"
+        job = CellJob(name="bench", config=config, examples=examples, work=str(work))
+        start = open_cell(job)
+        tokenizer = WordPieceTokenizer(start.tokenizer.vocab, lowercase=True)  # knows no word yet
+        began = time.perf_counter()
+        build_features(
+            table,
+            tokenizer,
+            task=start.task,
+            labels=("0", "1"),
+            config=job.features,
+            is_training=True,
+        )
+        features = time.perf_counter() - began
+        training = CellTraining(
+            start,
+            device=torch.device("cpu"),
+            checkpoints=Checkpoints(f"{work}/checkpoints", keep_last=1),
+        )
+        began = time.perf_counter()
+        with CellProgress("bench") as progress:
+            training.run(StopRequest(), progress=progress)
+        return Pace(features, time.perf_counter() - began)
+
+    return run
+
+
+def peer_side(checkpoint: str, table: pa.Table, *, folder: Path, grouped: bool) -> Side:
+    """The Trainer's training of one epoch."""
+    import transformers as hf
+
+    hf.utils.logging.disable_progress_bar()
+
+    texts = table["text_a"].to_pylist()
+    labels = [int(label) for label in table["label"].to_pylist()]
+
+    class Clock(hf.TrainerCallback):
+        began = ended = 0.0
+
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            self.began = time.perf_counter()
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self.ended = time.perf_counter()
+
+    def run() -> Pace:
+        tokenizer = hf.AutoTokenizer.from_pretrained(checkpoint)
+        began = time.perf_counter()
+        encoded = tokenizer(texts, truncation=True, max_length=LENGTH)
+        rows = [
+            {"labels": label, **{name: encoded[name][number] for name in encoded}}
+            for number, label in enumerate(labels)
+        ]
+        features = time.perf_counter() - began
+        arguments = hf.TrainingArguments(
+            output_dir=str(folder / "trainer"),
+            per_device_train_batch_size=BATCH,
+            num_train_epochs=1,
+            learning_rate=5e-5,
+            weight_decay=0.01,
+            adam_epsilon=1e-6,
+            max_grad_norm=1.0,
+            warmup_steps=0.1,
+            lr_scheduler_type="linear",
+            train_sampling_strategy="group_by_length" if grouped else "random",
+            use_cpu=True,
+            dataloader_pin_memory=False,
+            logging_strategy="no",
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
+        clock = Clock()
+        trainer = hf.Trainer(
+            model=hf.AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2),
+            args=arguments,
+            train_dataset=rows,
+            data_collator=hf.DataCollatorWithPadding(tokenizer),
+            callbacks=[clock],
+        )
+        trainer.remove_callback(hf.PrinterCallback)
+        trainer.train()
+        return Pace(features, clock.ended - clock.began)
+
+    return run
+
+
+def measure(sides: dict[str, Side], *, repeat: int) -> dict[str, list[Pace]]:
+    """What each side took, in turn, after one round that does not count."""
+    found: dict[str, list[Pace]] = {name: [] for name in sides}
+    for _ in range(repeat + 1):
+        for name, side in sides.items():
+            found[name].append(side())
+    return {name: paces[1:] for name, paces in found.items()}
+
+
+def report(found: dict[str, list[Pace]], *, examples: int) -> None:
+    """Print the speed of each side, and how many times as fast the first one is."""
+    ours = next(iter(found.values()))
+    for name, paces in found.items():
+        seconds = [pace.steps for pace in paces]
+        texts = examples / statistics.median(pace.features for pace in paces)
+        line = (
+            f"  {name:14} {examples / statistics.median(seconds):8,.0f} examples/s   features "
+            f"{texts:10,.0f} examples/s"
+        )
+        if paces is not ours:
+            ratios = [a.steps / b.steps for a, b in zip(paces, ours, strict=True)]
+            line += (
+                f"   ours is x{statistics.median(ratios):.2f} ({min(ratios):.2f} to "
+                f"{max(ratios):.2f})"
+            )
+        print(line, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    default = os.environ.get("BERTLOOM_DATA", Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=default, help="folder of the real data")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--preset", choices=PRESETS, default="mini")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    logging.disable(logging.WARNING)
+    count = options.steps * BATCH
+    data = Path(options.data)
+    if (data / "glue" / "SST-2").is_dir():
+        table, what = real_examples(data, count=count), "SST-2"
+        vocab = read_vocab(str(data / "vocab" / "bert-base-uncased" / VOCAB_FILE))
+    else:
+        print(f"no real data at {data}: name its folder with --data to see that")
+        table, vocab = made_up_examples(count=count)
+        what = "made-up sentences"
+    layers, hidden, heads = PRESETS[options.preset]
+    print(
+        f"torch {torch.__version__}, {options.threads} threads: {len(table):,} examples of {what}, "
+        f"batches of {BATCH}, L={layers} H={hidden} A={heads}",
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="bertloom-bench-") as name:
+        folder = Path(name)
+        (folder / "checkpoint").mkdir()
+        checkpoint = write_checkpoint(folder / "checkpoint", preset=options.preset, vocab=vocab)
+        sides = {
+            "ours": our_side(checkpoint, table, folder=folder, threads=options.threads),
+            "peer": peer_side(checkpoint, table, folder=folder, grouped=False),
+            "peer, grouped": peer_side(checkpoint, table, folder=folder, grouped=True),
+        }
+        report(measure(sides, repeat=options.repeat), examples=len(table))
+
+
+if __name__ == "__main__":
+    main()

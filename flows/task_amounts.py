@@ -1,0 +1,72 @@
+"""What the artifacts of fine-tuning and evaluation hold, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Statistics = Mapping[str, Any]
+
+
+def task_amount(stage: str, statistics: Statistics) -> str | None:
+    """A few words for an artifact of a stage about tasks; None for other stages."""
+    describe = _DESCRIBE.get(stage)
+    return describe(statistics) if describe else None
+
+
+def _examples(statistics: Statistics) -> str:
+    splits = ", ".join(f"{rows:,} {split}" for split, rows in statistics["splits"].items())
+    return f"{splits} examples"
+
+
+def _cell(statistics: Statistics) -> str:
+    dev = statistics["metrics"].get("dev", {})
+    shown = [f"{name} {share_text(value)}" for name, value in list(dev.items())[:2]]
+    return f"{', '.join(shown)} on dev" if shown else "no answers on dev"
+
+
+def _evaluation(statistics: Statistics) -> str:
+    points = {point["name"]: point for point in statistics["points"]}
+    point = points[statistics["best_point"]]
+    metric = statistics["metric"]
+    value = statistics["metrics"].get("dev", {}).get(metric)
+    best = "" if value is None else f", best {share_text(value)}"
+    if statistics["ensemble"] > 1:
+        best = f", {statistics['ensemble']} together {share_text(value)}" if value else ""
+    mean = share_text(point["mean"])
+    if point["runs"] == 1:
+        return f"{metric} {mean}{best if len(points) > 1 or statistics['ensemble'] > 1 else ''}"
+    return f"{metric} {mean} ± {share_text(point['sd'])} of {point['runs']} runs{best}"
+
+
+def _tables(statistics: Statistics) -> str:
+    del statistics
+    return "tables"
+
+
+_DESCRIBE: dict[str, Callable[[Statistics], str]] = {
+    "build-examples": _examples,
+    "finetune": _cell,
+    "evaluate": _evaluation,
+    "tabulate": _tables,
+}
+
+
+def cells_amount(cells: Sequence[Statistics]) -> str:
+    """A few words for the cells of a grid: how many, and the range of the first metric."""
+    firsts = [next(iter(cell["metrics"].get("dev", {}).items()), None) for cell in cells]
+    values = [found[1] for found in firsts if found is not None]
+    if not values or firsts[0] is None:
+        return f"{len(cells)} cells"
+    return f"{len(cells)} cells, {firsts[0][0]} {_between(values)}"
+
+
+def _between(values: Sequence[float]) -> str:
+    low, high = share_text(min(values)), share_text(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def share_text(value: float) -> str:
+    """A share of 1 with three digits, as tables of statistics have it: .912."""
+    text = f"{value:.3f}"
+    return text.replace("0.", ".", 1) if abs(value) < 1 else text

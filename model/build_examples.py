@@ -1,0 +1,221 @@
+"""`build-examples`: the files of a fine-tuning task become tables of examples, each row counted.
+
+A row is kept, or dropped for a reason that is counted: rows in = kept + dropped. One table a split,
+`SPLIT.arrow`, of the kind's schema in `schemas.arrow.EXAMPLES`. No torch, no Beam: the largest of
+the paper's tasks has 400,000 rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from model.tasks import find_task
+from model.tasks.answer_names import AnswerNames
+from model.tasks.example_files import ExampleFile, find_files, raw_inputs_of
+from model.tasks.task import Bad, Row, Task
+from pipelines.counters import Counters, check_balance
+from pipelines.shards import ShardWriter
+from schemas.arrow import EXAMPLES
+from schemas.configs import ExecutionConfig
+from schemas.errors import ExamplesError
+from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.task_configs import ExamplesConfig
+
+STAGE_VERSION = 1
+LIBRARIES = ("pyarrow",)
+
+_BATCH_ROWS = 4096
+_SHOWN_BAD = 5
+
+
+def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
+    """The task's files with their digests.
+
+    Raises:
+        ConfigError: no such task or split.
+        MissingInputError: there is no file for a split that the task needs.
+    """
+    task = find_task(config.task)
+    return raw_inputs_of(find_files(config, task=task), task=task)
+
+
+def build_examples(
+    config: ExamplesConfig,
+    *,
+    inputs: Mapping[str, StageInput],
+    output: str,
+    execution: ExecutionConfig,
+) -> StageOutput:
+    """Read the files of a task's splits and write their examples.
+
+    Args:
+        config: task, files, limits.
+        inputs: none are read.
+        output: URL of the folder to write to.
+        execution: not used: this runs in the process that calls it.
+
+    Raises:
+        ConfigError: no such task or split.
+        InputError: a file is missing, damaged, or is not what the task's files look like
+            (ExamplesError), as when more than `max_bad_share` of its rows are bad.
+    """
+    del inputs, execution
+    task = find_task(config.task)
+    found = find_files(config, task=task)
+    answers = AnswerNames(task)
+    counters = Counters()
+    notes, files, rows = list[str](), list[FileEntry](), dict[str, int]()
+    for split, split_files in found.items():
+        build = _SplitBuild(split, config=config, task=task, answers=answers)
+        files.append(build.write(split_files, output=output))
+        rows[split] = build.counters["rows-kept"]
+        for name, count in build.counters.items():
+            counters.count(name, count)
+            counters.count(f"{name}@{split}", count)
+        notes += build.notes
+    _check_labels(answers.labels(), task=task, files=found)
+    return StageOutput(
+        files=tuple(files),
+        counters=dict(sorted(counters.items())),
+        statistics={
+            "task": task.name,
+            "kind": task.kind,
+            "labels": list(answers.labels()),
+            "splits": rows,
+        },
+        table=EXAMPLES[task.kind].metadata[b"bertloom.table"].decode(),
+        notes=tuple(notes),
+        raw_inputs=raw_inputs_of(found, task=task),
+    )
+
+
+def _check_labels(
+    labels: Sequence[str], *, task: Task, files: Mapping[str, Sequence[ExampleFile]]
+) -> None:
+    if task.kind == "classification" and len(labels) < 2:
+        where = ", ".join(file.uri for file in files["train"])
+        raise ExamplesError(
+            f"{where}: expected two labels or more to tell apart, found {', '.join(labels)} alone"
+        )
+
+
+class _SplitBuild:
+    """One split on its way from its files to its table."""
+
+    def __init__(
+        self, split: str, *, config: ExamplesConfig, task: Task, answers: AnswerNames
+    ) -> None:
+        self.counters = Counters({"rows-in": 0, "rows-kept": 0})
+        self.notes: list[str] = []
+        self._split, self._config, self._task, self._answers = split, config, task, answers
+        self._ids: set[str] = set()
+        self._repeated: list[str] = []
+
+    def write(self, files: tuple[ExampleFile, ...], *, output: str) -> FileEntry:
+        """Read the files, write the table.
+
+        Raises:
+            ExamplesError: a file is not as it should be, or no row is kept.
+            CountError: rows are unaccounted for.
+        """
+        schema = EXAMPLES[self._task.kind]
+        with ShardWriter(f"{self._split}.arrow", schema=schema, output=output) as shard:
+            rows = itertools.chain.from_iterable(self._rows_of(file) for file in files)
+            while batch := list(itertools.islice(rows, _BATCH_ROWS)):
+                shard.write(_to_batch(batch, schema, task=self._task))
+            self._check(files)
+        return shard.entry()
+
+    def _rows_of(self, file: ExampleFile) -> Iterator[Row]:
+        """The rows of a file that are kept; a bad file makes an error at its end."""
+        read, bad = 0, list[Bad]()
+        faults = 0
+        for found in self._task.reader(self._task, self._split, file.uri):
+            self.counters.count("rows-in")
+            item = self._answers.check(self._split, found)
+            if isinstance(item, Bad):
+                self.counters.count(f"rows-dropped-{item.reason}")
+                if item.is_fault:
+                    read, faults = read + 1, faults + 1
+                    bad += [item] if len(bad) < _SHOWN_BAD else []
+                continue
+            read += 1
+            if self.counters["rows-kept"] >= self._config.max_examples.get(self._split, 1 << 62):
+                self.counters.count("rows-dropped-over-limit")
+                continue
+            self.counters.count("rows-kept")
+            for note in item.notes:
+                self.counters.count(f"rows-{note}")
+            self._remember_id(item)
+            yield item
+        if faults:
+            self._judge(file, read=read, faults=faults, first=bad)
+
+    def _judge(self, file: ExampleFile, *, read: int, faults: int, first: list[Bad]) -> None:
+        listing = "; ".join(f"{bad.place}: {bad.reason}: {bad.found}" for bad in first)
+        more = "; ..." if faults > len(first) else ""
+        told = f"{faults:,} of {read:,} rows are bad: {listing}{more}"
+        if faults > self._config.max_bad_share * read:
+            share = f"{self._config.max_bad_share:.2%}"
+            raise ExamplesError(
+                f"{file.uri}: as {self._task.name} {self._split}, {told}. At most {share} may be: "
+                "is it the right file? If it is, raise max_bad_share; bad rows are left out"
+            )
+        self.notes.append(f"{self._split}: {file.name}: {told}. They were left out.")
+
+    def _remember_id(self, row: Row) -> None:
+        row_id = row.values["id"]
+        if row_id in self._ids:
+            self._repeated.append(row_id)
+        self._ids.add(row_id)
+
+    def _check(self, files: tuple[ExampleFile, ...]) -> None:
+        where = f"{self._task.name} {self._split} ({', '.join(file.uri for file in files)})"
+        check_balance(self.counters, "rows", where=where)
+        if not self.counters["rows-kept"]:
+            dropped = {
+                name.removeprefix("rows-dropped-"): count
+                for name, count in self.counters.items()
+                if name.startswith("rows-dropped-")
+            }
+            why = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.items()))
+            raise ExamplesError(
+                f"{where}: expected examples, found none in {self.counters['rows-in']:,} rows"
+                f"{f' (dropped: {why})' if why else ''}. Give another file, or leave the split out"
+            )
+        if left_out := self.counters["rows-dropped-over-limit"]:
+            kept = self.counters["rows-kept"]
+            self.notes.append(
+                f"{self._split}: the first {kept:,} examples are used, {left_out:,} are left out "
+                "(max_examples)."
+            )
+        self._check_ids(where)
+
+    def _check_ids(self, where: str) -> None:
+        if not self._repeated:
+            return
+        shown = ", ".join(self._repeated[:_SHOWN_BAD])
+        told = f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
+        if self._split in self._task.submission:
+            raise ExamplesError(
+                f"{where}: {told}. Its predictions are handed in by id, so that each has to be "
+                "another: is a file given twice?"
+            )
+        self.notes.append(f"{self._split}: {told}.")
+
+
+def _to_batch(rows: list[Row], schema: pa.Schema, *, task: Task) -> pa.RecordBatch:
+    values: list[dict[str, Any]] = [row.values for row in rows]
+    batch = pa.RecordBatch.from_pylist(values, schema=schema)
+    for field, column in zip(schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            place = rows[column.is_null().to_pylist().index(True)].place
+            raise ExamplesError(
+                f"{place}: the reader of the task {task.name} gave no {field.name}, which every "
+                "example has to have: a fault of the reader"
+            )
+    return batch

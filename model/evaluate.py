@@ -1,0 +1,172 @@
+"""`evaluate`: the cells of a grid compared on dev, and the best of them asked for all splits.
+
+The artifact holds predictions, one file a split and for spans and tags in the official form too,
+and `metrics.json`, every number of which was computed from those files read back. Predicting
+happens in the worker process; this module loads no torch.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fsspec
+
+from model.artifact_files import to_json, write_file
+from model.kinds.official_files import official_files
+from model.kinds.prediction_files import predictions_file, score_file, to_lines
+from model.tasks import Task, find_task
+from model.tasks.examples import read_examples, splits_of
+from model.tuning.comparison import Cell, compare, read_cells
+from model.tuning.evaluation_job import EvaluationJob
+from model.tuning.task_process import call
+from schemas.configs import ExecutionConfig
+from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.task_configs import EvaluateConfig
+
+if TYPE_CHECKING:
+    from model.tuning import (
+        answering as answering,  # runs elsewhere, and is part of this stage's code
+    )
+
+STAGE_VERSION = 1
+LIBRARIES = ("torch", "numpy", "pyarrow", "scikit-learn", "scipy")
+
+_EXAMPLES = "examples"
+_METRICS_FILE = "metrics.json"
+_TRAINED_ON = frozenset({"train", "augmentation"})
+
+
+def evaluate(
+    config: EvaluateConfig,
+    *,
+    inputs: Mapping[str, StageInput],
+    output: str,
+    execution: ExecutionConfig,
+) -> StageOutput:
+    """Compare cells on dev; answer every split but the training data with the best.
+
+    Args:
+        config: how many models answer together, and where.
+        inputs: `examples`, and the cells by name.
+        output: URL of the folder to write to.
+        execution: not used.
+
+    Raises:
+        PredictionsError: models of an ensemble do not read or answer alike.
+        RunnerError: the worker process was killed.
+    """
+    del execution
+    examples = inputs[_EXAMPLES]
+    task = find_task(str(examples.statistics["task"]))
+    cells = read_cells({name: given for name, given in inputs.items() if name != _EXAMPLES})
+    compared = compare(cells, metric=task.metrics[0])
+    chosen = compared.best[: config.ensemble]
+    splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
+    with tempfile.TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
+        threshold = _answer(config, examples, chosen=chosen, splits=splits, folder=folder)
+        metrics = {
+            split: score_file(
+                f"{folder}/{predictions_file(split)}", read_examples(examples, split), task=task
+            ).metrics
+            for split in splits
+        }
+        _write_official(task, examples, splits=splits, folder=folder, threshold=threshold)
+        known = {split: found for split, found in metrics.items() if found}
+        Path(folder, _METRICS_FILE).write_bytes(to_json(known))
+        files = tuple(_publish(folder, output=output))
+    rows: Mapping[str, int] = examples.statistics["splits"]
+    return StageOutput(
+        files=files,
+        counters={f"predictions-{split}": rows[split] for split in splits},
+        statistics={
+            "task": task.name,
+            "kind": task.kind,
+            "entry": config.entry,
+            "metric": task.metrics[0],
+            "metrics": known,
+            "threshold": threshold,
+            "ensemble": len(chosen),
+            "members": [cell.name for cell in chosen],
+            "method": chosen[0].method,
+            "model": {"start": config.start, **chosen[0].model, "method": chosen[0].method},
+            **compared.statistics(),
+        },
+        notes=_notes(config, task, chosen=chosen),
+    )
+
+
+def _answer(
+    config: EvaluateConfig,
+    examples: StageInput,
+    *,
+    chosen: list[Cell],
+    splits: tuple[str, ...],
+    folder: str,
+) -> float:
+    """Write the predictions of each split to `folder`; the threshold they were made with."""
+    best = chosen[0]
+    if best.method == "majority":
+        for split in splits:
+            found = best.majority_predictions(read_examples(examples, split))
+            Path(folder, predictions_file(split)).write_bytes(to_lines(found))
+        return 0.0
+    asked = splits
+    if len(chosen) == 1 and "dev" in splits:
+        # The cell has answered dev already, to be chosen by it.
+        _copy(best.given, predictions_file("dev"), folder=folder)
+        asked = tuple(split for split in splits if split != "dev")
+    if not asked:
+        return best.threshold
+    job = EvaluationJob(
+        name=f"evaluate {config.entry}",
+        examples=examples,
+        members=tuple(cell.given for cell in chosen),
+        splits=asked,
+        folder=folder,
+        micro_batch_tokens=config.micro_batch_tokens,
+        device=config.device,
+        threads=config.threads,
+    )
+    return float(call("model.tuning.answering:run_evaluation", job)["threshold"])
+
+
+def _copy(given: StageInput, path: str, *, folder: str) -> None:
+    (entry,) = [entry for entry in given.files if entry.path == path]
+    with fsspec.open(f"{given.data}/{entry.object}", "rb") as source:
+        Path(folder, path).write_bytes(source.read())
+
+
+def _write_official(
+    task: Task, examples: StageInput, *, splits: tuple[str, ...], folder: str, threshold: float
+) -> None:
+    """Beside our own files, those that the tasks' own scorers read."""
+    for split in splits:
+        url = f"{folder}/{predictions_file(split)}"
+        scored = score_file(url, read_examples(examples, split), task=task)
+        files = official_files(
+            task,
+            read_examples(examples, split),
+            predictions=scored.predictions,
+            split=split,
+            threshold=threshold,
+        )
+        for name, content in files.items():
+            Path(folder, name).write_bytes(content)
+
+
+def _publish(folder: str, *, output: str) -> Iterator[FileEntry]:
+    for file in sorted(Path(folder).iterdir()):
+        yield write_file(file.name, [file.read_bytes()], output=output)
+
+
+def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Cell]) -> tuple[str, ...]:
+    notes = []
+    if len(chosen) < config.ensemble:
+        notes.append(f"an ensemble of {config.ensemble} was asked for, and there are {len(chosen)}")
+    if chosen[0].cased is not None and task.is_cased not in (None, chosen[0].cased):
+        used, own = ("cased", "uncased") if chosen[0].cased else ("uncased", "cased")
+        notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
+    return tuple(notes)

@@ -1,0 +1,154 @@
+"""`finetune`: one training of a grid on one task (paper, section 4), as a stage.
+
+The artifact is a fine-tuned model in Hugging Face's layout with its tokenizer, its predictions on
+dev, the scores computed from those, and the record of the training. Training runs in a process that
+lives on from cell to cell (`model.tuning.task_process`); this module loads no torch itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model.artifact_files import checkpoint_raw_inputs, chunks_of, to_json, write_file
+from model.kinds.prediction_files import predictions_file, score_file, to_lines
+from model.tasks import find_task
+from model.tasks.examples import read_examples, splits_of
+from model.tuning.cell_job import (
+    MAJORITY_FILE,
+    METRICS_FILE,
+    RECORDS,
+    CellJob,
+    cell_name,
+    cell_point,
+)
+from model.tuning.majority import majority_answer, majority_predictions
+from model.tuning.task_process import call
+from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
+from schemas.configs import ExecutionConfig
+from schemas.errors import ConfigError, MissingInputError
+from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.task_configs import CellConfig
+
+if TYPE_CHECKING:
+    from model.tuning import (
+        finetuning as finetuning,  # runs elsewhere, and is part of this stage's code
+    )
+
+STAGE_VERSION = 1
+LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "scipy")
+
+_TRAIN, _DEV = "train", "dev"
+
+
+def raw_inputs(config: CellConfig) -> tuple[RawInput, ...]:
+    """The files of the checkpoint from outside the store that the cell starts from, if any.
+
+    Raises:
+        MissingInputError: there is no checkpoint in Hugging Face's layout with its vocab.txt.
+    """
+    if config.init_checkpoint is None:
+        return ()
+    found = checkpoint_raw_inputs(config.init_checkpoint, beside=(TOKENIZER_CONFIG_FILE,))
+    if VOCAB_FILE not in {item.name for item in found}:
+        names = ", ".join(item.name for item in found)
+        raise MissingInputError(
+            f"{config.init_checkpoint}: no {VOCAB_FILE}, found {names}: expected the vocabulary "
+            "that the checkpoint was trained with beside it, one piece a line"
+        )
+    return found
+
+
+def finetune(
+    config: CellConfig,
+    *,
+    inputs: Mapping[str, StageInput],
+    output: str,
+    execution: ExecutionConfig,
+    work: str,
+) -> StageOutput:
+    """Train a cell, going on from the last checkpoint in `work`, and score it on dev.
+
+    Args:
+        config: method, hyper-parameters, and so on.
+        inputs: `examples`; `checkpoint` where the configuration says start_from, `vocabulary` where
+            it has a model of its own.
+        output: URL of the folder to write to.
+        execution: not used: the configuration itself says on what to train.
+        work: URL of the folder for checkpoints, the same each time this cell is run.
+
+    Raises:
+        ExamplesError: there is no training data, or it has no labels.
+        ConfigError: sequences are longer than the model's positions, or something else that the
+            configuration asks for cannot be.
+        CheckpointError: a checkpoint cannot be written or read.
+        DivergenceError: the loss is not finite.
+        TrainingError: it was asked to stop; the next run goes on.
+        RunnerError: the process was killed; the next run goes on.
+    """
+    del execution
+    examples = inputs["examples"]
+    if config.method == "majority":
+        return _majority(config, examples, output=output)
+    job = CellJob(
+        name=cell_name(config, task=str(examples.statistics["task"])),
+        config=config,
+        examples=examples,
+        checkpoint=inputs.get("checkpoint"),
+        vocabulary=inputs.get("vocabulary"),
+        work=work,
+    )
+    if config.start_from is not None and job.checkpoint is None:
+        raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+    found = call("model.tuning.finetuning:train_cell", job)
+    files = _publish(job.results(), output=output)
+    shutil.rmtree(job.results())
+    return StageOutput(
+        files=files,
+        counters=found["counters"],
+        statistics=found["statistics"],
+        notes=tuple(found["notes"]),
+        raw_inputs=raw_inputs(config),
+    )
+
+
+def _publish(folder: Path, *, output: str) -> tuple[FileEntry, ...]:
+    return tuple(
+        write_file(file.name, chunks_of(file), output=output, is_record=file.name in RECORDS)
+        for file in sorted(folder.iterdir())
+    )
+
+
+def _majority(config: CellConfig, examples: StageInput, *, output: str) -> StageOutput:
+    """No model: always what is most frequent in the training data."""
+    task = find_task(str(examples.statistics["task"]))
+    labels = tuple(str(label) for label in examples.statistics.get("labels", ()))
+    train = read_examples(examples, _TRAIN)
+    answer = majority_answer(train, task=task, labels=labels)
+    metrics: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="bertloom-majority-") as name:
+        folder = Path(name)
+        if _DEV in splits_of(examples):
+            dev = read_examples(examples, _DEV)
+            file = folder / predictions_file(_DEV)
+            file.write_bytes(to_lines(majority_predictions(dev, answer)))
+            found = score_file(str(file), dev, task=task).metrics
+            metrics = {_DEV: found} if found else {}
+        (folder / MAJORITY_FILE).write_bytes(to_json(answer))
+        (folder / METRICS_FILE).write_bytes(to_json(metrics))
+        files = _publish(folder, output=output)
+    statistics: dict[str, Any] = {
+        "task": task.name,
+        "kind": task.kind,
+        "method": config.method,
+        "cell": cell_point(config),
+        "metrics": metrics,
+        "threshold": 0.0,
+        "majority": answer,
+        "training": {"steps": 0, "examples": len(train), "tokens": 0},
+    }
+    counters = {"examples@train": len(train)}
+    return StageOutput(files=files, counters=counters, statistics=statistics)

@@ -1,0 +1,64 @@
+"""Features: examples as sequences of token ids with what the model is to say of them. NumPy only.
+
+Letters for shapes: N sequences, T token places of all of them, U units. A unit is what is trained
+on and answered as one: a sequence, or the `per_unit` sequences of a four-way choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.task_configs import Kind
+
+Int64s = npt.NDArray[np.int64]
+
+IGNORED = -100
+"""Label of what no loss is taken of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """The sequences of a split, end to end, ready to be batched.
+
+    Attributes:
+        kind: of the task.
+        offsets: int64 (N + 1,): sequence i has the places offsets[i] .. offsets[i + 1] - 1.
+        input_ids: int64 (T,), `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, no padding.
+        b_starts: int64 (N,): index in its sequence where segment B begins; its length if none does.
+        per_unit: sequences a unit; unit u has the sequences u * per_unit and the following.
+        rows: int64 (U,): row of the examples' table that each unit comes from, ascending.
+        labels: what the model should say, None where nobody knows:
+            classification, choice: int64 (U,); regression: float64 (U,);
+            span: int64 (U, 2), places in the sequence of the answer's first and last token, (0, 0)
+            where the window has none; tagging: int64 (sum of positions,), IGNORED where not scored.
+        position_offsets: tagging: int64 (U + 1,): unit u has the positions
+            [position_offsets[u], position_offsets[u + 1]) of `positions`; otherwise None.
+        positions: tagging: int64: places in the sequence that are tagged (first sub-tokens),
+            ascending in each unit; otherwise None.
+        counters: what was cut or left out, by kebab-case name, in = kept + dropped where
+            examples are dropped.
+    """
+
+    kind: Kind
+    offsets: Int64s
+    input_ids: Int64s
+    b_starts: Int64s
+    rows: Int64s
+    per_unit: int = 1
+    labels: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None = None
+    position_offsets: Int64s | None = None
+    positions: Int64s | None = None
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def units(self) -> int:
+        """U."""
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> Int64s:
+        """Tokens of each sequence, (N,)."""
+        return np.diff(self.offsets)

@@ -1,0 +1,101 @@
+"""Entries on the same task compared: the difference of their means, and how sure it is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from model.tables.task_results import DEV, Evaluation, repeats_others
+
+_CONFIDENCE = 0.95
+
+
+class Comparison(NamedTuple):
+    """Two entries of a task on dev by its main metric, the better mean first; shares of 1."""
+
+    task: str
+    metric: str
+    first: str
+    second: str
+    first_mean: float
+    second_mean: float
+    first_runs: int
+    second_runs: int
+    low: float | None
+    """The 95 % interval of the difference of means (Welch), None with one run on a side."""
+
+    high: float | None
+    p: float | None
+    """Two-sided, of Welch's test that the means are equal; None without an interval, or where no
+    run differs from another of its entry, so that there is nothing to judge by."""
+
+    @property
+    def difference(self) -> float:
+        """First mean minus second mean."""
+        return self.first_mean - self.second_mean
+
+
+def compare(evaluations: Sequence[Evaluation]) -> list[Comparison]:
+    """Each two entries of the same task, by the means over their best grid points' restarts.
+
+    The points were chosen on the same dev rows, so every mean leans a little upward, and more so
+    after a wide grid; compare entries with like grids. Majority entries are left out: they are
+    exact, and stand beside each result as a baseline.
+    """
+    found = []
+    models = [
+        item
+        for item in evaluations
+        if not item.is_majority
+        and not repeats_others(item, [other for other in evaluations if other is not item])
+    ]
+    for one, other in itertools.combinations(models, 2):
+        if (one.task, one.metric) != (other.task, other.metric):
+            continue
+        means = [item.figures(DEV, item.metric).mean for item in (one, other)]
+        if None in means:
+            continue
+        pair = sorted((one, other), key=lambda item: -(item.figures(DEV, item.metric).mean or 0.0))
+        found.append(_comparison(*pair))
+    return found
+
+
+def _comparison(first: Evaluation, second: Evaluation) -> Comparison:
+    a, b = (item.figures(DEV, item.metric).runs for item in (first, second))
+    low, high, p = welch(a, b)
+    return Comparison(
+        task=first.task,
+        metric=first.metric,
+        first=first.entry,
+        second=second.entry,
+        first_mean=statistics.fmean(a),
+        second_mean=statistics.fmean(b),
+        first_runs=len(a),
+        second_runs=len(b),
+        low=low,
+        high=high,
+        p=p,
+    )
+
+
+def welch(
+    a: Sequence[float], b: Sequence[float]
+) -> tuple[float, float, float] | tuple[float, float, None] | tuple[None, None, None]:
+    """The 95 % interval of mean(a) - mean(b) and p, for unequal variances (Welch 1947)."""
+    if min(len(a), len(b)) < 2:
+        return None, None, None
+    difference = statistics.fmean(a) - statistics.fmean(b)
+    shares = [statistics.variance(values) / len(values) for values in (a, b)]
+    error = math.sqrt(sum(shares))
+    if error == 0.0:
+        return difference, difference, None
+    from scipy.stats import t
+
+    parts = [share**2 / (len(values) - 1) for share, values in zip(shares, (a, b), strict=True)]
+    freedom = sum(shares) ** 2 / sum(parts)
+    reach = error * float(t.ppf((1 + _CONFIDENCE) / 2, freedom))
+    p = 2 * float(t.sf(abs(difference) / error, freedom))
+    return difference - reach, difference + reach, p

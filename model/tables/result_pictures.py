@@ -1,0 +1,193 @@
+"""The results as a picture: bars of means, their deviations, single restarts and baselines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from model.tables.filled_tables import percent
+from model.tables.result_rows import ResultRow
+from model.tables.task_results import DEV
+from schemas.errors import PredictionsError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+# Okabe and Ito's palette without black and yellow, which bars are hard to read in.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+_OTHER, _MAJORITY, _GREY, _INK = "#BBBBBB", "#CCCCCC", "#666666", "#222222"
+_WIDTH, _DPI = 10.0, 120
+_ROW, _FRAME = 0.36, 0.95  # inches: of a bar, and of title and axis
+_LEGEND_LINE, _LEGEND_COLUMNS = 0.18, 3  # inches, and how many side by side
+_GAP = 0.9  # between tasks, in bars
+_DOT_SPREAD = 0.18  # dots of restarts stand apart by so much of a bar at most
+_NUMBERS, _RIGHT = 102.0, 112.0  # where the column of numbers begins and ends
+
+
+class _Place(NamedTuple):
+    row: ResultRow
+    y: float  # downward
+
+
+def draw_results(rows: Sequence[ResultRow], *, title: str = "") -> bytes:
+    """A PNG: the main metric on dev of every entry, in groups by task.
+
+    A bar is the mean over the restarts of the best grid point, the whisker its standard deviation,
+    the dots are the single restarts, a triangle is the ensemble. A dashed line is the majority
+    class, a diamond the paper's BERT_BASE, hollow where that is on test. Nothing of matplotlib's
+    global state is used, no screen is needed, and equal rows give equal bytes with one version of
+    matplotlib.
+
+    Raises:
+        PredictionsError: no row has a main metric on dev.
+    """
+    shown = [row for row in rows if row.is_main and row.split == DEV and row.shown is not None]
+    if not shown:
+        raise PredictionsError(
+            "found no entry with a main metric on dev, expected at least one: there is nothing to "
+            "draw"
+        )
+    return _png(_placed(shown), title=title)
+
+
+def _placed(rows: Sequence[ResultRow]) -> list[_Place]:
+    places: list[_Place] = []
+    y = 0.0
+    for number, row in enumerate(rows):
+        if number:
+            y += 1.0 if row.task == rows[number - 1].task else 1.0 + _GAP
+        places.append(_Place(row, y))
+    return places
+
+
+def _png(places: Sequence[_Place], *, title: str) -> bytes:
+    # Figure and canvas themselves, not pyplot, which would choose a backend for the whole process.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    colours = _colours(places)
+    marks = _marks([place.row for place in places], colours)
+    lines = -(-len(marks) // _LEGEND_COLUMNS)
+    height = (places[-1].y + 2) * _ROW + _FRAME + lines * _LEGEND_LINE
+    figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for place in places:
+        _draw_bar(axes, place, colour=colours[place.row.model])
+    _draw_tasks(axes, places)
+    _set_axes(axes, places)
+    figure.legend(
+        handles=marks, loc="outside lower center", ncols=_LEGEND_COLUMNS, fontsize=8, frameon=False
+    )
+    figure.suptitle(title or "Main metric on dev", fontsize=12)
+    data = io.BytesIO()
+    figure.savefig(data, format="png", metadata={"Software": None})  # else it names the version
+    return data.getvalue()
+
+
+def _colours(places: Sequence[_Place]) -> dict[str, str]:
+    """A colour for each model; grey for the majority class and for more than there are colours."""
+    models = dict.fromkeys(place.row.model for place in places)
+    free = iter(_COLOURS)
+    return {
+        model: _MAJORITY if model == "majority class" else next(free, _OTHER) for model in models
+    }
+
+
+def _draw_bar(axes: Axes, place: _Place, *, colour: str) -> None:
+    row, y = place
+    value = 100 * (row.shown or 0.0)
+    sd = row.figures.sd if row.figures.mean is not None else None
+    axes.barh(y, value, height=0.72, color=colour, zorder=2)
+    if sd is not None:
+        axes.errorbar(value, y, xerr=100 * sd, color=_INK, linewidth=1.2, capsize=3, zorder=4)
+    runs = [100 * run for run in row.figures.runs]
+    if len(runs) > 1:
+        offsets = [_DOT_SPREAD * (2 * n / (len(runs) - 1) - 1) for n in range(len(runs))]
+        heights = [y + offset for offset in offsets]
+        axes.scatter(runs, heights, s=13, color="white", edgecolors=_INK, linewidths=0.7, zorder=5)
+    base = row.paper.get("BERT_BASE")
+    if base is not None:
+        face = "white" if row.paper_split != DEV else _INK
+        axes.scatter(base, y, s=42, marker="D", color=face, edgecolors=_INK, zorder=6)
+    if row.figures.ensemble is not None and row.shown != row.figures.ensemble:
+        together = 100 * row.figures.ensemble
+        axes.scatter(together, y, s=36, marker="^", color="white", edgecolors=_INK, zorder=6)
+    axes.text(_NUMBERS, y, percent(row.shown, sd), va="center", fontsize=8, color=_INK)
+
+
+def _draw_tasks(axes: Axes, places: Sequence[_Place]) -> None:
+    """The name of each group, and its majority line."""
+    for task in dict.fromkeys(place.row.task for place in places):
+        group = [place for place in places if place.row.task == task]
+        first, top, bottom = group[0].row, group[0].y - 0.5, group[-1].y + 0.5
+        axes.text(
+            0.0,
+            top - 0.02,
+            f"{first.title} ({first.metric})",
+            va="bottom",
+            fontsize=9,
+            fontweight="bold",
+            color=_INK,
+        )
+        if first.majority is not None:
+            axes.vlines(
+                100 * first.majority, top, bottom, color=_GREY, linestyle="--", lw=1.3, zorder=3
+            )
+
+
+def _set_axes(axes: Axes, places: Sequence[_Place]) -> None:
+    axes.set_ylim(places[-1].y + 0.7, places[0].y - 1.3)  # downward
+    lowest = min(100 * run for place in places for run in _drawn(place.row))
+    axes.set_xlim(min(0.0, lowest - 3), _RIGHT)
+    axes.set_xticks(range(0, 101, 10))
+    axes.set_yticks([place.y for place in places])
+    axes.set_yticklabels([place.row.entry for place in places], fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("times 100")
+    axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.axvline(0.0, color=_GREY, linewidth=0.8)
+
+
+def _drawn(row: ResultRow) -> list[float]:
+    """Where something of a row is drawn: correlations may be below 0."""
+    return [row.shown or 0.0, *row.figures.runs]
+
+
+def _marks(rows: Sequence[ResultRow], colours: dict[str, str]) -> list[Patch | Line2D]:
+    """What the legend explains: only what is drawn."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    marks: list[Patch | Line2D] = [
+        Patch(color=colour, label=model)
+        for model, colour in colours.items()
+        if colour not in (_OTHER, _MAJORITY)
+    ]
+    if any(colour == _OTHER for colour in colours.values()):
+        marks.append(Patch(color=_OTHER, label="other models"))
+    if any(len(row.figures.runs) > 1 for row in rows):
+        marks.append(_mark("o", 4.5, face="white", label="one restart"))
+    if any(row.figures.ensemble not in (None, row.shown) for row in rows):
+        marks.append(_mark("^", 5.5, face="white", label="ensemble"))
+    if any(row.majority is not None for row in rows):
+        marks.append(Line2D([], [], color=_GREY, linestyle="--", label="majority class"))
+    for name, face in (("dev", _INK), ("test", "white")):
+        if any(row.paper_split == name and "BERT_BASE" in row.paper for row in rows):
+            label = f"paper's BERT_BASE, {name}"
+            marks.append(_mark("D", 6.0, face=face, label=label))
+    return marks
+
+
+def _mark(marker: str, size: float, *, face: str, label: str) -> Line2D:
+    from matplotlib.lines import Line2D
+
+    # mfc and mec: of its face and edge.
+    return Line2D(
+        [], [], color="none", marker=marker, markersize=size, mfc=face, mec=_INK, label=label
+    )

@@ -1,0 +1,218 @@
+"""What evaluations say: means over restarts, baselines, and entries compared with each other."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from schemas.errors import PredictionsError
+
+MAJORITY = "majority"
+DEV = "dev"
+
+Metrics = dict[str, dict[str, float | None]]
+"""Shares of 1 by split and metric; None where the metric has no value (a correlation of one
+constant, say)."""
+
+
+class _Record(BaseModel):
+    # What the stage before adds later is no fault here.
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class Cell(_Record):
+    """One training of a grid."""
+
+    name: str
+    """Point and restart: `b16-lr2e-05-e3-r0`."""
+
+    batch: int | None = None
+    learning_rate: float | None = None
+    epochs: int | None = None
+    restart: int = 0
+    metrics: Metrics = {}
+
+    @property
+    def point(self) -> str:
+        """The name of its grid point."""
+        return self.name.rpartition("-r")[0]
+
+
+class Evaluation(_Record):
+    """The statistics of one `evaluate` artifact."""
+
+    entry: str
+    """Of the recipe's `finetune`."""
+
+    task: str
+    kind: str = ""
+    metric: str
+    """The one that chose on dev."""
+
+    metrics: Metrics
+    """Of the chosen model, or of the ensemble where `ensemble` is above 1."""
+
+    cells: tuple[Cell, ...] = ()
+    best: str = ""
+    """Name of the cell with the best dev score."""
+
+    best_point: str = ""
+    """Name of the grid point with the best mean over its restarts."""
+
+    ensemble: int = Field(default=1, ge=1)
+    method: str = "fine-tune"
+    model: dict[str, Any] = {}
+    """What was tuned: `start`, `layers`, `hidden_size`, `heads`, `method`."""
+
+    @classmethod
+    def read(cls, entry: str, statistics: Mapping[str, Any]) -> Self:
+        """The evaluation of an entry.
+
+        The entry's name is the recipe's, not that of the statistics: one artifact serves all
+        entries of equal configuration.
+
+        Raises:
+            PredictionsError: the statistics are not those of an evaluation.
+        """
+        try:
+            return cls.model_validate({**statistics, "entry": entry})
+        except ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
+            )
+            raise PredictionsError(
+                f"entry {entry}: its artifact's statistics are not those of an evaluation "
+                f"({wrong}). Rebuild the stage evaluate"
+            ) from error
+
+    @property
+    def is_majority(self) -> bool:
+        """Whether it is no model, but always the most frequent label."""
+        return self.method == MAJORITY
+
+    @property
+    def dev_score(self) -> float | None:
+        """Main metric of the chosen model or ensemble on dev."""
+        return number(self.metrics.get(DEV, {}).get(self.metric))
+
+    @property
+    def restarts(self) -> tuple[Cell, ...]:
+        """The cells of the best grid point, by restart."""
+        cells = [cell for cell in self.cells if cell.point == self.best_point]
+        return tuple(sorted(cells, key=lambda cell: (cell.restart, cell.name)))
+
+    def figures(self, split: str, metric: str) -> Figures:
+        """What there is of one metric on one split."""
+        given = [cell.metrics.get(split, {}) for cell in self.restarts]
+        found = [number(values.get(metric)) for values in given if metric in values]
+        runs = tuple(value for value in found if value is not None)
+        chosen = number(self.metrics.get(split, {}).get(metric))
+        is_single = self.ensemble == 1
+        best_cell = next((cell for cell in self.cells if cell.name == self.best), None)
+        best = number(best_cell.metrics.get(split, {}).get(metric)) if best_cell else None
+        if best is None and is_single:
+            best = chosen
+        return Figures(
+            runs=runs,
+            failed=len(found) - len(runs),
+            best=best,
+            ensemble=None if is_single else chosen,
+        )
+
+
+class Figures(NamedTuple):
+    """One metric of one entry on one split, in shares of 1."""
+
+    runs: tuple[float, ...]
+    """Of the best grid point's restarts, where they were scored on this split."""
+
+    failed: int
+    """Restarts of it whose metric has no value."""
+
+    best: float | None
+    """Of the cell that is best on dev."""
+
+    ensemble: float | None
+    """Of the ensemble, where the entry asks for one."""
+
+    @property
+    def mean(self) -> float | None:
+        """Over the restarts; None where one of them has no value, or there are none."""
+        return statistics.fmean(self.runs) if self.runs and not self.failed else None
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation over the restarts (of a sample: n - 1); None below two."""
+        return statistics.stdev(self.runs) if len(self.runs) > 1 and not self.failed else None
+
+
+def number(value: float | None) -> float | None:
+    """The value, or None for what is no finite number."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def baselines(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str, str], float]:
+    """What the majority class gives, by task, split and metric."""
+    found: dict[tuple[str, str, str], float] = {}
+    for given in (item for item in evaluations if item.is_majority):
+        for split, metrics in given.metrics.items():
+            for metric, value in metrics.items():
+                if (finite := number(value)) is not None:
+                    found.setdefault((given.task, split, metric), finite)
+    return found
+
+
+def repeats_others(evaluation: Evaluation, others: Sequence[Evaluation]) -> bool:
+    """Whether an ensemble's single models are all those of other entries, and stand there already.
+
+    That is so for an ensemble over the cells of entries; an entry of its own trains its cells.
+    """
+    if evaluation.ensemble == 1:
+        return False
+    known = {
+        _what_ran(cell)
+        for other in others
+        if other.task == evaluation.task and _precedence(other) < _precedence(evaluation)
+        for cell in other.cells
+    }
+    return all(_what_ran(cell) in known for cell in evaluation.cells)
+
+
+def _precedence(evaluation: Evaluation) -> tuple[bool, int, str]:
+    """Whose cells they are where several have the same: some order, for any two of them."""
+    return evaluation.ensemble > 1, len(evaluation.cells), evaluation.entry
+
+
+def _what_ran(cell: Cell) -> str:
+    # Not by the name: an ensemble over several entries puts the entry's before it.
+    point = [cell.batch, cell.learning_rate, cell.epochs, cell.restart]
+    return json.dumps([point, cell.metrics], sort_keys=True)
+
+
+def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> str:
+    """A model in a few words, such as `phase-2, L=12 H=768 A=12`."""
+    if method == MAJORITY:
+        return "majority class"
+    names = {"scratch": "from scratch", "init_checkpoint": "given checkpoint"}
+    start = str(model.get("start", "?"))
+    shape = [
+        f"{letter}={model[name]}"
+        for letter, name in (("L", "layers"), ("H", "hidden_size"), ("A", "heads"))
+        if model.get(name) is not None
+    ]
+    parts = [names.get(start, start), " ".join(shape)]
+    if method == "features":
+        parts.append(f"features: {feature_layers(model) or 'of unnamed layers'}")
+    if ensemble > 1:
+        parts.append(f"ensemble of {ensemble}")
+    return ", ".join(part for part in parts if part)
+
+
+def feature_layers(model: Mapping[str, Any]) -> str:
+    """Which layers the features are of (`schemas.task_configs.LayerChoice`), or ""."""
+    return str(model.get("feature_layers") or "")

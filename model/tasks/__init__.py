@@ -1,0 +1,49 @@
+"""The fine-tuning tasks: their files, columns, labels, kind and metrics. No torch here.
+
+A task is one entry of `TASKS`. `build-examples`, features, heads, metrics and tables go by its kind
+and its fields; no flow is edited for a new one.
+
+To add a task: write its `Task` beside those that are most like it (`glue`, `squad`, `swag`, `ner`),
+with one of their readers or a function of your own, and, in a new module, add a line to `TASKS`.
+The contract tests (`tests/test_tasks.py`) pick it up. Data that has a label or a score for each
+text or pair of texts needs no code at all: see `model.tasks.own_data`.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from model.tasks.glue import GLUE_TASKS
+from model.tasks.ner import NER_TASKS
+from model.tasks.own_data import OWN_DATA_TASKS
+from model.tasks.squad import SQUAD_TASKS
+from model.tasks.swag import SWAG_TASKS
+from model.tasks.task import Bad, Row, Task
+from schemas.errors import ConfigError
+
+TASKS: dict[str, Task] = {
+    **GLUE_TASKS,
+    **SQUAD_TASKS,
+    **SWAG_TASKS,
+    **NER_TASKS,
+    **OWN_DATA_TASKS,
+}
+"""By name, as recipes and the command line say it."""
+
+
+def find_task(name: str) -> Task:
+    """The task of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name in TASKS:
+        return TASKS[name]
+    titles = {task.title.lower(): task.name for task in TASKS.values()}
+    close = difflib.get_close_matches(name.lower(), [*TASKS, *titles], n=3)
+    meant = list(dict.fromkeys(titles.get(match, match) for match in close))
+    hint = f"Did you mean {' or '.join(meant)}?" if meant else f"Choose from {', '.join(TASKS)}."
+    raise ConfigError(f"no task {name!r}. {hint}")
+
+
+__all__ = ["TASKS", "Bad", "Row", "Task", "find_task"]

@@ -1,0 +1,51 @@
+"""Labels and tags of a task: those it says itself, or those that its training data has."""
+
+from __future__ import annotations
+
+from model.tasks.task import Bad, Row, Task
+
+OUTSIDE = "O"
+
+
+class AnswerNames:
+    """Collects the names of answers while rows go by, training data first.
+
+    A label that the training data lacks makes a row bad, since no model could have learnt it. Types
+    of tags are taken from train and dev alike: a document is not dropped for one rare type.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._kind = task.kind
+        self._fixed = task.labels
+        self._seen: set[str] = set()
+
+    def check(self, split: str, found: Row | Bad) -> Row | Bad:
+        """The row itself, or why it is bad; remembers the names that are in it."""
+        if isinstance(found, Bad) or self._fixed:
+            return found
+        if self._kind == "tagging":
+            if split in ("train", "dev"):
+                self._seen.update(found.values.get("tags") or ())
+            return found
+        label = found.values.get("label")
+        if self._kind != "classification" or label is None:
+            return found
+        if split == "train":
+            self._seen.add(label)
+        elif label not in self._seen:
+            return Bad(found.place, "label-not-in-train", str(label))
+        return found
+
+    def labels(self) -> tuple[str, ...]:
+        """All names in the order of the model's outputs."""
+        if self._fixed:
+            return self._fixed
+        if self._kind == "tagging":
+            types = sorted({tag[2:] for tag in self._seen if tag != OUTSIDE})
+            return (OUTSIDE, *(f"{begin}-{kind}" for kind in types for begin in "BI"))
+        return tuple(sorted(self._seen, key=_by_value)) if self._kind == "classification" else ()
+
+
+def _by_value(label: str) -> tuple[int, int, str]:
+    is_number = label.removeprefix("-").isascii() and label.removeprefix("-").isdigit()
+    return (0, int(label), label) if is_number else (1, 0, label)

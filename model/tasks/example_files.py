@@ -1,0 +1,180 @@
+"""Which files a task's examples are made of: found below its folder, or named split by split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import fsspec
+
+from model.tasks.raw_tables import base_name
+from model.tasks.task import Task
+from pipelines.inputs import digest_file, expand_paths, list_folder_of
+from schemas.errors import ConfigError, InputError, MissingInputError
+from schemas.manifest import RawInput
+from schemas.task_configs import ExamplesConfig
+
+_SHOWN_NAMES = 8
+_SHOWN_GLOBS = 3
+_COMPRESSED = (".gz", ".bz2", ".zst")
+
+_Folders = dict[str, list[tuple[str, str]]]
+
+
+class ExampleFile(NamedTuple):
+    """A file that a split is read from."""
+
+    uri: str
+    name: str
+    """Its base name."""
+
+
+def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[ExampleFile, ...]]:
+    """The files of each split that there are any of, in the task's order of splits.
+
+    Of a folder they are what the first of the task's globs matches, sorted by name; so that the
+    parts of a Parquet table are in order.
+
+    Raises:
+        MissingInputError: there is none for a split that the task cannot do without.
+        ConfigError: the configuration names a split that the task has not.
+    """
+    _refuse_unknown_splits(config, task=task)
+    folders: _Folders = {}
+    found: dict[str, tuple[ExampleFile, ...]] = {}
+    for split, globs in task.splits.items():
+        if split in config.files:
+            files = [
+                ExampleFile(uri, base_name(uri)) for uri, _ in expand_paths(config.files[split])
+            ]
+        elif config.folder is not None:
+            files = _match(config.folder, globs, folders=folders)
+        else:
+            files = []
+        if files:
+            found[split] = tuple(files)
+        elif is_needed(split):
+            raise _missing(split, config, task=task)
+    if not found:
+        raise _missing(next(iter(task.splits)), config, task=task)
+    return found
+
+
+def raw_inputs_of(
+    found: Mapping[str, Sequence[ExampleFile]], *, task: Task
+) -> tuple[RawInput, ...]:
+    """The files with their digests, and those that are read beside them.
+
+    The cache key holds which split a file is for, its place in it, and its bytes; not its name.
+    """
+    return tuple(
+        _raw_input(split, place, file)
+        for split, files in found.items()
+        for number, file in enumerate(files)
+        for place, file in ((str(number), file), *_beside(file, task))
+    )
+
+
+def is_needed(split: str) -> bool:
+    """Whether a task that has this split cannot be built without files for it."""
+    return split in ("train", "dev")
+
+
+def _raw_input(split: str, place: str, file: ExampleFile) -> RawInput:
+    read = digest_file(file.uri)
+    sha256 = read.digests["sha256"]
+    return RawInput(
+        name=f"{split}/{file.name}",
+        uri=file.uri,
+        size=read.size,
+        sha256=sha256,
+        identity=f"{split} {place} sha256:{sha256}",
+    )
+
+
+def _beside(file: ExampleFile, task: Task) -> Iterator[tuple[str, ExampleFile]]:
+    """What the task's reader reads beside a file: `Task.columns["beside"]`, globs to names."""
+    for glob, names in task.columns.get("beside", {}).items():
+        if fnmatchcase(file.name, glob):
+            there = {name: uri for uri, name in list_folder_of(file.uri)}
+            first = next((name for name in names if name in there), None)
+            if first is not None:
+                yield "beside", ExampleFile(there[first], first)
+
+
+def _refuse_unknown_splits(config: ExamplesConfig, *, task: Task) -> None:
+    for field in ("files", "max_examples"):
+        unknown = sorted(set(getattr(config, field)) - set(task.splits))
+        if unknown:
+            raise ConfigError(
+                f"{field}: the task {task.name} has no split {' or '.join(unknown)}. Expected some "
+                f"of {', '.join(task.splits)}"
+            )
+    for split, limit in config.max_examples.items():
+        if limit < 1:
+            raise ConfigError(f"max_examples: expected 1 or more of {split}, found {limit}")
+
+
+def _match(folder: str, globs: Sequence[str], *, folders: _Folders) -> list[ExampleFile]:
+    for glob in globs:
+        below, _, pattern = glob.rpartition("/")
+        listed = _listed(f"{folder.rstrip('/')}/{below}" if below else folder, folders=folders)
+        matched: dict[str, ExampleFile] = {}
+        for uri, name in sorted(listed, key=lambda pair: pair[1]):
+            if fnmatchcase(name, pattern):  # a file and its compressed copy count as one
+                matched.setdefault(_uncompressed(name), ExampleFile(uri, name))
+        if matched:
+            return list(matched.values())
+    return []
+
+
+def _uncompressed(name: str) -> str:
+    end = next((end for end in _COMPRESSED if name.endswith(end)), "")
+    return name.removesuffix(end)
+
+
+def _listed(folder: str, *, folders: _Folders) -> list[tuple[str, str]]:
+    """(uri, base name) of the files of a folder, which is asked once; [] if it is not there."""
+    if folder not in folders:
+        fs, path = _filesystem(folder)
+        folders[folder] = list_folder_of(f"{folder.rstrip('/')}/-") if fs.isdir(path) else []
+    return folders[folder]
+
+
+def _filesystem(folder: str) -> tuple[Any, str]:
+    try:
+        fs, path = fsspec.core.url_to_fs(folder)
+    except (ValueError, ImportError) as error:
+        raise InputError(
+            f"{folder}: cannot be reached: {error}. Expected a local folder or an fsspec URL; a "
+            "remote one may need its package, e.g. s3fs or gcsfs"
+        ) from error
+    return fs, str(path)
+
+
+def _names_in(folder: str) -> list[str]:
+    fs, path = _filesystem(folder)
+    if not fs.isdir(path):
+        return []
+    return sorted(base_name(str(name)) for name in fs.ls(path, detail=False))
+
+
+def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputError:
+    globs = [glob for glob in task.splits[split] if not glob.endswith(_COMPRESSED)]
+    more = " or another of its official names" if len(globs) > _SHOWN_GLOBS else ""
+    expected = ", ".join(globs[:_SHOWN_GLOBS]) + more
+    if config.folder is None:
+        given = ", ".join(config.files)
+        return MissingInputError(
+            f"{task.name} {split}: no file. The recipe's files are those of {given or 'no split'}: "
+            f"add {split} to files, or give a folder with {expected}"
+        )
+    names = _names_in(config.folder)
+    shown = ", ".join(names[:_SHOWN_NAMES]) or "nothing"
+    if len(names) > _SHOWN_NAMES:
+        shown += f" and {len(names) - _SHOWN_NAMES} more"
+    return MissingInputError(
+        f"{config.folder}: expected {expected} for {task.name} {split}, found {shown}. Correct the "
+        f"folder, or name the file in the recipe's files: {split}"
+    )

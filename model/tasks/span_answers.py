@@ -1,0 +1,118 @@
+"""The answers of a question, held against the passage they are said to stand in."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+NOT_FOUND = -1
+"""Start of an answer whose text is nowhere in the context."""
+
+
+class Answers(NamedTuple):
+    """The answers of one question.
+
+    Attributes:
+        texts: as the file has them; where only white space differs, as the context has them.
+        starts: characters into the context, or NOT_FOUND.
+        notes: kebab-case names of what was mended or is odd, each once.
+    """
+
+    texts: list[str]
+    starts: list[int]
+    notes: tuple[str, ...]
+
+    @property
+    def is_found(self) -> bool:
+        """Whether any of them stands in the context."""
+        return any(start != NOT_FOUND for start in self.starts)
+
+
+class WrongAnswersError(ValueError):
+    """Answers of a shape that no reader can use; says which."""
+
+
+def check_answers(given: Any, context: str) -> Answers:
+    """Find each answer in its context.
+
+    An answer that does not stand where the file says is looked for elsewhere: its nearest
+    occurrence is taken, first with the white space it has, then with any.
+
+    Args:
+        given: `[{"text": ..., "answer_start": ...}, ...]` (the official files) or
+            `{"text": [...], "answer_start": [...]}` (Hugging Face).
+        context: the passage.
+
+    Raises:
+        WrongAnswersError: it has neither shape.
+    """
+    texts: list[str] = []
+    starts: list[int] = []
+    notes: list[str] = []
+    for text, start in _pairs(given):
+        if not text.strip():
+            notes.append("empty-answer-left-out")
+            continue
+        found, at, note = _find(text, start, context)
+        texts.append(found)
+        starts.append(at)
+        if note:
+            notes.append(note)
+    return Answers(texts, starts, tuple(dict.fromkeys(notes)))
+
+
+def _pairs(given: Any) -> list[tuple[str, int | None]]:
+    if isinstance(given, dict) and {"text", "answer_start"} <= given.keys():
+        texts, starts = given["text"], given["answer_start"]
+        if not isinstance(texts, list) or not isinstance(starts, list):
+            raise WrongAnswersError("answers.text and answers.answer_start: expected lists")
+        if len(texts) != len(starts):
+            raise WrongAnswersError(f"{len(texts)} answer texts and {len(starts)} starts")
+        pairs = list(zip(texts, starts, strict=True))
+    elif isinstance(given, list) and all(isinstance(item, dict) for item in given):
+        pairs = [(item.get("text"), item.get("answer_start")) for item in given]
+    else:
+        raise WrongAnswersError(f"answers: expected a list of objects, found {given!r:.60}")
+    for text, start in pairs:
+        if not is_text(text):
+            raise WrongAnswersError(f"text of an answer: expected text, found {text!r:.60}")
+        if start is not None and (isinstance(start, bool) or not isinstance(start, int)):
+            raise WrongAnswersError(f"answer_start: expected a number, found {start!r:.60}")
+    return pairs
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is text that can be written as UTF-8 (JSON can hold half a surrogate)."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _find(text: str, start: int | None, context: str) -> tuple[str, int, str]:
+    """The answer's text, where it starts, and what was mended ("" if nothing)."""
+    if start is not None and start >= 0 and context.startswith(text, start):
+        return text, start, ""
+    near = start or 0
+    places = _places(re.escape(text), context)
+    if places:
+        return text, _nearest(places, near)[0], "answer-start-mended"
+    loose = r"\s+".join(map(re.escape, text.split()))
+    places = _places(loose, context)
+    if places:
+        first, last = _nearest(places, near)
+        return context[first:last], first, "answer-space-mended"
+    return text, NOT_FOUND, "answer-not-in-context"
+
+
+def _places(pattern: str, context: str) -> list[tuple[int, int]]:
+    # Looking ahead, so that places may overlap: "aa" is at 0 and 1 of "aaa".
+    found = re.finditer(f"(?=({pattern}))", context)
+    return [match.span(1) for match in found]
+
+
+def _nearest(places: list[tuple[int, int]], start: int) -> tuple[int, int]:
+    return min(places, key=lambda place: (abs(place[0] - start), place[0]))

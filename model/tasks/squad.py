@@ -1,0 +1,234 @@
+"""SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions answered by a span of a passage.
+
+Files are the official JSON, plain or compressed, or Hugging Face's Parquet (id, title, context,
+question, answers{text, answer_start}). Other questions in one of these forms, such as TriviaQA
+converted (paper 4.2), are the split `augmentation`, which a model is trained on first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from model.tasks.json_files import head_of, read_json
+from model.tasks.span_answers import Answers, WrongAnswersError, check_answers, is_text
+from model.tasks.task import Bad, Row, Task
+from pipelines.inputs import open_file
+from schemas.errors import ExamplesError
+
+_TRAINED_ON = frozenset({"train", "augmentation"})
+_PARQUET = b"PAR1"
+_COLUMNS = ("id", "question", "context")
+_SHOWN = 60
+
+
+class _Question(NamedTuple):
+    """A question as a file has it, nothing checked."""
+
+    place: str
+    title: Any
+    context: Any
+    context_fault: tuple[str, str] | None
+    """Reason and what was found, where the context cannot be used (checked once a paragraph)."""
+
+    values: dict[str, Any]
+    """`id`, `question`, `answers`, `is_impossible`, those that are there."""
+
+
+def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+    """The questions of a file, in its order.
+
+    An answer that does not stand at its `answer_start` gets that of its nearest occurrence and a
+    note. One that stands nowhere keeps its text, which dev is scored against, with the start -1 and
+    a note; a training question with no other answer is Bad. `is_impossible` is null where the file
+    has no answers (test sets); where it has no such key, questions with answers are possible.
+
+    Raises:
+        ExamplesError: neither such JSON nor such Parquet, or no question in it.
+        InputError: the file is missing or damaged.
+    """
+    seen: set[str] = set()
+    count = 0
+    for item in _parquet(url) if head_of(url).startswith(_PARQUET) else _json(url):
+        count += 1
+        yield item if isinstance(item, Bad) else _row(item, task=task, split=split, seen=seen)
+    if not count:
+        raise ExamplesError(
+            f"{url}: no question in it; expected questions below data, paragraphs, qas. It may be "
+            "another file, or cut off"
+        )
+
+
+def _json(url: str) -> Iterator[_Question | Bad]:
+    content = read_json(url, error=ExamplesError)
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        found = sorted(content) if isinstance(content, dict) else f"a {type(content).__name__}"
+        raise ExamplesError(
+            f"{url}: expected SQuAD's JSON, an object with the list data, found {found!s:.200}. "
+            "Give the official file, or Parquet with id, question, context, answers"
+        )
+    for number, article in enumerate(content["data"], start=1):
+        paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
+        if not isinstance(paragraphs, list):
+            yield Bad(f"article {number}", "missing-key", "no list paragraphs")
+            continue
+        title = article.get("title", "")
+        name = title if isinstance(title, str) and title else f"article {number}"
+        for position, paragraph in enumerate(paragraphs, start=1):
+            yield from _questions(paragraph, title, place=f"paragraph {position} of {name}")
+
+
+def _questions(paragraph: Any, title: Any, *, place: str) -> Iterator[_Question | Bad]:
+    questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
+    if not isinstance(questions, list):
+        yield Bad(place, "missing-key", "no list qas")
+        return
+    context = paragraph.get("context")
+    fault = _fault_of(context, "context")
+    for number, values in enumerate(questions, start=1):
+        where = f"question {number}, {place}"
+        if isinstance(values, dict):
+            yield _Question(where, title, context, fault, values)
+        else:
+            yield Bad(where, "malformed", f"no object: {values!r:.60}")
+
+
+def _parquet(url: str) -> Iterator[_Question]:
+    with open_file(url) as source:
+        try:
+            file = pq.ParquetFile(source)
+        except pa.ArrowInvalid as error:
+            raise ExamplesError(
+                f"{url}: damaged Parquet ({error}); download the file again"
+            ) from error
+        names = file.schema_arrow.names
+        missing = [name for name in _COLUMNS if name not in names]
+        if missing:
+            raise ExamplesError(
+                f"{url}: expected the columns {', '.join(_COLUMNS)}, answers, found "
+                f"{', '.join(names)}: {', '.join(missing)} is missing"
+            )
+        wanted = [*_COLUMNS, "title", "answers", "is_impossible"]
+        columns = [name for name in wanted if name in names]
+        number = 0
+        for batch in file.iter_batches(columns=columns):
+            for values in batch.to_pylist():
+                number += 1
+                known = {key: value for key, value in values.items() if value is not None}
+                context = known.get("context")
+                fault = _fault_of(context, "context")
+                yield _Question(f"row {number}", known.get("title", ""), context, fault, known)
+
+
+def _row(given: _Question, *, task: Task, split: str, seen: set[str]) -> Row | Bad:
+    values = given.values
+    identity = values.get("id")
+    if isinstance(identity, int) and not isinstance(identity, bool):
+        identity = str(identity)
+    title = given.title if given.title is not None else ""
+    question = values.get("question")
+    faults = (_fault_of(identity, "id"), _fault_of(question, "question"), given.context_fault)
+    fault = next(filter(None, faults), None) or (
+        None if is_text(title) else ("malformed", f"title {title!r:.60}")
+    )
+    if fault is not None:
+        return Bad(given.place, *fault)
+    if identity in seen:
+        return Bad(given.place, "duplicate-id", str(identity))
+    seen.add(str(identity))
+    answers = _answers(given, task=task, split=split)
+    if isinstance(answers, Bad):
+        return answers
+    found, is_impossible = answers
+    columns = {
+        "id": identity,
+        "title": title,
+        "question": question,
+        "context": given.context,
+        "answers": found.texts,
+        "answer_starts": found.starts,
+        "is_impossible": is_impossible,
+    }
+    return Row(given.place, columns, found.notes)
+
+
+def _answers(given: _Question, *, task: Task, split: str) -> tuple[Answers, bool | None] | Bad:
+    """The question's answers and whether it is known to have none."""
+    values, place = given.values, given.place
+    said = values.get("is_impossible")
+    if said is not None and not isinstance(said, bool):
+        return Bad(place, "malformed", f"is_impossible {said!r:.60}")
+    if values.get("answers") is None and said is not True:
+        if split in _TRAINED_ON:
+            return Bad(place, "missing-key", "no answers")
+        return Answers([], [], ()), None
+    try:
+        found = check_answers(values.get("answers") or [], given.context)
+    except WrongAnswersError as error:
+        return Bad(place, "malformed", str(error))
+    if not found.texts:
+        if found.notes:
+            return Bad(place, "empty-answer", "answers without text")
+        if said is False:
+            return Bad(place, "no-answer", "no answer, and is_impossible is false")
+        if not task.has_unanswerable:
+            return Bad(place, "unanswerable", f"no answer, and {task.title} has one for each")
+        return found, True
+    if said:
+        return Bad(place, "contradictory", f"is_impossible, and the answer {found.texts[0]!r:.60}")
+    if split in _TRAINED_ON and not found.is_found:
+        return Bad(place, "answer-not-in-context", found.texts[0][:_SHOWN])
+    return found, False
+
+
+def _fault_of(value: Any, name: str) -> tuple[str, str] | None:
+    """Reason and what was found, where a text cannot be used."""
+    if value is None:
+        return "missing-key", f"no {name}"
+    if not is_text(value):
+        return "malformed", f"{name} {value!r:.60}"
+    return None if value.strip() else (f"empty-{name}", repr(value))
+
+
+def _task(version: str, *, table: str, config: str) -> Task:
+    return Task(
+        name=f"squad-{version}",
+        title=f"SQuAD {version}",
+        kind="span",
+        splits={
+            "train": (f"train-v{version}.json*", "train-*.parquet", f"{config}/train-*.parquet"),
+            "dev": (
+                f"dev-v{version}.json*",
+                "validation-*.parquet",
+                f"{config}/validation-*.parquet",
+            ),
+            "test": (f"test-v{version}.json*", "test-*.parquet", f"{config}/test-*.parquet"),
+            "augmentation": (
+                "augmentation*.json*",
+                "augmentation*.parquet",
+                "triviaqa*.json*",
+            ),
+        },
+        reader=read_squad,
+        metrics=("f1", "em"),
+        has_unanswerable=version == "2.0",
+        max_seq_length=384,
+        paper={
+            f"{split}/{metric}": (table, metric.upper())
+            for split in ("dev", "test")
+            for metric in ("em", "f1")
+        },
+    )
+
+
+SQUAD_TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _task("1.1", table="table-2", config="plain_text"),
+        _task("2.0", table="table-3", config="squad_v2"),
+    )
+}
+"""The two versions, by name."""

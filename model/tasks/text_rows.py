@@ -1,0 +1,219 @@
+"""Rows of tasks that put a label or a number to a text or a pair of texts, from any format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from model.tasks.raw_tables import RawTable, Record, shown
+from model.tasks.tabular import is_json, is_parquet, open_json, open_parquet
+from model.tasks.task import Bad, Row, Task
+from model.tasks.tsv import open_text_table
+from schemas.errors import ExamplesError
+
+UNKNOWN = -1
+"""What the hub's tables have for a label that nobody is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextColumns:
+    """Where such a task's files have what. It is the entry `text` of `Task.columns`."""
+
+    texts: tuple[tuple[str, ...], ...]
+    """Columns of the text or of both texts; the first of these alternatives that is there."""
+
+    answers: tuple[str, ...] = ("label",)
+    """Column of the label or score; the first that is there."""
+
+    ids: tuple[str, ...] = ("index", "idx", "id")
+    """Likewise. Without one a row's number in its file, from 0, is its id."""
+
+    headerless: tuple[str, ...] = ()
+    """Columns of official files that have no header."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The hub's names of the labels in the order of the hub's integers, each with our name."""
+
+    left_out: frozenset[str] = frozenset()
+    """Labels of rows that are left out by rule."""
+
+    score_range: tuple[float, float] = (-math.inf, math.inf)
+    """Lowest and highest score."""
+
+
+class _Chosen(NamedTuple):
+    texts: tuple[str, ...]
+    answer: str | None
+    row_id: str | None
+    label_names: tuple[str, ...]
+
+
+class _BadValueError(Exception):
+    """A value that makes a row bad: (reason, what was found)."""
+
+
+def is_answered(split: str) -> bool:
+    """Whether each row of the split must have its answer: it is trained on or chosen by."""
+    return split.startswith(("train", "dev", "augmentation"))
+
+
+def read_text_rows(
+    task: Task,
+    split: str,
+    url: str,
+    *,
+    also: Sequence[str] = (),
+    left_out: Callable[[Record], Bad | None] | None = None,
+) -> Iterator[Row | Bad]:
+    """The rows of a file, be it tab- or comma-separated, Parquet or JSON; a `Reader`.
+
+    What it is, is told by its bytes, not by its name. An integer in place of a label's name counts
+    in the order of the file's own names (Parquet) or the hub's. -1 (not in a text table of a task
+    whose labels are found in the data), an empty field or null is an answer that is not known.
+
+    A row with an empty text is bad, but in splits that are handed in, where it is noted.
+
+    Raises:
+        ExamplesError: it is empty, or its columns are not those of the task.
+        InputError: it is missing or damaged.
+    """
+    layout: TextColumns = task.columns["text"]
+    table = _open(url, layout)
+    chosen = _choose(table, task=task, split=split, url=url)
+    _require(also, table, url=url)
+    wanted = [*chosen.texts, *(name for name in (chosen.answer, chosen.row_id) if name), *also]
+    for record in table.records(wanted):
+        if isinstance(record, Bad):
+            yield record
+        elif left_out is not None and (other := left_out(record)) is not None:
+            yield other
+        else:
+            yield _row(record, chosen, task=task, split=split)
+
+
+def _open(url: str, layout: TextColumns) -> RawTable:
+    if is_parquet(url):
+        return open_parquet(url)
+    if is_json(url):
+        return open_json(url)
+    return open_text_table(url, is_header=partial(_has_texts, layout), headerless=layout.headerless)
+
+
+def _has_texts(layout: TextColumns, columns: Sequence[str]) -> bool:
+    return any(set(names) <= set(columns) for names in layout.texts)
+
+
+def _require(columns: Sequence[str], table: RawTable, *, url: str) -> None:
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        raise ExamplesError(
+            f"{url}: expected the columns {', '.join(columns)}, found {', '.join(table.columns)}"
+        )
+
+
+def _choose(table: RawTable, *, task: Task, split: str, url: str) -> _Chosen:
+    layout: TextColumns = task.columns["text"]
+    there = set(table.columns)
+    texts = next((names for names in layout.texts if set(names) <= there), ())
+    answer = next((name for name in layout.answers if name in there), None)
+    row_id = next((name for name in layout.ids if name in there), None)
+    if not texts or (answer is None and is_answered(split)):
+        listed = ", ".join(shown(name) for name in table.columns) or "none"
+        wanted = " or ".join(" and ".join(names) for names in layout.texts)
+        if is_answered(split):
+            wanted += f", and {' or '.join(layout.answers)}"
+        raise ExamplesError(
+            f"{url}: expected the columns of {task.name} {split} ({wanted}), found {listed}. It "
+            "is another task's or split's file, or lacks its header"
+        )
+    names = table.label_names.get(answer, ()) if answer else ()
+    return _Chosen(texts, answer, row_id, names)
+
+
+def _row(record: Record, chosen: _Chosen, *, task: Task, split: str) -> Row | Bad:
+    values = record.values
+    # A test server wants an answer to each row, be there a text in it or not.
+    may_be_empty = split in task.submission
+    try:
+        texts = [_text(values.get(name), name, may_be_empty) for name in chosen.texts]
+        given = values.get(chosen.answer) if chosen.answer else None
+        answer, notes = _answer(given, chosen.label_names, task=task)
+    except _BadValueError as error:
+        reason, found = error.args
+        is_fault = reason != "left-out-label"
+        return Bad(record.place, reason, found, is_fault=is_fault)
+    if answer is None and is_answered(split):
+        return Bad(record.place, "no-answer", f"{chosen.answer}: {shown(given)}")
+    row_id = values.get(chosen.row_id) if chosen.row_id else None
+    return Row(
+        record.place,
+        {
+            "id": str(record.number if row_id is None or row_id == "" else row_id),
+            "text_a": texts[0],
+            "text_b": texts[1] if len(texts) > 1 else None,
+            "label": answer if isinstance(answer, str) else None,
+            "score": answer if isinstance(answer, float) else None,
+        },
+        record.notes + notes + (() if all(text.strip() for text in texts) else ("empty-text",)),
+    )
+
+
+def _text(value: Any, column: str, may_be_empty: bool) -> str:
+    if not isinstance(value, str):
+        raise _BadValueError("no-text", f"{column}: {shown(value)}")
+    if not value.strip() and not may_be_empty:
+        raise _BadValueError("empty-text", f"{column}: {shown(repr(value))}")
+    return value
+
+
+def _answer(
+    value: Any, label_names: Sequence[str], *, task: Task
+) -> tuple[str | float | None, tuple[str, ...]]:
+    """The label or score, None where not known, and notes."""
+    notes: tuple[str, ...] = ()
+    if isinstance(value, str) and value != value.strip():
+        value, notes = value.strip(), ("spaces-around-label",)
+    if value is None or value == "":
+        return None, ()
+    if task.kind == "regression":
+        return _score(value, task=task), notes
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # pandas makes floats of integers where some are missing
+    layout: TextColumns = task.columns["text"]
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if is_integer and value == UNKNOWN and (label_names or task.labels):
+        return None, notes
+    if task.labels and value == str(UNKNOWN):
+        return None, notes
+    names = label_names or tuple(layout.names)
+    if is_integer and names:
+        if not 0 <= value < len(names):
+            raise _BadValueError("unknown-label", f"{value} of {len(names)} labels")
+        value = names[value]
+    label = str(int(value) if isinstance(value, bool) else value)
+    if label in layout.left_out:
+        raise _BadValueError("left-out-label", label)
+    label = layout.names.get(label, label)
+    if task.labels and label not in task.labels:
+        wanted = ", ".join(task.labels)
+        raise _BadValueError("unknown-label", f"{shown(label)}, expected one of {wanted}")
+    return label, notes
+
+
+def _score(value: Any, *, task: Task) -> float | None:
+    layout: TextColumns = task.columns["text"]
+    low, high = layout.score_range
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        raise _BadValueError("score-not-a-number", shown(value)) from None
+    if not math.isfinite(score):
+        raise _BadValueError("score-not-a-number", shown(value))
+    if not isinstance(value, str) and score == UNKNOWN and low > UNKNOWN:
+        return None  # the hub's test splits
+    if not low <= score <= high:
+        raise _BadValueError("score-out-of-range", f"{score}, expected {low} to {high}")
+    return score

@@ -1,0 +1,215 @@
+"""Configurations of fine-tuning and evaluation: data of tasks, grids, cells, evaluations.
+
+A recipe says `build_examples` and `finetune`; the cells of each grid and the evaluations are made
+of those (`flows.task_steps`). As elsewhere, a field marked `not_identity` changes no byte.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.configs import Config, Paths, SourceName, not_identity
+from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
+
+Kind = Literal["classification", "regression", "choice", "span", "tagging"]
+"""What a task asks of the model: a label or a number for a text or a pair of texts, one of several
+continuations, a span of a passage, a tag for each word."""
+
+LayerChoice = Literal[
+    "embeddings",
+    "second-to-last",
+    "last",
+    "weighted-sum-last-4",
+    "concat-last-4",
+    "weighted-sum-all",
+]
+"""The six choices of Table 7 for the feature-based approach (paper 5.3)."""
+
+
+class ExamplesConfig(Config):
+    """`build-examples`: the official files of a task become examples, each row counted."""
+
+    task: str
+    """A name in `model.tasks.TASKS`."""
+
+    folder: str | None = not_identity(None)
+    """Folder (local or any fsspec URL) with the task's files under their official names."""
+
+    files: dict[str, Paths] = not_identity({})
+    """Files by split (`train`, `dev`, `test`, ...), in place of those of the folder. Their bytes
+    are what counts, not their names."""
+
+    max_examples: dict[str, int] = Field(default={})
+    """By split: take the first so many examples; for small machines. Those left out are counted."""
+
+    max_bad_share: float = Field(default=0.01, ge=0.0, le=1.0)
+    """Rows of a file that may be bad (malformed, label unknown). They are dropped and counted; more
+    of them make an error, since then it is the wrong file."""
+
+    @model_validator(mode="after")
+    def _has_files(self) -> Self:
+        if self.folder is None and not self.files:
+            raise ValueError(
+                "expected folder (with the task's official file names) or files (by split), found "
+                "neither"
+            )
+        return self
+
+
+class FeaturesConfig(Config):
+    """How examples become sequences of tokens, and answers are read from the model's outputs."""
+
+    max_seq_length: int = Field(default=128, ge=8, le=65_535)
+    """Tokens of the longest sequence, [CLS] and [SEP] included. Paper's code: 128 for GLUE, 384 for
+    SQuAD."""
+
+    window_step: int = Field(default=128, ge=1)
+    """`span`: tokens between the starts of two windows over a long passage (run_squad.py)."""
+
+    max_query_tokens: int = Field(default=64, ge=1)
+    """`span`: longer questions are cut."""
+
+    n_best: int = Field(default=20, ge=1)
+    """`span`: best starts and ends that are paired."""
+
+    max_answer_tokens: int = Field(default=30, ge=1)
+    """`span`: answers have at most so many word pieces."""
+
+    document_context: bool = True
+    """`tagging`: fill windows with the neighbouring sentences of the document (paper 5.3)."""
+
+
+class TuningConfig(FeaturesConfig):
+    """What all cells of a grid have in common."""
+
+    examples: SourceName = not_identity(...)
+    """Name of the recipe's entry in build_examples."""
+
+    start_from: SourceName | None = not_identity(None)
+    """Name of the pretraining phase to start from; its checkpoint's content is what counts."""
+
+    init_checkpoint: str | None = not_identity(None)
+    """In place of `start_from`: folder of a checkpoint in Hugging Face's layout, with its vocab.txt
+    (local or any fsspec URL); its content is what counts."""
+
+    model: ModelConfig | None = None
+    """In place of both: a new model of this shape, trained on the task from scratch."""
+
+    method: Literal["fine-tune", "features", "majority"] = "fine-tune"
+    """`features`: the encoder is frozen, a BiLSTM is trained on its layers (`tagging` only).
+    `majority`: no model, always the most frequent label of the training data."""
+
+    layers: LayerChoice = "concat-last-4"
+    """`features` only: which of the encoder's layers."""
+
+    lstm_size: int = Field(default=768, ge=1)
+    """`features` only: units of each direction of the two BiLSTM layers (paper 5.3: 768)."""
+
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Everywhere in encoder and classifier (paper A.3)."""
+
+    max_steps: int | None = Field(default=None, ge=1)
+    """Stop the schedule after so many updates, for small machines; None: all epochs."""
+
+    augmentation_epochs: int = Field(default=1, ge=0)
+    """Passes over the split `augmentation`, where there is one, before the training data (SQuAD
+    after TriviaQA, paper 4.2), as a fine-tuning of its own: own schedule, new moments."""
+
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Its learning_rate is that of the grid."""
+
+    warmup_share: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Of all updates (run_classifier.py: .1); then linear decay to 0."""
+
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    """With the number of the restart it decides data order, new weights and dropout."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"
+    layout: Literal["packed", "padded"] = "packed"
+    """`packed`: sequences of a batch end to end, so that no length has to be sorted or padded."""
+
+    micro_batch_tokens: int = not_identity(16_384, ge=8)
+    device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
+    threads: int = not_identity(0, ge=0)
+    checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
+
+
+class FinetuneConfig(TuningConfig):
+    """`finetune`: a grid of hyper-parameters, each point trained with several restarts."""
+
+    batch: tuple[int, ...] = Field(default=(16, 32), min_length=1)
+    """Examples of a batch (paper A.3)."""
+
+    learning_rate: tuple[float, ...] = Field(default=(5e-5, 3e-5, 2e-5), min_length=1)
+    epochs: tuple[int, ...] = Field(default=(2, 3, 4), min_length=1)
+
+    restarts: int = Field(default=1, ge=1, le=1000)
+    """Trainings of each grid point, with other data order and classifier weights (paper 4.1)."""
+
+    ensemble: int = Field(default=1, ge=1, le=100)
+    """The best so many cells on dev answer together."""
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        given = [name for name in ("start_from", "init_checkpoint", "model") if getattr(self, name)]
+        if self.method == "majority":
+            if given:
+                raise ValueError(f"method majority has no model: leave out {' and '.join(given)}")
+        elif len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(
+                "expected exactly one of start_from (a phase of pretrain), init_checkpoint (a "
+                f"folder) and model (from scratch), found {found}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _grid_has_no_twins(self) -> Self:
+        for name in ("batch", "learning_rate", "epochs"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name}: expected different values, found {list(values)}")
+            if any(value <= 0 for value in values):
+                raise ValueError(f"{name}: expected values above 0, found {list(values)}")
+        return self
+
+
+class EnsembleConfig(Config):
+    """Models that answer together: the mean of what they say (paper 4.2: seven of them)."""
+
+    members: tuple[SourceName, ...] = Field(min_length=1)
+    """Entries of `finetune`, all on the same examples."""
+
+    size: int = Field(default=7, ge=2, le=100)
+    """The best so many of all their cells on dev."""
+
+
+class CellConfig(TuningConfig):
+    """One training: a point of the grid and the number of the restart. A stage of its own."""
+
+    batch: int = Field(ge=1)
+    learning_rate: float = Field(gt=0.0)
+    epochs: int = Field(ge=1)
+    restart: int = Field(default=0, ge=0)
+
+
+class EvaluateConfig(Config):
+    """`evaluate`: the cells of a grid compared on dev, the best (or an ensemble) on all splits."""
+
+    examples: SourceName = not_identity(...)
+    entry: str
+    """The entry of `finetune`, or of `ensembles`, that this is of."""
+
+    start: str = ""
+    """What its models started from, for tables: a phase, `scratch`, a folder's name, `majority`."""
+
+    ensemble: int = Field(default=1, ge=1, le=100)
+    micro_batch_tokens: int = not_identity(16_384, ge=8)
+    device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
+    threads: int = not_identity(0, ge=0)
+
+
+class TabulateConfig(Config):
+    """`tabulate`: all evaluations of a recipe as tables beside the paper's."""

@@ -1,0 +1,154 @@
+"""Small files in the official format of every task, written by the tests that read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from model.tasks.task import Task
+
+ROWS = 30
+"""Examples of a file, enough that each split of a one-file task gets some."""
+
+Fault = Literal["", "unknown-answer", "missing-column"]
+
+_PARSES = "sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
+_MNLI = f"index promptID pairID genre {_PARSES} sentence1 sentence2"
+_STS = "index genre filename year old_index source1 source2 sentence1 sentence2"
+_PAIR = "index sentence1 sentence2"
+_OWN = {"sentence": "sentence", "pair": "sentence1 sentence2"}
+
+HEADERS: dict[str, tuple[str, str, str]] = {
+    # Name: header of train, of dev, of test. CoLA's train and dev files do not have theirs.
+    "cola": ("source label author sentence", "source label author sentence", "index sentence"),
+    "sst-2": ("sentence label", "sentence label", "index sentence"),
+    "sts-b": (f"{_STS} score", f"{_STS} score", _STS),
+    "qqp": (
+        "id qid1 qid2 question1 question2 is_duplicate",
+        "id qid1 qid2 question1 question2 is_duplicate",
+        "id question1 question2",
+    ),
+    "mnli": (
+        f"{_MNLI} label1 gold_label",
+        f"{_MNLI} label1 label2 label3 label4 label5 gold_label",
+        _MNLI,
+    ),
+    "qnli": (
+        "index question sentence label",
+        "index question sentence label",
+        "index question sentence",
+    ),
+    "rte": (f"{_PAIR} label", f"{_PAIR} label", _PAIR),
+    "wnli": (f"{_PAIR} label", f"{_PAIR} label", _PAIR),
+    "ax": ("", "", f"{_PAIR} label"),
+    "single-sentence": ("text label", "text label", "text"),
+    "sentence-pair": ("sentence1 sentence2 label", "sentence1 sentence2 label", _PAIR),
+    "sentence-regression": ("sentence score", "sentence score", "id sentence"),
+    "pair-regression": ("sentence1 sentence2 score", "sentence1 sentence2 score", _PAIR),
+}
+_MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+_MRPC_TEST = "index\t#1 ID\t#2 ID\t#1 String\t#2 String"
+_TEXTS = {
+    "sentence": "A sentence of its own",
+    "text": "A text of its own",
+    "sentence1": 'He said: "No quotes here',
+    "sentence2": "He said nothing",
+    "question1": "How far is it?",
+    "question2": "Is it far?",
+    "question": "Where is it?",
+    "#1 String": "The first one",
+    "#2 String": "The second one",
+}
+_ANSWERS = ("label", "gold_label", "is_duplicate", "score", "Quality")
+
+
+def header(task: Task, split: str) -> list[str]:
+    """The columns of a split's official file."""
+    at = 0 if split == "train" else 1 if split.startswith("dev") else 2
+    if task.name == "mrpc":
+        return (_MRPC_TEST if at == 2 else _MRPC).split("\t")
+    if split == "diagnostic":
+        return _PAIR.split()
+    return HEADERS[task.name][at].split()
+
+
+def write_task_file(task: Task, split: str, *, folder: Path, fault: Fault = "") -> str:
+    """A file of `ROWS` examples; with a fault one row's answer is none, or a column is missing."""
+    writers = {"span": _span, "choice": _choice, "tagging": _tagging}
+    text = writers.get(task.kind, _text)(task, split, fault)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{task.name}-{split}.txt"
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def _text(task: Task, split: str, fault: Fault) -> str:
+    columns = header(task, split)
+    has_header = not (task.name == "cola" and split != "test")
+    left_out = next(name for name in columns if name in _TEXTS) if fault == "missing-column" else ""
+    kept = [name for name in columns if name != left_out]
+    lines = ["\t".join(kept)] if has_header else []
+    for number in range(ROWS):
+        is_bad = fault == "unknown-answer" and number == ROWS // 2
+        lines.append("\t".join(_cell(task, name, number, is_bad=is_bad) for name in kept))
+    return "\n".join(lines) + "\n"
+
+
+def _cell(task: Task, column: str, number: int, *, is_bad: bool) -> str:
+    if column in _TEXTS:
+        return f"{_TEXTS[column]}, {number}."
+    if column in _ANSWERS:
+        if is_bad:
+            return "purple"
+        labels = task.labels or ("blue", "green")
+        return f"{number % 6 * 0.8:.3f}" if task.kind == "regression" else labels[number % 2]
+    return str(number)
+
+
+def _choice(task: Task, split: str, fault: Fault) -> str:
+    lines = []
+    for number in range(ROWS):
+        label = "7" if fault == "unknown-answer" and number == ROWS // 2 else str(number % 4)
+        endings = [f'ending {letter} of {number} "' for letter in "abcd"]
+        if task.name == "codah":
+            cells = ["o", f"This is prompt {number}", *endings, label]
+            lines.append("\t".join(cells[:-2] if fault == "missing-column" else cells))
+            continue
+        quoted = ['"' + ending.replace('"', '""') + '"' for ending in endings]
+        cells = [str(number), "v", "f", f"Start {number}", f"Start {number}", "It", "gold", *quoted]
+        lines.append(",".join([*cells, label]))
+    if task.name == "codah":
+        return "\n".join(lines) + "\n"
+    columns = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,"
+    last = "ending4" if fault == "missing-column" else "ending3"
+    return "\n".join([f"{columns}{last},label", *lines]) + "\n"
+
+
+def _span(task: Task, split: str, fault: Fault) -> str:
+    context = "The river rises in the north and ends in the sea."
+    questions = []
+    for number in range(ROWS):
+        answer = "in the desert" if fault == "unknown-answer" and number == 3 else "in the sea"
+        question = {
+            "id": f"q{number}",
+            "question": f"Where does it end, {number}?",
+            "answers": [{"text": answer, "answer_start": max(context.find(answer), 0)}],
+        }
+        if task.has_unanswerable and number % 3 == 1:
+            question |= {"answers": [], "is_impossible": True}
+        questions.append(question)
+    article = {"title": "River", "paragraphs": [{"context": context, "qas": questions}]}
+    key = "rows" if fault == "missing-column" else "data"
+    return json.dumps({"version": "1.1", key: [article]})
+
+
+def _tagging(task: Task, split: str, fault: Fault) -> str:
+    lines = []
+    for number in range(ROWS):
+        tag = "B+LOC" if fault == "unknown-answer" and number < ROWS else "B-LOC"
+        words = [(f"Ada{number}", "B-PER"), ("saw", "O"), ("Rome", tag), (".", "O")]
+        lines += ["-DOCSTART- O", ""]
+        lines += [word if fault == "missing-column" else f"{word} {tag}" for word, tag in words]
+        lines.append("")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,199 @@
+"""Cells beside each other, and predictions in files."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from model.kinds.official_files import official_files
+from model.kinds.official_predictions import read_any
+from model.kinds.prediction_files import (
+    check_ids,
+    is_answered,
+    read_lines,
+    score_file,
+    to_lines,
+)
+from model.tasks import TASKS
+from model.tuning.comparison import Cell, compare, read_cells
+from schemas.arrow import EXAMPLES
+from schemas.errors import PredictionsError
+from schemas.manifest import StageInput
+
+
+def cell(name: str, value: float | None, **more: Any) -> Cell:
+    metrics = {"dev": {"matthews": value}} if value is not None else {}
+    found = {
+        "cell": {"batch": 16, "learning_rate": 2e-5, "epochs": 3, "restart": 0},
+        "method": "fine-tune",
+        "metrics": metrics,
+        **more,
+    }
+    return Cell(name, StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=found))
+
+
+def test_the_best_cell_and_the_best_point_are_not_the_same_thing() -> None:
+    cells = [
+        cell("b16-lr2e-05-e3-r0", 0.50),
+        cell("b16-lr2e-05-e3-r1", 0.70),
+        cell("b16-lr5e-05-e3-r0", 0.64),
+        cell("b16-lr5e-05-e3-r1", 0.66),
+    ]
+    found = compare(cells, metric="matthews")
+    assert [c.name for c in found.best][:2] == ["b16-lr2e-05-e3-r1", "b16-lr5e-05-e3-r1"]
+    assert found.best_point == "b16-lr5e-05-e3"
+    (first, second) = found.points
+    assert first == {
+        "name": "b16-lr2e-05-e3",
+        "mean": pytest.approx(0.6),
+        "sd": pytest.approx(statistics.stdev([0.5, 0.7])),
+        "runs": 2,
+    }
+    assert second["mean"] == pytest.approx(0.65)
+    told = found.statistics()
+    assert told["best"] == "b16-lr2e-05-e3-r1"
+    assert [c["name"] for c in told["cells"]] == sorted(c.name for c in cells)
+    json.dumps(told)
+
+
+def test_equal_cells_stay_in_the_order_of_the_grid() -> None:
+    cells = [cell("b-r1", 0.5), cell("b-r0", 0.5), cell("a-r0", 0.4)]
+    assert [c.name for c in compare(cells, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
+    assert compare(cells[2:], metric="matthews").points[0]["sd"] == 0.0
+
+
+def test_cells_without_the_metric_cannot_be_compared() -> None:
+    with pytest.raises(PredictionsError, match="b: no matthews on dev, found no metrics"):
+        compare([cell("a", 0.5), cell("b", None)], metric="matthews")
+
+
+def test_a_majority_says_the_same_of_all() -> None:
+    (found,) = read_cells({"x": cell("x", 0.0, majority={"label": "1"}).given})
+    table = pa.table({"id": ["0", "1"]})
+    assert found.majority_predictions(table) == [
+        {"id": "0", "label": "1"},
+        {"id": "1", "label": "1"},
+    ]
+
+
+def table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
+    schema = EXAMPLES[kind]
+    full = [{field.name: row.get(field.name) for field in schema} for row in rows]
+    return pa.Table.from_pylist(full, schema=schema)
+
+
+TEXTS = [
+    {"id": "0", "text_a": "One.", "label": "1"},
+    {"id": "1", "text_a": "Two.", "label": "0"},
+]
+
+
+def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
+    said = [
+        {"id": "0", "label": "1", "probabilities": {"0": 0.25, "1": 0.75}},
+        {"id": "1", "label": "1", "probabilities": {"0": 0.5, "1": 0.5}},
+    ]
+    file = tmp_path / "said.jsonl"
+    file.write_bytes(to_lines(said))
+    assert read_lines(str(file)) == said
+    found = score_file(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
+    assert found.metrics == {"accuracy": 0.5}
+    unknown = [{**row, "label": None} for row in TEXTS]
+    assert not is_answered("classification", table("classification", unknown))
+    assert (
+        score_file(str(file), table("classification", unknown), task=TASKS["sst-2"]).metrics == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{\n", "line 1: no JSON"),
+        ('{"id": "0"}\n[]\n', "line 2: expected an object with an id"),
+    ],
+)
+def test_a_line_that_is_no_prediction_is_named(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "said.jsonl"
+    file.write_text(content)
+    with pytest.raises(PredictionsError, match=said):
+        read_lines(str(file))
+    with pytest.raises(PredictionsError, match="no file there"):
+        read_lines(str(tmp_path / "none.jsonl"))
+
+
+def test_predictions_of_other_examples_are_refused() -> None:
+    examples = table("classification", TEXTS)
+    with pytest.raises(PredictionsError, match="1 predictions for 2 examples"):
+        check_ids([{"id": "0"}], examples, where="x")
+    with pytest.raises(PredictionsError, match="row 1 is of '7', that of the examples '1'"):
+        check_ids([{"id": "0"}, {"id": "7"}], examples, where="x")
+
+
+def test_glues_own_columns_are_read_with_the_servers_labels(tmp_path: Path) -> None:
+    file = tmp_path / "SST-2.tsv"
+    file.write_text("index\tprediction\n0\t1\n1\t0\n")
+    found = read_any(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
+    assert [item["label"] for item in found] == ["1", "0"]
+    for content, said in (
+        ("", "the file is empty"),
+        ("id\tlabel\n0\t1\n1\t1\n", "expected a first line with the columns"),
+        ("index\tprediction\n0\t1\n", "1 predictions for 2 examples"),
+        ("index\tprediction\n0\t1\n1\t5\n", "line 3: '5' is no label of sst-2"),
+        ("index\tprediction\n0\t1\n1\n", "line 3: expected two columns"),
+    ):
+        file.write_text(content)
+        with pytest.raises(PredictionsError, match=said):
+            read_any(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
+    scores = tmp_path / "STS-B.tsv"
+    scores.write_text("index\tprediction\n0\t1.5\n1\tmuch\n")
+    with pytest.raises(PredictionsError, match="line 3: expected a number, found 'much'"):
+        read_any(str(scores), table("regression", TEXTS), task=TASKS["sts-b"])
+
+
+DOCUMENT = {
+    "id": "d",
+    "sentence_lengths": [2, 1],
+    "words": ["Ann", "sings", "Bergen"],
+    "tags": ["B-PER", "O", "B-LOC"],
+}
+
+
+def test_tags_go_to_columns_and_back(tmp_path: Path) -> None:
+    examples = table("tagging", [DOCUMENT])
+    said = [{"id": "d", "tags": ["B-PER", "O", "O"]}]
+    files = official_files(
+        TASKS["conll-2003"], examples, predictions=said, split="dev", threshold=0.0
+    )
+    assert files["tags-dev.conll"].decode() == (
+        "-DOCSTART- O O\n\nAnn B-PER B-PER\nsings O O\n\nBergen B-LOC O\n\n"
+    )
+    file = tmp_path / "tags.conll"
+    file.write_bytes(files["tags-dev.conll"])
+    assert read_any(str(file), examples, task=TASKS["conll-2003"]) == said
+    file.write_text("Ann I-PER\nsings O\n\nBergen I-LOC\n")  # IOB1
+    (found,) = read_any(str(file), examples, task=TASKS["conll-2003"])
+    assert found["tags"] == ["B-PER", "O", "B-LOC"]
+    file.write_text("Ann I-PER\nsang O\n\nBergen I-LOC\n")
+    with pytest.raises(PredictionsError, match="line 2: expected 'sings' and its tag"):
+        read_any(str(file), examples, task=TASKS["conll-2003"])
+    file.write_text("Ann I-PER\n")
+    with pytest.raises(PredictionsError, match="1 words with tags, the examples have 3"):
+        read_any(str(file), examples, task=TASKS["conll-2003"])
+
+
+def test_questions_files_are_those_of_the_official_scorer() -> None:
+    row = {"id": "q", "title": "", "question": "Who?", "context": "Ann.", "answers": ["Ann"],
+           "answer_starts": [0], "is_impossible": False}  # fmt: skip
+    said = [{"id": "q", "text": "Ann", "null_odds": -2.5, "n_best": []}]
+    given = {"predictions": said, "split": "dev", "threshold": -1.0}
+    examples = table("span", [row])
+    files = official_files(TASKS["squad-2.0"], examples, **given)  # type: ignore[arg-type]
+    assert json.loads(files["answers-dev.json"]) == {"q": "Ann"}
+    # The official scorer takes a question for unanswered where this is above 0.
+    assert json.loads(files["null-odds-dev.json"]) == {"q": -1.5}
+    assert set(official_files(TASKS["squad-1.1"], examples, **given)) == {"answers-dev.json"}  # type: ignore[arg-type]

@@ -1,0 +1,327 @@
+"""The sample's labelled sets: official formats, fair splits, labels that no shortcut gives away."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+from flows.sample import write_sample
+from flows.sample.draws import Draws
+from flows.sample.labelled import TASKS, write_labelled
+from flows.sample.labelled_cast import casts
+from flows.sample.labelled_order import disordered, exchanged
+from flows.sample.world import World
+from model.build_examples import build_examples
+from schemas.configs import ExecutionConfig
+from schemas.task_configs import ExamplesConfig
+
+SPLITS = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(write_labelled(str(tmp_path_factory.mktemp("labelled")), seed=0))
+
+
+def _tsv(file: Path) -> list[list[str]]:
+    return [line.split("\t") for line in file.read_text("utf-8").split("\n")[:-1]]
+
+
+def _csv(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _paragraphs(tasks: Path, split: str) -> list[dict[str, Any]]:
+    found = json.loads((tasks / f"squad-2.0/{split}-v2.0.json").read_text("utf-8"))
+    assert found["version"] == "v2.0"
+    return [paragraph for article in found["data"] for paragraph in article["paragraphs"]]
+
+
+def _conll(file: Path) -> list[list[list[str]]]:
+    blocks = file.read_text("utf-8").strip().split("\n\n")
+    rows = [[line.split(" ") for line in block.split("\n")] for block in blocks]
+    return [block for block in rows if block[0][0] != "-DOCSTART-"]
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def _texts(tasks: Path, task: str, split: str) -> set[str]:
+    """All sentences (or passages) of a split."""
+    match task:
+        case "cola":
+            return {row[-1] for row in _tsv(tasks / f"cola/{split}.tsv")} - {"sentence"}
+        case "rte":
+            return {text for row in _tsv(tasks / f"rte/{split}.tsv")[1:] for text in row[1:3]}
+        case "sts-b":
+            return {text for row in _tsv(tasks / f"sts-b/{split}.tsv")[1:] for text in row[7:9]}
+        case "squad-2.0":
+            if split == "test":
+                return set()
+            return {paragraph["context"] for paragraph in _paragraphs(tasks, split)}
+        case "swag":
+            rows = _csv(tasks / f"swag/{'val' if split == 'dev' else split}.csv")
+            endings = {f"{r['sent2']} {r[f'ending{i}']}" for r in rows for i in range(4)}
+            return endings | {row["sent1"] for row in rows}
+        case _:
+            file = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}[split]
+            return {" ".join(w[0] for w in s) for s in _conll(tasks / f"conll-2003/{file}")}
+
+
+# The formats
+
+
+def test_cola_has_its_columns(tasks: Path) -> None:
+    for split, count in (("train", 600), ("dev", 300)):
+        rows = _tsv(tasks / f"cola/{split}.tsv")
+        assert len(rows) == count
+        assert all(len(row) == 4 for row in rows)
+        assert {(row[1], row[2]) for row in rows} == {("1", ""), ("0", "*")}
+        assert Counter(row[1] for row in rows) == {"0": count // 2, "1": count // 2}
+    header, *rows = _tsv(tasks / "cola/test.tsv")
+    assert header == ["index", "sentence"]
+    assert [row[0] for row in rows] == [str(number) for number in range(200)]
+
+
+def test_rte_has_its_columns(tasks: Path) -> None:
+    for split in ("train", "dev"):
+        header, *rows = _tsv(tasks / f"rte/{split}.tsv")
+        assert header == ["index", "sentence1", "sentence2", "label"]
+        labels = Counter(row[3] for row in rows)
+        assert abs(labels["entailment"] - labels["not_entailment"]) <= 4
+        assert len(rows) == labels.total() >= 250
+    header, *rows = _tsv(tasks / "rte/test.tsv")
+    assert header == ["index", "sentence1", "sentence2"]
+    assert all(len(row) == 3 for row in rows)
+
+
+def test_sts_b_has_its_columns(tasks: Path) -> None:
+    columns = "index genre filename year old_index source1 source2 sentence1 sentence2 score"
+    for split, count in (("train", 400), ("dev", 300)):
+        header, *rows = _tsv(tasks / f"sts-b/{split}.tsv")
+        assert header == columns.split()
+        assert len(rows) == count
+        assert all(re.fullmatch(r"[0-5]\.[0-9]{3}", row[9]) for row in rows)
+        scores = np.array([float(row[9]) for row in rows])
+        assert scores.min() == 0.0
+        assert scores.max() == 5.0
+        assert 1.5 < scores.std() < 2.5
+    assert _tsv(tasks / "sts-b/test.tsv")[0] == columns.split()[:-1]
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_answers_stand_where_they_are_said_to(tasks: Path, split: str) -> None:
+    questions = []
+    for paragraph in _paragraphs(tasks, split):
+        for question in paragraph["qas"]:
+            questions.append(question)
+            assert question["is_impossible"] == (not question["answers"])
+            for answer in question["answers"]:
+                start, text = answer["answer_start"], answer["text"]
+                assert paragraph["context"][start : start + len(text)] == text
+                assert text == text.strip() != ""
+    assert len({question["id"] for question in questions}) == len(questions) >= 200
+    share = sum(question["is_impossible"] for question in questions) / len(questions)
+    assert 0.2 < share < 0.45
+
+
+def test_swag_has_its_columns(tasks: Path) -> None:
+    columns = (
+        ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+    )
+    assert (tasks / "swag/test.csv").read_text("utf-8").split("\n")[0] == columns
+    for name, least in (("train", 240), ("val", 150)):
+        assert (tasks / f"swag/{name}.csv").read_text("utf-8").split("\n")[0] == f"{columns},label"
+        rows = _csv(tasks / f"swag/{name}.csv")
+        assert len(rows) >= least
+        for row in rows:
+            assert row["startphrase"] == f"{row['sent1']} {row['sent2']}"
+            assert len({row[f"ending{number}"] for number in range(4)}) == 4
+        labels = Counter(row["label"] for row in rows)
+        assert set(labels) == set("0123")
+        assert max(labels.values()) - min(labels.values()) <= 1
+
+
+@pytest.mark.parametrize("name", ["eng.train", "eng.testa", "eng.testb"])
+def test_tags_are_those_of_2003(tasks: Path, name: str) -> None:
+    text = (tasks / f"conll-2003/{name}").read_text("utf-8")
+    assert text.startswith("-DOCSTART- -X- O O\n\n")
+    assert text.count("-DOCSTART-") >= 15
+    sentences = _conll(tasks / f"conll-2003/{name}")
+    kinds: Counter[str] = Counter()
+    for sentence in sentences:
+        assert all(len(word) == 4 for word in sentence)
+        tags = [word[3] for word in sentence]
+        assert any(tag != "O" for tag in tags)
+        for before, tag in zip(["O", *tags], tags, strict=False):
+            assert re.fullmatch("O|[BI]-(PER|LOC|ORG|MISC)", tag)
+            # IOB1: a B- stands only where a name of the same kind has just ended.
+            assert tag[:2] != "B-" or before[2:] == tag[2:]
+        kinds.update(tag[2:] for tag in tags if tag != "O")
+    assert set(kinds) == {"PER", "LOC", "ORG", "MISC"}
+    assert min(kinds.values()) >= 20
+
+
+def test_names_are_tagged_as_what_they_are(tasks: Path) -> None:
+    region = World.build(0, 400).region(2)
+    words: dict[str, Counter[str]] = {}
+    for sentence in _conll(tasks / "conll-2003/eng.testa"):
+        for word in sentence:
+            words.setdefault(word[0], Counter())[word[3][2:]] += 1
+    for river in region.rivers:
+        assert words[river.name].keys() <= {"LOC", "MISC"}  # MISC: part of a festival's name
+    surnames = {person.surname for person in region.persons} & words.keys()
+    assert len(surnames) >= 5
+    assert all(set(words[name]) <= {"PER"} for name in surnames)
+    for common in ("the", "of", "river", "and"):
+        assert words[common]["PER"] == words[common]["LOC"] == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_tasks_read_every_row(tasks: Path, task: str, tmp_path: Path) -> None:
+    made = build_examples(
+        ExamplesConfig(task=task, folder=str(tasks / task), max_bad_share=0.0),
+        inputs={},
+        output=str(tmp_path),
+        execution=ExecutionConfig(),
+    )
+    assert list(made.statistics["splits"]) == list(SPLITS[: 2 if task == "squad-2.0" else 3])
+    assert made.counters["rows-in"] == made.counters["rows-kept"] > 80  # of CoNLL: documents
+    assert not [name for name in made.counters if name.startswith("rows-dropped-")]
+
+
+# Fair splits
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_no_sentence_is_in_two_splits(tasks: Path, task: str) -> None:
+    train, dev, test = (_texts(tasks, task, split) for split in SPLITS)
+    assert train
+    assert dev
+    assert not train & dev
+    assert not (train | dev) & test
+
+
+def test_splits_speak_of_different_people() -> None:
+    everyone = casts(0)
+    names = [{p.name for region in c.regions for p in region.persons} for c in everyone]
+    assert not names[0] & names[1]
+    assert not (names[0] | names[1]) & names[2]
+    assert [cast.split for cast in everyone] == list(SPLITS)
+
+
+def test_disturbing_keeps_first_and_last_word() -> None:
+    text = "The potters of the town work red clay into jars."
+    for number in range(50):
+        mixed = disordered(text, Draws(0, number))
+        assert mixed != text
+        assert sorted(mixed.split()) == sorted(text.split())
+        other = exchanged(text, ["winter", "sang"], Draws(0, number))
+        changed = [a != b for a, b in zip(text.split(), other.split(), strict=True)]
+        assert sum(changed) == 3
+        assert not changed[0]
+        assert not changed[-1]
+
+
+# No shortcuts
+
+
+def _bag_score(train: tuple[list[str], Any], dev: tuple[list[str], Any]) -> float:
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    words = CountVectorizer(token_pattern=r"\S+")
+    model = LogisticRegression(max_iter=2000).fit(words.fit_transform(train[0]), train[1])
+    return float(model.score(words.transform(dev[0]), dev[1]))
+
+
+def test_words_and_length_do_not_tell_cola(tasks: Path) -> None:
+    sets = []
+    for split in ("train", "dev"):
+        rows = _tsv(tasks / f"cola/{split}.tsv")
+        sets.append(([row[3] for row in rows], [row[1] for row in rows]))
+        lengths = {
+            label: np.mean([len(row[3].split()) for row in rows if row[1] == label])
+            for label in "01"
+        }
+        assert abs(lengths["0"] - lengths["1"]) < 0.8
+    assert _bag_score(*sets) < 0.65
+
+
+def test_words_do_not_tell_rte(tasks: Path) -> None:
+    sets = []
+    for split in ("train", "dev"):
+        rows = _tsv(tasks / f"rte/{split}.tsv")[1:]
+        sets.append(([f"{row[1]} {row[2]}" for row in rows], [row[3] for row in rows]))
+        shared = {"entailment": 0, "not_entailment": 0}
+        for row in rows:
+            shared[row[3]] += len(set(row[1].split()) & set(row[2].split())) / len(rows)
+        assert abs(shared["entailment"] - shared["not_entailment"]) < 0.6
+    assert _bag_score(*sets) < 0.65
+
+
+def test_an_ending_alone_does_not_tell_swag(tasks: Path) -> None:
+    sets = []
+    for name in ("train", "val"):
+        rows = _csv(tasks / f"swag/{name}.csv")
+        texts = [row[f"ending{number}"] for row in rows for number in range(4)]
+        labels = [int(row["label"]) == number for row in rows for number in range(4)]
+        sets.append((texts, labels))
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    words = CountVectorizer()
+    model = LogisticRegression(max_iter=2000).fit(words.fit_transform(sets[0][0]), sets[0][1])
+    scores = model.predict_proba(words.transform(sets[1][0]))[:, 1].reshape(-1, 4)
+    gold = np.array(sets[1][1]).reshape(-1, 4).argmax(1)
+    assert (scores.argmax(1) == gold).mean() < 0.42
+
+
+def test_shared_words_do_not_tell_sts_b(tasks: Path) -> None:
+    for split in ("train", "dev"):
+        rows = _tsv(tasks / f"sts-b/{split}.tsv")[1:]
+        pairs = [({*row[7].lower().split()}, {*row[8].lower().split()}) for row in rows]
+        shares = [len(first & second) / len(first | second) for first, second in pairs]
+        assert np.corrcoef(shares, [float(row[9]) for row in rows])[0, 1] < 0.5
+
+
+# The bytes
+
+
+def test_the_seed_alone_decides_the_bytes(tasks: Path, tmp_path: Path) -> None:
+    write_sample(str(tmp_path / "small"), articles=3, tales=0)
+    assert _digests(tmp_path / "small" / "tasks") == _digests(tasks)
+    other = write_labelled(str(tmp_path / "other"), seed=1)
+    changed = _digests(Path(other))
+    assert set(changed) == set(_digests(tasks))
+    assert all(changed[name] != digest for name, digest in _digests(tasks).items())
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_every_seed_gives_sets_of_use(tmp_path: Path, seed: int) -> None:
+    tasks = Path(write_labelled(str(tmp_path), seed=seed))
+    for task in TASKS:
+        assert len(_texts(tasks, task, "train")) >= 90
+        assert len(_texts(tasks, task, "dev")) >= 60
+    assert len(_csv(tasks / "swag/train.csv")) >= 200
+    assert len(_csv(tasks / "swag/val.csv")) >= 100
+
+
+def test_they_can_be_written_anywhere() -> None:
+    files = write_sample("memory://labelled-sample", articles=2, tales=0)
+    fs = fsspec.filesystem("memory")
+    assert files.tasks == "memory:///labelled-sample/tasks"
+    assert fs.exists(f"{files.tasks}/conll-2003/eng.testa")
+    fs.rm("/labelled-sample", recursive=True)

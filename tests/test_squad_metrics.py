@@ -1,0 +1,256 @@
+"""Exact match and F1 by the official rules, on real predictions and on made-up ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.kinds.squad_metrics import (
+    Gold,
+    gold_answers,
+    normalize_answer,
+    read_predictions,
+    score_question,
+    score_texts,
+    texts_by_id,
+    write_predictions,
+)
+from schemas.arrow import SPAN_EXAMPLES
+from schemas.errors import PredictionsError
+
+WORDS = st.lists(
+    st.sampled_from(["a", "the", "An", "mill", "Mill.", "mill-race", "of", "1895", "-", "café"]),
+    max_size=6,
+).map(" ".join)
+
+
+def plain_words(text: str) -> list[str]:
+    """The official normalisation, spelt out: characters one by one, then words one by one.
+
+    An article is one where no letter, digit or underscore touches it, which is why this looks at
+    runs of such characters and not at what stands between spaces.
+    """
+    kept = ""
+    for character in text.lower():
+        if character in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~":
+            continue
+        kept += character
+    words, run = "", ""
+    for character in kept + " ":
+        if character.isalnum():
+            run += character
+            continue
+        words += (" " if run in ("a", "an", "the") else run) + character
+        run = ""
+    return words.split()
+
+
+def plain_scores(text: str, golds: list[str], *, is_2_0: bool) -> tuple[float, float]:
+    if is_2_0:
+        golds = [gold for gold in golds if plain_words(gold)] or [""]
+    best_em = best_f1 = 0.0
+    found = plain_words(text)
+    for gold in golds:
+        right = plain_words(gold)
+        best_em = max(best_em, 1.0 if found == right else 0.0)
+        left = list(right)
+        same = 0
+        for word in found:
+            if word in left:
+                left.remove(word)
+                same += 1
+        if is_2_0 and (not found or not right):
+            f1 = 1.0 if found == right else 0.0
+        elif same == 0:
+            f1 = 0.0
+        else:
+            precision, recall = same / len(found), same / len(right)
+            f1 = 2 * precision * recall / (precision + recall)
+        best_f1 = max(best_f1, f1)
+    return best_em, best_f1
+
+
+def plain_means(
+    questions: list[dict[str, Any]], predictions: dict[str, str], *, is_2_0: bool
+) -> tuple[float, float]:
+    em = f1 = 0.0
+    for item in questions:
+        if item["id"] in predictions:
+            golds = [answer["text"] for answer in item["answers"]]
+            scores = plain_scores(predictions[item["id"]], golds, is_2_0=is_2_0)
+            em, f1 = em + scores[0], f1 + scores[1]
+    return em / len(questions), f1 / len(questions)
+
+
+def official_questions(path: Path) -> list[dict[str, Any]]:
+    """The questions as the file has them, past our own reader."""
+    with gzip.open(path) as file:
+        articles = json.load(file)["data"]
+    return [q for article in articles for p in article["paragraphs"] for q in p["qas"]]
+
+
+def golds_of(questions: list[dict[str, Any]], *, is_2_0: bool) -> list[Gold]:
+    rows = [
+        {
+            "id": item["id"],
+            "title": "",
+            "question": item["question"],
+            "context": "",
+            "answers": [answer["text"] for answer in item["answers"]],
+            "answer_starts": [answer["answer_start"] for answer in item["answers"]],
+            "is_impossible": not item["answers"],
+        }
+        for item in questions
+    ]
+    table = pa.Table.from_pylist(rows, schema=SPAN_EXAMPLES)
+    return gold_answers(table, has_unanswerable=is_2_0)
+
+
+@pytest.mark.parametrize(
+    ("name", "em", "f1", "unanswered", "unknown"),
+    [
+        ("bert-ensemble", 86.206, 92.196, 0, 0),
+        ("logistic-regression", 40.142, 50.982, 13, 28),
+    ],
+)
+def test_real_predictions_get_their_official_scores(
+    real_data: Path, name: str, em: float, f1: float, unanswered: int, unknown: int
+) -> None:
+    questions = official_questions(real_data / "squad" / "dev-v1.1.json.gz")
+    assert len(questions) == 10_570
+    predictions = read_predictions(str(real_data / f"squad/predictions-v1.1-{name}.json.gz"))
+    found = score_texts(golds_of(questions, is_2_0=False), predictions, has_unanswerable=False)
+    assert {key: round(100 * value, 3) for key, value in found.metrics.items()} == {
+        "em": em,
+        "f1": f1,
+    }
+    assert (len(found.unanswered), len(found.unknown)) == (unanswered, unknown)
+    plain = plain_means(questions, predictions, is_2_0=False)
+    assert (found.metrics["em"], found.metrics["f1"]) == pytest.approx(plain, abs=1e-12)
+
+
+def test_real_questions_of_2_0_score_as_the_plain_rules_say(real_data: Path) -> None:
+    questions = official_questions(real_data / "squad" / "half-dev-v2.0.json.gz")
+    # Some right, some cut short, some "" where there is an answer, some text where there is none.
+    predictions = {}
+    for number, item in enumerate(questions):
+        text = item["answers"][-1]["text"] if item["answers"] else ""
+        guesses = (text, text[: len(text) // 2], "", "the Normans", text + " of the Normans")
+        predictions[item["id"]] = guesses[number % 5]
+    found = score_texts(golds_of(questions, is_2_0=True), predictions, has_unanswerable=True)
+    em, f1 = plain_means(questions, predictions, is_2_0=True)
+    assert found.metrics["em"] == pytest.approx(em, abs=1e-12)
+    assert found.metrics["f1"] == pytest.approx(f1, abs=1e-12)
+    answered = [item for item in questions if item["answers"]]
+    empty = [item for item in questions if not item["answers"]]
+    for group, members in (("has-answer", answered), ("no-answer", empty)):
+        em, f1 = plain_means(members, predictions, is_2_0=True)
+        assert found.metrics[f"{group}-em"] == pytest.approx(em, abs=1e-12)
+        assert found.metrics[f"{group}-f1"] == pytest.approx(f1, abs=1e-12)
+
+
+@given(WORDS, st.lists(WORDS, max_size=3), st.booleans())
+def test_scores_are_those_of_the_plain_rules(text: str, golds: list[str], is_2_0: bool) -> None:
+    (gold,) = golds_of(
+        [{"id": "q", "question": "?", "answers": [{"text": g, "answer_start": 0} for g in golds]}],
+        is_2_0=is_2_0,
+    )
+    found = score_question(text, gold, has_unanswerable=is_2_0)
+    assert found == pytest.approx(plain_scores(text, golds, is_2_0=is_2_0))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Mill.", "mill"),
+        ("a.m.", "am"),
+        ("A/B", "ab"),
+        ("U.S.A", "usa"),
+        ("the-mill", "themill"),
+        ("the “mill”", "“mill”"),
+        ("an 1895\tmill", "1895 mill"),
+        ("The", ""),
+        ("Łódź", "łódź"),
+    ],
+)
+def test_normalised(text: str, expected: str) -> None:
+    assert normalize_answer(text) == expected
+
+
+def test_the_two_versions_differ_where_nothing_is_left_of_an_answer() -> None:
+    gold = Gold("q", ("The",), True)
+    assert score_question("a", gold, has_unanswerable=False) == (1.0, 0.0)
+    gold = Gold("q", ("",), True)
+    assert score_question("a", gold, has_unanswerable=True) == (1.0, 1.0)
+
+
+def test_words_count_as_often_as_they_stand_there() -> None:
+    gold = Gold("q", ("mill mill race",), True)
+    found = score_question("mill mill mill", gold, has_unanswerable=False)
+    assert found.f1 == pytest.approx(2 / 3)
+    assert score_question("mill", gold, has_unanswerable=False).f1 == pytest.approx(0.5)
+
+
+def test_unanswered_questions_count_0_and_unknown_ids_are_told() -> None:
+    golds = [Gold("q1", ("mill",), True), Gold("q2", ("race",), True)]
+    found = score_texts(golds, {"q1": "mill", "q9": "x"}, has_unanswerable=False)
+    assert found.metrics == {"em": 0.5, "f1": 0.5}
+    assert (found.questions, found.unanswered, found.unknown) == (2, ("q2",), ("q9",))
+
+
+def test_ids_have_to_be_unique() -> None:
+    twice = [Gold("q1", ("mill",), True)] * 2
+    with pytest.raises(PredictionsError, match="'q1' twice"):
+        score_texts(twice, {}, has_unanswerable=False)
+    with pytest.raises(PredictionsError, match="no question"):
+        score_texts([], {}, has_unanswerable=False)
+    with pytest.raises(PredictionsError, match="two predictions have the id 'q1'"):
+        texts_by_id([{"id": "q1", "text": ""}, {"id": "q1", "text": "mill"}])
+
+
+def test_what_is_not_known_cannot_be_scored() -> None:
+    row = dict.fromkeys(("title", "question", "context"), "x")
+    row |= {"id": "q7", "answers": [], "answer_starts": [], "is_impossible": None}
+    with pytest.raises(PredictionsError, match="q7: its answers are not known"):
+        gold_answers(pa.Table.from_pylist([row], schema=SPAN_EXAMPLES), has_unanswerable=True)
+
+
+@pytest.mark.parametrize("name", ["answers.json", "answers.json.gz"])
+def test_predictions_come_back_as_they_were_written(tmp_path: Path, name: str) -> None:
+    predictions = {"q2": "Łódź “a”\n", "q1": ""}
+    for url in (str(tmp_path / name), f"memory://predictions/{name}"):
+        write_predictions(predictions, url)
+        assert read_predictions(url) == predictions
+        with fsspec.open(url, "rb") as file:
+            first = file.read()
+        write_predictions(predictions, url)
+        with fsspec.open(url, "rb") as file:
+            assert file.read() == first
+    assert first.startswith(b"\x1f\x8b") == name.endswith(".gz")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("[]", "found a list"),
+        ('{"q1": 3}', "question q1"),
+        ('{"q1": "a", "q1": "b"}', "'q1' stands twice"),
+        ("{", "no JSON"),
+        ("", "empty"),
+    ],
+)
+def test_files_that_are_no_predictions_are_refused(
+    tmp_path: Path, content: str, expected: str
+) -> None:
+    path = tmp_path / "answers.json"
+    path.write_text(content)
+    with pytest.raises(PredictionsError, match=expected):
+        read_predictions(str(path))

@@ -1,0 +1,182 @@
+import csv
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from model.tasks.swag import SWAG_TASKS
+from model.tasks.task import Bad, Row
+from schemas.arrow import CHOICE_EXAMPLES
+from schemas.errors import ExamplesError
+
+SWAG, CODAH = SWAG_TASKS["swag"], SWAG_TASKS["codah"]
+HEADER = [
+    "", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source",
+    "ending0", "ending1", "ending2", "ending3", "label",
+]  # fmt: skip
+FIRST = [
+    "7", "clip_1", "3416", "A man sits. He", "A man sits, \"alone\".", "He", "gold",
+    "stands up.", "sings,\nloudly.", "is a chair.", "melts.", "2",
+]  # fmt: skip
+
+
+@pytest.fixture
+def write_csv(tmp_path):
+    def _write(rows, header=HEADER, name="train.csv"):
+        path = tmp_path / name
+        with path.open("w", newline="", encoding="utf-8") as target:
+            csv.writer(target).writerows([header, *rows])
+        return str(path)
+
+    return _write
+
+
+def changed(**values):
+    return [values.get(name, old) for name, old in zip(HEADER, FIRST, strict=True)]
+
+
+def read(task, url, split="train"):
+    found = list(task.reader(task, split, url))
+    rows = [item for item in found if isinstance(item, Row)]
+    return rows, [item for item in found if isinstance(item, Bad)]
+
+
+def test_a_row_of_swag(write_csv):
+    rows, bad = read(SWAG, write_csv([FIRST]))
+    assert bad == []
+    assert rows[0].values == {
+        "id": "7",
+        "context": 'A man sits, "alone".',
+        "continuations": ["He stands up.", "He sings,\nloudly.", "He is a chair.", "He melts."],
+        "label": 2,
+    }
+    pa.Table.from_pylist([rows[0].values], schema=CHOICE_EXAMPLES)
+
+
+def test_test_files_have_no_label(write_csv):
+    rows, bad = read(SWAG, write_csv([FIRST[:-1]], header=HEADER[:-1], name="test.csv"), "test")
+    assert bad == []
+    assert rows[0].values["label"] is None
+    with pytest.raises(ExamplesError, match="missing label"):
+        read(SWAG, write_csv([FIRST[:-1]], header=HEADER[:-1]), "train")
+
+
+def test_bad_rows_are_told_with_place_and_reason(write_csv):
+    rows, bad = read(
+        SWAG,
+        write_csv(
+            [
+                FIRST,
+                changed(ending3="  "),
+                changed(label="4"),
+                changed(label="gold"),
+                changed(label=""),
+                FIRST[:-2],
+                changed(sent2=""),
+            ]
+        ),
+    )
+    assert len(rows) == 2
+    assert rows[1].values["continuations"][0] == "stands up."
+    # The first row has a line break in a field, so the second begins on line 4.
+    assert [(item.place, item.reason) for item in bad] == [
+        ("line 4", "empty-text"),
+        ("line 6", "unknown-label"),
+        ("line 8", "unknown-label"),
+        ("line 10", "no-answer"),
+        ("line 12", "too-few-columns"),
+    ]
+    assert "ending3" in bad[0].found
+
+
+def test_the_hubs_parquet(tmp_path):
+    table = pa.table(
+        {
+            "video-id": ["clip", "clip"],
+            "fold-ind": ["1", "2"],
+            "startphrase": ["x", "x"],
+            "sent1": ["A man sits.", "A dog runs."],
+            "sent2": ["He", "It"],
+            "gold-source": ["gold", "gen"],
+            **{f"ending{n}": [f"ends {n}.", f"stops {n}."] for n in range(4)},
+            "label": [3, -1],
+        }
+    )
+    url = str(tmp_path / "test-00000-of-00001.parquet")
+    pq.write_table(table, url)
+    rows, bad = read(SWAG, url, "test")
+    assert bad == []
+    assert [row.values["label"] for row in rows] == [3, None]
+    assert [row.values["id"] for row in rows] == ["0", "1"]
+    assert rows[1].values["continuations"][2] == "It stops 2."
+    rows, bad = read(SWAG, url, "train")
+    assert [item.reason for item in bad] == ["no-answer"]
+
+
+def test_another_file_is_refused(write_csv):
+    with pytest.raises(ExamplesError, match=r"missing sent1.*_full\.csv"):
+        read(SWAG, write_csv([["a", "b"]], header=["sent1", "distractor-0"]))
+
+
+@pytest.fixture
+def codah_file(tmp_path):
+    def _write(lines):
+        path = tmp_path / "full_data.tsv"
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return str(path)
+
+    return _write
+
+
+def codah_line(number, label=0):
+    return f'o\tPrompt {number} says "\tone.\ttwo"\tthree.\tfour.\t{label}'
+
+
+def test_codah_is_cut_by_its_prompts(codah_file):
+    numbers = [*range(100), *range(0, 100, 2)]  # some prompts come twice
+    url = codah_file([codah_line(number, number % 4) for number in numbers])
+    prompts = {}
+    for split in CODAH.splits:
+        rows, bad = read(CODAH, url, split)
+        assert len(rows) + len(bad) == 150
+        assert {(item.reason, item.is_fault) for item in bad} == {("in-another-split", False)}
+        prompts[split] = {row.values["context"] for row in rows}
+        for row in rows:
+            assert row.values["continuations"] == ["one.", 'two"', "three.", "four."]
+            assert row.values["label"] == int(row.values["context"].split()[1]) % 4
+    assert sum(map(len, prompts.values())) == len(set().union(*prompts.values())) == 100
+    assert len(prompts["train"]) > len(prompts["dev"]) > 0
+    assert prompts["test"]
+
+
+def test_bad_rows_of_codah_are_faults_of_one_split(codah_file):
+    url = codah_file([*(codah_line(number) for number in range(20)), "o\tshort", codah_line(1, 9)])
+    faults = [item for split in CODAH.splits for item in read(CODAH, url, split)[1]]
+    assert sorted(item.reason for item in faults if item.is_fault) == [
+        "too-few-columns",
+        "unknown-label",
+    ]
+
+
+def test_codah_needs_seven_columns(codah_file):
+    with pytest.raises(ExamplesError, match="seven tab-separated columns"):
+        read(CODAH, codah_file(["a\tb\tc"]))
+
+
+def test_all_of_codah(real_data):
+    url = str(real_data / "swag" / "codah-full_data.tsv")
+    sizes, seen = {}, []
+    prompts = {}
+    for split in CODAH.splits:
+        rows, bad = read(CODAH, url, split)
+        assert len(rows) + len(bad) == 2776
+        assert not any(item.is_fault for item in bad)
+        sizes[split] = len(rows)
+        seen += [row.values["id"] for row in rows]
+        prompts[split] = {row.values["context"] for row in rows}
+        assert all(len(row.values["continuations"]) == 4 for row in rows)
+        assert {row.values["label"] for row in rows} == {0, 1, 2, 3}
+    assert sizes == {"train": 1642, "dev": 573, "test": 561}
+    assert sorted(map(int, seen)) == list(range(2776))
+    assert not prompts["train"] & prompts["dev"]
+    assert not prompts["train"] & prompts["test"]

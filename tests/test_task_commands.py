@@ -1,0 +1,215 @@
+"""`bertloom finetune`, `evaluate` and `predict`, from files to answers, and their errors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from tuning_runs import text_rows, write_checkpoint
+
+from flows.artifacts import ArtifactStore
+from flows.cli import main
+from flows.resolution import resolve
+from model.tuning.task_process import end_process
+
+pytestmark = pytest.mark.slow
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Cli:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Said:
+        self._capsys.readouterr()
+        code: Any = 0
+        try:
+            main(arguments)
+        except SystemExit as error:
+            code = error.code or 0
+        captured = self._capsys.readouterr()
+        return Said(int(code), captured.out, captured.err)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _process() -> Iterator[None]:
+    yield
+    end_process()
+
+
+def write_sst(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for split, count in (("train", 200), ("dev", 40)):
+        rows = text_rows(count, split=split)
+        lines = ["sentence\tlabel", *(f"{row['text_a']}\t{row['label']}" for row in rows)]
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    tests = [f"{n}\t{row['text_a']}" for n, row in enumerate(text_rows(10, split="test"))]
+    (folder / "test.tsv").write_text("\n".join(["index\tsentence", *tests]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a fine-tuning of two restarts, and what it was made of."""
+    folder = tmp_path_factory.mktemp("tuned")
+    write_sst(folder / "SST-2")
+    write_checkpoint(folder / "bert")
+    main_or_exit(
+        "finetune", "sst-2", "--data", str(folder / "SST-2"), "--checkpoint", str(folder / "bert"),
+        "--batch", "8", "--learning-rate", "3e-3", "--epochs", "10", "--restarts", "2",
+        "--max-seq-length", "32", "--store", str(folder / "store"), "--engine", "local",
+        "--name", "mine", "--set", "finetune.sst-2.threads=1",
+        "--set", "finetune.sst-2.dropout=0.0",
+    )  # fmt: skip
+    return folder
+
+
+def main_or_exit(*arguments: str) -> None:
+    with contextlib.suppress(SystemExit):  # a command that fails leaves nothing to test
+        main(arguments)
+
+
+def test_a_fine_tuning_leaves_models_scores_and_tables(tuned: Path) -> None:
+    store = ArtifactStore(str(tuned / "store"), create=False)
+    found = resolve("mine/evaluate.sst-2", store=store).statistics
+    assert found["metrics"]["dev"]["accuracy"] > 0.9
+    assert [point["runs"] for point in found["points"]] == [2]
+    report = (tuned / "store" / "reports" / "mine.txt").read_text()
+    assert "Table 1: GLUE" in report
+    assert "84.6" in report
+    cell = resolve("mine/finetune.sst-2.b8-lr0.003-e10-r0", store=store)
+    data = store.url(cell.data)
+    assert AutoModelForSequenceClassification.from_pretrained(data).config.id2label == {
+        0: "0",
+        1: "1",
+    }
+    assert AutoTokenizer.from_pretrained(data)("the film")["input_ids"][0] == 101
+    said = json.loads((Path(data) / "metrics.json").read_text())
+    assert said["dev"] == cell.statistics["metrics"]["dev"]
+
+
+def test_a_second_run_trains_nothing(tuned: Path, cli: Cli) -> None:
+    data, bert, store = str(tuned / "SST-2"), str(tuned / "bert"), str(tuned / "store")
+    given = (
+        "finetune", "sst-2", "--data", data, "--checkpoint", bert, "--batch", "8",
+        "--learning-rate", "3e-3", "--epochs", "10", "--max-seq-length", "32", "--store", store,
+        "--name", "mine", "--set", "finetune.sst-2.threads=1",
+        "--set", "finetune.sst-2.dropout=0.0",
+    )  # fmt: skip
+    said = cli(*given, "--restarts", "3", "--dry-run")
+    assert said.code == 0, said.err
+    states = {line.split()[0]: line.split()[2] for line in said.out.splitlines()[1:5]}
+    assert states["finetune.sst-2.b8-lr0.003-e10-r1"] == "cached"
+    assert states["finetune.sst-2.b8-lr0.003-e10-r2"] == "build"
+    said = cli(*given, "--show-recipe")
+    recipe = yaml.safe_load(said.out)
+    assert recipe["finetune"]["sst-2"]["learning_rate"] == [3e-3]
+
+
+def test_a_text_gets_an_answer(tuned: Path, cli: Cli) -> None:
+    store = str(tuned / "store")
+    model = "mine/evaluate.sst-2"
+    said = cli("predict", model, "the film is lovely", "the film is dull", "--store", store)
+    assert said.code == 0, said.err
+    answers = [line.split("\t") for line in said.out.splitlines()]
+    assert [label for label, _ in answers] == ["1", "0"]
+    assert all(0.5 <= float(share) <= 1 for _, share in answers)
+    said = cli("predict", model, "the film is lovely", "--store", store, "--json")
+    assert set(json.loads(said.out)["probabilities"]) == {"0", "1"}
+    said = cli("predict", model, "--file", str(tuned / "SST-2" / "test.tsv"), "--store", store)
+    assert len(said.out.splitlines()) == 10
+
+
+def test_predictions_are_scored_from_their_file(tuned: Path, cli: Cli, tmp_path: Path) -> None:
+    store, dev = str(tuned / "store"), str(tuned / "SST-2" / "dev.tsv")
+    out = tmp_path / "said.jsonl"
+    asked = cli("evaluate", "sst-2", dev, "--model", "mine/evaluate.sst-2", "--store", store,
+                "--out", str(out), "--json")  # fmt: skip
+    assert asked.code == 0, asked.err
+    scored = cli("evaluate", "sst-2", dev, "--predictions", str(out), "--json")
+    first, second = json.loads(asked.out), json.loads(scored.out)
+    assert first == second
+    assert first["counts"] == {"rows-in": 40, "rows-kept": 40}
+    wrong = [json.loads(line) for line in out.read_text().splitlines()]
+    for item in wrong[:10]:
+        item["label"] = "1" if item["label"] == "0" else "0"
+    out.write_text("".join(json.dumps(item) + "\n" for item in wrong))
+    worse = json.loads(cli("evaluate", "sst-2", dev, "--predictions", str(out), "--json").out)
+    assert worse["metrics"]["accuracy"] < first["metrics"]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("finetune", "sst2", "--data", "x"), "Did you mean sst-2"),
+        (("finetune", "sst-2", "--data", "x"), "--checkpoint is missing"),
+        (("finetune", "sst-2", "--checkpoint", "BERT"), "expected folder"),
+        (("finetune", "sst-2", "--data", "x", "--checkpoint", "none"), "no folder with a config"),
+        (
+            ("finetune", "sst-2", "--data", "x", "--checkpoint", "BERT", "--epochs", "a"),
+            "expected whole numbers",
+        ),
+        (
+            ("finetune", "sst-2", "--file", "train", "--checkpoint", "BERT"),
+            "expected SPLIT=PATH",
+        ),
+        (("evaluate", "sst-2", "DEV"), "expected one of --predictions"),
+        (("evaluate", "sst-2", "DEV", "--predictions", "none"), "no file there"),
+        (("evaluate", "sst-2", "TEST", "--split", "test", "--model", "MODEL"), "has an answer"),
+        (("evaluate", "sst-2", "DEV", "--split", "middle", "--model", "MODEL"), "no such split"),
+        (("evaluate", "squad-1.1", "DEV", "--model", "MODEL"), "fine-tuned for sst-2"),
+        (("predict", "MODEL", "a", "--question", "b"), "--question: sst-2"),
+        (("predict", "MODEL", "a", "--file", "b"), "expected it alone"),
+        (("predict", "BERT", "a"), "config.json"),
+        (("predict", "nobody", "a"), "no folder with a config.json, and no artifact"),
+    ],
+)
+def test_mistakes_are_told(tuned: Path, cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    places = {
+        "BERT": str(tuned / "bert"),
+        "DEV": str(tuned / "SST-2" / "dev.tsv"),
+        "TEST": str(tuned / "SST-2" / "test.tsv"),
+        "MODEL": "mine/evaluate.sst-2",
+    }
+    store = ("--store", str(tuned / "store")) if "--predictions" not in arguments else ()
+    found = cli(*(places.get(argument, argument) for argument in arguments), *store)
+    assert found.code == 1, found.out
+    assert said in found.err
+    assert "Traceback" not in found.err
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ("", "empty"),
+        ("sentence\tpoints\nfine\t1\n", "points"),
+        ("sentence\tlabel\nfine\tgreat\ndull\t0\n", "great"),
+    ],
+)
+def test_a_file_that_is_not_the_tasks_is_refused(
+    tuned: Path, cli: Cli, tmp_path: Path, train: str, said: str
+) -> None:
+    write_sst(tmp_path / "SST-2")
+    (tmp_path / "SST-2" / "train.tsv").write_text(train)
+    found = cli(
+        "finetune", "sst-2", "--data", str(tmp_path / "SST-2"), "--checkpoint",
+        str(tuned / "bert"), "--engine", "local", "--store", str(tmp_path / "store"),
+    )  # fmt: skip
+    assert found.code == 1
+    assert "train.tsv" in found.err
+    assert said in found.err

@@ -1,0 +1,199 @@
+"""Evaluations written by hand, for the tests of tables and submissions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from model.tables.task_results import Evaluation
+from model.tasks.task import Bad, Row, Task
+from schemas.manifest import FileEntry, StageInput
+
+BASE = {"start": "phase-2", "layers": 2, "hidden_size": 128, "heads": 2, "method": "fine-tune"}
+SCRATCH = BASE | {"start": "scratch"}
+
+
+def _reads_nothing(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+    raise AssertionError("no test of tables reads examples")
+
+
+def glue_task(name: str, title: str, metric: str, **more: Any) -> Task:
+    """A task with its cell of Table 1, as those of GLUE are."""
+    column = more.pop("column", title)
+    settings: dict[str, Any] = {
+        "kind": "classification",
+        "labels": ("0", "1"),
+        "splits": {"train": (), "dev": (), "test": ()},
+        "reader": _reads_nothing,
+        "metrics": (metric,),
+        "submission": {"test": f"{title}.tsv"},
+        "paper": {f"{split}/{metric}": ("table-1", column) for split in ("dev", "test")},
+    }
+    return Task(name=name, title=title, **(settings | more))
+
+
+_NLI = ("entailment", "not_entailment")
+_MNLI_PAPER = {
+    f"{split}{rest}/accuracy": ("table-1", column)
+    for rest, column in (("", "MNLI-m"), ("-mismatched", "MNLI-mm"))
+    for split in ("dev", "test")
+}
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        glue_task("cola", "CoLA", "matthews"),
+        glue_task("sst-2", "SST-2", "accuracy"),
+        glue_task("mrpc", "MRPC", "f1"),
+        glue_task("sts-b", "STS-B", "spearman", kind="regression", labels=()),
+        glue_task("qqp", "QQP", "f1"),
+        glue_task(
+            "mnli",
+            "MNLI",
+            "accuracy",
+            labels=("contradiction", "entailment", "neutral"),
+            paper=_MNLI_PAPER,
+            submission={
+                "test": "MNLI-m.tsv",
+                "test-mismatched": "MNLI-mm.tsv",
+                "diagnostic": "AX.tsv",
+            },
+        ),
+        glue_task("qnli", "QNLI", "accuracy", labels=_NLI),
+        glue_task("rte", "RTE", "accuracy", labels=_NLI),
+        glue_task("wnli", "WNLI", "accuracy", paper={}),
+        glue_task(
+            "squad-1.1",
+            "SQuAD 1.1",
+            "f1",
+            kind="span",
+            submission={},
+            paper={"dev/em": ("table-2", "EM"), "dev/f1": ("table-2", "dev F1")},
+        ),
+        glue_task(
+            "conll-2003",
+            "CoNLL-2003",
+            "entity-f1",
+            kind="tagging",
+            submission={},
+            paper={
+                "dev/entity-f1": ("table-7", "dev"),
+                "test/entity-f1": ("table-7", "test"),
+            },
+        ),
+    )
+}
+
+
+def written(
+    entry: str,
+    task: str,
+    runs: Sequence[float | None],
+    *,
+    model: Mapping[str, Any] = BASE,
+    other_point: float | None = None,
+    more: Mapping[str, Mapping[str, float | None]] | None = None,
+    ensemble: int = 1,
+    ensemble_value: float | None = None,
+    prefix: str = "",
+) -> dict[str, Any]:
+    """Statistics of an `evaluate` artifact whose best point has one restart for each of `runs`.
+
+    Args:
+        other_point: dev score of a second grid point with one restart.
+        more: further metrics of the chosen model, by split.
+        ensemble_value: what the ensemble scores on dev.
+    """
+    metric = TASKS[task].metrics[0]
+    cells = [_cell(f"{prefix}b16-lr2e-05-e3-r{n}", 3, n, metric, run) for n, run in enumerate(runs)]
+    if other_point is not None:
+        cells.append(_cell(f"{prefix}b16-lr2e-05-e4-r0", 4, 0, metric, other_point))
+
+    def dev(cell: dict[str, Any]) -> float:
+        value = cell["metrics"]["dev"][metric]
+        return -1.0 if value is None or math.isnan(value) else float(value)
+
+    best = max(cells, key=dev)
+    chosen = best["metrics"]["dev"][metric] if ensemble == 1 else ensemble_value
+    known = [run for run in runs if run is not None and math.isfinite(run)]
+    metrics: dict[str, dict[str, float | None]] = {"dev": {metric: chosen}}
+    for split, values in (more or {}).items():
+        metrics.setdefault(split, {}).update(values)
+    return {
+        "task": task,
+        "kind": TASKS[task].kind,
+        "entry": entry,
+        "metric": metric,
+        "metrics": metrics,
+        "cells": cells,
+        "points": [
+            {
+                "name": f"{prefix}b16-lr2e-05-e3",
+                "mean": statistics.fmean(known) if known else None,
+                "sd": statistics.stdev(known) if len(known) > 1 else 0.0,
+                "runs": len(runs),
+            }
+        ],
+        "best": best["name"],
+        "best_point": f"{prefix}b16-lr2e-05-e3",
+        "ensemble": ensemble,
+        "threshold": 0.0,
+        "method": model["method"],
+        "model": dict(model),
+    }
+
+
+def _cell(name: str, epochs: int, restart: int, metric: str, value: float | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "batch": 16,
+        "learning_rate": 2e-5,
+        "epochs": epochs,
+        "restart": restart,
+        "metrics": {"dev": {metric: value}},
+    }
+
+
+def majority(entry: str, task: str, value: float) -> dict[str, Any]:
+    """Statistics of an entry that always says the most frequent label."""
+    return written(entry, task, [value], model={"start": "majority", "method": "majority"})
+
+
+def evaluations(*given: dict[str, Any]) -> list[Evaluation]:
+    """As the stage reads them."""
+    return [Evaluation.read(item["entry"], item) for item in given]
+
+
+def artifact(
+    folder: Path,
+    given: dict[str, Any],
+    *,
+    predictions: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+) -> StageInput:
+    """An `evaluate` artifact on disk, with predictions by split."""
+    place = folder / given["entry"]
+    place.mkdir(parents=True, exist_ok=True)
+    files = []
+    for split, items in (predictions or {}).items():
+        content = "".join(f"{json.dumps(item)}\n" for item in items).encode()
+        (place / f"predictions-{split}.jsonl").write_bytes(content)
+        files.append(
+            FileEntry(
+                path=f"predictions-{split}.jsonl",
+                object=f"predictions-{split}.jsonl",
+                size=len(content),
+                sha256=hashlib.sha256(content).hexdigest(),
+            )
+        )
+    return StageInput(
+        name=given["entry"],
+        artifact_id="0" * 16,
+        data=str(place),
+        files=tuple(files),
+        statistics=given,
+    )
