@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from model.kinds.features import Features
 from model.kinds.text import build_features, decode, score
 from model.kinds.text_pairs import truncated_lengths
+from model.tasks import TASKS
 from model.tasks.task import Bad, Row, Task
 from pipelines.wordpiece import WordPieceTokenizer
 from schemas.arrow import TEXT_EXAMPLES
@@ -252,3 +253,12 @@ def test_the_whole_of_sst_2_takes_seconds(real_data: Path) -> None:
     features = features_of(examples, tokenizer, length=128, is_training=True)
     assert time.process_time() - begin < 10
     assert features.units == len(rows) > 60_000
+
+
+def test_labels_of_ones_own_data_are_scored_as_they_are() -> None:
+    rows = [{"id": str(n), "text_a": "x", "label": name} for n, name in enumerate("abc")]
+    full = [{field.name: row.get(field.name) for field in TEXT_EXAMPLES} for row in rows]
+    examples = pa.Table.from_pylist(full, schema=TEXT_EXAMPLES)
+    said = [{"id": str(n), "label": name} for n, name in enumerate("abb")]
+    found = score(examples, said, task=TASKS["single-sentence"])
+    assert found == {"accuracy": pytest.approx(2 / 3)}

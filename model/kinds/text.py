@@ -189,15 +189,17 @@ def score(
     """The task's metrics (`model.kinds.metrics`) by name. F1 is of the second label of the task.
 
     Raises:
-        PredictionsError: predictions of other rows, a label that is none of the task's, or rows
-            without labels.
+        PredictionsError: predictions of other rows, a label that is none of the task's where it
+            says them itself, or rows without labels.
     """
     column = "score" if task.kind == "regression" else "label"
     check_answered(examples, predictions, column=column)
     gold = examples[column].to_pylist()
     said = [prediction[column] for prediction in predictions]
     if task.kind != "regression":
-        numbers = {name: number for number, name in enumerate(task.labels)}
+        # A task whose labels are those of its data has none of its own to check against.
+        labels = task.labels or tuple(sorted({*gold, *said}))
+        numbers = {name: number for number, name in enumerate(labels)}
         unknown = [label for label in (*gold, *said) if label not in numbers]
         if unknown:
             raise PredictionsError(
