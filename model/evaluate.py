@@ -10,13 +10,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 
 from model.artifact_files import to_json, write_file
 from model.kinds.official_files import official_files
-from model.kinds.prediction_files import predictions_file, score_file, to_lines
+from model.kinds.prediction_files import Scored, predictions_file, score_file, to_lines
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
 from model.tuning.comparison import Cell, compare, read_cells
@@ -67,14 +67,15 @@ def evaluate(
     splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
     with tempfile.TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
         threshold = _answer(config, examples, chosen=chosen, splits=splits, folder=folder)
-        metrics = {
-            split: score_file(
-                f"{folder}/{predictions_file(split)}", read_examples(examples, split), task=task
-            ).metrics
-            for split in splits
-        }
-        _write_official(task, examples, splits=splits, folder=folder, threshold=threshold)
-        known = {split: found for split, found in metrics.items() if found}
+        scored = {split: _score(task, examples, split=split, folder=folder) for split in splits}
+        known = {split: found.metrics for split, found in scored.items() if found.metrics}
+        for split, found in scored.items():
+            table = read_examples(examples, split)
+            official = official_files(
+                task, table, predictions=found.predictions, split=split, threshold=threshold
+            )
+            for name, content in official.items():
+                Path(folder, name).write_bytes(content)
         Path(folder, _METRICS_FILE).write_bytes(to_json(known))
         files = tuple(_publish(folder, output=output))
     rows: Mapping[str, int] = examples.statistics["splits"]
@@ -82,20 +83,27 @@ def evaluate(
         files=files,
         counters={f"predictions-{split}": rows[split] for split in splits},
         statistics={
-            "task": task.name,
-            "kind": task.kind,
-            "entry": config.entry,
-            "metric": task.metrics[0],
+            **_statistics(config, task, chosen=chosen),
             "metrics": known,
             "threshold": threshold,
-            "ensemble": len(chosen),
-            "members": [cell.name for cell in chosen],
-            "method": chosen[0].method,
-            "model": {"start": config.start, **chosen[0].model, "method": chosen[0].method},
             **compared.statistics(),
         },
         notes=_notes(config, task, chosen=chosen),
     )
+
+
+def _statistics(config: EvaluateConfig, task: Task, *, chosen: list[Cell]) -> dict[str, Any]:
+    best = chosen[0]
+    return {
+        "task": task.name,
+        "kind": task.kind,
+        "entry": config.entry,
+        "metric": task.metrics[0],
+        "ensemble": len(chosen),
+        "members": [cell.name for cell in chosen],
+        "method": best.method,
+        "model": {"start": config.start, **best.model, "method": best.method},
+    }
 
 
 def _answer(
@@ -139,22 +147,9 @@ def _copy(given: StageInput, path: str, *, folder: str) -> None:
         Path(folder, path).write_bytes(source.read())
 
 
-def _write_official(
-    task: Task, examples: StageInput, *, splits: tuple[str, ...], folder: str, threshold: float
-) -> None:
-    """Beside our own files, those that the tasks' own scorers read."""
-    for split in splits:
-        url = f"{folder}/{predictions_file(split)}"
-        scored = score_file(url, read_examples(examples, split), task=task)
-        files = official_files(
-            task,
-            read_examples(examples, split),
-            predictions=scored.predictions,
-            split=split,
-            threshold=threshold,
-        )
-        for name, content in files.items():
-            Path(folder, name).write_bytes(content)
+def _score(task: Task, examples: StageInput, *, split: str, folder: str) -> Scored:
+    table = read_examples(examples, split)
+    return score_file(f"{folder}/{predictions_file(split)}", table, task=task)
 
 
 def _publish(folder: str, *, output: str) -> Iterator[FileEntry]:

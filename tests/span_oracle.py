@@ -166,7 +166,7 @@ class Oracle:
                 return None
             wanted = self.library.encode(answer).ids
             for first in own:
-                for last in reversed(own):
+                for last in reversed(own[own.index(first) :]):
                     if self.pieces[number][first : last + 1] == wanted:
                         return first, last
             return own[0], own[-1]
