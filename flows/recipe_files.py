@@ -21,6 +21,7 @@ import schemas.configs as configs
 import schemas.model_configs as model_configs
 import schemas.recipe as recipe_configs
 import schemas.task_configs as task_configs
+from flows.task_steps import check_tasks
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
@@ -121,9 +122,11 @@ def recipe_from(
         said = data.get("execution") or {}
         data["execution"] = {**said, **given} if isinstance(said, dict) else said
     try:
-        return Recipe.model_validate(data)
+        recipe = Recipe.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, data)}") from error
+    check_tasks(recipe)
+    return recipe
 
 
 def _find(name: str) -> tuple[str, str, Path]:

@@ -30,9 +30,8 @@ def _evaluation(statistics: Statistics) -> str:
     point = points[statistics["best_point"]]
     metric = statistics["metric"]
     value = statistics["metrics"].get("dev", {}).get(metric)
-    best = "" if value is None else f", best {share_text(value)}"
-    if statistics["ensemble"] > 1:
-        best = f", {statistics['ensemble']} together {share_text(value)}" if value else ""
+    said = "best" if statistics["ensemble"] == 1 else f"{statistics['ensemble']} together"
+    best = "" if value is None else f", {said} {share_text(value)}"
     mean = share_text(point["mean"])
     if point["runs"] == 1:
         return f"{metric} {mean}{best if len(points) > 1 or statistics['ensemble'] > 1 else ''}"

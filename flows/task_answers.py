@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -100,12 +101,17 @@ def open_predictors(model: str, *, store: str | None) -> list[Predictor]:
     """
     from model.tuning.predictor import Predictor
 
-    return [Predictor.open(folder) for folder in _model_folders(model, store=store)]
+    folders, threshold = _models(model, store=store)
+    predictors = [Predictor.open(folder) for folder in folders]
+    if threshold is None:
+        return predictors
+    return [dataclasses.replace(predictor, threshold=threshold) for predictor in predictors]
 
 
-def _model_folders(model: str, *, store: str | None) -> list[str]:
+def _models(model: str, *, store: str | None) -> tuple[list[str], float | None]:
+    """Folders of the models, and the threshold that an evaluation tuned for them together."""
     if (Path(model) / "config.json").is_file() or "://" in model:
-        return [model]
+        return [model], None
     try:
         opened = open_store(store)
         manifest = resolve(model, store=opened)
@@ -114,10 +120,11 @@ def _model_folders(model: str, *, store: str | None) -> list[str]:
             f"{model}: no folder with a config.json, and no artifact: {error}"
         ) from error
     if manifest.stage != "evaluate":
-        return [checkpoint_folder(model, store=store)]
+        return [checkpoint_folder(model, store=store)], None
     made_of = {ref.name: ref.manifest for ref in manifest.inputs}
     members = [opened.read_manifest(made_of[name]) for name in manifest.statistics["members"]]
-    return [_folder_of(member, root=opened.url(member.data)) for member in members]
+    folders = [_folder_of(member, root=opened.url(member.data)) for member in members]
+    return folders, float(manifest.statistics["threshold"])
 
 
 def _folder_of(manifest: Manifest, *, root: str) -> str:
@@ -148,7 +155,7 @@ def texts_as_examples(
         ConfigError: a part that the task needs is missing, or one that it has no use for is given.
     """
     parts: tuple[tuple[str, object, bool], ...] = (
-        ("pair", pair, task.is_pair),
+        ("pair", pair, task.is_pair and task.kind != "choice"),
         ("question", question, task.kind == "span"),
         ("choice", choices or None, task.kind == "choice"),
     )
@@ -211,8 +218,11 @@ def ask(predictors: Sequence[Predictor], examples: pa.Table, *, as_json: bool) -
         elif kind == "regression":
             yield f"{said['score']:.3f}"
         elif kind == "span":
-            sure = said["n_best"][0]["probability"] if said["n_best"] else 0.0
-            yield f"{said['text'] or '(no answer)'}\t{sure:.3f}"
+            # Where the threshold decides, it need not be the first of them.
+            shares = (
+                best["probability"] for best in said["n_best"] if best["text"] == said["text"]
+            )
+            yield f"{said['text'] or '(no answer)'}\t{next(shares, 0.0):.3f}"
         elif kind == "tagging":
             pairs = zip(row["words"], said["tags"], strict=True)
             yield " ".join(word if tag == "O" else f"{word}/{tag}" for word, tag in pairs)

@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from model.tasks import find_task
+from model.tuning.cell_job import rate_text
 from schemas.configs import Config
+from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 from schemas.task_configs import (
     CellConfig,
@@ -46,7 +49,7 @@ def cells(entry: FinetuneConfig) -> dict[str, CellConfig]:
             for epochs in entry.epochs[:1] if is_single else entry.epochs:
                 for restart in range(1 if is_single else entry.restarts):
                     point = {"batch": batch, "learning_rate": rate, "epochs": epochs}
-                    name = f"b{batch}-lr{rate:g}-e{epochs}-r{restart}"
+                    name = f"b{batch}-lr{rate_text(rate)}-e{epochs}-r{restart}"
                     found[name] = CellConfig(**common, **point, restart=restart)
     return found
 
@@ -54,6 +57,26 @@ def cells(entry: FinetuneConfig) -> dict[str, CellConfig]:
 def entry_label(label: str) -> str:
     """The label of a cell's step without the cell; any other label as it is."""
     return _CELL.sub("", label)
+
+
+def check_tasks(recipe: Recipe) -> None:
+    """See that the recipe's tasks exist, and that methods fit them, before anything is run.
+
+    Raises:
+        ConfigError: one does not; names the field.
+    """
+    for name, examples in recipe.build_examples.items():
+        try:
+            find_task(examples.task)
+        except ConfigError as error:
+            raise ConfigError(f"build_examples.{name}.task: {error}") from error
+    for name, entry in recipe.finetune.items():
+        task = find_task(recipe.build_examples[entry.examples].task)
+        if entry.method == "features" and task.kind != "tagging":
+            raise ConfigError(
+                f"finetune.{name}.method: features is for tasks that tag words, {task.name} is "
+                f"{task.kind}: leave it out, to fine-tune"
+            )
 
 
 def cell_steps(recipe: Recipe) -> Iterator[PlannedEntry]:

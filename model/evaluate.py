@@ -23,6 +23,7 @@ from model.tuning.comparison import Cell, compare, read_cells
 from model.tuning.evaluation_job import EvaluationJob
 from model.tuning.task_process import call
 from schemas.configs import ExecutionConfig
+from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.task_configs import EvaluateConfig
 
@@ -63,7 +64,7 @@ def evaluate(
     task = find_task(str(examples.statistics["task"]))
     cells = read_cells({name: given for name, given in inputs.items() if name != _EXAMPLES})
     compared = compare(cells, metric=task.metrics[0])
-    chosen = compared.best[: config.ensemble]
+    chosen = _different(compared.best)[: config.ensemble]
     splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
     with tempfile.TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
         threshold = _answer(config, examples, chosen=chosen, splits=splits, folder=folder)
@@ -104,6 +105,15 @@ def _statistics(config: EvaluateConfig, task: Task, *, chosen: list[Cell]) -> di
         "method": best.method,
         "model": {"start": config.start, **best.model, "method": best.method},
     }
+
+
+def _different(cells: list[Cell]) -> list[Cell]:
+    """Without those that are one model under several names, as entries of equal configuration
+    have: in an ensemble it would count twice."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        found.setdefault(content_digest(cell.given.files), cell)
+    return list(found.values())
 
 
 def _answer(

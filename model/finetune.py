@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,12 +101,15 @@ def finetune(
         checkpoint=inputs.get("checkpoint"),
         vocabulary=inputs.get("vocabulary"),
         work=work,
+        result_folder=f"result-{uuid.uuid4().hex}",
     )
     if config.start_from is not None and job.checkpoint is None:
         raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
-    found = call("model.tuning.finetuning:train_cell", job)
-    files = _publish(job.results(), output=output)
-    shutil.rmtree(job.results())
+    try:
+        found = call("model.tuning.finetuning:train_cell", job)
+        files = _publish(job.results(), output=output)
+    finally:
+        shutil.rmtree(job.results(), ignore_errors=True)
     return StageOutput(
         files=files,
         counters=found["counters"],

@@ -17,7 +17,7 @@ from schemas.configs import (
     not_identity,
 )
 from schemas.model_configs import PretrainConfig
-from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
+from schemas.task_configs import EnsembleConfig, ExamplesConfig, FeaturesConfig, FinetuneConfig
 
 
 class Recipe(Config):
@@ -144,6 +144,13 @@ class Recipe(Config):
                 )
             if any(self.finetune[member].method == "majority" for member in ensemble.members):
                 raise ValueError(f"{where}.members: method majority has no model to ask")
+            first, *others = (self.finetune[member] for member in ensemble.members)
+            for field in FeaturesConfig.model_fields:
+                if any(getattr(other, field) != getattr(first, field) for other in others):
+                    raise ValueError(
+                        f"{where}.members: they differ in {field}: expected fine-tunings that read "
+                        "and answer alike, whose answers can be averaged"
+                    )
         return self
 
     @model_validator(mode="after")

@@ -1,14 +1,18 @@
 """Configurations of fine-tuning and evaluation: data of tasks, grids, cells, evaluations.
 
 A recipe says `build_examples` and `finetune`; the cells of each grid and the evaluations are made
-of those (`flows.task_steps`). As elsewhere, a field marked `not_identity` changes no byte.
+of those (`flows.task_steps`). As elsewhere, a field marked `not_identity` says where and how to
+run: it is in no cache key, and a training goes on with another value of it. Of those,
+`micro_batch_tokens` decides how dropout is drawn, a micro-batch at a time, and `device` and
+`threads` the last bits of sums.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import math
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from schemas.configs import Config, Paths, SourceName, not_identity
 from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
@@ -136,14 +140,25 @@ class TuningConfig(FeaturesConfig):
     checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
 
 
+def _as_several(value: Any) -> Any:
+    """One value to try stands for a list of it."""
+    return (value,) if isinstance(value, (int, float)) else value
+
+
 class FinetuneConfig(TuningConfig):
     """`finetune`: a grid of hyper-parameters, each point trained with several restarts."""
 
-    batch: tuple[int, ...] = Field(default=(16, 32), min_length=1)
+    batch: Annotated[tuple[int, ...], BeforeValidator(_as_several)] = Field(
+        default=(16, 32), min_length=1
+    )
     """Examples of a batch (paper A.3)."""
 
-    learning_rate: tuple[float, ...] = Field(default=(5e-5, 3e-5, 2e-5), min_length=1)
-    epochs: tuple[int, ...] = Field(default=(2, 3, 4), min_length=1)
+    learning_rate: Annotated[tuple[float, ...], BeforeValidator(_as_several)] = Field(
+        default=(5e-5, 3e-5, 2e-5), min_length=1
+    )
+    epochs: Annotated[tuple[int, ...], BeforeValidator(_as_several)] = Field(
+        default=(2, 3, 4), min_length=1
+    )
 
     restarts: int = Field(default=1, ge=1, le=1000)
     """Trainings of each grid point, with other data order and classifier weights (paper 4.1)."""
@@ -171,8 +186,18 @@ class FinetuneConfig(TuningConfig):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name}: expected different values, found {list(values)}")
-            if any(value <= 0 for value in values):
+            if not all(0 < value < math.inf for value in values):
                 raise ValueError(f"{name}: expected values above 0, found {list(values)}")
+        return self
+
+    @model_validator(mode="after")
+    def _rate_is_the_grids(self) -> Self:
+        given, default = self.optimizer.learning_rate, OptimizerConfig().learning_rate
+        if given != default:
+            raise ValueError(
+                f"optimizer.learning_rate: {given:g} would not be used: give learning_rate beside "
+                "optimizer, a list of the values to try"
+            )
         return self
 
 
@@ -184,6 +209,12 @@ class EnsembleConfig(Config):
 
     size: int = Field(default=7, ge=2, le=100)
     """The best so many of all their cells on dev."""
+
+    @model_validator(mode="after")
+    def _members_are_others(self) -> Self:
+        if len(set(self.members)) < len(self.members):
+            raise ValueError(f"members: expected different entries, found {list(self.members)}")
+        return self
 
 
 class CellConfig(TuningConfig):

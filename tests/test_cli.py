@@ -14,6 +14,7 @@ from flows.cli import main
 from flows.head import Mark, join_pieces
 from flows.recipe_files import load_recipe, packaged_recipes, parse_yaml, template_text
 from flows.show import balance_rows, byte_text, columns, shards, time_text
+from flows.stage_table import steps
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -33,6 +34,13 @@ TALES = (
     "The ferryman of Orrin kept a lantern in the window. Nobody knew who had lit it first.\n"
     "When the river rose, he rowed across and counted the bells. There were seven of them.\n\n"
 )
+
+
+VARIABLES = (
+    *("ENWIKI", "ENWIKIBOOKS", "BOOKS", "ITWIKI", "JAWIKI"),
+    *("CHECKPOINT", "CASED_CHECKPOINT", "GLUE", "SQUAD", "SWAG", "CONLL"),
+)
+"""That packaged recipes take from the environment."""
 
 
 class Said(NamedTuple):
@@ -111,13 +119,16 @@ def manifest_of(corpus: Path, stage: str) -> Manifest:
 def test_packaged_recipes_can_be_used(
     name: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("ENWIKI", "ENWIKIBOOKS", "BOOKS", "ITWIKI", "JAWIKI"):
+    for variable in VARIABLES:
         monkeypatch.setenv(variable, f"/data/{variable}")
     recipe = load_recipe(name)
     assert recipe.name == name
     assert recipe.store == str(here / "store")
-    for source in recipe.build_documents.sources:
+    for source in recipe.build_documents.sources if recipe.build_documents else ():
         assert all(Path(path).is_absolute() for path in source.paths)
+    for examples in recipe.build_examples.values():
+        assert Path(str(examples.folder)).is_absolute()
+    assert steps(recipe)
 
 
 def test_there_are_recipes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import statistics
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from model.kinds import kind_module
 from model.kinds.official_files import official_files
 from model.kinds.official_predictions import read_any
 from model.kinds.prediction_files import (
@@ -22,7 +24,7 @@ from model.kinds.prediction_files import (
 from model.tasks import TASKS
 from model.tuning.comparison import Cell, compare, read_cells
 from schemas.arrow import EXAMPLES
-from schemas.errors import PredictionsError
+from schemas.errors import CorruptInputError, InputError, PredictionsError
 from schemas.manifest import StageInput
 
 
@@ -61,10 +63,27 @@ def test_the_best_cell_and_the_best_point_are_not_the_same_thing() -> None:
     json.dumps(told)
 
 
-def test_equal_cells_stay_in_the_order_of_the_grid() -> None:
+def test_equal_cells_stay_in_their_order() -> None:
     cells = [cell("b-r1", 0.5), cell("b-r0", 0.5), cell("a-r0", 0.4)]
     assert [c.name for c in compare(cells, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
     assert compare(cells[2:], metric="matthews").points[0]["sd"] == 0.0
+
+
+def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
+    """It is in no cache key."""
+    given: dict[str, StageInput] = {}
+    for entry in ("", "a."):
+        for batch, rate, epochs, restart in [(32, 2e-5, 3, 0), (8, 1e-4, 3, 0), (8, 2e-5, 3, 1)]:
+            name = f"{entry}b{batch}-lr{rate:g}-e{epochs}-r{restart}"
+            point = {"batch": batch, "learning_rate": rate, "epochs": epochs, "restart": restart}
+            given[name] = cell(name, 0.5, cell=point).given
+    found = [c.name for c in read_cells(given)]
+    assert found == [
+        *("b8-lr2e-05-e3-r1", "b8-lr0.0001-e3-r0", "b32-lr2e-05-e3-r0"),
+        *("a.b8-lr2e-05-e3-r1", "a.b8-lr0.0001-e3-r0", "a.b32-lr2e-05-e3-r0"),
+    ]
+    backwards = dict(reversed(given.items()))
+    assert [c.name for c in read_cells(backwards)] == found
 
 
 def test_cells_without_the_metric_cannot_be_compared() -> None:
@@ -197,3 +216,104 @@ def test_questions_files_are_those_of_the_official_scorer() -> None:
     # The official scorer takes a question for unanswered where this is above 0.
     assert json.loads(files["null-odds-dev.json"]) == {"q": -1.5}
     assert set(official_files(TASKS["squad-1.1"], examples, **given)) == {"answers-dev.json"}  # type: ignore[arg-type]
+
+
+def test_an_index_is_an_id_or_a_number_and_not_a_place(tmp_path: Path) -> None:
+    file = tmp_path / "SST-2.tsv"
+    examples = table("classification", [{**row, "id": f"x{row['id']}"} for row in TEXTS])
+    for content in ("1\t0\n0\t1\n", "x1\t0\nx0\t1\n"):
+        file.write_text(f"index\tprediction\n{content}")
+        found = read_any(str(file), examples, task=TASKS["sst-2"])
+        assert [(item["id"], item["label"]) for item in found] == [("x0", "1"), ("x1", "0")]
+    for content, said in (
+        ("0\t1\n0\t0\n", "line 3: the index '0' is there a second time"),
+        ("0\t1\n2\t0\n", "line 2: the index '0': expected the ids of the examples, or"),
+    ):
+        file.write_text(f"index\tprediction\n{content}")
+        with pytest.raises(PredictionsError, match=said):
+            read_any(str(file), examples, task=TASKS["sst-2"])
+
+
+def questions(*names: str) -> pa.Table:
+    row = {"title": "", "question": "Who?", "context": "Ann.", "answers": ["Ann"],
+           "answer_starts": [0], "is_impossible": False}  # fmt: skip
+    return table("span", [{**row, "id": name} for name in names])
+
+
+def test_squads_answers_have_any_order_and_gaps(tmp_path: Path) -> None:
+    file, examples, task = tmp_path / "said.json", questions("a", "b"), TASKS["squad-1.1"]
+    file.write_text('{"c": "Ann", "b": "Ann"}')
+    found = read_any(str(file), examples, task=task)
+    assert found == [{"id": "a", "text": None}, {"id": "b", "text": "Ann"}]
+    assert kind_module("span").score(examples, found, task=task) == {"em": 0.5, "f1": 0.5}
+    file.write_text('{"c": "Ann"}')
+    with pytest.raises(PredictionsError, match="none of 1 answers is to a question"):
+        read_any(str(file), examples, task=task)
+
+
+def test_words_with_any_space_inside_come_back_from_columns(tmp_path: Path) -> None:
+    words = ["New York", "a\u00a0b", "c\u2028d", "x\u0085y"]
+    tags = ["B-LOC", "O", "B-PER", "I-PER"]
+    examples = table(
+        "tagging", [{"id": "d", "sentence_lengths": [4], "words": words, "tags": tags}]
+    )
+    said = [{"id": "d", "tags": tags}]
+    task, file = TASKS["tagging"], tmp_path / "tags.conll"
+    files = official_files(task, examples, predictions=said, split="dev", threshold=0.0)
+    file.write_bytes(files["tags-dev.conll"])
+    assert read_any(str(file), examples, task=task) == said
+    lines = [f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)]
+    file.write_text("".join(["# a comment\n", *lines]), encoding="utf-8")
+    assert read_any(str(file), examples, task=task) == said
+    file.write_text("".join(lines).replace("B-PER", "PER"), encoding="utf-8")
+    with pytest.raises(PredictionsError, match="line 3: 'PER' is no tag"):
+        read_any(str(file), examples, task=task)
+
+
+@pytest.mark.parametrize("name", ["said.jsonl.gz", "said.json.bz2", "said.tsv.zst"])
+def test_predictions_that_are_damaged_say_so(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"hello")
+    with pytest.raises(InputError, match=f"{name}: expected a"):
+        read_any(str(tmp_path / name), table("classification", TEXTS), task=TASKS["sst-2"])
+    cut = tmp_path / f"cut-{name}"
+    cut.write_bytes(gzip.compress(b'{"id": "0"}\n' * 99)[:30])
+    with pytest.raises(CorruptInputError, match="has no end"):
+        read_lines(str(cut))
+    with pytest.raises(PredictionsError, match="no file there"):
+        read_any(str(tmp_path), table("classification", TEXTS), task=TASKS["sst-2"])
+
+
+PAIR = {"text_a": "One.", "text_b": "Two."}
+SCORES = table("regression", [{"id": "0", "score": 1.0, **PAIR}, {"id": "1", "score": 2.0, **PAIR}])
+CHOICES = table("choice", [{"id": "0", "context": "One", "continuations": [*"abcd"], "label": 1}])
+SENTENCE = {"id": "0", "sentence_lengths": [1], "words": ["Ann"], "tags": ["B-PER"]}
+
+
+@pytest.mark.parametrize(
+    ("task", "examples", "key", "value", "said"),
+    [
+        *(
+            ("sts-b", SCORES, "score", value, "expected a finite number")
+            for value in ("4", float("nan"), float("inf"), [1], True, 10**400)
+        ),
+        *(
+            ("swag", CHOICES, "label", value, "expected a number from 0 to 3")
+            for value in ("1", "foo", 4, -1, 1.5, 1 << 70, [1], True)
+        ),
+        *(
+            ("tagging", table("tagging", [SENTENCE]), "tags", value, "expected (1|O)")
+            for value in (5, "O", ["PER"], [3], None)
+        ),
+        ("tagging", table("tagging", [SENTENCE]), "label", 1, "expected 1 tags, one a word"),
+        ("single-sentence", table("classification", TEXTS), "label", ["1"], "the name of a label"),
+        ("squad-1.1", questions("0"), "text", 5, "expected its text, found 5"),
+        ("squad-1.1", questions("0"), "label", "x", "expected its text, found only id, label"),
+    ],
+)
+def test_a_prediction_of_another_kind_is_refused(
+    task: str, examples: pa.Table, key: str, value: object, said: str
+) -> None:
+    found = TASKS[task]
+    rows = [{"id": name, key: value} for name in examples.column("id").to_pylist()]
+    with pytest.raises(PredictionsError, match=said):
+        kind_module(found.kind).score(examples, rows, task=found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -29,7 +30,7 @@ from model.kinds import kind_module
 from model.kinds.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
-from model.tuning.cell_job import CURVE_FILE, RECORDS
+from model.tuning.cell_job import CURVE_FILE, RECORDS, CellJob
 from model.tuning.predictor import Predictor, answer
 from model.tuning.task_process import end_process, stop_running_calls
 from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
@@ -270,6 +271,40 @@ def kill_process() -> None:
     process = model.tuning.task_process._SHARED._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
+
+
+def test_another_run_of_the_cell_leaves_the_files_of_this_one_alone(
+    checkpoint: str,
+    kinds: dict[str, StageInput],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where checkpoints are on s3://, and no lock keeps two runs apart."""
+    begun: list[str] = []
+
+    def train(function: str, job: CellJob) -> dict[str, Any]:
+        shutil.rmtree(job.results(), ignore_errors=True)
+        job.results().mkdir(parents=True)
+        (job.results() / "weights").write_text(begun[-1])
+        if begun == ["first"]:
+            tune("second")
+        return {"counters": {}, "statistics": {}, "notes": []}
+
+    def tune(output: str) -> None:
+        begun.append(output)
+        finetune(
+            cell_config(checkpoint),
+            inputs={"examples": kinds["sst-2"]},
+            output=str(tmp_path / output),
+            execution=ExecutionConfig(),
+            work=str(tmp_path / "work"),
+        )
+
+    monkeypatch.setattr("model.finetune.call", train)
+    tune("first")
+    for name in ("first", "second"):
+        assert (tmp_path / name / "weights").read_text() == name
+    assert not list((tmp_path / "work").iterdir())
 
 
 def test_data_in_memory_is_refused(checkpoint: str, kinds: dict[str, StageInput]) -> None:

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from model.tasks import TASKS, Bad, Row
+from model.tasks.answer_names import AnswerNames
+from model.tasks.file_examples import examples_of_file
 from schemas.errors import CorruptInputError, ExamplesError, InputError
 
 
@@ -441,3 +443,59 @@ def test_every_row_of_the_real_files_is_used(
     if found.kind == "regression" and split != "test":
         assert all(0 <= row.values["score"] <= 5 for row in rows)
     assert len({row.values["id"] for row in rows}) == count
+
+
+def test_what_json_can_hold_and_no_table_can_is_a_bad_row(tmp_path: Path) -> None:
+    half = "\\ud800"  # of a surrogate pair
+    lines = [
+        f'{{"text": "a {half}", "label": "x"}}',
+        f'{{"text": "a", "label": "{half}"}}',
+        f'{{"text": "a", "label": "x", "id": "{half}"}}',
+        '{"text": "a", "label": {"x": 1}}',
+        '{"text": "a", "label": NaN}',
+        '{"text": "a", "label": "x"}',
+    ]
+    rows, bad = read("single-sentence", "dev", write(tmp_path / "a.jsonl", "\n".join(lines)))
+    assert values(rows, "id", "label") == [("5", "x")]
+    assert [item.reason for item in bad] == [
+        *("no-text", "unknown-label", "malformed-id", "unknown-label", "no-answer"),
+    ]
+    huge = f'{{"sentence1": "a", "sentence2": "b", "score": {10**400}}}'
+    _, bad = read("sts-b", "dev", write(tmp_path / "b.jsonl", huge))
+    assert [item.reason for item in bad] == ["score-not-a-number"]
+
+
+def test_an_id_twice_in_an_object_of_objects_hides_no_row(tmp_path: Path) -> None:
+    text = '{"1": {"text": "a", "label": "x"},\n "1": {"text": "b", "label": "y"}}'
+    with pytest.raises(ExamplesError, match="the key '1' stands twice"):
+        read("single-sentence", "dev", write(tmp_path / "a.json", text))
+
+
+@pytest.mark.parametrize("text", ["x" * 200_000, "text,label\rb,y\r"])
+def test_a_first_line_that_is_no_header_in_any_way_is_named(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ExamplesError, match="expected the columns of single-sentence dev"):
+        read("single-sentence", "dev", write(tmp_path / "a", text))
+
+
+def not_utf_8(count: int) -> pa.Array:
+    offsets = pa.array(range(count + 1), pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(b"\xff" * count)])
+
+
+def test_parquet_whose_texts_are_not_utf_8_is_damaged(tmp_path: Path) -> None:
+    columns = {"text": not_utf_8(2), "label": pa.array(["x", "y"])}
+    pq.write_table(pa.table(columns), tmp_path / "a")
+    with pytest.raises(CorruptInputError, match="cannot be read: 'utf-8' codec"):
+        read("single-sentence", "dev", tmp_path / "a")
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ExamplesError, match="expected the file of sst-2 dev, found a folder"):
+        examples_of_file(TASKS["sst-2"], str(tmp_path), split="dev")
+
+
+def test_a_label_of_thousands_of_digits_is_a_name() -> None:
+    names = AnswerNames(TASKS["single-sentence"])
+    for label in ("9" * 5000, "10", "9"):
+        names.check("train", Row("line 1", {"label": label}))
+    assert names.labels() == ("9", "10", "9" * 5000)

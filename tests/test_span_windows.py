@@ -276,3 +276,8 @@ def test_the_training_data_takes_seconds(real_data: Path) -> None:
     assert features.units == 88_641
     assert features.counters["rows-kept"] == 87_599
     assert took < 30  # 2.3 s when it was written
+
+
+def test_an_answer_without_a_piece_is_the_word_it_stands_in() -> None:
+    row = {"context": "..\u200b", "answers": ["\u200b"], "answer_starts": [2]}
+    check_against_oracle(table(row), TINY, FeaturesConfig(max_seq_length=12))

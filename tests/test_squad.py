@@ -358,3 +358,12 @@ def test_a_file_of_2_0_is_no_file_of_1_1(real_data: Path) -> None:
     reasons = Counter(item.reason for item in found if isinstance(item, Bad))
     assert reasons.keys() == {"unanswerable"}
     assert reasons["unanswerable"] > len(found) / 3
+
+
+def test_parquet_damaged_inside_is_told(tmp_path: Path) -> None:
+    url = parquet(tmp_path / "a.parquet", [{**hugging_face_row(), "id": str(n)} for n in range(99)])
+    data = bytearray(Path(url).read_bytes())
+    data[4:60] = b"\xff" * 56  # the first page
+    Path(url).write_bytes(data)
+    with pytest.raises(ExamplesError, match="damaged Parquet"):
+        read(url)

@@ -1,4 +1,5 @@
 import csv
+import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -180,3 +181,15 @@ def test_all_of_codah(real_data):
     assert sorted(map(int, seen)) == list(range(2776))
     assert not prompts["train"] & prompts["dev"]
     assert not prompts["train"] & prompts["test"]
+
+
+def test_what_json_can_hold_and_no_table_can_is_a_bad_row(tmp_path):
+    row = {"sent1": "a", "sent2": "b", **{f"ending{number}": "c" for number in range(4)}}
+    rows = [{**row, "label": 10**400}, {**row, "label": 1, "sent1": "\ud800"}]
+    rows += [{**row, "label": 1, "sent2": "\ud800"}, {**row, "label": 1, "ending3": "\ud800"}]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+    found = list(SWAG_TASKS["swag"].reader(SWAG_TASKS["swag"], "train", str(path)))
+    assert [item.reason for item in found] == [
+        *("unknown-label", "empty-text", "malformed", "empty-text"),
+    ]

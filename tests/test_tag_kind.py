@@ -258,7 +258,7 @@ def test_tags_come_back_to_their_words_through_windows(tokenizer):
 def test_outputs_that_do_not_fit_are_refused(tokenizer):
     examples = table([["a", "b"] * 20])
     features = features_of(examples, tokenizer)
-    with pytest.raises(PredictionsError, match=r"\(40, 3\).*found \(39, 3\)"):
+    with pytest.raises(PredictionsError, match=r"\(39, 3\), expected \(40, 3\)"):
         decoded(examples, features, np.zeros((39, 3), np.float32), tokenizer)
     with pytest.raises(PredictionsError, match="the features are from"):
         decoded(examples, features, np.zeros((40, 3), np.float32), tokenizer, max_seq_length=10)
@@ -339,3 +339,12 @@ def test_each_word_of_wikigold_is_tagged_once_with_most_context(wikigold, cased,
     )
     scores = score(wikigold, perfect, task=TASK)
     assert scores["entity-f1"] == scores["word-accuracy"] == 1.0
+
+
+def test_outputs_that_are_not_finite_are_refused(tokenizer):
+    examples = table([["ab"]])
+    features = features_of(examples, tokenizer)
+    outputs = outputs_for([0])
+    outputs[0, 1] = np.nan
+    with pytest.raises(PredictionsError, match="the model has diverged"):
+        decoded(examples, features, outputs, tokenizer)

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from tuning_runs import text_rows, write_checkpoint
+from tuning_runs import span_rows, text_rows, write_checkpoint
 
 from flows.artifacts import ArtifactStore
 from flows.cli import main
 from flows.resolution import resolve
+from flows.task_answers import texts_as_examples
+from model.tasks import TASKS
 from model.tuning.task_process import end_process
+from schemas.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -213,3 +216,77 @@ def test_a_file_that_is_not_the_tasks_is_refused(
     assert found.code == 1
     assert "train.tsv" in found.err
     assert said in found.err
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two entries of equal configuration on SQuAD 2.0, and an ensemble of them."""
+    folder = tmp_path_factory.mktemp("questions")
+    write_checkpoint(folder / "bert")
+    for split, count in (("train", 24), ("dev", 9), ("test", 7)):
+        rows = span_rows(count, split=split, unanswerable=True)
+        (folder / f"{split}.json").write_text(json.dumps(as_squad(rows)))
+    entry = {
+        "examples": "questions", "init_checkpoint": "bert", "batch": [8], "learning_rate": [2e-3],
+        "epochs": [6], "restarts": 2, "max_seq_length": 48, "threads": 1,
+    }  # fmt: skip
+    files = {split: f"{split}.json" for split in ("train", "dev", "test")}
+    recipe = {
+        "name": "asked",
+        "store": "store",
+        "build_examples": {"questions": {"task": "squad-2.0", "files": files}},
+        "finetune": {"one": entry, "same": entry},
+        "ensembles": {"both": {"members": ["one", "same"], "size": 3}},
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    main_or_exit("run", str(folder / "recipe.yaml"), "--engine", "local")
+    return folder
+
+
+def as_squad(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    paragraphs = [
+        {
+            "context": row["context"],
+            "qas": [
+                {
+                    "id": row["id"],
+                    "question": row["question"],
+                    "is_impossible": row["is_impossible"],
+                    "answers": [
+                        {"text": text, "answer_start": start}
+                        for text, start in zip(row["answers"], row["answer_starts"], strict=True)
+                    ],
+                }
+            ],
+        }
+        for row in rows
+    ]
+    return {"version": "v2.0", "data": [{"title": "A town", "paragraphs": paragraphs}]}
+
+
+def test_an_ensemble_asked_again_has_its_own_threshold(questions: Path, cli: Cli) -> None:
+    store = str(questions / "store")
+    told = resolve("asked/evaluate.both", store=ArtifactStore(store)).statistics
+    cells = [f"asked/finetune.{name}" for name in told["members"]]
+    opened = ArtifactStore(store)
+    assert told["threshold"] != resolve(cells[0], store=opened).statistics["threshold"]
+    for split in ("dev", "test"):
+        said = cli(
+            "evaluate", "squad-2.0", str(questions / f"{split}.json"), "--model",
+            "asked/evaluate.both", "--split", split, "--json", "--store", store,
+        )  # fmt: skip
+        assert json.loads(said.out)["metrics"] == pytest.approx(told["metrics"][split])
+
+
+def test_a_model_under_two_names_answers_once(questions: Path) -> None:
+    found = resolve("asked/evaluate.both", store=ArtifactStore(str(questions / "store")))
+    cell = "b8-lr0.002-e6-r"
+    assert sorted(found.statistics["members"]) == [f"one.{cell}0", f"one.{cell}1"]
+    assert found.notes == ("an ensemble of 3 was asked for, and there are 2",)
+
+
+def test_a_continuation_needs_no_second_text() -> None:
+    given = texts_as_examples(TASKS["swag"], ["She sat"], choices=("down", "up", "in", "out"))
+    assert given["continuations"].to_pylist() == [["down", "up", "in", "out"]]
+    with pytest.raises(ConfigError, match="--pair: swag"):
+        texts_as_examples(TASKS["swag"], ["She sat"], pair="down", choices=("a", "b", "c", "d"))

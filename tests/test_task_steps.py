@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from flows.recipe_files import load_recipe, packaged_recipes
+from flows.recipe_files import load_recipe, packaged_recipes, recipe_from
 from flows.stage_table import Step, steps, steps_until
-from flows.task_steps import cells
+from flows.task_steps import cells, entry_label
 from schemas.configs import DocumentsConfig, TextSource
+from schemas.errors import ConfigError
 from schemas.model_configs import ModelConfig
 from schemas.recipe import Recipe
 from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
@@ -54,6 +58,12 @@ def test_a_grid_has_a_cell_for_each_point_and_restart() -> None:
     assert len(points) == 24
     identities = {str(config.identity()) for config in found.values()}
     assert len(identities) == 24
+
+
+def test_learning_rates_that_are_nearly_equal_are_cells_of_their_own() -> None:
+    found = cells(entry(learning_rate=(1e-5, 1.0000001e-5), batch=(8,), epochs=(2,), restarts=1))
+    assert list(found) == ["b8-lr1e-05-e2-r0", "b8-lr1.0000001e-05-e2-r0"]
+    assert {entry_label(f"finetune.x.{name}") for name in found} == {"finetune.x"}
 
 
 def test_a_majority_has_one_cell() -> None:
@@ -135,6 +145,13 @@ def test_until_takes_all_cells_of_an_entry() -> None:
         ({"ensembles": {"cola": EnsembleConfig(members=("cola",))}}, "use another name"),
         ({"ensembles": {"e": EnsembleConfig(members=("sst",))}}, "no 'sst' in finetune"),
         (
+            {
+                "finetune": {"a": entry(), "b": entry(max_seq_length=64)},
+                "ensembles": {"e": EnsembleConfig(members=("a", "b"))},
+            },
+            "they differ in max_seq_length",
+        ),
+        (
             {"build_examples": {}, "finetune": {}},
             "expected build_documents (a corpus) or build_examples",
         ),
@@ -154,12 +171,36 @@ def test_what_a_recipe_names_has_to_be_there(changes: dict[str, Any], said: str)
         ({"method": "majority"}, "leave out init_checkpoint"),
         ({"batch": (16, 16)}, "expected different values"),
         ({"epochs": (0,)}, "expected values above 0"),
+        ({"learning_rate": (math.nan,)}, "expected values above 0"),
+        ({"learning_rate": (math.inf,)}, "expected values above 0"),
+        ({"optimizer": {"learning_rate": 0.5}}, "give learning_rate beside optimizer"),
     ],
 )
 def test_a_grid_that_means_nothing_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as caught:
         entry(**changes)
     assert said in str(caught.value)
+
+
+def test_a_member_counts_once() -> None:
+    with pytest.raises(ValidationError, match="expected different entries"):
+        EnsembleConfig(members=("a", "a"))
+
+
+def test_tasks_and_methods_are_checked_before_anything_runs(tmp_path: Path) -> None:
+    raw = {
+        "name": "mine",
+        "build_examples": {"cola": {"task": "cola", "folder": "cola"}},
+        "finetune": {"x": {"examples": "cola", "init_checkpoint": "bert", "batch": 8}},
+    }
+    found = recipe_from(deepcopy(raw), where="here", folder=tmp_path)
+    assert found.finetune["x"].batch == (8,)
+    change = "finetune.x.method=features"
+    with pytest.raises(ConfigError, match=r"finetune\.x\.method: features is for tasks that tag"):
+        recipe_from(deepcopy(raw), where="here", folder=tmp_path, changes=[change])
+    change = "build_examples.cola.task=colo"
+    with pytest.raises(ConfigError, match=r"build_examples\.cola\.task: .* mean cola"):
+        recipe_from(deepcopy(raw), where="here", folder=tmp_path, changes=[change])
 
 
 def test_texts_longer_than_the_positions_are_refused_before_anything_runs() -> None:

@@ -16,7 +16,7 @@ from model.kinds.text import check_outputs, is_labelled, softmax
 from model.kinds.text_pairs import EncodedTexts, join_texts
 from model.tasks.task import Task
 from pipelines.wordpiece import WordPieceTokenizer
-from schemas.errors import ExamplesError
+from schemas.errors import ExamplesError, PredictionsError
 from schemas.task_configs import FeaturesConfig
 
 
@@ -119,9 +119,17 @@ def score(
     """The task's metrics (`model.kinds.metrics`) by name.
 
     Raises:
-        PredictionsError: predictions of other rows, or rows without labels.
+        PredictionsError: predictions of other rows, a label that is no choice, or rows without
+            labels.
     """
     check_answered(examples, predictions, column="label")
     gold = examples["label"].to_numpy()
-    said = np.array([prediction["label"] for prediction in predictions], dtype=np.int64)
+    labels = [prediction["label"] for prediction in predictions]
+    for name, label in zip(examples["id"].to_pylist(), labels, strict=True):
+        if type(label) is not int or not 0 <= label < task.choices:
+            raise PredictionsError(
+                f"{task.name}: the prediction of id {name} has the label {label!r:.60}: expected a "
+                f"number from 0 to {task.choices - 1}"
+            )
+    said = np.array(labels, dtype=np.int64)
     return {name: METRICS[name](gold, said) for name in task.metrics}

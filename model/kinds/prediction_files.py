@@ -6,15 +6,15 @@ Every score is computed from such a file read back, so that what is kept is what
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import fsspec
 import pyarrow as pa
 
 from model.kinds import kind_module
 from model.tasks import Task
-from schemas.errors import PredictionsError
+from model.tasks.raw_tables import file_lines
+from schemas.errors import MissingInputError, PredictionsError
 from schemas.task_configs import Kind
 
 PREDICTIONS_FILE = "predictions-{split}.jsonl"
@@ -49,24 +49,33 @@ def to_lines(predictions: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
+def raw_lines(url: str) -> Iterator[bytes]:
+    """The lines of a file of predictions, ended by LF or CRLF; plain, .gz, .bz2 or .zst is told by
+    its first bytes.
+
+    Raises:
+        PredictionsError: there is no such file.
+        InputError: it is damaged, or UTF-16.
+    """
+    try:
+        yield from (line.data for line in file_lines(url))
+    except (MissingInputError, IsADirectoryError) as error:
+        raise PredictionsError(
+            f"{url}: no file there; expected predictions, one JSON object a line"
+        ) from error
+
+
 def read_lines(url: str) -> list[dict[str, Any]]:
     """The predictions of a file, local or of any fsspec URL, compressed or not.
 
     Raises:
         PredictionsError: there is no such file, or a line is no prediction.
     """
-    try:
-        with fsspec.open(url, "rb", compression="infer") as source:
-            lines = source.read().splitlines()
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise PredictionsError(
-            f"{url}: no file there; expected predictions, one JSON object a line"
-        ) from error
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(raw_lines(url), start=1):
         try:
             item = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PredictionsError(
                 f"{url}, line {number}: no JSON ({error}); expected one prediction a line"
             ) from error

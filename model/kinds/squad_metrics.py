@@ -166,17 +166,28 @@ def mean_scores(
 def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
     """Our predictions in the official form.
 
+    One whose text is None is left out: the question was not answered.
+
     Raises:
-        PredictionsError: two have the same id.
+        PredictionsError: two have the same id, or one has no text.
     """
     found: dict[str, str] = {}
+    seen: set[str] = set()
     for item in predictions:
         identity = str(item["id"])
-        if identity in found:
+        if identity in seen:
             raise PredictionsError(
                 f"two predictions have the id {identity!r}; expected one for each question"
             )
-        found[identity] = str(item["text"])
+        seen.add(identity)
+        text = item.get("text", 0)
+        if text is not None and not isinstance(text, str):
+            said = repr(text)[:60] if "text" in item else f"only {', '.join(sorted(item))}"
+            raise PredictionsError(
+                f"the prediction of question {identity}: expected its text, found {said}"
+            )
+        if text is not None:
+            found[identity] = text
     return found
 
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from model.kinds.features import IGNORED, Features
 from model.kinds.tag_windows import Int64s, plan_windows
-from model.tasks.entities import OUTSIDE, EntityCounts
+from model.kinds.text import check_outputs
+from model.tasks.entities import OUTSIDE, EntityCounts, is_tag
 from model.tasks.task import Task
 from pipelines.wordpiece import WordPieceTokenizer
 from schemas.errors import PredictionsError
@@ -105,14 +106,16 @@ def decode(
         features: of `build_features`, with the same tokenizer and configuration.
         outputs: (positions, labels), in the order of the features.
         tokenizer: that of the features.
-        task, threshold: not used.
+        task: named in errors.
+        threshold: not used.
         labels: the tags in the order of the outputs.
         config: that of the features.
 
     Raises:
-        PredictionsError: outputs, features and examples do not fit each other.
+        PredictionsError: outputs, features and examples do not fit each other, or an output is not
+            finite.
     """
-    del task, threshold
+    del threshold
     units = list(_units(examples, tokenizer, config=config, counters=Counter()))
     places = _joined([unit.positions for unit in units])
     if features.positions is None or not np.array_equal(places, features.positions):
@@ -120,11 +123,7 @@ def decode(
             f"expected features with the {len(places):,} tagged words of these examples, found "
             "others: give decode the examples, tokenizer and configuration the features are from"
         )
-    if outputs.shape != (len(places), len(labels)):
-        raise PredictionsError(
-            f"expected outputs of shape {(len(places), len(labels))} (tagged words, tags), found "
-            f"{outputs.shape}: predict with the model and the features of this task"
-        )
+    check_outputs(outputs, (len(places), len(labels)), task=task)
     sizes = [len(words) for words in examples["words"].to_pylist()]
     starts = _offsets(np.array(sizes, np.int64))
     tags = np.full(int(starts[-1]), OUTSIDE, dtype=object)
@@ -157,10 +156,16 @@ def score(
     ):
         if gold is None:
             continue
-        given = prediction["tags"]
-        if len(given) != len(gold):
+        given = prediction.get("tags")
+        if not isinstance(given, list) or len(given) != len(gold):
+            found = len(given) if isinstance(given, list) else f"{given!r:.60}"
             raise PredictionsError(
-                f"{task.name}, {name}: expected {len(gold)} tags, one a word, found {len(given)}"
+                f"{task.name}, {name}: expected {len(gold)} tags, one a word, found {found}"
+            )
+        bad = next((tag for tag in given if not (isinstance(tag, str) and is_tag(tag))), OUTSIDE)
+        if bad != OUTSIDE:
+            raise PredictionsError(
+                f"{task.name}, {name}: expected O or a tag such as B-LOC, found {bad!r:.60}"
             )
         end = 0
         for length in lengths:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from model.tasks.task import Task
 from pipelines.wordpiece import WordPieceTokenizer
 from schemas.errors import ExamplesError, PredictionsError
 from schemas.task_configs import FeaturesConfig
+
+_MOST_SCORE = sys.float_info.max
 
 
 def build_features(
@@ -190,12 +193,13 @@ def score(
 
     Raises:
         PredictionsError: predictions of other rows, a label that is none of the task's where it
-            says them itself, or rows without labels.
+            says them itself, a score that is no finite number, or rows without labels.
     """
     column = "score" if task.kind == "regression" else "label"
     check_answered(examples, predictions, column=column)
     gold = examples[column].to_pylist()
     said = [prediction[column] for prediction in predictions]
+    _check_said(said, task=task)
     if task.kind != "regression":
         # A task whose labels are those of its data has none of its own to check against.
         labels = task.labels or tuple(sorted({*gold, *said}))
@@ -207,3 +211,18 @@ def score(
             )
         gold, said = ([numbers[label] for label in side] for side in (gold, said))
     return {name: METRICS[name](np.array(gold), np.array(said)) for name in task.metrics}
+
+
+def _check_said(said: Sequence[Any], *, task: Task) -> None:
+    """Refuse labels that are no text, and scores that are no finite numbers."""
+    for row, value in enumerate(said):
+        if task.kind == "regression":
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            is_good = is_number and abs(value) <= _MOST_SCORE  # false of NaN
+            wanted = "a finite number"
+        else:
+            is_good, wanted = isinstance(value, str), "the name of a label"
+        if not is_good:
+            raise PredictionsError(
+                f"{task.name}: prediction {row} is {value!r:.60}: expected {wanted}"
+            )

@@ -32,6 +32,9 @@ class ResultRow(NamedTuple):
     is_main: bool
     """Whether it is the metric that chose on dev."""
 
+    is_listed: bool
+    """Whether it is one of the task's own metrics; others are in JSON and CSV alone."""
+
     figures: Figures
     majority: float | None
     """What always the most frequent label gives, a share of 1; None without such an entry."""
@@ -113,6 +116,7 @@ def _rows(
                 split=split,
                 metric=metric,
                 is_main=metric == item.metric,
+                is_listed=task is None or metric in task.metrics,
                 figures=figures,
                 majority=majority.get((item.task, split, metric)),
                 cells=len(item.cells),

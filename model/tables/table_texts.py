@@ -35,7 +35,8 @@ def all_grids(
     filled: Sequence[FilledTable],
 ) -> list[Grid]:
     """Results, entries, comparisons, and those tables of the paper that have rows of ours."""
-    grids = [results_grid(rows), entries_grid(rows)] if rows else []
+    listed = [row for row in rows if row.is_listed]
+    grids = [results_grid(listed), entries_grid(rows)] if rows else []
     if comparisons:
         grids.append(comparisons_grid(comparisons))
     return grids + [paper_grid(table) for table in filled if table.rows]

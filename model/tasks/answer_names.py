@@ -5,6 +5,7 @@ from __future__ import annotations
 from model.tasks.task import Bad, Row, Task
 
 OUTSIDE = "O"
+_MOST_DIGITS = 100
 
 
 class AnswerNames:
@@ -47,5 +48,7 @@ class AnswerNames:
 
 
 def _by_value(label: str) -> tuple[int, int, str]:
-    is_number = label.removeprefix("-").isascii() and label.removeprefix("-").isdigit()
+    digits = label.removeprefix("-")
+    # A longer one is no number that anyone counts with, and Python may refuse to read it.
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return (0, int(label), label) if is_number else (1, 0, label)

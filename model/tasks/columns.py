@@ -129,14 +129,15 @@ def _sentences(url: str, *, allows_comments: bool) -> Iterator[_Lines]:
                 opens, lines = False, []
         else:
             # A word may be missing before the tab.
-            fields = _fields(line.data.decode())
+            fields = fields_of(line.data.decode())
             is_comment = allows_comments and not lines and text.startswith(_COMMENT)
             if not is_comment or is_tag(fields[-1]):
                 lines.append((number, fields))
     yield _Lines(opens, lines)
 
 
-def _fields(text: str) -> list[str]:
+def fields_of(text: str) -> list[str]:
+    """The columns of a line: cut at its tabs if it has any, else at its spaces."""
     if "\t" in text:
         return [field.strip(" \r") for field in text.rstrip(_BLANK).split("\t")]
     return _SPACES.split(text.strip(_BLANK))

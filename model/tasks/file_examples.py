@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -41,7 +41,7 @@ def examples_of_file(
     counts: Counter[str] = Counter()
     kept: list[Row] = []
     bad: list[Bad] = []
-    for found in task.reader(task, split, url):
+    for found in _rows(task, url, split=split):
         counts["rows-in"] += 1
         item = _checked(found, task=task, labels=labels)
         if isinstance(item, Bad):
@@ -58,6 +58,15 @@ def examples_of_file(
         )
     values = [row.values for row in kept]
     return pa.Table.from_pylist(values, schema=EXAMPLES[task.kind]), dict(counts)
+
+
+def _rows(task: Task, url: str, *, split: str) -> Iterator[Row | Bad]:
+    try:
+        yield from task.reader(task, split, url)
+    except IsADirectoryError as error:
+        raise ExamplesError(
+            f"{url}: expected the file of {task.name} {split}, found a folder; name a file in it"
+        ) from error
 
 
 def _checked(found: Row | Bad, *, task: Task, labels: Sequence[str]) -> Row | Bad:

@@ -39,8 +39,8 @@ def read_json(url: str, *, error: type[InputError]) -> Any:
             "or download it again"
         ) from fault
     try:
-        return json.loads(text, object_pairs_hook=_object)
-    except _RepeatedKeyError as fault:
+        return json.loads(text, object_pairs_hook=distinct_keys)
+    except RepeatedKeyError as fault:
         raise error(
             f"{url}: the key {fault.key!r} stands twice in one object, and one value would hide "
             "the other; remove one"
@@ -89,18 +89,25 @@ def _read(url: str) -> bytes:
     return b"".join(parts)
 
 
-class _RepeatedKeyError(Exception):
+class RepeatedKeyError(ValueError):
+    """A key that an object has twice."""
+
     def __init__(self, key: str) -> None:
-        super().__init__(key)
+        super().__init__(f"the key {key!r} stands twice in one object")
         self.key = key
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of its keys and values, for `json.loads`.
+
+    Raises:
+        RepeatedKeyError: a key is there twice, and one value would hide the other.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _RepeatedKeyError(key)
+                raise RepeatedKeyError(key)
             seen.add(key)
     return found

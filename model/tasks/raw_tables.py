@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import fsspec
-
 from model.tasks.task import Bad
+from pipelines.inputs import open_file
 from pipelines.lines import Line, read_lines
 from pipelines.splits import SourceFile
 
@@ -47,10 +47,10 @@ def file_lines(url: str) -> Iterator[Line]:
 
     Raises:
         CorruptInputError: a compressed file is cut off or damaged.
-        InputError: it is missing, UTF-16, or another kind of archive.
+        InputError: it is missing, cannot be reached, is UTF-16, or another kind of archive.
     """
-    fs, path = fsspec.core.url_to_fs(url)
-    size = int(fs.size(path)) if fs.exists(path) else 0  # read_lines names what is missing
+    with open_file(url) as source:
+        size = source.seek(0, io.SEEK_END)
     return read_lines(SourceFile(uri=url, name=base_name(url), size=size, sha256=""))
 
 

@@ -100,10 +100,8 @@ def _parquet(url: str) -> Iterator[_Question]:
     with open_file(url) as source:
         try:
             file = pq.ParquetFile(source)
-        except pa.ArrowInvalid as error:
-            raise ExamplesError(
-                f"{url}: damaged Parquet ({error}); download the file again"
-            ) from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _damaged(url, error) from error
         names = file.schema_arrow.names
         missing = [name for name in _COLUMNS if name not in names]
         if missing:
@@ -113,14 +111,30 @@ def _parquet(url: str) -> Iterator[_Question]:
             )
         wanted = [*_COLUMNS, "title", "answers", "is_impossible"]
         columns = [name for name in wanted if name in names]
-        number = 0
-        for batch in file.iter_batches(columns=columns):
-            for values in batch.to_pylist():
-                number += 1
-                known = {key: value for key, value in values.items() if value is not None}
-                context = known.get("context")
-                fault = _fault_of(context, "context")
-                yield _Question(f"row {number}", known.get("title", ""), context, fault, known)
+        for number, values in enumerate(_parquet_rows(file, columns, url=url), start=1):
+            known = {key: value for key, value in values.items() if value is not None}
+            context = known.get("context")
+            fault = _fault_of(context, "context")
+            yield _Question(f"row {number}", known.get("title", ""), context, fault, known)
+
+
+def _parquet_rows(
+    file: pq.ParquetFile, columns: list[str], *, url: str
+) -> Iterator[dict[str, Any]]:
+    batches = file.iter_batches(columns=columns)
+    while True:
+        try:
+            batch = next(batches, None)
+            rows: list[dict[str, Any]] = [] if batch is None else batch.to_pylist()
+        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+            raise _damaged(url, error) from error
+        if batch is None:
+            return
+        yield from rows
+
+
+def _damaged(url: str, error: Exception) -> ExamplesError:
+    return ExamplesError(f"{url}: damaged Parquet ({error}); download the file again")
 
 
 def _row(given: _Question, *, task: Task, split: str, seen: set[str]) -> Row | Bad:

@@ -12,6 +12,7 @@ from typing import Any
 
 from model.tasks.one_file import elsewhere, split_of
 from model.tasks.raw_tables import RawTable, Record, shown
+from model.tasks.span_answers import is_text
 from model.tasks.tabular import is_json, is_parquet, open_json, open_parquet
 from model.tasks.task import Bad, Row, Task
 from model.tasks.text_rows import is_answered
@@ -116,12 +117,12 @@ def _row(
     record: Record, *, texts: Sequence[Any], begin: str, row_id: Any, needs_label: bool
 ) -> Row | Bad:
     """An example of `texts`, the context and the endings."""
-    if not all(isinstance(text, str) and text.strip() for text in texts):
+    if not all(is_text(text) and text.strip() for text in texts):
         names = ("context", *_SWAG_ENDINGS)
         lacking = [
             name
             for name, text in zip(names, texts, strict=True)
-            if not isinstance(text, str) or not text.strip()
+            if not is_text(text) or not text.strip()
         ]
         return Bad(record.place, "empty-text", f"nothing in {', '.join(lacking)}")
     context, *endings = (text.strip() for text in texts)
@@ -133,8 +134,11 @@ def _row(
     label = None if label == _UNKNOWN else label
     if label is None and needs_label:
         return Bad(record.place, "no-answer", f"label: {shown(given)}")
+    name = str(record.number if row_id is None or row_id == "" else row_id)
+    if not (is_text(name) and is_text(begin)):
+        return Bad(record.place, "malformed", f"id or sent2: {shown(repr((name, begin)))}")
     values = {
-        "id": str(record.number if row_id is None or row_id == "" else row_id),
+        "id": name,
         "context": context,
         "continuations": [f"{begin} {ending}".strip() for ending in endings],
         "label": label,
@@ -148,7 +152,7 @@ def _label(value: Any) -> int | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return int(number) if number in range(_UNKNOWN, _CHOICES) else None
 

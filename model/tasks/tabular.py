@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model.tasks.json_files import distinct_keys
 from model.tasks.raw_tables import RawTable, Record, file_lines, shown
 from model.tasks.task import Bad
 from pipelines.inputs import open_file
@@ -75,11 +76,12 @@ def _parquet_records(url: str, wanted: Sequence[str]) -> Iterator[Record | Bad]:
         while True:
             try:
                 batch = next(batches, None)
-            except (pa.ArrowInvalid, OSError) as error:
+                rows = [] if batch is None else batch.to_pylist()
+            except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
                 raise _damaged(url, error) from error
             if batch is None:
                 return
-            for values in batch.to_pylist():
+            for values in rows:
                 yield Record(f"row {number}", number, values)
                 number += 1
 
@@ -153,7 +155,7 @@ def _lines(url: str) -> Iterator[Record | Bad]:
 def _whole(url: str) -> list[Any]:
     text = b"\n".join(line.data for line in file_lines(url))
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=distinct_keys)
     except (ValueError, RecursionError) as error:
         raise ExamplesError(
             f"{url}: begins like JSON, but cannot be read: {error}. Expected an object a line, an "

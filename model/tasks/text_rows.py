@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from model.tasks.raw_tables import RawTable, Record, shown
+from model.tasks.span_answers import is_text
 from model.tasks.tabular import is_json, is_parquet, open_json, open_parquet
 from model.tasks.task import Bad, Row, Task
 from model.tasks.tsv import open_text_table
@@ -148,10 +149,13 @@ def _row(record: Record, chosen: _Chosen, *, task: Task, split: str) -> Row | Ba
     if answer is None and is_answered(split):
         return Bad(record.place, "no-answer", f"{chosen.answer}: {shown(given)}")
     row_id = values.get(chosen.row_id) if chosen.row_id else None
+    name = str(record.number if row_id is None or row_id == "" else row_id)
+    if not is_text(name):
+        return Bad(record.place, "malformed-id", shown(repr(name)))
     return Row(
         record.place,
         {
-            "id": str(record.number if row_id is None or row_id == "" else row_id),
+            "id": name,
             "text_a": texts[0],
             "text_b": texts[1] if len(texts) > 1 else None,
             "label": answer if isinstance(answer, str) else None,
@@ -162,11 +166,11 @@ def _row(record: Record, chosen: _Chosen, *, task: Task, split: str) -> Row | Ba
 
 
 def _text(value: Any, column: str, may_be_empty: bool) -> str:
-    if not isinstance(value, str):
+    if not is_text(value):
         raise _BadValueError("no-text", f"{column}: {shown(value)}")
     if not value.strip() and not may_be_empty:
         raise _BadValueError("empty-text", f"{column}: {shown(repr(value))}")
-    return value
+    return str(value)
 
 
 def _answer(
@@ -180,6 +184,8 @@ def _answer(
         return None, ()
     if task.kind == "regression":
         return _score(value, task=task), notes
+    if isinstance(value, float) and math.isnan(value):
+        return None, ()  # what pandas makes of an answer that is missing
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # pandas makes floats of integers where some are missing
     layout: TextColumns = task.columns["text"]
@@ -194,6 +200,8 @@ def _answer(
             raise _BadValueError("unknown-label", f"{value} of {len(names)} labels")
         value = names[value]
     label = str(int(value) if isinstance(value, bool) else value)
+    if isinstance(value, (list, dict)) or not is_text(label):
+        raise _BadValueError("unknown-label", f"{shown(repr(value))}, expected text or a number")
     if label in layout.left_out:
         raise _BadValueError("left-out-label", label)
     label = layout.names.get(label, label)
@@ -208,7 +216,7 @@ def _score(value: Any, *, task: Task) -> float | None:
     low, high = layout.score_range
     try:
         score = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise _BadValueError("score-not-a-number", shown(value)) from None
     if not math.isfinite(score):
         raise _BadValueError("score-not-a-number", shown(value))

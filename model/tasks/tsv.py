@@ -41,13 +41,21 @@ def open_text_table(url: str, *, is_header: IsHeader, headerless: Sequence[str] 
     if is_header(fields):
         return RawTable(fields, partial(_tsv_records, url, fields, True))
     if "\t" not in first:
-        cells = tuple(next(csv.reader([first]), []))
+        cells = _cells_of(first)
         if is_header(cells):
             return RawTable(cells, partial(_csv_records, url, cells))
     if headerless and len(fields) == len(headerless):
         columns = tuple(headerless)
         return RawTable(columns, partial(_tsv_records, url, columns, False))
     return RawTable(fields, partial(_tsv_records, url, fields, True))
+
+
+def _cells_of(line: str) -> tuple[str, ...]:
+    csv.field_size_limit(_MOST_FIELD)
+    try:
+        return tuple(next(csv.reader([line]), []))
+    except csv.Error:
+        return ()  # no header of such a file
 
 
 def _first_line(url: str) -> str:

@@ -18,8 +18,6 @@ MAJORITY_FILE = "majority.json"
 RECORDS = frozenset({CURVE_FILE, TIMING_FILE})
 """Files of the artifact that say how it went, not what was made."""
 
-_RESULT_FOLDER = "result"
-
 
 class CellJob(BaseModel):
     """Everything that one training needs to know."""
@@ -40,13 +38,17 @@ class CellJob(BaseModel):
     work: str
     """URL of the folder for checkpoints; training goes on from the newest one there."""
 
+    result_folder: str = "result"
+    """Name of the folder for the artifact's files. One of its own for each run: another may train
+    the same cell while the files of this one are copied to the store."""
+
     def folder(self) -> Path:
         """Local folder for the curve and this job's own files."""
         return local_folder(self.work)
 
     def results(self) -> Path:
         """Local folder with the files of the artifact, once the training is finished."""
-        return self.folder() / _RESULT_FOLDER
+        return self.folder() / self.result_folder
 
     @property
     def features(self) -> FeaturesConfig:
@@ -57,8 +59,15 @@ class CellJob(BaseModel):
 
 def cell_name(config: CellConfig, *, task: str) -> str:
     """What people call a cell."""
-    point = f"b{config.batch}-lr{config.learning_rate:g}-e{config.epochs}-r{config.restart}"
+    rate = rate_text(config.learning_rate)
+    point = f"b{config.batch}-lr{rate}-e{config.epochs}-r{config.restart}"
     return f"finetune {task} {point}"
+
+
+def rate_text(rate: float) -> str:
+    """A learning rate as names of cells have it, `2e-05`: other rates have other texts."""
+    short = f"{rate:g}"
+    return short if float(short) == rate else repr(rate)
 
 
 def cell_point(config: CellConfig) -> dict[str, Any]:

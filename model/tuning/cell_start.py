@@ -137,6 +137,7 @@ def _open_split(
 
 
 def _check_lengths(job: CellJob, splits: dict[str, Split], *, positions: int) -> None:
+    """See that no text, not even one to come, can be longer than the model has positions."""
     for split, (examples, features) in splits.items():
         if not features.units:
             continue
@@ -150,6 +151,12 @@ def _check_lengths(job: CellJob, splits: dict[str, Split], *, positions: int) ->
                 f"positions for {positions} (its max_position_embeddings): lower max_seq_length, "
                 "or start from a model with more positions"
             )
+    if job.config.max_seq_length > positions:
+        raise ConfigError(
+            f"{job.name}: max_seq_length is {job.config.max_seq_length}, the model has positions "
+            f"for {positions} (its max_position_embeddings): a longer text would fail later, so "
+            "lower max_seq_length, or start from a model with more positions"
+        )
 
 
 # The vocabulary

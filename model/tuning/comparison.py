@@ -66,10 +66,10 @@ class Comparison(NamedTuple):
     """Cells in order."""
 
     best: list[Cell]
-    """The best first; of equals, the first in the grid."""
+    """The best first; of equals, the first by `read_cells`."""
 
     points: list[dict[str, Any]]
-    """`name`, `mean`, `sd` (of a sample; 0 for one run) and `runs`, in the grid's order."""
+    """`name`, `mean`, `sd` (of a sample; 0 for one run) and `runs`, in the order of the cells."""
 
     best_point: str
     """Name of the point with the highest mean."""
@@ -89,8 +89,18 @@ class Comparison(NamedTuple):
 
 
 def read_cells(inputs: Mapping[str, StageInput]) -> list[Cell]:
-    """The cells of a stage's inputs, in the grid's order."""
-    return [Cell(name, given) for name, given in inputs.items()]
+    """The cells of a stage's inputs: by entry, batch, learning rate, epochs and restart.
+
+    The recipe's own order is in no cache key, and so decides nothing.
+    """
+    return sorted((Cell(name, given) for name, given in inputs.items()), key=_place)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    values = cell.hyper_parameters
+    point = [values[name] for name in ("batch", "learning_rate", "epochs", "restart")]
+    # Before the point's own name is the entry's, where there are several.
+    return (cell.name.rpartition(".b")[0], *point)
 
 
 def compare(cells: list[Cell], *, metric: str) -> Comparison:
@@ -110,7 +120,7 @@ def compare(cells: list[Cell], *, metric: str) -> Comparison:
         scores[cell.name] = dev[metric]
     best = sorted(
         cells, key=lambda cell: -scores[cell.name]
-    )  # stable: the grid's order among equals
+    )  # stable: the order of the cells among equals
     grouped: dict[str, list[float]] = {}
     for cell in cells:
         grouped.setdefault(cell.point, []).append(scores[cell.name])
