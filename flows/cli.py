@@ -260,14 +260,14 @@ def sample(
     tales: Annotated[int, typer.Option(min=0, help="Books.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another world.")] = 0,
 ) -> None:
-    """Write the embedded sample corpus: a small wiki dump and books of a made-up world."""
+    """Write the embedded sample: a small wiki dump, books and labelled sets of a made-up world."""
     from flows.sample import write_sample
 
     try:
         files = write_sample(folder, articles=articles, tales=tales, seed=seed)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    typer.echo(f"{files.pages}\n{files.books}")
+    typer.echo(f"{files.pages}\n{files.books}\n{files.tasks}")
     typer.echo(f"{files.page_count:,} pages, {files.xml_bytes / 1e6:.1f} MB of XML")
 
 

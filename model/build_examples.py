@@ -200,10 +200,12 @@ class _SplitBuild:
             return
         shown = ", ".join(self._repeated[:_SHOWN_BAD])
         told = f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
-        if self._split in self._task.submission:
+        # Answers to questions are scored by id, too; training data is not answered.
+        by_id = self._task.kind == "span" and self._split not in ("train", "augmentation")
+        if self._split in self._task.submission or by_id:
             raise ExamplesError(
-                f"{where}: {told}. Its predictions are handed in by id, so that each has to be "
-                "another: is a file given twice?"
+                f"{where}: {told}. Its predictions are handed in or scored by id, so that each has "
+                "to be another: is a file given twice?"
             )
         self.notes.append(f"{self._split}: {told}.")
 

@@ -372,3 +372,15 @@ def test_real_tasks_from_their_folders(real_data: Path, tmp_path: Path) -> None:
         assert made.statistics["splits"] == {"train": train, "dev": dev, "test": test}
         assert made.counters["rows-in"] == made.counters["rows-kept"] == train + dev + test
         assert made.notes == ()
+
+
+def test_a_question_in_two_files_of_dev_is_refused_before_anything_is_trained(
+    tmp_path: Path,
+) -> None:
+    task = TASKS["squad-1.1"]
+    train = write_task_file(task, "train", folder=tmp_path / "one")
+    twice = [write_task_file(task, "dev", folder=tmp_path / name) for name in ("one", "two")]
+    with pytest.raises(ExamplesError, match="scored by id"):
+        build(tmp_path / "a", task="squad-1.1", files={"train": (train,), "dev": tuple(twice)})
+    made, _ = build(tmp_path / "b", task="squad-1.1", files={"train": twice, "dev": (train,)})
+    assert made.counters["rows-kept@train"] == 2 * ROWS
