@@ -204,8 +204,8 @@ class _SplitBuild:
         by_id = self._task.kind == "span" and self._split not in ("train", "augmentation")
         if self._split in self._task.submission or by_id:
             raise ExamplesError(
-                f"{where}: {told}. Its predictions are handed in or scored by id, so that each has "
-                "to be another: is a file given twice?"
+                f"{where}: {told}. Its predictions are handed in by id, or scored by id, so that "
+                "each has to be another: is a file given twice?"
             )
         self.notes.append(f"{self._split}: {told}.")
 
