@@ -119,10 +119,10 @@ def test_predictions_are_of_the_examples() -> None:
         check_answered(examples("yes", None), said, column="label")
 
 
-@pytest.mark.parametrize("module", ["metrics", "text_kind", "choice_kind", "text_pairs"])
+@pytest.mark.parametrize("module", ["metrics", "text", "choice", "text_pairs"])
 def test_loading_is_light(module: str) -> None:
     heavy = "{'torch', 'sklearn', 'scipy', 'transformers', 'apache_beam', 'prefect'}"
-    code = f"import sys, model.{module}; print(sorted(set(sys.modules) & {heavy}))"
+    code = f"import sys, model.kinds.{module}; print(sorted(set(sys.modules) & {heavy}))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True,
         text=True, check=True,
