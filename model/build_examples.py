@@ -86,6 +86,7 @@ def build_examples(
             "kind": task.kind,
             "labels": list(answers.labels()),
             "splits": rows,
+            **({"data": config.data} if config.data else {}),
         },
         table=EXAMPLES[task.kind].metadata[b"bertloom.table"].decode(),
         notes=tuple(notes),

@@ -84,7 +84,9 @@ def evaluate(
         files=files,
         counters={f"predictions-{split}": rows[split] for split in splits},
         statistics={
-            **_statistics(config, task, chosen=chosen),
+            **_statistics(
+                config, task, chosen=chosen, data=str(examples.statistics.get("data", ""))
+            ),
             "metrics": known,
             "threshold": threshold,
             **compared.statistics(),
@@ -93,8 +95,11 @@ def evaluate(
     )
 
 
-def _statistics(config: EvaluateConfig, task: Task, *, chosen: list[Cell]) -> dict[str, Any]:
+def _statistics(
+    config: EvaluateConfig, task: Task, *, chosen: list[Cell], data: str
+) -> dict[str, Any]:
     best = chosen[0]
+    on = {"data": data} if data else {}
     return {
         "task": task.name,
         "kind": task.kind,
@@ -103,7 +108,7 @@ def _statistics(config: EvaluateConfig, task: Task, *, chosen: list[Cell]) -> di
         "ensemble": len(chosen),
         "members": [cell.name for cell in chosen],
         "method": best.method,
-        "model": {"start": config.start, **best.model, "method": best.method},
+        "model": {"start": config.start, **best.model, "method": best.method, **on},
     }
 
 

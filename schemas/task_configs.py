@@ -45,6 +45,10 @@ class ExamplesConfig(Config):
     """Files by split (`train`, `dev`, `test`, ...), in place of those of the folder. Their bytes
     are what counts, not their names."""
 
+    data: str = Field(default="", max_length=40)
+    """What the files are, where they are not the task's own but others in its format, as those of
+    the sample: tables say it, and set no score of the paper beside; nothing is handed in."""
+
     max_examples: dict[str, int] = Field(default={})
     """By split: take the first so many examples; for small machines. Those left out are counted."""
 

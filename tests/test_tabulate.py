@@ -19,6 +19,7 @@ from written_evaluations import BASE, SCRATCH, TASKS, artifact, evaluations, maj
 
 import model.tabulate
 from model.tables.entry_comparison import compare, welch
+from model.tables.filled_tables import fill_tables
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import in_order, result_rows
 from model.tables.table_texts import Grid, to_markdown, to_text
@@ -390,3 +391,19 @@ def test_importing_the_stage_loads_neither_torch_nor_matplotlib_nor_scipy() -> N
     assert not set(done.stdout.split()) & {
         "torch", "matplotlib", "scipy", "sklearn", "apache_beam", "prefect", "transformers",
     }  # fmt: skip
+
+
+def test_scores_on_other_data_stand_beside_none_of_the_papers() -> None:
+    made_up = {**BASE, "data": "the sample world"}
+    own, other = evaluations(
+        written("cola", "cola", [0.5]), written("mine", "cola", [0.6], model=made_up)
+    )
+    rows = result_rows([own, other], tasks=TASKS)
+    assert {row.entry: bool(row.paper) for row in rows} == {"cola": True, "mine": False}
+    (glue,) = [item for item in fill_tables([own, other], tasks=TASKS) if item.rows][:1]
+    names = {row.entries: row.name for row in glue.rows}
+    assert set(names) == {("cola",), ("mine",)}
+    assert "on the sample world" in names[("mine",)]
+    assert any("do not compare with the paper's" in note for note in glue.notes)
+    (alone,) = [item for item in fill_tables([own], tasks=TASKS) if item.rows]
+    assert not any("sample world" in note for note in alone.notes)

@@ -110,7 +110,16 @@ def _fill(
         else row
         for row in rows
     )
-    return FilledTable(table=table, rows=told, notes=(*table.notes, *_notes(table, told)))
+    shown = {entry for row in told for entry in row.entries}
+    others = [item for item in evaluations if item.entry in shown and item.is_on_other_data]
+    notes = [*table.notes, *_notes(table, told)]
+    if others:
+        data = ", ".join(dict.fromkeys(str(item.model["data"]) for item in others))
+        notes.append(
+            f"Ours on {data}: other data in the task's format. Such scores do not compare with the "
+            "paper's, only with each other."
+        )
+    return FilledTable(table=table, rows=told, notes=tuple(notes))
 
 
 class _Part(NamedTuple):

@@ -139,7 +139,7 @@ def _paper(
 ) -> tuple[dict[PaperModel, float], str]:
     """Fine-tuned models beside the paper's, features beside features of the same layers."""
     place = f"{split}/{metric}"
-    if task is None or item.is_majority or place not in task.paper:
+    if task is None or item.is_majority or item.is_on_other_data or place not in task.paper:
         return {}, ""
     key, name = task.paper[place]
     table = PAPER_TABLES[key]

@@ -73,7 +73,8 @@ def build_submission(
 
     Where several entries answer the same file, the best on dev is taken and a note names them. For
     WNLI an entry with method `majority` comes first, as the paper submits the majority class. A
-    file whose ids are not 0 to n - 1 is left out with a note.
+    file whose ids are not 0 to n - 1 is left out with a note. Entries on other data than GLUE's
+    own are passed over.
 
     Args:
         evaluations: of the entries, GLUE's or others.
@@ -123,7 +124,7 @@ def _candidates(
     inputs: Mapping[str, StageInput],
     tasks: Mapping[str, Task],
 ) -> Iterator[tuple[str, Candidate]]:
-    for evaluation in evaluations:
+    for evaluation in (item for item in evaluations if not item.is_on_other_data):
         task, given = tasks.get(evaluation.task), inputs[evaluation.entry]
         for split, name in task.submission.items() if task else ():
             path = predictions_file(split)

@@ -67,7 +67,13 @@ class Evaluation(_Record):
     ensemble: int = Field(default=1, ge=1)
     method: str = "fine-tune"
     model: dict[str, Any] = {}
-    """What was tuned: `start`, `layers`, `hidden_size`, `heads`, `method`."""
+    """What was tuned: `start`, `layers`, `hidden_size`, `heads`, `method`; and `data`, what it was
+    tuned and scored on, where that is not the task's own."""
+
+    @property
+    def is_on_other_data(self) -> bool:
+        """Whether its scores are of other data than the paper's."""
+        return bool(self.model.get("data"))
 
     @classmethod
     def read(cls, entry: str, statistics: Mapping[str, Any]) -> Self:
@@ -210,6 +216,8 @@ def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> 
         parts.append(f"features: {feature_layers(model) or 'of unnamed layers'}")
     if ensemble > 1:
         parts.append(f"ensemble of {ensemble}")
+    if model.get("data"):
+        parts.append(f"on {model['data']}")
     return ", ".join(part for part in parts if part)
 
 
