@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
+from command_runs import Cli
 
 from flows.artifacts import ArtifactStore
 from flows.cli import main
@@ -41,29 +41,6 @@ VARIABLES = (
     *("CHECKPOINT", "CASED_CHECKPOINT", "GLUE", "SQUAD", "SWAG", "CONLL"),
 )
 """That packaged recipes take from the environment."""
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Cli:
-    """Runs the command in this process."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Said:
-        self._capsys.readouterr()
-        code: Any = 0
-        try:
-            main(arguments)
-        except SystemExit as error:
-            code = error.code or 0
-        captured = self._capsys.readouterr()
-        return Said(int(code), captured.out, captured.err)
 
 
 @pytest.fixture

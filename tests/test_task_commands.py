@@ -6,10 +6,11 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
+from command_runs import Cli
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tuning_runs import span_rows, text_rows, write_checkpoint
 
@@ -22,27 +23,6 @@ from model.tuning.task_process import end_process
 from schemas.errors import ConfigError
 
 pytestmark = pytest.mark.slow
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Cli:
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Said:
-        self._capsys.readouterr()
-        code: Any = 0
-        try:
-            main(arguments)
-        except SystemExit as error:
-            code = error.code or 0
-        captured = self._capsys.readouterr()
-        return Said(int(code), captured.out, captured.err)
 
 
 @pytest.fixture
