@@ -73,7 +73,7 @@ def open_file(uri: str, *, start: int = 0) -> IO[bytes]:
     Raises:
         MissingInputError: it is not there (any more).
     """
-    fs, path = _filesystem(uri)
+    fs, path = filesystem(uri)
     try:
         stream = cast("IO[bytes]", fs.open(path, "rb"))
     except FileNotFoundError as error:
@@ -85,7 +85,7 @@ def open_file(uri: str, *, start: int = 0) -> IO[bytes]:
 
 def list_folder_of(uri: str) -> list[tuple[str, str]]:
     """(uri, base name) of every file in the same folder, itself included, sorted."""
-    fs, path = _filesystem(uri)
+    fs, path = filesystem(uri)
     return sorted((_uri(fs, other), _base(other)) for other in _list(fs, _parent(path)))
 
 
@@ -114,7 +114,7 @@ def digest_file(uri: str, *, algorithms: Iterable[str] = ("sha256",)) -> FileDig
     Raises:
         InputError: the file is missing, cannot be read, or changes while it is read.
     """
-    fs, path = _filesystem(uri)
+    fs, path = filesystem(uri)
     size, version = _stat(fs, path, uri)
     wanted = tuple(dict.fromkeys(algorithms))
     entry = _cache_entry(uri, size, version) if version else None
@@ -137,7 +137,12 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "bertloom"
 
 
-def _filesystem(uri: str) -> tuple[Any, str]:
+def filesystem(uri: str) -> tuple[Any, str]:
+    """The file system of a path or fsspec URL, and the path in it.
+
+    Raises:
+        InputError: its protocol is not known, or its package is not installed.
+    """
     try:
         fs, path = fsspec.core.url_to_fs(uri)
     except (ValueError, ImportError) as error:
@@ -162,7 +167,7 @@ def _parent(path: str) -> str:
 
 
 def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]]:
-    fs, path = _filesystem(given)
+    fs, path = filesystem(given)
     try:
         if fs.isfile(path):  # before the pattern: a name may hold "[" itself
             return [(_uri(fs, path), _base(path))]

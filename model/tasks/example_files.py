@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
-
-import fsspec
+from typing import NamedTuple
 
 from model.tasks.raw_tables import base_name
 from model.tasks.task import Task
-from pipelines.inputs import digest_file, expand_paths, list_folder_of
-from schemas.errors import ConfigError, InputError, MissingInputError
+from pipelines.inputs import digest_file, expand_paths, filesystem, list_folder_of
+from schemas.errors import ConfigError, MissingInputError
 from schemas.manifest import RawInput
 from schemas.task_configs import ExamplesConfig
 
@@ -137,24 +135,13 @@ def _uncompressed(name: str) -> str:
 def _listed(folder: str, *, folders: _Folders) -> list[tuple[str, str]]:
     """(uri, base name) of the files of a folder, which is asked once; [] if it is not there."""
     if folder not in folders:
-        fs, path = _filesystem(folder)
+        fs, path = filesystem(folder)
         folders[folder] = list_folder_of(f"{folder.rstrip('/')}/-") if fs.isdir(path) else []
     return folders[folder]
 
 
-def _filesystem(folder: str) -> tuple[Any, str]:
-    try:
-        fs, path = fsspec.core.url_to_fs(folder)
-    except (ValueError, ImportError) as error:
-        raise InputError(
-            f"{folder}: cannot be reached: {error}. Expected a local folder or an fsspec URL; a "
-            "remote one may need its package, e.g. s3fs or gcsfs"
-        ) from error
-    return fs, str(path)
-
-
 def _names_in(folder: str) -> list[str]:
-    fs, path = _filesystem(folder)
+    fs, path = filesystem(folder)
     if not fs.isdir(path):
         return []
     return sorted(base_name(str(name)) for name in fs.ls(path, detail=False))
