@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from model.tasks import find_task
+
 Statistics = Mapping[str, Any]
 
 
@@ -19,9 +21,15 @@ def _examples(statistics: Statistics) -> str:
     return f"{splits} examples"
 
 
+def _dev_metrics(statistics: Statistics) -> list[tuple[str, float]]:
+    """What a cell scored on dev, the task's own metrics first, the one that chooses before all."""
+    dev: Mapping[str, float] = statistics["metrics"].get("dev", {})
+    own = find_task(str(statistics["task"])).metrics
+    return sorted(dev.items(), key=lambda item: own.index(item[0]) if item[0] in own else len(own))
+
+
 def _cell(statistics: Statistics) -> str:
-    dev = statistics["metrics"].get("dev", {})
-    shown = [f"{name} {share_text(value)}" for name, value in list(dev.items())[:2]]
+    shown = [f"{name} {share_text(value)}" for name, value in _dev_metrics(statistics)[:2]]
     return f"{', '.join(shown)} on dev" if shown else "no answers on dev"
 
 
@@ -53,7 +61,7 @@ _DESCRIBE: dict[str, Callable[[Statistics], str]] = {
 
 def cells_amount(cells: Sequence[Statistics]) -> str:
     """A few words for the cells of a grid: how many, and the range of the first metric."""
-    firsts = [next(iter(cell["metrics"].get("dev", {}).items()), None) for cell in cells]
+    firsts = [next(iter(_dev_metrics(cell)), None) for cell in cells]
     values = [found[1] for found in firsts if found is not None]
     if not values or firsts[0] is None:
         return f"{len(cells)} cells"
