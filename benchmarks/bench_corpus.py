@@ -28,7 +28,10 @@ from pipelines import build_documents as documents_job
 from pipelines import build_instances as instances_job
 from pipelines import build_tokens as tokens_job
 from pipelines import build_vocabulary as vocabulary_job
+from pipelines import instance_plan
 from pipelines.counters import Counters
+from pipelines.document_plan import plan
+from pipelines.document_shards import shard_pieces
 from pipelines.sources import SOURCES
 from schemas.configs import (
     DocumentsConfig,
@@ -98,18 +101,18 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
 
     started = time.perf_counter()
     work = documents_job.BuildDocumentShard(documents, str(folder / "documents"))
-    reports = [work.process(piece) for piece in documents_job.plan(documents)]
+    reports = [work.process(piece) for piece in plan(documents)]
     seconds["documents"] = time.perf_counter() - started
     files = tuple(entry for report in reports for entry in report.files)
     made = _as_input("documents", StageOutput(files=files), str(folder / "documents"))
 
     started = time.perf_counter()
     tokenize = tokens_job.BuildTokenShard(
-        vocab_url=vocab, lowercase=True, vocab_size=_lines(vocab), memory_words=1 << 20,
-        output=str(folder / "tokens"),
+        vocab_url=vocab, lowercase=True, vocab_size=_lines(vocab), vocab_sha256="0" * 64,
+        memory_words=1 << 20, output=str(folder / "tokens"),
     )  # fmt: skip
     tokenize.setup()
-    pieces = vocabulary_job.shard_pieces(made, remove_duplicates=True)
+    pieces = shard_pieces(made, remove_duplicates=True)
     reports = [tokenize.process(piece) for piece in pieces]
     seconds["tokens"] = time.perf_counter() - started
     files = tuple(entry for report in reports for entry in report.files)
@@ -118,10 +121,10 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
     started = time.perf_counter()
     pair = instances_job.BuildInstanceShard(
         config=instances, tokens=tokens, vocab_url=vocab, vocab_size=_lines(vocab),
-        output=str(folder / "instances"),
+        vocab_sha256="0" * 64, output=str(folder / "instances"),
     )  # fmt: skip
     pair.setup()
-    for piece in instances_job.plan(instances, tokens):
+    for piece in instance_plan.plan(instances, tokens):
         pair.process(piece)
     seconds["instances"] = time.perf_counter() - started
     return seconds
@@ -142,19 +145,19 @@ def step_seconds(dump: str, split_mb: float) -> dict[str, float]:
                 pass
 
     def read() -> None:
-        for piece in documents_job.plan(config):
+        for piece in plan(config):
             for _ in SOURCES["wikipedia"].read(piece.split, source, Counters().count):
                 pass
 
     def rows() -> None:
-        for piece in documents_job.plan(config):
+        for piece in plan(config):
             for _ in documents_job.document_rows(piece.split, source, config, Counters()):
                 pass
 
     def write() -> None:
         with tempfile.TemporaryDirectory() as folder:
             work = documents_job.BuildDocumentShard(config, folder)
-            for piece in documents_job.plan(config):
+            for piece in plan(config):
                 work.process(piece)
 
     chain = {

@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.plain_instances import Document, plain_instances
-from pipelines.build_documents import document_rows, plan
+from pipelines.build_documents import document_rows
 from pipelines.counters import Counters
+from pipelines.document_plan import plan
 from pipelines.instances import BATCH_TOKENS, create_instances, document_groups
 from pipelines.masking import VocabularyIds
 from pipelines.pairing import document_keys, pair_segments

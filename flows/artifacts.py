@@ -5,9 +5,13 @@
     artifacts/STAGE/ATTEMPT/manifest.json   names the files that count
     keys/STAGE/AA/CACHE_KEY.json            pointer to a manifest, put-if-absent: THE commit
     refs/NAME.json                          names that move on, such as RECIPE/build-tokens
+    pins/ARTIFACT_ID.json                   what is kept though no name leads to it
     runs/RUN_ID/run.json                    what a run did
+    leases/STAGE/CACHE_KEY.json             who is building a key, see `flows.leases`
     work/STAGE/CACHE_KEY/                   where a long stage keeps what it needs to go on
+    pieces/STAGE/DIGEST/                    which pieces of work earlier artifacts hold
     quarantine/                             pointers taken back, and what was wrong with them
+    tombstones/ARTIFACT_ID.json             being deleted, see `flows.garbage`
 
 An attempt that no pointer leads to (a crash, a lost race) does not exist for readers.
 """
@@ -17,38 +21,41 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
+from flows.pointers import (
+    Pointer,
+    key_path,
+    now,
+    parse_manifest,
+    parse_pointer,
+    pointer_to,
+    to_json,
+)
+from flows.quarantine import conflicts, refuse_conflict, take_back
 from flows.store_backend import StoreBackend
+from flows.store_names import StoreNames
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
-    DeterminismError,
     StoreError,
 )
-from schemas.manifest import MANIFEST_VERSION, Manifest
+from schemas.manifest import Manifest
+
+__all__ = [
+    "ArtifactStore",
+    "Attempt",
+    "Commit",
+    "Pointer",
+    "key_path",
+    "now",
+    "parse_manifest",
+    "pointer_to",
+    "to_json",
+]
 
 LAYOUT = 1
 _FORMAT = {"layout": LAYOUT, "digest": "sha256"}
-
-
-class Pointer(BaseModel):
-    """What a cache key, or a ref, leads to."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    manifest: str
-    """Path of the manifest, relative to the root of the store."""
-
-    content: str
-    artifact_id: str
-    stage: str
-    cache_key: str
-    committed: str
-    """ISO 8601, UTC."""
 
 
 class Attempt(NamedTuple):
@@ -73,17 +80,7 @@ class Commit(NamedTuple):
     """What the key led to before, where a rebuild put something else in its place."""
 
 
-def to_json(value: Any) -> bytes:
-    """Indented JSON with a final line break, as every file of the store is written."""
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def now() -> str:
-    """The time in UTC, ISO 8601 with microseconds."""
-    return datetime.now(UTC).isoformat()
-
-
-class ArtifactStore:
+class ArtifactStore(StoreNames):
     """A store at a local folder or an fsspec URL."""
 
     def __init__(self, root: str, *, create: bool = True) -> None:
@@ -144,32 +141,43 @@ class ArtifactStore:
         try:
             pointer = self.pointer(stage, cache_key)
         except ArtifactCorruptError as error:
-            self._quarantine(stage, cache_key, {"reason": str(error)})
+            stored = self._stored_pointer(stage, cache_key)
+            if stored is not None and parse_pointer(stored) is None:
+                record = {"reason": str(error)}
+                take_back(self.backend, stage, cache_key, stored=stored, record=record)
             return None
         if pointer is None:
             return None
         try:
             manifest = self.read_manifest(pointer.manifest)
             self.check_files(manifest)
+            # For the collector of garbage: what was found just now is in use. If it took the
+            # pointer away since it was read, nothing was found.
+            self.backend.touch(key_path(stage, cache_key))
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
             self.withdraw(pointer, reason=str(error))
+            return None
+        except FileNotFoundError:
             return None
         return manifest
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
         """What a key leads to, unchecked; None where there is nothing."""
-        path = key_path(stage, cache_key)
+        stored = self._stored_pointer(stage, cache_key)
+        if stored is None:
+            return None
+        if (pointer := parse_pointer(stored)) is None:
+            raise ArtifactCorruptError(
+                f"{self.url(key_path(stage, cache_key))}: expected a pointer to a manifest. Delete "
+                "the file, or run the recipe again; the stage is then built anew"
+            )
+        return pointer
+
+    def _stored_pointer(self, stage: str, cache_key: str) -> bytes | None:
         try:
-            stored = self.backend.read(path)
+            return self.backend.read(key_path(stage, cache_key))
         except FileNotFoundError:
             return None
-        try:
-            return Pointer.model_validate_json(stored)
-        except ValidationError as error:
-            raise ArtifactCorruptError(
-                f"{self.url(path)}: expected a pointer to a manifest: {error}. Delete the file, or "
-                "run the recipe again; the stage is then built anew"
-            ) from error
 
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
         """Every published key, of one stage or of all, in no particular order."""
@@ -241,53 +249,24 @@ class ArtifactStore:
             replaced = old
         pointer = pointer_to(manifest)
         path = key_path(manifest.stage, manifest.cache_key)
-        while not self.backend.create(path, to_json(pointer.model_dump())):
+        while not self.backend.create(path, pointer.to_json()):
             # Another run was faster. What it published may have been damaged since: then it is
             # withdrawn by the lookup, and the key is free again.
             winner = self.lookup(manifest.stage, manifest.cache_key)
             if winner is not None:
-                self._compare(winner, manifest)
+                refuse_conflict(self.backend, winner, manifest)
                 self.backend.delete_folder(manifest.location)
                 return Commit(winner, won=False)
         return Commit(manifest, won=True, replaced=replaced)
 
-    def _compare(self, winner: Manifest, loser: Manifest) -> None:
-        if winner.content == loser.content:
-            return
-        other = {entry.path: entry.sha256 for entry in winner.files}
-        mine = {entry.path: entry.sha256 for entry in loser.files}
-        paths = sorted({*other, *mine})
-        differing = [path for path in paths if other.get(path) != mine.get(path)]
-        record = f"quarantine/conflicts/{loser.stage}/{loser.artifact_id}.json"
-        conflict = {
-            "cache_key": loser.cache_key,
-            "published": winner.path,
-            "other": loser.path,
-            "contents": [winner.content, loser.content],
-            "differing_files": differing,
-        }
-        self.backend.create(record, to_json(conflict))
-        rows = "the same rows" if winner.logical_content == loser.logical_content else "other rows"
-        shown = ", ".join(differing[:5]) + (" ..." if len(differing) > 5 else "")
-        raise DeterminismError(
-            f"{loser.stage}: two runs under the cache key {loser.cache_key[:12]} made different "
-            f"files with {rows} ({shown}): {winner.artifact_id} is published, {loser.artifact_id} "
-            f"is kept beside it for comparison. The stage depends on something that is not in its "
-            f"key; see {self.url(record)}"
-        )
-
     def withdraw(self, pointer: Pointer, *, reason: str) -> None:
         """Take a pointer back: it moves to quarantine, with the reason."""
-        if self.pointer(pointer.stage, pointer.cache_key) != pointer:
+        stage, cache_key = pointer.stage, pointer.cache_key
+        stored = self._stored_pointer(stage, cache_key)
+        if stored is None or parse_pointer(stored) != pointer:
             return  # withdrawn by another run already, and perhaps built again
-        record = {"reason": reason, "pointer": pointer.model_dump()}
-        self._quarantine(pointer.stage, pointer.cache_key, record)
-
-    def _quarantine(self, stage: str, cache_key: str, record: dict[str, Any]) -> None:
-        name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
-        data = to_json({"withdrawn": now(), **record})
-        self.backend.create(f"quarantine/{stage}/{name}.json", data)
-        self.backend.delete(key_path(stage, cache_key))
+        record = {"reason": reason, "pointer": json.loads(stored)}
+        take_back(self.backend, stage, cache_key, stored=stored, record=record)
 
     def withdraw_artifacts(self, reasons: Mapping[str, str]) -> None:
         """Take back every pointer to the artifacts with these ids, each for its reason."""
@@ -295,83 +274,16 @@ class ArtifactStore:
             if pointer.artifact_id in reasons:
                 self.withdraw(pointer, reason=reasons[pointer.artifact_id])
 
-    # Work that can go on
+    def conflicts(self) -> list[dict[str, Any]]:
+        """Recorded determinism conflicts, each with the `stage` and the `record`'s path.
 
-    def work(self, stage: str, cache_key: str) -> str:
-        """URL of a folder, which is there, for what a stage needs to go on under this key."""
-        path = f"work/{stage}/{cache_key}"
-        self.backend.make_folder(path)
-        return self.url(path)
-
-    def clear_work(self, stage: str, cache_key: str) -> None:
-        """Take that folder away, as its artifact is published."""
-        self.backend.delete_folder(f"work/{stage}/{cache_key}")
-
-    # Names and runs
-
-    def set_ref(self, name: str, manifest: Manifest) -> None:
-        """Let a name, such as `RECIPE/build-tokens`, lead to an artifact from now on."""
-        pointer = pointer_to(manifest)
-        self.backend.replace(f"refs/{name}.json", to_json(pointer.model_dump()))
-
-    def ref(self, name: str) -> Pointer | None:
-        """What a name leads to, or None."""
-        try:
-            stored = self.backend.read(f"refs/{name}.json")
-        except FileNotFoundError:
-            return None
-        try:
-            return Pointer.model_validate_json(stored)
-        except ValidationError as error:
-            raise ArtifactCorruptError(f"ref {name!r}: expected a pointer: {error}") from error
-
-    def refs(self) -> list[str]:
-        """Every name, sorted."""
-        return [
-            path.removeprefix("refs/").removesuffix(".json") for path in self.backend.names("refs")
-        ]
+        Raises:
+            ArtifactCorruptError: a record cannot be read.
+        """
+        return conflicts(self.backend)
 
     def write_report(self, name: str, text: str) -> str:
         """What people read of a recipe's last run, in place of the one before; its URL."""
         path = f"reports/{name}.txt"
         self.backend.replace(path, text.encode())
         return self.url(path)
-
-    def write_run(self, run_id: str, record: dict[str, Any]) -> None:
-        """What a run did so far, in place of what was written before."""
-        self.backend.replace(f"runs/{run_id}/run.json", to_json(record))
-
-
-def key_path(stage: str, cache_key: str) -> str:
-    """Where the pointer of a key lies, relative to the root."""
-    return f"keys/{stage}/{cache_key[:2]}/{cache_key}.json"
-
-
-def pointer_to(manifest: Manifest) -> Pointer:
-    """A pointer to an artifact, as of now."""
-    return Pointer(
-        manifest=manifest.path,
-        content=manifest.content,
-        artifact_id=manifest.artifact_id,
-        stage=manifest.stage,
-        cache_key=manifest.cache_key,
-        committed=now(),
-    )
-
-
-def parse_manifest(stored: bytes, *, where: str) -> Manifest:
-    """A manifest from the bytes of its file.
-
-    Raises:
-        ArtifactCorruptError: they are not a manifest, or one of another version.
-    """
-    try:
-        raw = json.loads(stored)
-        version = raw.get("manifest_version") if isinstance(raw, dict) else None
-        if version != MANIFEST_VERSION:
-            raise ArtifactCorruptError(
-                f"{where}: expected manifest_version {MANIFEST_VERSION}, found {version!r}"
-            )
-        return Manifest.model_validate(raw)
-    except ValueError as error:
-        raise ArtifactCorruptError(f"{where}: expected a manifest: {error}") from error

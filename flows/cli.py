@@ -5,10 +5,6 @@ Beam and Prefect are loaded by the commands that need them, so that the others a
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,26 +12,45 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from flows import task_commands
+from flows import (
+    event_commands,
+    fetch_commands,
+    lineage_commands,
+    publish_commands,
+    report_commands,
+    store_commands,
+    task_commands,
+)
+from flows.completion import artifact_names
+from flows.console import exit_code_of, log_to_console
 from flows.options import (
     ChangesOption,
     EngineOption,
+    JsonOption,
+    RebuildOption,
+    RecipeArgument,
     StoreOption,
+    UntilOption,
     open_store,
+    print_json,
     print_lines,
     print_plan,
     run_and_report,
 )
-from schemas.errors import BertloomError, ConfigError
+from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from flows.head import Mark
 
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 an error that is said, or damage found; 2 wrong usage; 70 a fault of "
+    "bertloom's own; 130 interrupted (Ctrl-C); 143 terminated (SIGTERM)."
+)
 app = typer.Typer(
     name="bertloom",
     help="BERT from raw dumps to the paper's tables, as a cached and reproducible workflow.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -47,6 +62,9 @@ _STYLES = {
     "masked": "bold magenta",
     "dim": "dim",
 }
+
+
+_SHOWN = {"tracebacks": False}
 
 
 def _version(wanted: bool) -> None:
@@ -64,52 +82,16 @@ def _options(
         typer.Option("--version", callback=_version, is_eager=True, help="Say which version."),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error is from.")] = False,
 ) -> None:
     del version
-    _log_to_console(verbose=verbose)
-
-
-# Said by Beam at each import, and of worker processes that it does not know we start ourselves.
-_NOISE = ("apitools not found", "If direct_num_workers is not equal to 1")
-
-
-# How Beam wraps what a worker process logs.
-_FROM_WORKER = re.compile(r'^Worker: severity: .*? message: "((?:[^"\\]|\\.)*)"', re.DOTALL)
-
-
-class _ForConsole(logging.Filter):
-    """Leaves out what Prefect and Beam log by themselves; unwraps what workers warn of.
-
-    What Beam logs as an error is raised as well, and said by the step that failed.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        library = record.name.partition(".")[0]
-        message = record.getMessage()
-        if library == "prefect" or message.startswith(_NOISE):
-            return False
-        wrapped = _FROM_WORKER.match(message) if library == "apache_beam" else None
-        if wrapped:
-            record.msg, record.args = wrapped[1], ()
-            return "Traceback" not in message
-        return library != "apache_beam" or record.levelno < logging.ERROR
-
-
-def _log_to_console(*, verbose: bool) -> None:
-    handler = logging.StreamHandler()
-    if not verbose:
-        handler.addFilter(_ForConsole())
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(message)s", handlers=[handler])
-    for package in ("pipelines", "model"):  # a line on progress now and then
-        logging.getLogger(package).setLevel(logging.INFO)
-    if verbose:
-        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "INFO")
+    _SHOWN["tracebacks"] = debug
+    log_to_console(verbose=verbose)
 
 
 @app.command()
 def run(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a packaged one.")],
+    recipe: RecipeArgument,
     changes: ChangesOption = None,
     store: StoreOption = None,
     runner: Annotated[
@@ -120,33 +102,59 @@ def run(
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Worker processes on this machine."),
     ] = None,
+    parallel: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Steps that may run at once, where none needs another."),
+    ] = None,
     engine: EngineOption = "prefect",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
-    rebuild: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="STAGE", help="Build this stage even if it is there; or: all."),
-    ] = None,
-    until: Annotated[
-        str, typer.Option(metavar="STAGE", help="Run this stage and what it needs, no more.")
-    ] = "",
+    rebuild: RebuildOption = None,
+    until: UntilOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Run a recipe: build what is not in the store yet."""
     from flows.recipe_files import load_recipe
 
-    loaded = load_recipe(recipe, changes=changes or (), store=store, runner=runner, workers=workers)
+    loaded = load_recipe(
+        recipe,
+        changes=changes or (),
+        store=store,
+        runner=runner,
+        workers=workers,
+        parallel=parallel,
+    )
     if dry_run:
-        print_plan(loaded, rebuild or (), until=until)
+        print_plan(loaded, rebuild or (), until=until, as_json=as_json)
         return
-    run_and_report(loaded, engine=engine, rebuild=rebuild or (), until=until)
+    run_and_report(loaded, engine=engine, rebuild=rebuild or (), until=until, as_json=as_json)
+
+
+@app.command()
+def plan(
+    recipe: RecipeArgument,
+    changes: ChangesOption = None,
+    store: StoreOption = None,
+    rebuild: RebuildOption = None,
+    until: UntilOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a run would do: each step, cached or to build, and why."""
+    from flows.recipe_files import load_recipe
+
+    loaded = load_recipe(recipe, changes=changes or (), store=store)
+    print_plan(loaded, rebuild or (), until=until, as_json=as_json)
 
 
 @app.command()
 def show(
     artifact: Annotated[
         str,
-        typer.Argument(help="Id, cache key, ref (RECIPE/STAGE), stage (its newest), or path."),
+        typer.Argument(
+            help="Id, cache key, ref (RECIPE/STAGE), stage (its newest), or path.",
+            autocompletion=artifact_names,
+        ),
     ],
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole manifest.")] = False,
@@ -161,7 +169,7 @@ def show(
         opened = open_store(store)
         manifest, root = resolve(artifact, store=opened), opened.root
     if as_json:
-        typer.echo(json.dumps(manifest.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        print_json(manifest.model_dump(mode="json"))
         return
     from flows.show import artifact_lines
 
@@ -188,48 +196,6 @@ def head(
     found = find_shard(shard, open_store=lambda: open_store(store))
     for line in lines_of(found, rows=rows, start=start, vocab=vocab):
         _print_marks(line)
-
-
-@app.command()
-def verify(
-    artifacts: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(help="As for show; without any, every artifact of the store."),
-    ] = None,
-    store: StoreOption = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Compare sizes only, and read no file.")
-    ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Only report; damaged artifacts stay published.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-) -> None:
-    """Check that artifacts are, to the byte, what their manifests say; exit with 1 if not."""
-    from flows.artifacts import pointer_to
-    from flows.resolution import resolve
-    from flows.verification import verify as check
-
-    opened = open_store(store)
-    if artifacts:
-        chosen = [pointer_to(resolve(name, store=opened)) for name in artifacts]
-    else:
-        chosen = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    verdicts = check(opened, chosen, deep=not quick)
-    if as_json:
-        typer.echo(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
-    damaged = [verdict for verdict in verdicts if not verdict.is_sound]
-    for verdict in verdicts if not as_json else ():
-        state = "sound" if verdict.is_sound else "DAMAGED"
-        typer.echo(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
-        print_lines([f"  {problem}" for problem in verdict.problems])
-    if damaged and not keep:
-        opened.withdraw_artifacts(
-            {verdict.artifact_id: "; ".join(verdict.problems) for verdict in damaged}
-        )
-        typer.echo("damaged artifacts were withdrawn; the next run builds them again", err=True)
-    if damaged:
-        raise typer.Exit(1)
 
 
 @app.command()
@@ -282,26 +248,31 @@ def _print_marks(marks: Sequence[Mark]) -> None:
     Console(highlight=False).print(text)
 
 
-for command in task_commands.COMMANDS:
-    app.command()(command)
+for module in (
+    task_commands,
+    store_commands,
+    lineage_commands,
+    publish_commands,
+    report_commands,
+    event_commands,
+):
+    for command in module.COMMANDS:
+        app.command()(command)
+app.add_typer(fetch_commands.fetch_app, name="fetch")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; exit with 1 for errors of bertloom, 2 for wrong usage.
+    """Run the command and exit; see EXIT_CODES.
 
     Args:
         arguments: in place of the process's own.
     """
-    try:
-        app(args=list(arguments) if arguments is not None else None, prog_name="bertloom")
-    except BertloomError as error:
-        typer.echo(f"error: {error}", err=True)
-        for note in getattr(error, "__notes__", ()):
-            typer.echo(f"  {note}", err=True)
-        raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted; steps that were finished are kept", err=True)
-        raise SystemExit(130) from None
+    given = list(arguments) if arguments is not None else None
+    code = exit_code_of(
+        lambda: app(args=given, prog_name="bertloom"), debug=lambda: _SHOWN["tracebacks"]
+    )
+    if code:
+        raise SystemExit(code)
 
 
 if __name__ == "__main__":

@@ -10,23 +10,31 @@ from typing import Any
 
 from prefect import flow
 
-from flows.runs import start_run
-from flows.tasks import run_steps
-from schemas.recipe import Recipe
+from flows.flow_parts import FLOW_OPTIONS, run_part
+from flows.flow_session import RecipeParameter
+
+FINETUNING = ("build-examples", "finetune")
+"""The flow's own stages."""
 
 
-@flow(name="bertloom-finetuning", flow_run_name="{recipe.name}", persist_result=False)
+@flow(name="bertloom-finetuning", **FLOW_OPTIONS)
 def finetune(
-    recipe: Recipe, rebuild: tuple[str, ...] = (), until: str = ""
+    recipe: RecipeParameter,
+    changes: list[str] | None = None,
+    store: str | None = None,
+    rebuild: list[str] | None = None,
+    until: str = "",
 ) -> list[dict[str, Any]]:
-    """Fine-tune on a recipe's tasks; the references to all artifacts, in order.
+    """Fine-tune on a recipe's tasks. The references to all artifacts, in order.
 
     Args:
-        recipe: what to build and train.
+        recipe: what to build and train: a packaged recipe's name, a file, or all of it as JSON.
+        changes: `KEY=VALUE` texts, as of `bertloom run --set`.
+        store: in place of the recipe's own.
         rebuild: stages to build even if they are there: `all`, stage names or step labels.
         until: a stage or a step: it and what it needs are run; "" for all cells.
 
     Raises:
         Exception: as the first step that failed; the steps that do not depend on it have run.
     """
-    return run_steps(start_run(recipe, rebuild=rebuild, until=until or "finetune"))
+    return run_part(FINETUNING, recipe, changes, store, rebuild, until or "finetune")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from flows.artifacts import ArtifactStore
 from flows.resolution import artifact_of_file, resolve
+from pipelines.instance_plan import pool_numbers
 from pipelines.shards import open_shard
-from pipelines.vocabulary import VOCAB_FILE, read_vocab
+from pipelines.vocab_files import VOCAB_FILE, read_vocab
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import InputRef, Manifest
 
-_PASS = re.compile(r"-pass-\d+(?=\.arrow$)")
-_HELD_OUT = re.compile(r"^held-out-")
 _LABELS = {0: "B follows A (0)", 1: "B is random (1)", -1: "no B (-1)"}
 
 _SHOWN_SENTENCES = 12
@@ -144,25 +142,23 @@ def _input(shard: Shard, name: str) -> Manifest | None:
 class _NoNames:
     """Rows of token shards as they are: nothing says which documents they are."""
 
-    def name(self, shard: int | None, row: int) -> str:
-        return f"row {row}" if shard is None else f"row {row} of token shard {shard}"
+    def name(self, place: int, row: int) -> str:
+        """The document at a row of the token shard that has this place in the pool; 0 is A's."""
+        return f"row {row}" if place == 0 else f"row {row} of token shard {place} of the pool"
 
 
 class _TokenRows(_NoNames):
     """The documents that rows of token shards are."""
 
-    def __init__(self, tokens: Manifest, store: ArtifactStore, *, part: str) -> None:
-        self._tokens, self._store, self._part = tokens, store, part
-        paths = [entry.path for entry in tokens.files]
-        self._paths = sorted(path for path in paths if path.startswith("part-"))
+    def __init__(self, tokens: Manifest, store: ArtifactStore, *, pool: Sequence[int]) -> None:
+        self._tokens, self._store = tokens, store
+        self._entries = [tokens.files[number] for number in pool]
         self._columns: dict[str, list[str]] = {}
 
-    def name(self, shard: int | None, row: int) -> str:
-        path = self._part if shard is None else self._paths[shard]
+    def name(self, place: int, row: int) -> str:
+        entry = self._entries[place]
+        path = entry.path
         if path not in self._columns:
-            entry = self._tokens.file(path)
-            if entry is None:
-                return super().name(shard, row)
             with open_shard(self._store.url(f"{self._tokens.data}/{entry.object}")) as reader:
                 ids = reader.read_all().column("document_id")
                 self._columns[path] = ids.to_pylist()
@@ -171,11 +167,12 @@ class _TokenRows(_NoNames):
 
 def _document_ids(shard: Shard) -> _NoNames:
     tokens = _input(shard, "tokens")
-    if tokens is None or shard.store is None:
+    entry = shard.manifest.file(shard.path) if shard.manifest else None
+    if tokens is None or shard.store is None or entry is None:
         return _NoNames()
-    # part-00003-pass-01.arrow and held-out-00003.arrow are made of part-00003.arrow.
-    part = _HELD_OUT.sub("part-", _PASS.sub("", shard.path))
-    return _TokenRows(tokens, shard.store, part=part)
+    if "pool" not in entry.statistics:  # version 1 of the table
+        return _NoNames()
+    return _TokenRows(tokens, shard.store, pool=pool_numbers(entry))
 
 
 def _render_instance(
@@ -187,7 +184,7 @@ def _render_instance(
         _piece(words, token, original.get(position), style="a" if position < border else "b")
         for position, token in enumerate(ids)
     ]
-    facts = f"document {names.name(None, row['document_row'])}, duplicate {row['duplicate']}"
+    facts = f"document {names.name(0, row['document_row'])}, duplicate {row['duplicate']}"
     yield [Mark(f"{_LABELS.get(label, str(label))}; {facts}; ", "dim"), Mark(
         f"{len(ids)} tokens, {len(original)} masked", "dim")]  # fmt: skip
     if label == 1:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
-import fsspec
 import typer
+
+from flows.completion import recipe_names, stage_names
 
 if TYPE_CHECKING:
     from flows.artifacts import ArtifactStore
@@ -25,8 +27,37 @@ ChangesOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe."),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A recipe file, or the name of a packaged one.", autocompletion=recipe_names
+    ),
+]
+RebuildOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="STAGE",
+        help="Build this stage even if it is there; or: all.",
+        autocompletion=stage_names,
+    ),
+]
+UntilOption = Annotated[
+    str,
+    typer.Option(
+        metavar="STAGE",
+        help="Run this stage and what it needs, no more.",
+        autocompletion=stage_names,
+    ),
+]
 EngineOption = Annotated[
-    str, typer.Option(help="prefect, or local: without a server, in this process.")
+    str,
+    typer.Option(
+        help="prefect, or local: without a server, in this process.",
+        autocompletion=lambda incomplete: [
+            name for name in ("prefect", "local") if name.startswith(incomplete)
+        ],
+    ),
 ]
 
 
@@ -44,10 +75,12 @@ def print_lines(lines: Sequence[str]) -> None:
         typer.echo(line)
 
 
-def print_plan(recipe: Recipe, rebuild: Sequence[str], *, until: str) -> None:
+def print_plan(
+    recipe: Recipe, rebuild: Sequence[str], *, until: str, as_json: bool = False
+) -> None:
     """Say what a run would do."""
     from flows.artifacts import ArtifactStore
-    from flows.planning import plan
+    from flows.planning import plan, planned_rows
     from flows.show import columns
     from schemas.errors import ArtifactNotFoundError
 
@@ -55,30 +88,64 @@ def print_plan(recipe: Recipe, rebuild: Sequence[str], *, until: str) -> None:
         store = ArtifactStore(recipe.store, create=False)
     except ArtifactNotFoundError:
         store = None
-    rows = [
-        (step.label, step.cache_key[:16] or "?", step.state, step.artifact_id or step.reason)
-        for step in plan(recipe, store=store, rebuild=rebuild, until=until)
-    ]
-    print_lines(columns([("step", "key", "state", ""), *rows]))
-    typer.echo(f"\nstore: {recipe.store}")
+    planned = plan(recipe, store=store, rebuild=rebuild, until=until)
+    if as_json:
+        steps = [step._asdict() for step in planned]
+        print_json({"recipe": recipe.name, "store": recipe.store, "steps": steps})
+        return
+    print_lines(columns([("step", "key", "state", ""), *planned_rows(planned)]))
+    waiting = sum(step.state != "cached" for step in planned)
+    typer.echo(f"\n{len(planned):,} steps, {waiting:,} to build")
+    typer.echo(f"store: {recipe.store}")
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON value, indented."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def run_and_report(
-    recipe: Recipe, *, engine: str, rebuild: Sequence[str] = (), until: str = ""
+    recipe: Recipe,
+    *,
+    engine: str,
+    rebuild: Sequence[str] = (),
+    until: str = "",
+    as_json: bool = False,
 ) -> None:
     """Run a recipe; print what there is now, the tables, and where the last number came from."""
     from flows.engines import run_recipe
     from flows.lineage import lineage_lines
     from flows.show import summary_lines
 
-    results = run_recipe(recipe, say=typer.echo, engine=engine, rebuild=rebuild, until=until)
+    def say(line: str) -> None:
+        typer.echo(line, err=as_json)  # standard output is the JSON's
+
+    results = run_recipe(recipe, say=say, engine=engine, rebuild=rebuild, until=until)
     opened = open_store(recipe.store)
+    page = opened.url(f"reports/{recipe.name}.html")
+    if as_json:
+        steps = [_result_json(result) for result in results]
+        print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": steps})
+        return
     lines = summary_lines(results, store=recipe.store)
     lines += [*_tables(results, store=opened), "", "lineage:"]
     lines += lineage_lines(_last_number(results).manifest, store=opened)
-    report = opened.write_report(recipe.name, "\n".join(lines) + "\n")
     typer.echo("")
-    print_lines([*lines, "", f"report: {report}"])
+    print_lines([*lines, "", f"report: {page}"])
+
+
+def _result_json(result: StepResult) -> dict[str, Any]:
+    manifest = result.manifest
+    return {
+        "step": result.label,
+        "was_cached": result.was_cached,
+        "seconds": round(result.seconds, 3),
+        "artifact_id": manifest.artifact_id,
+        "cache_key": manifest.cache_key,
+        "content": manifest.content,
+        "folder": manifest.location,
+        "warning": result.warning,
+    }
 
 
 def _last_number(results: Sequence[StepResult]) -> StepResult:
@@ -92,6 +159,8 @@ def _tables(results: Sequence[StepResult], *, store: ArtifactStore) -> list[str]
     if last.stage != "tabulate":
         return []
     (entry,) = [entry for entry in last.files if entry.path == "tables.txt"]
+    import fsspec
+
     with fsspec.open(store.url(f"{last.data}/{entry.object}"), "rb") as source:
         text: str = source.read().decode()
     return ["", *text.rstrip().splitlines()]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from flows.artifacts import ArtifactStore
+from flows.artifacts import ArtifactStore, Pointer
 from flows.stage_table import STAGES, Stage, Step, steps, steps_until
-from flows.stages import StepKey, code_of, rebuilt_labels, step_key
+from flows.stages import rebuilt_labels
+from flows.step_keys import StepKey, code_of, step_key
+from flows.task_steps import entry_label
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 _SHOWN_DIFFERENCES = 4
+_SHOWN_NAMES = 5
+_COMPARED = 20
+"""Newest artifacts of a stage that a step may be compared with."""
 
 
 class PlannedStep(NamedTuple):
@@ -50,16 +56,18 @@ def plan(
     found = steps_until(steps(recipe, stages=stages), until)
     rebuilt = rebuilt_labels(rebuild, found)
     manifests: dict[str, Manifest] = {}
+    earlier = _Earlier(recipe, store) if store is not None else None
     planned = []
     for step in found:
         missing = [label for label in step.inputs.values() if label not in manifests]
         if missing:
-            reason = f"after {', '.join(missing)}"
+            entries = dict.fromkeys(entry_label(label) for label in missing)
+            reason = f"after {_few(list(entries))}"
             planned.append(PlannedStep(step.label, "unknown", reason=reason))
             continue
         inputs = {name: manifests[label] for name, label in step.inputs.items()}
         key = step_key(step, inputs=inputs, code_identity=recipe.code_identity)
-        manifest, reason = _find(step, key, store=store, recipe=recipe)
+        manifest, reason = _find(step, key, store=store, earlier=earlier)
         if manifest is not None:
             manifests[step.label] = manifest
         if manifest is None or step.label in rebuilt:
@@ -72,10 +80,10 @@ def plan(
 
 
 def _find(
-    step: Step, key: StepKey, *, store: ArtifactStore | None, recipe: Recipe
+    step: Step, key: StepKey, *, store: ArtifactStore | None, earlier: _Earlier | None
 ) -> tuple[Manifest | None, str]:
     """The artifact of a step, or None and the reason why it has to be built."""
-    if store is None:
+    if store is None or earlier is None:
         return None, "no store yet"
     try:
         pointer = store.pointer(step.stage.name, key.cache_key)
@@ -85,23 +93,39 @@ def _find(
             return manifest, ""
     except (ArtifactCorruptError, ArtifactNotFoundError) as error:
         return None, str(error)
-    earlier = _earlier(step, store=store, recipe=recipe)
-    return None, _compare(step, key, earlier) if earlier else "never built"
+    nearest = earlier.nearest(step, key)
+    return None, _compare(step, key, nearest) if nearest else "never built"
 
 
-def _earlier(step: Step, *, store: ArtifactStore, recipe: Recipe) -> Manifest | None:
-    """What the recipe last used for the step, or else the stage's newest artifact."""
-    candidates = [store.ref(f"{recipe.name}/{step.label}")]
-    newest = sorted(store.pointers(step.stage.name), key=lambda pointer: pointer.committed)
-    candidates += newest[-1:]
-    for pointer in candidates:
-        if pointer is None:
-            continue
+class _Earlier:
+    """Artifacts that a step which has to be built can be compared with."""
+
+    def __init__(self, recipe: Recipe, store: ArtifactStore) -> None:
+        self._recipe, self._store = recipe, store
+        self._newest: dict[str, list[Manifest]] = {}
+
+    def nearest(self, step: Step, key: StepKey) -> Manifest | None:
+        """The one whose key has the fewest differences; what the recipe last used wins a tie."""
+        last = self._read(self._store.ref(f"{self._recipe.name}/{step.label}"))
+        candidates = [*last, *self._of_stage(step.stage.name)]
+        if not candidates:
+            return None
+        return min(
+            candidates, key=lambda manifest: len(differing_fields(manifest.key_spec, key.spec))
+        )
+
+    def _of_stage(self, stage: str) -> list[Manifest]:
+        if stage not in self._newest:
+            pointers = sorted(self._store.pointers(stage), key=lambda item: item.committed)
+            newest = pointers[: -_COMPARED - 1 : -1]
+            self._newest[stage] = [found for item in newest for found in self._read(item)]
+        return self._newest[stage]
+
+    def _read(self, pointer: Pointer | None) -> list[Manifest]:
         try:
-            return store.read_manifest(pointer.manifest)
+            return [self._store.read_manifest(pointer.manifest)] if pointer else []
         except (ArtifactNotFoundError, ArtifactCorruptError):
-            continue  # it can be no help here; `bertloom verify` is for finding that out
-    return None
+            return []  # it can be no help here; `bertloom verify` is for finding that out
 
 
 def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:
@@ -110,7 +134,7 @@ def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:
         now = code_of(step.stage.module, step.stage.packages)[1]
         names = {*now, *earlier.code}
         changed = sorted(name for name in names if now.get(name) != earlier.code.get(name))
-        where = ", ".join(changed) if changed else "counted another way"
+        where = _few(changed) if changed else "counted another way"
         differences = [text for text in differences if not text.startswith("code")]
         differences.append(f"code: {where}")
     shown = differences[:_SHOWN_DIFFERENCES]
@@ -119,13 +143,17 @@ def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:
     return f"{'; '.join(shown)} (compared with {earlier.artifact_id})"
 
 
+def _few(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _SHOWN_NAMES
+    return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
 def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """How one key's specification differs from another's, one text a field."""
     old, new = dict(_leaves(before, "")), dict(_leaves(after, ""))
     texts = []
-    for path in sorted({*old, *new}):
-        if old.get(path, _ABSENT) == new.get(path, _ABSENT):
-            continue
+    for path in differing_fields(before, after):
         if path.startswith(("inputs.", "raw_inputs")):
             name = path.split(".")[1] if "." in path else "raw files"
             text = f"{name} changed"
@@ -134,6 +162,12 @@ def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) ->
         if text not in texts:
             texts.append(text)
     return texts
+
+
+def differing_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Dotted paths of what differs between two keys' specifications, sorted."""
+    old, new = dict(_leaves(before, "")), dict(_leaves(after, ""))
+    return sorted(path for path in {*old, *new} if old.get(path, _ABSENT) != new.get(path, _ABSENT))
 
 
 _ABSENT = object()
@@ -148,3 +182,18 @@ def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
 
 def _show(leaves: Mapping[str, Any], path: str) -> str:
     return str(leaves[path]) if path in leaves else "(none)"
+
+
+def planned_rows(planned: Sequence[PlannedStep]) -> list[tuple[str, ...]]:
+    """(step, key, state, artifact or reason) by line; cells that fare alike are one line."""
+    rows: list[tuple[str, ...]] = []
+    for (name, state, reason), group in itertools.groupby(
+        planned, key=lambda step: (entry_label(step.label), step.state, step.reason)
+    ):
+        alike = list(group)
+        if len(alike) == 1:
+            step = alike[0]
+            rows.append((step.label, step.cache_key[:16], state, step.artifact_id or reason))
+        else:
+            rows.append((f"{name} ({len(alike)} cells)", "", state, reason))
+    return rows

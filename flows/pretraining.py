@@ -1,8 +1,7 @@
 """The pretraining flow: a recipe's corpus, and the phases of pretraining on it.
 
-The phases are tasks beside those of the corpus, not a flow of their own: a sub-flow costs a second
-and hides which instances a phase waits for. Each phase is a stage with an artifact and a lineage;
-a phase that was stopped goes on from its last checkpoint.
+Each phase is a task and a stage with an artifact and a lineage; a phase that was stopped goes on
+from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -11,23 +10,31 @@ from typing import Any
 
 from prefect import flow
 
-from flows.runs import start_run
-from flows.tasks import run_steps
-from schemas.recipe import Recipe
+from flows.flow_parts import FLOW_OPTIONS, run_part
+from flows.flow_session import RecipeParameter
+
+PRETRAINING = ("pretrain",)
+"""The flow's own stages."""
 
 
-@flow(name="bertloom-pretraining", flow_run_name="{recipe.name}", persist_result=False)
+@flow(name="bertloom-pretraining", **FLOW_OPTIONS)
 def pretrain(
-    recipe: Recipe, rebuild: tuple[str, ...] = (), until: str = ""
+    recipe: RecipeParameter,
+    changes: list[str] | None = None,
+    store: str | None = None,
+    rebuild: list[str] | None = None,
+    until: str = "",
 ) -> list[dict[str, Any]]:
-    """Build a recipe's corpus and pretrain on it; the references to all artifacts, in order.
+    """Build a recipe's corpus and pretrain on it. The references to all artifacts, in order.
 
     Args:
-        recipe: what to build and train.
+        recipe: what to build and train: a packaged recipe's name, a file, or all of it as JSON.
+        changes: `KEY=VALUE` texts, as of `bertloom run --set`.
+        store: in place of the recipe's own.
         rebuild: stages to build even if they are there: `all`, stage names or step labels.
         until: a stage or a step: it and what it needs are run; "" for all phases.
 
     Raises:
         Exception: as the first step that failed; the steps that do not depend on it have run.
     """
-    return run_steps(start_run(recipe, rebuild=rebuild, until=until or "pretrain"))
+    return run_part(PRETRAINING, recipe, changes, store, rebuild, until or "pretrain")

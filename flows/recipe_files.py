@@ -10,17 +10,14 @@ import difflib
 import importlib.resources
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-import schemas.configs as configs
-import schemas.model_configs as model_configs
-import schemas.recipe as recipe_configs
-import schemas.task_configs as task_configs
+from flows.recipe_errors import explain
 from flows.task_steps import check_tasks
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -63,6 +60,7 @@ def load_recipe(
     store: str | None = None,
     runner: str | None = None,
     workers: int | None = None,
+    parallel: int | None = None,
 ) -> Recipe:
     """Read a recipe.
 
@@ -71,7 +69,8 @@ def load_recipe(
         changes: `KEY=VALUE` texts; KEY is a dotted path such as
             `build_instances.length-128.seed`, entries of lists by number or, for sources, by name;
             VALUE is YAML.
-        store, runner, workers: in place of what the recipe says.
+        store, runner, workers, parallel: in place of what the recipe says; `parallel` is
+            `execution.parallel_steps`.
 
     Raises:
         ConfigError: there is no such recipe, or something in it cannot be used; names each field.
@@ -85,6 +84,7 @@ def load_recipe(
         store=store,
         runner=runner,
         workers=workers,
+        parallel=parallel,
     )
 
 
@@ -97,6 +97,7 @@ def recipe_from(
     store: str | None = None,
     runner: str | None = None,
     workers: int | None = None,
+    parallel: int | None = None,
 ) -> Recipe:
     """A recipe from its raw data, which is changed on the way.
 
@@ -104,7 +105,7 @@ def recipe_from(
         data: as YAML gives it.
         where: what to call it in messages.
         folder: what its paths are relative to.
-        changes, store, runner, workers: as in `load_recipe`.
+        changes, store, runner, workers, parallel: as in `load_recipe`.
 
     Raises:
         ConfigError: something in it cannot be used; names each field.
@@ -116,7 +117,7 @@ def recipe_from(
     if store is not None:
         data["store"] = _resolve(store, Path.cwd())
     data.setdefault("store", default_store())
-    execution = {"runner": runner, "workers": workers}
+    execution = {"runner": runner, "workers": workers, "parallel_steps": parallel}
     given = {key: value for key, value in execution.items() if value is not None}
     if given:
         said = data.get("execution") or {}
@@ -326,46 +327,3 @@ def _resolve(path: str, folder: Path) -> str:
     if "://" in path or "::" in path:
         return path
     return os.path.normpath(folder / Path(path).expanduser())
-
-
-def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
-    """What is wrong with a recipe, a line a field: `build_tokens.memory_words: ...`."""
-    lines = []
-    for item in error.errors(include_url=False):
-        path = _place(item["loc"], data)
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = _unknown_key(str(item["loc"][-1]))
-        elif item["type"] == "missing":
-            message = "is missing"
-        elif not isinstance(item["input"], (dict, list)):
-            message = f"{message[:1].lower()}{message[1:]}, found {item['input']!r}"
-        lines.append(f"{path}: {message}" if path else message)
-    return lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)
-
-
-def _place(location: Sequence[str | int], data: Any) -> str:
-    """The dotted path in the file; pydantic's own also names the kind of a source."""
-    parts: list[str] = []
-    here = data
-    for index, part in enumerate(location):
-        is_last = index == len(location) - 1
-        if isinstance(here, dict) and part not in here and not is_last:
-            continue
-        parts.append(str(part))
-        reaches = isinstance(here, dict) and part in here
-        reaches = reaches or (isinstance(here, (list, tuple)) and isinstance(part, int))
-        here = here[part] if reaches else None
-    return ".".join(parts)
-
-
-def _unknown_key(key: str) -> str:
-    models: list[type[BaseModel]] = [
-        value
-        for module in (configs, model_configs, task_configs, recipe_configs)
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, BaseModel)
-    ]
-    known = sorted({name for model in models for name in model.model_fields})
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"no such key; did you mean {close[0]!r}?" if close else "no such key here"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import fsspec
@@ -14,41 +16,73 @@ from schemas.manifest import Manifest
 MANIFEST = "manifest.json"
 _LEAST_PREFIX = 4
 _SHOWN = 6
+_SHOWN_NAMES = 12
+_REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
 
 
 def resolve(text: str, *, store: ArtifactStore) -> Manifest:
     """The artifact that a text names.
 
     Args:
-        text: the name of a ref (`sample/build-tokens`), an artifact's id or cache key or the first
-            four or more digits of one, a stage (its newest artifact), or the path or URL of an
-            artifact's folder, of its manifest, or of one of its files.
+        text: the name of a ref (`sample/build-tokens`), of a publication's part
+            (`corpus/simplewiki/latest/build-documents`), an artifact's id or cache key or the
+            first four or more digits of one, a stage (its newest artifact), or the path or URL of
+            an artifact's folder, of its manifest, or of one of its files.
         store: where to look.
 
     Raises:
         ArtifactNotFoundError: nothing is named so, or more than one artifact is.
     """
-    pointer = store.ref(text) if _is_plain(text) else None
-    if pointer is None:
-        pointers = list(store.pointers())
-        pointer = _by_stage(text, pointers) or _by_digits(text, pointers)
-    if pointer is not None:
-        return store.read_manifest(pointer.manifest)
+    if _REF_NAME.fullmatch(text):
+        if (pointer := store.ref(text)) is not None:
+            return store.read_manifest(pointer.manifest)
+        if (part := _part_of_publication(text, store)) is not None:
+            return store.read_manifest(part)
+    pointers = list(store.pointers())
+    found = _by_stage(text, pointers) or _by_digits(text, pointers)
+    if found is not None:
+        return store.read_manifest(found.manifest)
     if (at_path := artifact_of_path(text)) is not None:
         return at_path[0]
-    known = sorted({*store.refs(), *(item.stage for item in pointers)})
-    close = difflib.get_close_matches(text, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    names = ", ".join(known) if known else "none: the store is empty"
+    known = [*store.refs(), *(item.stage for item in pointers)]
     raise ArtifactNotFoundError(
-        f"{store.root}: no artifact {text!r}.{hint} Expected an id or a cache key (at least "
-        f"{_LEAST_PREFIX} digits), a path, or one of the names {names}"
+        f"{store.root}: no artifact {text!r}.{_hint(text, known)} Expected an id or a cache key "
+        f"(at least {_LEAST_PREFIX} digits), a path, or {_names_like(text, known)}"
     )
 
 
-def _is_plain(text: str) -> bool:
-    parts = text.split("/")
-    return "://" not in text and not any(part in ("", ".", "..") for part in parts)
+def _part_of_publication(text: str, store: ArtifactStore) -> str | None:
+    """Path of the manifest of `PUBLICATION/LABEL`, or None."""
+    publication, _, label = text.rpartition("/")
+    pointer = store.ref(publication) if publication else None
+    if pointer is None or not pointer.parts:
+        return None
+    if label not in pointer.parts:
+        raise ArtifactNotFoundError(
+            f"{store.root}: {publication} has no part {label!r}.{_hint(label, pointer.parts)} "
+            f"Expected {_names_like(label, pointer.parts)}"
+        )
+    return pointer.parts[label]
+
+
+def _hint(text: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(text, sorted(set(known)), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _names_like(text: str, known: Iterable[str]) -> str:
+    """Some names, those most like the text first; the cells of a grid as one."""
+    from flows.task_steps import entry_label
+
+    entries: dict[str, int] = {}
+    for name in sorted(set(known)):
+        entries[entry_label(name)] = entries.get(entry_label(name), 0) + 1
+    if not entries:
+        return "one of the names of the store, which has none"
+    names = [name if count == 1 else f"{name}.CELL" for name, count in entries.items()]
+    shown = difflib.get_close_matches(text, names, n=_SHOWN_NAMES, cutoff=0.0)
+    more = len(names) - len(shown)
+    return f"one of the names {', '.join(shown)}{f' and {more} more' if more else ''}"
 
 
 def _by_stage(text: str, pointers: list[Pointer]) -> Pointer | None:

@@ -6,21 +6,35 @@ Both engines are built from these pieces; see `flows.engines`.
 from __future__ import annotations
 
 import errno
+import functools
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flows.artifacts import ArtifactStore, now
+from flows.processes import this_process
 from flows.provenance import checkout, without_secrets
+from flows.run_records import RunRecord, RunState, StepRecord, is_dead, read_run, write_run
 from flows.show import step_line
 from flows.stage_table import Step, steps, steps_until
-from flows.stages import StepResult, code_of, rebuilt_labels, run_step
+from flows.stages import StepResult, rebuilt_labels, run_step
+from flows.step_keys import code_of
+from schemas.configs import ExecutionConfig
 from schemas.errors import BertloomError, ConfigError, RunnerError
 from schemas.recipe import Recipe
 
+if TYPE_CHECKING:
+    from flows.lineage_events import LineageEvents
+
 RETRY_DELAYS: tuple[float, ...] = (10, 60)
 """Seconds to wait before each further try of a step that failed for a passing reason."""
+
+# Steps on this machine's runners share its cores; a data centre gets all that can run.
+_RUNNERS_HERE = frozenset({"local", "threads"})
+_STEPS_ELSEWHERE = 8
 
 # OSErrors that waiting does not mend.
 _LASTING = frozenset(
@@ -29,6 +43,7 @@ _LASTING = frozenset(
 )  # fmt: skip
 
 Say = Callable[[str], None]
+_LOGGER = logging.getLogger(__name__)
 
 
 class StepRef(NamedTuple):
@@ -43,61 +58,141 @@ class StepRef(NamedTuple):
     warning: str
 
 
-class RunPlan(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
     """What an engine needs to know of a run."""
 
     recipe: Recipe
     run_id: str
-    steps: list[Step]
-    rebuilt: set[str]
+    steps: tuple[Step, ...]
+    rebuilt: frozenset[str]
     """Labels of the steps to build even if they are there."""
 
+    started: str
+    """ISO 8601, UTC."""
 
-def start_run(recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "") -> RunPlan:
+    engine: str
+    """`prefect` or `local`."""
+
+    flow_run_id: str = ""
+    """Prefect's id of the flow run."""
+
+    @functools.cached_property
+    def by_label(self) -> dict[str, Step]:
+        """The steps by their labels."""
+        return {step.label: step for step in self.steps}
+
+    @property
+    def store(self) -> ArtifactStore:
+        """Opened once a process."""
+        return opened_store(self.recipe.store)
+
+    @functools.cached_property
+    def events(self) -> LineageEvents:
+        """Where the run tells others what it does."""
+        from flows.lineage_events import LineageEvents
+
+        return LineageEvents(
+            self.store, recipe=self.recipe, run_id=self.run_id, flow_run_id=self.flow_run_id
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def opened_store(root: str) -> ArtifactStore:
+    """A store, opened once a process."""
+    return ArtifactStore(root)
+
+
+def step_limit(execution: ExecutionConfig) -> int:
+    """How many steps may run at once."""
+    if execution.parallel_steps is not None:
+        return execution.parallel_steps
+    return 1 if execution.runner in _RUNNERS_HERE else _STEPS_ELSEWHERE
+
+
+def start_run(
+    recipe: Recipe,
+    *,
+    rebuild: Sequence[str] = (),
+    until: str = "",
+    engine: str = "local",
+    flow_run_id: str = "",
+) -> RunPlan:
     """Make the store if need be, check the recipe's runner, and record the run's start.
 
     Raises:
         ConfigError: the runner is unknown, or `rebuild` or `until` names no stage.
         StoreError: the store cannot be used.
     """
-    from pipelines.runners import RUNNERS  # Beam takes a second to load
-
-    if recipe.execution.runner not in RUNNERS:
-        known = ", ".join(RUNNERS)
-        raise ConfigError(f"unknown runner {recipe.execution.runner!r}: choose one of {known}")
+    _check_runner(recipe.execution.runner)
     found = steps_until(steps(recipe), until)
     for step in found:
         code_of(step.stage.module, step.stage.packages)  # before anyone edits it
-    started = datetime.now(UTC).strftime("%Y%m%dt%H%M%S")
-    run_id = f"{started}-{uuid.uuid4().hex[:8]}"
-    run = RunPlan(recipe, run_id, found, rebuilt_labels(rebuild, found))
-    write_record(run, state="running", results=(), failures={})
+    moment = datetime.now(UTC)
+    run = RunPlan(
+        recipe=recipe,
+        run_id=f"{moment.strftime('%Y%m%dt%H%M%S%f')[:-3]}-{uuid.uuid4().hex[:8]}",
+        steps=tuple(found),
+        rebuilt=frozenset(rebuilt_labels(rebuild, found)),
+        started=moment.isoformat(),
+        engine=engine,
+        flow_run_id=flow_run_id,
+    )
+    settle_dead_runs(run.store, recipe=recipe.name)
+    _write(run, state="running", results=(), failures={})
+    run.events.run_started()
     return run
 
 
-def execute_step(
-    recipe: Recipe,
-    label: str,
-    *,
-    inputs: Mapping[str, StepRef],
-    run_id: str,
-    rebuild: bool,
-    say: Say,
-) -> StepRef:
-    """Run one step of a recipe, move its ref, and say what became of it."""
-    store = ArtifactStore(recipe.store)
-    step = next(step for step in steps(recipe) if step.label == label)
-    manifests = {name: store.read_manifest(ref.manifest) for name, ref in inputs.items()}
-    result = run_step(
-        step,
-        store=store,
-        inputs=manifests,
-        execution=recipe.execution,
+def _check_runner(runner: str) -> None:
+    if runner in _RUNNERS_HERE:
+        return  # Beam takes a second to load, and a run that finds all its artifacts needs none
+    from pipelines.runners import RUNNERS
+
+    if runner not in RUNNERS:
+        raise ConfigError(f"unknown runner {runner!r}: choose one of {', '.join(RUNNERS)}")
+
+
+def open_run(recipe: Recipe, run_id: str) -> RunPlan:
+    """A run that was started, perhaps by another process.
+
+    Raises:
+        ArtifactNotFoundError: the store has no such run.
+    """
+    record = read_run(opened_store(recipe.store), run_id)
+    planned = set(record.planned)
+    return RunPlan(
+        recipe=recipe,
         run_id=run_id,
-        code_identity=recipe.code_identity,
-        rebuild=rebuild,
+        steps=tuple(step for step in steps(recipe) if step.label in planned),
+        rebuilt=frozenset(record.rebuild),
+        started=record.started,
+        engine=record.engine,
+        flow_run_id=record.flow_run_id,
     )
-    store.set_ref(f"{recipe.name}/{label}", result.manifest)
+
+
+def execute_step(run: RunPlan, label: str, *, inputs: Mapping[str, StepRef], say: Say) -> StepRef:
+    """Find or build one step of a run, move its ref, and say what became of it."""
+    store, step = run.store, run.by_label[label]
+    manifests = {name: store.read_manifest(ref.manifest) for name, ref in inputs.items()}
+    run.events.step_started(step, manifests)
+    try:
+        result = run_step(
+            step,
+            store=store,
+            inputs=manifests,
+            execution=run.recipe.execution,
+            run_id=run.run_id,
+            code_identity=run.recipe.code_identity,
+            rebuild=label in run.rebuilt,
+            say=say,
+        )
+    except BaseException as error:
+        run.events.step_failed(step, error)
+        raise
+    run.events.step_completed(step, result.manifest, was_cached=result.was_cached)
+    store.set_ref(f"{run.recipe.name}/{label}", result.manifest)
     say(step_line(result))
     if result.warning:
         say(f"  warning: {result.warning}")
@@ -105,38 +200,97 @@ def execute_step(
     return StepRef(label, path, result.was_cached, round(result.seconds, 3), result.warning)
 
 
-def write_record(
+def finish_run(
     run: RunPlan,
     *,
-    state: str,
+    state: RunState,
+    results: Sequence[StepRef],
+    failures: Mapping[str, BaseException | str],
+) -> RunRecord:
+    """Record how a run ended, end its events, and write its report."""
+    texts = {
+        label: without_secrets(
+            error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        )
+        for label, error in failures.items()
+    }
+    record = _write(run, state=state, results=results, failures=texts)
+    run.events.run_ended(state, "; ".join(texts.values()))
+    from flows.report import write_report
+
+    try:
+        write_report(run.store, record)
+    except Exception as error:
+        # What was run is there, and how it ended must be told before this.
+        _LOGGER.warning("the report of run %s was not written: %r", run.run_id, error)
+        _LOGGER.debug("what the report failed on", exc_info=True)
+    return record
+
+
+def _write(
+    run: RunPlan,
+    *,
+    state: RunState,
     results: Sequence[StepRef],
     failures: Mapping[str, str],
-    flow_run_id: str = "",
-) -> None:
-    """Write what the run has done so far to `runs/RUN_ID/run.json`."""
-    code = checkout()
-    record: dict[str, Any] = {
-        "run_id": run.run_id,
-        "state": state,
-        "written": now(),
-        "flow_run_id": flow_run_id,
-        "git_commit": code.commit,
-        "git_dirty": code.is_dirty,
-        "recipe": without_secrets(run.recipe.model_dump(mode="json")),
-        "rebuild": sorted(run.rebuilt),
-        "steps": [result._asdict() for result in results],
-        "failures": {label: without_secrets(text) for label, text in failures.items()},
-    }
-    ArtifactStore(run.recipe.store).write_run(run.run_id, record)
+) -> RunRecord:
+    code, process = checkout(), this_process()
+    record = RunRecord(
+        run_id=run.run_id,
+        state=state,
+        started=run.started,
+        written=now(),
+        recipe=without_secrets(run.recipe.model_dump(mode="json")),
+        engine=run.engine,
+        flow_run_id=run.flow_run_id,
+        host=process.host,
+        system=process.system,
+        pid=process.pid,
+        process_start=process.started,
+        git_commit=code.commit,
+        git_dirty=code.is_dirty,
+        rebuild=tuple(sorted(run.rebuilt)),
+        planned=tuple(step.label for step in run.steps),
+        steps=tuple(StepRecord(**result._asdict()) for result in results),
+        failures=dict(failures),
+    )
+    write_run(run.store, record)
+    return record
 
 
-def load_results(recipe: Recipe, refs: Sequence[StepRef]) -> list[StepResult]:
+def settle_dead_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
+    """Mark as crashed those of a recipe's newest runs whose process is gone; their ids.
+
+    Only runs of this machine can be told; of others a lease that expires frees the work.
+    """
+    from flows.run_records import run_ids
+
+    settled = []
+    for run_id in run_ids(store)[-_LOOKED_BACK:]:
+        try:
+            record = read_run(store, run_id)
+        except BertloomError as error:
+            _LOGGER.debug("run %s is passed over: %s", run_id, error)
+            continue
+        if record.recipe.get("name") != recipe or not is_dead(record):
+            continue
+        write_run(store, record.model_copy(update={"state": "crashed"}))
+        from flows.lineage_events import close_abandoned
+
+        close_abandoned(store, run_id)
+        settled.append(run_id)
+    return settled
+
+
+_LOOKED_BACK = 20
+
+
+def load_results(run: RunPlan, refs: Sequence[StepRef]) -> list[StepResult]:
     """The full results that small ones stand for."""
-    store = ArtifactStore(recipe.store)
     return [
         StepResult(
             ref.label,
-            store.read_manifest(ref.manifest),
+            run.store.read_manifest(ref.manifest),
             ref.was_cached,
             ref.seconds,
             ref.warning,

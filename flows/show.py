@@ -6,11 +6,14 @@ import collections
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from flows.stages import StepResult
 from flows.task_amounts import cells_amount, task_amount
 from flows.task_steps import entry_label
 from schemas.manifest import FileEntry, Manifest
+
+if TYPE_CHECKING:
+    from flows.stages import StepResult
 
 _SHOWN_FILES = 20
 

@@ -34,8 +34,8 @@ class ChosenInput(NamedTuple):
 class Stage:
     """A kind of step. It is named by texts, so that listing stages imports none of them.
 
-    The module has `STAGE_VERSION`, `LIBRARIES` (distributions whose versions may change bytes), the
-    function, and, where `has_raw_inputs`, a function `raw_inputs(config)`.
+    The module has the function, `STAGE_VERSION`, and `LIBRARIES` (distributions whose versions may
+    change bytes); these two are literals, read from its source without importing it.
     """
 
     name: str
@@ -53,7 +53,13 @@ class Stage:
     chosen_inputs: Mapping[str, ChosenInput] = field(default_factory=dict)
     """What it reads of stages that a recipe has several entries of, by the stage's name for it."""
 
-    has_raw_inputs: bool = False
+    raw_inputs_module: str = ""
+    """Has a function `raw_inputs(config)` that digests the raw files; "" where there are none to
+    read. It loads quickly, for `bertloom plan` calls it too."""
+
+    has_pieces: bool = False
+    """Whether it works piece by piece, and takes over those that it finds in a folder `pieces`."""
+
     is_resumable: bool = False
     """Whether it is given a folder `work`, the same each time it is run under one cache key, and
     goes on there where it was stopped."""
@@ -70,25 +76,28 @@ STAGES: dict[str, Stage] = {
         name="build-documents",
         needs_corpus=True,
         module="pipelines.build_documents",
+        has_pieces=True,
         function="build_documents",
         config_type=DocumentsConfig,
         provides="documents",
-        has_raw_inputs=True,
+        raw_inputs_module="pipelines.document_plan",
     ),
     "build-vocabulary": Stage(
         name="build-vocabulary",
         needs_corpus=True,
         module="pipelines.build_vocabulary",
+        has_pieces=True,
         function="build_vocabulary",
         config_type=VocabularyConfig,
         provides="vocabulary",
         inputs=("documents",),
-        has_raw_inputs=True,
+        raw_inputs_module="pipelines.vocabulary_plan",
     ),
     "build-tokens": Stage(
         name="build-tokens",
         needs_corpus=True,
         module="pipelines.build_tokens",
+        has_pieces=True,
         function="build_tokens",
         config_type=TokensConfig,
         provides="tokens",
@@ -98,6 +107,7 @@ STAGES: dict[str, Stage] = {
         name="build-instances",
         needs_corpus=True,
         module="pipelines.build_instances",
+        has_pieces=True,
         function="build_instances",
         config_type=InstancesConfig,
         provides="instances",
@@ -114,7 +124,7 @@ STAGES: dict[str, Stage] = {
             "instances": ChosenInput("instances", "build-instances"),
             "checkpoint": ChosenInput("start_from", "pretrain"),
         },
-        has_raw_inputs=True,
+        raw_inputs_module="model.pretrain",
         is_resumable=True,
     ),
     "build-examples": Stage(
@@ -123,7 +133,7 @@ STAGES: dict[str, Stage] = {
         function="build_examples",
         config_type=ExamplesConfig,
         provides="examples",
-        has_raw_inputs=True,
+        raw_inputs_module="model.build_examples",
     ),
     "finetune": Stage(
         name="finetune",
@@ -131,7 +141,7 @@ STAGES: dict[str, Stage] = {
         function="finetune",
         config_type=CellConfig,
         provides="cell",
-        has_raw_inputs=True,
+        raw_inputs_module="model.finetune",
         is_resumable=True,
     ),
     "evaluate": Stage(

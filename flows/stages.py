@@ -1,4 +1,4 @@
-"""A step's cache key, and running it: find its artifact, or build and publish it.
+"""Running a step: find its artifact, or build and publish it.
 
 No Prefect here: `flows.engines` runs the steps of a recipe one after the other, `flows.tasks` as
 the tasks of a Prefect flow; both call `run_step`.
@@ -6,27 +6,28 @@ the tasks of a Prefect flow; both call `run_step`.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from flows.artifacts import ArtifactStore, Attempt, now
-from flows.provenance import checkout, environment, host_kind, key_environment, without_secrets
-from flows.stage_table import Stage, Step, is_named, named_steps
+from flows.artifacts import ArtifactStore, Attempt, now, pointer_to
+from flows.leases import hold_lease
+from flows.provenance import checkout, environment, host_kind, without_secrets
+from flows.stage_table import Step, is_named, named_steps
+from flows.step_keys import StepKey, code_now, code_of, pieces_digest, step_key
+from flows.verification import verify
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
-from schemas.fingerprint import (
-    FIRST_PARTY,
-    cache_key,
-    code_fingerprint,
-    content_digest,
-    fingerprint,
-    key_spec,
-    logical_digest,
+from schemas.fingerprint import content_digest, logical_digest
+from schemas.manifest import (
+    InputRef,
+    Manifest,
+    ProducedBy,
+    Reuse,
+    StageInput,
+    StageOutput,
 )
-from schemas.manifest import InputRef, Manifest, ProducedBy, RawInput, StageInput, StageOutput
 
 
 class StepResult(NamedTuple):
@@ -40,50 +41,6 @@ class StepResult(NamedTuple):
     """What the user should know, "" for nothing."""
 
 
-@functools.cache
-def code_of(module: str, packages: Sequence[str] = FIRST_PARTY) -> tuple[str, dict[str, str]]:
-    """`code_fingerprint` as it was when this process first asked: of the code that it runs."""
-    return code_fingerprint(module, packages=packages)
-
-
-class StepKey(NamedTuple):
-    """A step's cache key, and what it was made from."""
-
-    cache_key: str
-    spec: dict[str, Any]
-    raw_inputs: tuple[RawInput, ...]
-
-
-def step_key(step: Step, *, inputs: Mapping[str, Manifest], code_identity: str) -> StepKey:
-    """The cache key of a step whose inputs are there.
-
-    Reads the raw files, if the stage has any, to digest them; digests are remembered.
-
-    Raises:
-        InputError: a raw file is missing or is not what its checksum list says.
-        FingerprintError: something cannot be digested.
-    """
-    stage = step.stage
-    module = importlib.import_module(stage.module)
-    raw = tuple(module.raw_inputs(step.config)) if stage.has_raw_inputs else ()
-    spec = key_spec(
-        stage.name,
-        stage_version=module.STAGE_VERSION,
-        config=step.config.identity(),
-        inputs={name: _input_identity(inputs[name]) for name in step.inputs},
-        raw_inputs=[item.identity or item.sha256 for item in raw],
-        code="version" if code_identity == "version" else code_of(stage.module, stage.packages)[0],
-        environment=key_environment(module.LIBRARIES),
-    )
-    return StepKey(cache_key(spec), spec, raw)
-
-
-def _input_identity(manifest: Manifest) -> dict[str, str]:
-    # What a stage may act on, and nothing of how or when it came to be: a stage that is built again
-    # to the same bytes changes no key after it.
-    return {"content": manifest.content, "statistics": fingerprint(manifest.statistics)}
-
-
 def run_step(
     step: Step,
     *,
@@ -93,8 +50,11 @@ def run_step(
     run_id: str,
     code_identity: str = "closure",
     rebuild: bool = False,
+    say: Callable[[str], None] = print,
 ) -> StepResult:
     """Find a step's artifact in the store, or build and publish it.
+
+    Where another run is building it, that one is waited for.
 
     Args:
         step: what to do.
@@ -104,60 +64,114 @@ def run_step(
         run_id: recorded in the manifest.
         code_identity: see `Recipe.code_identity`.
         rebuild: build even if the artifact is there, and put the new one in its place.
+        say: takes a line of text on what is waited for.
 
     Raises:
         BertloomError: as the stage and the store say. Nothing is published then.
     """
     started = time.monotonic()
+    name = step.stage.name
     key = step_key(step, inputs=inputs, code_identity=code_identity)
-    if not rebuild:
-        hit = store.lookup(step.stage.name, key.cache_key)
-        if hit is not None:
-            return StepResult(step.label, hit, was_cached=True, seconds=time.monotonic() - started)
-    attempt = store.begin(step.stage.name)
-    began, clock = now(), time.monotonic()
-    try:
-        output = _call(
-            step,
-            key.cache_key,
-            store=store,
-            inputs=inputs,
-            execution=execution,
-            attempt=attempt,
-        )
-    except BaseException as error:
+
+    def found() -> StepResult | None:
+        hit = None if rebuild else _look_up(store, name, key, execution=execution)
+        seconds = time.monotonic() - started
+        return StepResult(step.label, hit, was_cached=True, seconds=seconds) if hit else None
+
+    if (cached := found()) is not None:
+        return cached
+    with hold_lease(
+        store, name, key.cache_key, holder=run_id, is_done=lambda: found() is not None, say=say
+    ):
+        # Another run may have published it since the look above.
+        if (cached := found()) is not None:
+            return cached
+        task = _Task(step, key, store=store, inputs=inputs, execution=execution, run_id=run_id)
+        manifest, replaced, won = task.build(rebuild=rebuild)
+    warning = _warning(step, manifest, replaced=replaced)
+    return StepResult(step.label, manifest, not won, time.monotonic() - started, warning)
+
+
+def _look_up(
+    store: ArtifactStore, stage: str, key: StepKey, *, execution: ExecutionConfig
+) -> Manifest | None:
+    hit = store.lookup(stage, key.cache_key)
+    if hit is None or execution.verify_on_hit == "size":
+        return hit
+    (verdict,) = verify(store, [pointer_to(hit)])
+    if verdict.is_sound:
+        return hit
+    store.withdraw_artifacts({hit.artifact_id: "; ".join(verdict.problems)})
+    return None
+
+
+class _Task:
+    """The building of one step whose key is known."""
+
+    def __init__(
+        self,
+        step: Step,
+        key: StepKey,
+        *,
+        store: ArtifactStore,
+        inputs: Mapping[str, Manifest],
+        execution: ExecutionConfig,
+        run_id: str,
+    ) -> None:
+        self._step, self._key, self._store = step, key, store
+        self._inputs, self._execution, self._run_id = inputs, execution, run_id
+
+    def build(self, *, rebuild: bool) -> tuple[Manifest, str | None, bool]:
+        """The published manifest, the content it took the place of, and whether it is ours."""
+        stage, store = self._step.stage, self._store
+        attempt = store.begin(stage.name)
+        began, clock = now(), time.monotonic()
         try:
-            store.abandon(attempt)
-        except OSError as left:
-            error.add_note(f"what the stage left at {attempt.output} was not deleted: {left}")
-        raise
-    produced = _produced_by(run_id, execution, began=began, seconds=time.monotonic() - clock)
-    manifest = _manifest(step, key, output, attempt=attempt, inputs=inputs, produced_by=produced)
-    commit = store.commit(manifest, replace=rebuild)
-    if step.stage.is_resumable:
-        store.clear_work(step.stage.name, key.cache_key)
-    replaced = commit.replaced.content if commit.replaced else None
-    warning = _warning(step, commit.manifest, replaced=replaced)
-    seconds = time.monotonic() - started
-    return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
+            output = self._call(attempt, rebuild=rebuild)
+        except BaseException as error:
+            if not stage.has_pieces:  # finished pieces are taken over by the next run
+                try:
+                    store.abandon(attempt)
+                except OSError as left:
+                    error.add_note(f"what the stage left at {attempt.output} is there yet: {left}")
+            raise
+        produced = _produced_by(
+            self._run_id,
+            self._execution,
+            began=began,
+            seconds=time.monotonic() - clock,
+            reuse=output.reuse,
+        )
+        manifest = _manifest(
+            self._step,
+            self._key,
+            output,
+            attempt=attempt,
+            inputs=self._inputs,
+            produced_by=produced,
+        )
+        commit = store.commit(manifest, replace=rebuild)
+        if stage.is_resumable:
+            store.clear_work(stage.name, self._key.cache_key)
+        replaced = commit.replaced.content if commit.replaced else None
+        return commit.manifest, replaced, commit.won
 
-
-def _call(
-    step: Step,
-    cache_key: str,
-    *,
-    store: ArtifactStore,
-    inputs: Mapping[str, Manifest],
-    execution: ExecutionConfig,
-    attempt: Attempt,
-) -> StageOutput:
-    function = getattr(importlib.import_module(step.stage.module), step.stage.function)
-    given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
-    work = {"work": store.work(step.stage.name, cache_key)} if step.stage.is_resumable else {}
-    output = function(step.config, inputs=given, output=attempt.output, execution=execution, **work)
-    if not isinstance(output, StageOutput):
-        raise TypeError(f"{step.label}: expected a StageOutput, found {type(output).__name__}")
-    return output
+    def _call(self, attempt: Attempt, *, rebuild: bool) -> StageOutput:
+        step, store = self._step, self._store
+        stage = step.stage
+        function = getattr(importlib.import_module(stage.module), stage.function)
+        given = {name: stage_input(name, self._inputs[name], store=store) for name in step.inputs}
+        folders = {}
+        if stage.is_resumable:
+            folders["work"] = store.work(stage.name, self._key.cache_key)
+        if stage.has_pieces and not rebuild:
+            folders["pieces"] = store.pieces(stage.name, pieces_digest(self._key.spec))
+        output = function(
+            step.config, inputs=given, output=attempt.output, execution=self._execution, **folders
+        )
+        if not isinstance(output, StageOutput):
+            raise TypeError(f"{step.label}: expected a StageOutput, found {type(output).__name__}")
+        return output
 
 
 def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:
@@ -173,7 +187,12 @@ def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> Stage
 
 
 def _produced_by(
-    run_id: str, execution: ExecutionConfig, *, began: str, seconds: float
+    run_id: str,
+    execution: ExecutionConfig,
+    *,
+    began: str,
+    seconds: float,
+    reuse: Reuse | None,
 ) -> ProducedBy:
     code = checkout()
     return ProducedBy(
@@ -185,6 +204,7 @@ def _produced_by(
         started=began,
         ended=now(),
         seconds=round(seconds, 3),
+        reuse=reuse,
     )
 
 
@@ -244,7 +264,7 @@ def _warning(step: Step, manifest: Manifest, *, replaced: str | None) -> str:
             "something that is not in it"
         )
     stage = step.stage
-    before, after = code_of(stage.module, stage.packages)[1], _code_now(stage)
+    before, after = code_of(stage.module, stage.packages)[1], code_now(stage)
     changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     if changed:
         return (
@@ -252,10 +272,6 @@ def _warning(step: Step, manifest: Manifest, *, replaced: str | None) -> str:
             "code as it was at the start"
         )
     return ""
-
-
-def _code_now(stage: Stage) -> dict[str, str]:
-    return code_fingerprint(stage.module, packages=stage.packages)[1]
 
 
 def rebuilt_labels(rebuild: Iterable[str], found: Sequence[Step]) -> set[str]:

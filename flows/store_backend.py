@@ -1,31 +1,48 @@
-"""Small files in a folder, local or remote, with the one promise a store needs: put-if-absent.
+"""Small files in a folder, local or remote, with what a store needs: put-if-absent, and swaps.
 
 How a file is created only if it is not there yet, by backend:
 
-* local: written beside, flushed to disk, then `link`ed to its name, which fails if that exists;
+* local: `flows.local_files`, by a hard link;
 * S3: `If-None-Match: *`; GCS: `ifGenerationMatch=0` (fsspec's `mode="create"`);
 * memory: a lock, as it lives in one process.
 
 fsspec's own local `mode="create"` looks first and writes afterwards, so that two may win; it is not
-used. Backends without such a promise are refused.
+used. Backends without such a promise are refused. How a file is changed or taken away only if it is
+what the caller thinks: there, and in `flows.conditional_writes`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 import fsspec
 
+from flows.conditional_writes import remove_remote, swap_remote, write_over_stale
+from flows.local_files import create_local, locked, remove_local, replace_local
 from schemas.errors import StoreError
 
 _CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
 _MEMORY_LOCK = threading.Lock()
+
+
+class FileFacts(NamedTuple):
+    """What a listing tells of a file."""
+
+    size: int
+    """Bytes."""
+
+    modified: float
+    """Seconds since the epoch, by the clock of the disk or the server."""
+
+    links: int = 1
+    """Names of these bytes on disk: more than one where artifacts share a file."""
 
 
 class StoreBackend:
@@ -87,7 +104,7 @@ class StoreBackend:
         """
         full = self._full(path)
         if self.is_local:
-            return self._create_local(Path(full), data)
+            return create_local(Path(full), data)
         if self.is_memory:
             with _MEMORY_LOCK:
                 if self.fs.exists(full):
@@ -105,43 +122,84 @@ class StoreBackend:
             raise
         return True
 
-    def _create_local(self, target: Path, data: bytes) -> bool:
-        with self._written_beside(target, data) as written:
-            try:
-                os.link(written, target)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                raise StoreError(
-                    f"{target}: no hard link can be made here ({error}), which the store needs to "
-                    "publish safely. Put the store on another disk, or on s3:// or gs://"
-                ) from error
-        _sync_folder(target.parent)
-        return True
-
     def replace(self, path: str, data: bytes) -> None:
         """Write a file whether or not it is there; readers see the old or the new one."""
         full = self._full(path)
         if self.is_local:
-            target = Path(full)
-            with self._written_beside(target, data) as written:
-                written.replace(target)
-            _sync_folder(target.parent)
+            replace_local(Path(full), data)
         else:
             self.fs.pipe_file(full, data)
 
+    def swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
+        """Compare-and-swap: write a file if it holds `expected`; None: if there is none.
+
+        Returns:
+            Whether the file holds `data` now. If not, another caller was faster.
+        """
+        if expected is None:
+            return self.create(path, data)
+        if self.is_remote:
+            return swap_remote(self.fs, self._full(path), data, expected=expected)
+        with self._locked(path):
+            try:
+                found = self.read(path)
+            except FileNotFoundError:
+                return False
+            if found != expected:
+                return found == data
+            self.replace(path, data)
+            return True
+
+    def remove(self, path: str, *, expected: bytes) -> float | None:
+        """Take a file away if it holds `expected`.
+
+        Returns:
+            When it was last written or `touch`ed (seconds since the epoch; 0 on S3 and GCS); None
+            where it is not there or holds something else.
+        """
+        full = self._full(path)
+        if self.is_remote:
+            return 0.0 if remove_remote(self.fs, full, expected=expected) else None
+        with self._locked(path):
+            if self.is_local:
+                return remove_local(Path(full), expected=expected)
+            try:
+                if self.read(path) != expected:
+                    return None
+                modified = float(self.fs.modified(full).timestamp())
+                self.delete(path)
+            except FileNotFoundError:
+                return None
+            return modified
+
     @contextlib.contextmanager
-    def _written_beside(self, target: Path, data: bytes) -> Iterator[Path]:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        written = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-        try:
-            with written.open("xb") as sink:
-                sink.write(data)
-                sink.flush()
-                os.fsync(sink.fileno())
-            yield written
-        finally:
-            written.unlink(missing_ok=True)
+    def _locked(self, path: str) -> Iterator[None]:
+        if self.is_memory:
+            with _MEMORY_LOCK:
+                yield
+            return
+        with locked(Path(self._root), path):
+            yield
+
+    def touch(self, path: str) -> None:
+        """Note on a file that it was used just now; object stores cannot.
+
+        Nothing is noted by who may only read: what they use is not protected from a collection.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        if self.is_local:
+            try:
+                os.utime(self._full(path))
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
+        elif self.is_memory:
+            with _MEMORY_LOCK:
+                if not self.fs.exists(self._full(path)):
+                    raise FileNotFoundError(path)
+                self.fs.store[self._full(path)].modified = datetime.now(UTC)
 
     def delete(self, path: str) -> None:
         """Take a file away; it may be gone already."""
@@ -168,28 +226,62 @@ class StoreBackend:
         start = len(full) + 1
         return {str(name)[start:]: int(info["size"]) for name, info in found.items()}
 
+    def facts(self, folder: str) -> dict[str, FileFacts]:
+        """What is known of each file below a folder, hidden ones too, by path from the root."""
+        full = self._full(folder)
+        try:
+            found = self.fs.find(full, detail=True)
+        except FileNotFoundError:
+            return {}
+        if self.is_memory:
+            found = {
+                name: {**info, "mtime": self.fs.modified(name)} for name, info in found.items()
+            }
+        start = len(self._root.rstrip("/")) + 1
+        return {str(name)[start:]: _facts(info) for name, info in found.items()}
+
+    def identity(self, path: str) -> tuple[int, int, int] | None:
+        """Tells a file on disk from others, whatever it is called: disk, number and time of change.
+
+        None elsewhere.
+        """
+        if not self.is_local:
+            return None
+        found = Path(self._full(path)).stat()
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+
+    def folders(self, folder: str) -> dict[str, float]:
+        """When each folder in a folder on disk was last modified, by path from the root.
+
+        Object stores have none, and memory does not say when.
+        """
+        if not self.is_local:
+            return {}
+        start = len(self._root.rstrip("/")) + 1
+        try:
+            with os.scandir(self._full(folder)) as found:
+                return {item.path[start:]: item.stat().st_mtime for item in found if item.is_dir()}
+        except FileNotFoundError:
+            return {}
+
     def names(self, folder: str) -> list[str]:
         """Paths of the files below a folder, relative to the root, sorted; hidden ones left out."""
         found = (f"{folder}/{name}" for name in self.sizes(folder))
         return sorted(name for name in found if not name.rpartition("/")[2].startswith("."))
 
     def probe(self) -> None:
-        """Try put-if-absent out: some servers that speak S3 or GCS ignore the condition.
+        """Try put-if-absent and swaps out: some servers that speak S3 or GCS ignore conditions.
 
         Raises:
-            StoreError: a file was created twice.
+            StoreError: a file was created twice, or changed though it was not what was expected.
         """
-        path = f"probe/{uuid.uuid4().hex}"
-        try:
-            first, second = self.create(path, b"first"), self.create(path, b"second")
-        finally:
-            self.delete(path)
-        if not first or second:
-            raise StoreError(
-                f"store {self.root}: the server lets a file be created twice, so two runs could "
-                "publish under one key. Use a server that honours If-None-Match (S3) or "
-                "ifGenerationMatch (GCS)"
-            )
+        from flows.store_probe import probe
+
+        probe(self)
+
+    def ignores_conditions(self, path: str) -> bool:
+        """Whether the server writes a file, which is there, under a condition that fails."""
+        return self.is_remote and write_over_stale(self.fs, self._full(path))
 
     def _is_there(self, path: str) -> bool:
         return bool(self.fs.exists(self._full(path)))
@@ -198,10 +290,7 @@ class StoreBackend:
         return f"{self._root.rstrip('/')}/{path}"
 
 
-def _sync_folder(folder: Path) -> None:
-    # Without it a name can be lost in a power cut though its file is on disk.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _facts(info: Mapping[str, Any]) -> FileFacts:
+    moment = info.get("mtime", info.get("LastModified", 0.0))
+    modified = moment.timestamp() if isinstance(moment, datetime) else float(moment)
+    return FileFacts(int(info["size"]), modified, int(info.get("nlink", 1)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from model.tasks import find_task
-
 Statistics = Mapping[str, Any]
 
 
@@ -23,6 +21,8 @@ def _examples(statistics: Statistics) -> str:
 
 def _dev_metrics(statistics: Statistics) -> list[tuple[str, float]]:
     """What a cell scored on dev, the task's own metrics first, the one that chooses before all."""
+    from model.tasks import find_task  # Arrow takes a while to load
+
     dev: Mapping[str, float] = statistics["metrics"].get("dev", {})
     own = find_task(str(statistics["task"])).metrics
     return sorted(dev.items(), key=lambda item: own.index(item[0]) if item[0] in own else len(own))

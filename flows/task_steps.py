@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from model.tasks import find_task
 from model.tuning.cell_job import rate_text
 from schemas.configs import Config
 from schemas.errors import ConfigError
@@ -65,6 +64,8 @@ def check_tasks(recipe: Recipe) -> None:
     Raises:
         ConfigError: one does not; names the field.
     """
+    from model.tasks import find_task  # Arrow takes a while to load
+
     for name, examples in recipe.build_examples.items():
         try:
             find_task(examples.task)

@@ -1,149 +1,184 @@
 """Steps of a recipe as the tasks of a Prefect flow; the flows themselves are in their own modules.
 
 A thin adapter. Prefect's own result cache is not used: a task asks the artifact store, and where
-the artifact is there it ends in a state named `Cached`. Only small references pass between tasks.
+the artifact is there it ends in a state named `Cached`. Tasks are given the states of those they
+need, so that the run's graph has edges, and return small references.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
-from prefect import Flow, task
+from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.context import FlowRunContext
-from prefect.futures import PrefectFuture, wait
+from prefect.futures import PrefectFuture
 from prefect.states import Completed
-from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
-from flows.runs import (
-    RETRY_DELAYS,
-    RunPlan,
-    Say,
-    StepRef,
-    execute_step,
-    is_passing,
-    load_results,
-    write_record,
-)
-from flows.stages import StepResult
-from model.training_job import stop_running_jobs
-from model.tuning.task_process import stop_running_calls
-from schemas.recipe import Recipe
-
-# Runners that share this machine get one step at a time; a data centre gets all that can run.
-_RUNNERS_HERE = frozenset({"local", "threads"})
-_STEPS_ELSEWHERE = 8
+from flows.flow_session import Session, session
+from flows.prefect_views import show_found, watched
+from flows.runs import RETRY_DELAYS, StepRef, execute_step, is_passing, step_limit
+from flows.stage_table import Step
+from flows.task_steps import entry_label
 
 
 def _may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
-    error = state.data if isinstance(state.data, BaseException) else _exception_of(state)
+    error = error_of_state(state)
     return error is not None and is_passing(error)
 
 
-def _exception_of(state: State[Any]) -> BaseException | None:
+def error_of_state(state: State[Any]) -> BaseException | None:
+    """What a task or flow failed with."""
+    if isinstance(state.data, BaseException):
+        return state.data
     found = state.result(raise_on_failure=False)
     return found if isinstance(found, BaseException) else None
 
 
 @task(
-    task_run_name="{label}",
+    name="bertloom-step",
+    task_run_name="{title}",
     cache_policy=NO_CACHE,
     persist_result=False,
     retries=len(RETRY_DELAYS),
     retry_delay_seconds=list(RETRY_DELAYS),
     retry_condition_fn=_may_pass,
 )
-def run_step_task(
-    recipe: Recipe,
-    label: str,
-    inputs: dict[str, dict[str, Any]],
-    run_id: str,
-    rebuild: bool,
-) -> Any:
-    """One step; its result is a `StepRef` as a dict."""
-    given = {name: StepRef(**ref) for name, ref in inputs.items()}
-    ref = execute_step(
-        recipe, label, inputs=given, run_id=run_id, rebuild=rebuild, say=_say_through_print
-    )
-    result = ref._asdict()
-    if ref.was_cached:
-        return Completed(name="Cached", message=ref.manifest, data=result)
+def run_step_task(title: str, labels: list[str], inputs: dict[str, Any]) -> Any:
+    """The steps of a bundle; the result is their `StepRef`s as dictionaries.
+
+    Args:
+        title: what people see.
+        labels: of the steps.
+        inputs: states or references of the tasks whose artifacts they read, by label.
+    """
+    del title, inputs
+    found = session()
+    refs = [_run_step(found, label) for label in labels]
+    result = [ref._asdict() for ref in refs]
+    if all(ref.was_cached for ref in refs):
+        show_found(found.run, refs)
+        return Completed(name="Cached", message=", ".join(r.manifest for r in refs), data=result)
     return result
 
 
-_SAYERS: list[Say] = []
+def _run_step(found: Session, label: str) -> StepRef:
+    step = found.run.by_label[label]
+    inputs = {name: found.done[needed] for name, needed in step.inputs.items()}
+    if label in found.cached:
+        ref = execute_step(found.run, label, inputs=inputs, say=found.say)
+    else:
+        with watched(found.run, label) as view:
+            ref = execute_step(found.run, label, inputs=inputs, say=found.say)
+            view.show(ref)
+    found.done[label] = ref
+    return ref
 
 
-def _say_through_print(line: str) -> None:
-    # Tasks take plain values only; who listens is this process's own affair.
-    (_SAYERS[-1] if _SAYERS else print)(line)
+class Bundle(NamedTuple):
+    """Steps that are one task: a step, or the cells of a grid where all artifacts are there."""
+
+    title: str
+    steps: tuple[Step, ...]
+
+    def needs(self) -> list[str]:
+        """Labels of the steps that these read from."""
+        return list(dict.fromkeys(label for s in self.steps for label in s.inputs.values()))
 
 
-def run_steps(run: RunPlan) -> list[dict[str, Any]]:
-    """Run a plan's steps in the flow one is in; the references to their artifacts, in order.
+def bundles(steps: Sequence[Step], *, cached: frozenset[str]) -> list[Bundle]:
+    """The steps in order, as tasks."""
+    found = []
+    for entry, group in itertools.groupby(steps, key=lambda step: entry_label(step.label)):
+        cells = tuple(group)
+        if len(cells) > 1 and all(cell.label in cached for cell in cells):
+            found.append(Bundle(f"{entry} ({len(cells)} cells)", cells))
+        else:
+            found += [Bundle(cell.label, (cell,)) for cell in cells]
+    return found
 
-    Raises:
-        Exception: as the first step that failed; the steps that do not depend on it have run.
+
+def run_steps(steps: Sequence[Step], *, states: dict[str, State[Any]]) -> None:
+    """Run steps in the flow one is in. What became of them is in the session.
+
+    A step starts when what it needs is there, as many at once as the recipe's execution allows.
+    One that failed keeps those from running that need it, and no others.
+
+    Args:
+        steps: each after those that it needs.
+        states: by label, the states of the tasks of this flow run; added to.
     """
-    context = FlowRunContext.get()
-    flow_run_id = str(context.flow_run.id) if context and context.flow_run else ""
-    futures: dict[str, PrefectFuture[Any]] = {}
-    for step in run.steps:
-        inputs: dict[str, Any] = {name: futures[label] for name, label in step.inputs.items()}
-        futures[step.label] = run_step_task.submit(
-            recipe=run.recipe,
-            label=step.label,
-            inputs=inputs,
-            run_id=run.run_id,
-            rebuild=step.label in run.rebuilt,
-        )
-    try:
-        wait(list(futures.values()))
-    except BaseException:
-        # A signal reaches this thread alone, and Prefect waits for the others' tasks to end.
-        stop_running_jobs()
-        stop_running_calls()
-        raise
-    return _collect(run, futures, flow_run_id)
+    found = session()
+    waiting = bundles(steps, cached=found.cached)
+    limit = step_limit(found.run.recipe.execution)
+    if limit == 1:
+        _one_by_one(found, waiting, states)
+    else:
+        _side_by_side(found, waiting, states, limit=limit)
 
 
-def _collect(
-    run: RunPlan, futures: dict[str, PrefectFuture[Any]], flow_run_id: str
-) -> list[dict[str, Any]]:
-    refs: list[StepRef] = []
-    failures: dict[str, BaseException] = {}
-    for label, future in futures.items():
-        if future.state.is_completed():
-            refs.append(StepRef(**future.result()))
-        elif not future.state.is_pending():  # pending: what it needs has failed
-            failures[label] = _exception_of(future.state) or RuntimeError(str(future.state))
-    texts = {label: f"{type(error).__name__}: {error}" for label, error in failures.items()}
-    state = "failed" if failures else "completed"
-    write_record(run, state=state, results=refs, failures=texts, flow_run_id=flow_run_id)
-    for label, text in texts.items():
-        _say_through_print(f"{label}  FAILED: {text}")
-    for error in failures.values():
-        raise error
-    return [ref._asdict() for ref in refs]
+def _one_by_one(found: Session, waiting: list[Bundle], states: dict[str, State[Any]]) -> None:
+    # In this thread, the main one, so that a signal interrupts the step itself.
+    for bundle in waiting:
+        if _is_blocked(found, bundle):
+            _say_blocked(found, bundle)
+            continue
+        state: State[Any] = run_step_task(**_arguments(found, bundle, states), return_state=True)
+        _note(found, bundle, state, states)
 
 
-def run_flow(
-    flow: Flow[..., list[dict[str, Any]]],
-    recipe: Recipe,
-    *,
-    say: Say,
-    rebuild: Sequence[str] = (),
-    until: str = "",
-) -> list[StepResult]:
-    """Run a flow in this process, against the Prefect server that is configured, or its own."""
-    workers = 1 if recipe.execution.runner in _RUNNERS_HERE else _STEPS_ELSEWHERE
-    runner: Any = ThreadPoolTaskRunner(max_workers=workers)
-    _SAYERS.append(say)
-    try:
-        refs = flow.with_options(task_runner=runner)(recipe, tuple(rebuild), until)
-    finally:
-        _SAYERS.pop()
-    return load_results(recipe, [StepRef(**ref) for ref in refs])
+def _side_by_side(
+    found: Session, waiting: list[Bundle], states: dict[str, State[Any]], *, limit: int
+) -> None:
+    ended: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
+    running: dict[str, Bundle] = {}
+    while True:
+        for bundle in [bundle for bundle in waiting if not _is_blocked(found, bundle)]:
+            if len(running) == limit:
+                break
+            waiting.remove(bundle)
+            future = run_step_task.submit(**_arguments(found, bundle, states))
+            running[str(future.task_run_id)] = bundle
+            future.add_done_callback(ended.put)
+        if not running:
+            break
+        future = ended.get()
+        future.wait()  # it has ended; this fetches its state
+        _note(found, running.pop(str(future.task_run_id)), future.state, states)
+    for bundle in waiting:
+        _say_blocked(found, bundle)
+
+
+def _is_blocked(found: Session, bundle: Bundle) -> bool:
+    return any(label not in found.done for label in bundle.needs())
+
+
+def _say_blocked(found: Session, bundle: Bundle) -> None:
+    missing = dict.fromkeys(entry_label(n) for n in bundle.needs() if n not in found.done)
+    found.say(f"{bundle.title}  not run: needs {', '.join(missing)}")
+
+
+def _arguments(found: Session, bundle: Bundle, states: dict[str, State[Any]]) -> dict[str, Any]:
+    inputs = {
+        label: states[label] if label in states else found.done[label]._asdict()
+        for label in bundle.needs()
+    }
+    return {
+        "title": bundle.title,
+        "labels": [step.label for step in bundle.steps],
+        "inputs": inputs,
+    }
+
+
+def _note(found: Session, bundle: Bundle, state: State[Any], states: dict[str, State[Any]]) -> None:
+    if state.is_completed():
+        states.update(dict.fromkeys((step.label for step in bundle.steps), state))
+        return
+    error = error_of_state(state) or RuntimeError(str(state))
+    failed = next(step.label for step in bundle.steps if step.label not in found.done)
+    found.failures[failed] = error
+    found.say(f"{failed}  FAILED: {type(error).__name__}: {error}")

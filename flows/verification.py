@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flows.artifacts import ArtifactStore, Pointer
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
+
+if TYPE_CHECKING:
+    from flows.row_checks import RowsFound
 
 _CHUNK = 1 << 20
 
@@ -31,19 +34,59 @@ class Verdict(NamedTuple):
         return not self.problems
 
 
+class _Reading(NamedTuple):
+    """What reading a file came to."""
+
+    sha256: str
+    rows: RowsFound | None = None
+
+
+class _Reader:
+    """Reads files, and each that several artifacts share only once."""
+
+    def __init__(self, store: ArtifactStore, *, rows: bool) -> None:
+        self._backend = store.backend
+        self._rows = rows
+        self._known: dict[tuple[int, int, int], _Reading] = {}
+
+    def read(self, path: str, entry: FileEntry) -> _Reading:
+        known = self._backend.identity(path)
+        if known is not None and known in self._known:
+            return self._known[known]
+        reading = self._read(path, entry)
+        if known is not None:
+            self._known[known] = reading
+        return reading
+
+    def _read(self, path: str, entry: FileEntry) -> _Reading:
+        digest = hashlib.sha256()
+        with self._backend.open(path) as source:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+            if digest.hexdigest() != entry.sha256 or entry.rows is None or not self._rows:
+                return _Reading(digest.hexdigest())
+            from flows.row_checks import read_rows
+
+            source.seek(0)
+            return _Reading(entry.sha256, read_rows(source))
+
+
 def verify(
-    store: ArtifactStore, pointers: Sequence[Pointer], *, deep: bool = True
+    store: ArtifactStore, pointers: Sequence[Pointer], *, deep: bool = True, rows: bool = False
 ) -> list[Verdict]:
     """Check artifacts.
 
     Each manifest must fit its pointer and itself: digests over the files, the cache key over its
-    specification. Each file must be there with its size and, if `deep`, its sha256. Each input's
-    manifest must be there with the content that the key says.
+    specification. Each file must be there with its size and, if `deep`, its sha256; with `rows`,
+    tables are also read: their schema must be that of the manifest's table, and the digest of
+    their rows the one that is recorded. Each input's manifest must be there with the content that
+    the key says. A file that several artifacts share is read once.
     """
-    return [_verify(store, pointer, deep=deep) for pointer in pointers]
+    reader = _Reader(store, rows=rows) if deep or rows else None
+    return [_verify(store, pointer, reader=reader) for pointer in pointers]
 
 
-def _verify(store: ArtifactStore, pointer: Pointer, *, deep: bool) -> Verdict:
+def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -> Verdict:
     try:
         manifest = store.read_manifest(pointer.manifest)
     except (ArtifactCorruptError, ArtifactNotFoundError) as error:
@@ -51,7 +94,7 @@ def _verify(store: ArtifactStore, pointer: Pointer, *, deep: bool) -> Verdict:
     problems = [
         *_check_pointer(manifest, pointer),
         *check_manifest(manifest),
-        *_check_files(store, manifest, deep=deep),
+        *_check_files(store, manifest, reader=reader),
         *_check_inputs(store, manifest),
     ]
     return Verdict(
@@ -88,7 +131,7 @@ def check_manifest(manifest: Manifest) -> list[str]:
     ]
 
 
-def _check_files(store: ArtifactStore, manifest: Manifest, *, deep: bool) -> list[str]:
+def _check_files(store: ArtifactStore, manifest: Manifest, *, reader: _Reader | None) -> list[str]:
     sizes = store.backend.sizes(manifest.data)
     problems = []
     for entry in manifest.files:
@@ -97,17 +140,20 @@ def _check_files(store: ArtifactStore, manifest: Manifest, *, deep: bool) -> lis
             problems.append(f"{entry.path}: {entry.object} is missing")
         elif found != entry.size:
             problems.append(f"{entry.path}: expected {entry.size:,} bytes, found {found:,}")
-        elif deep and (digest := _sha256(store, manifest, entry)) != entry.sha256:
-            problems.append(f"{entry.path}: expected sha256 {entry.sha256}, found {digest}")
+        elif reader is not None:
+            problems += _check_bytes(manifest, entry, reader)
     return problems
 
 
-def _sha256(store: ArtifactStore, manifest: Manifest, entry: FileEntry) -> str:
-    digest = hashlib.sha256()
-    with store.backend.open(f"{manifest.data}/{entry.object}") as source:
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _check_bytes(manifest: Manifest, entry: FileEntry, reader: _Reader) -> list[str]:
+    reading = reader.read(f"{manifest.data}/{entry.object}", entry)
+    if reading.sha256 != entry.sha256:
+        return [f"{entry.path}: expected sha256 {entry.sha256}, found {reading.sha256}"]
+    if reading.rows is None:
+        return []
+    from flows.row_checks import check_rows
+
+    return [f"{entry.path}: {text}" for text in check_rows(reading.rows, entry, manifest=manifest)]
 
 
 def _check_inputs(store: ArtifactStore, manifest: Manifest) -> list[str]:

@@ -28,6 +28,7 @@ from model.tuning.cell_job import (
 )
 from model.tuning.majority import majority_answer, majority_predictions
 from model.tuning.task_process import call
+from pipelines.progress import READING_FILE, following
 from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, MissingInputError
@@ -106,7 +107,8 @@ def finetune(
     if config.start_from is not None and job.checkpoint is None:
         raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
     try:
-        found = call("model.tuning.finetuning:train_cell", job)
+        with following(job.folder() / READING_FILE):
+            found = call("model.tuning.finetuning:train_cell", job)
         files = _publish(job.results(), output=output)
     finally:
         shutil.rmtree(job.results(), ignore_errors=True)

@@ -25,6 +25,7 @@ from model.child_processes import (
     how_it_ended,
     local_folder,
 )
+from pipelines.progress import READING_FILE, following
 from schemas.errors import BertloomError, RunnerError
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
@@ -77,11 +78,14 @@ def run_job(job: TrainingJob) -> None:
     job_file.write_text(job.model_dump_json(indent=2), encoding="utf-8")
     # A session of its own: Ctrl-C reaches this process alone, which passes one signal on. Two of
     # them make torchrun leave its workers alone before they have said how they ended.
-    with subprocess.Popen(  # noqa: S603 - our own module, no shell
-        _command(job.config.processes, job_file),
-        env=_environment(job.config.processes),
-        start_new_session=True,
-    ) as process:
+    with (
+        following(folder / READING_FILE),
+        subprocess.Popen(  # noqa: S603 - our own module, no shell
+            _command(job.config.processes, job_file),
+            env=_environment(job.config.processes),
+            start_new_session=True,
+        ) as process,
+    ):
         _RUNNING.add(process)
         try:
             code = process.wait()

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections import deque
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,7 @@ from tqdm import tqdm
 
 from model.curves import EvaluationRecord, SpeedRecord, StepRecord
 from model.training_state import Amounts, Unit, budget_unit
+from pipelines.progress import ReadingFile
 from schemas.model_configs import BudgetConfig
 
 _LOGGER = logging.getLogger(__name__)
@@ -30,13 +32,24 @@ class TrainingProgress:
         budget: its end, in steps, tokens or minutes.
         done: what earlier starts of the run did.
         is_main: False in all processes but the first, where every call does nothing.
+        readings: file to leave for the process that started this one; None for none.
     """
 
     def __init__(
-        self, name: str, *, budget: BudgetConfig, done: Amounts, is_main: bool = True
+        self,
+        name: str,
+        *,
+        budget: BudgetConfig,
+        done: Amounts,
+        is_main: bool = True,
+        readings: Path | None = None,
     ) -> None:
         self._name, self._is_main = name, is_main
         self._unit, self._total = budget_unit(budget)
+        self._readings = ReadingFile(
+            readings if is_main else None, job=name, unit=self._unit.removesuffix("s")
+        )
+        self._readings.write(done.in_unit(self._unit), total=self._total)
         self._step: StepRecord | None = None
         self._speed: SpeedRecord | None = None
         self._amounts = done
@@ -61,6 +74,7 @@ class TrainingProgress:
             return
         self._amounts = Amounts(done.steps, done.tokens, done.seconds)  # the caller's own goes on
         now, amount = time.monotonic(), done.in_unit(self._unit)
+        self._readings.write(min(amount, self._total), total=self._total)
         if len(self._pace) > 1 and now - self._pace[-2][0] < _PACE_GAP_SECONDS:
             self._pace.pop()  # many short steps: keep few moments
         self._pace.append((now, amount))

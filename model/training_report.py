@@ -18,6 +18,7 @@ from model.throughput import SpeedMeter, batch_flops
 from model.training_job import TrainingJob
 from model.training_progress import TrainingProgress
 from model.training_state import IntervalSums, StepSums, TrainingState, is_used_up
+from pipelines.progress import READING_FILE
 
 CURVES_FOLDER = "curves"
 PICTURE_FILE = "curves.png"
@@ -41,7 +42,11 @@ class TrainingReport:
             self._folder, resume_step=start.state.done.steps, is_main=ranks.is_first
         )
         self._progress = TrainingProgress(
-            job.name, budget=config.budget, done=start.state.done, is_main=ranks.is_first
+            job.name,
+            budget=config.budget,
+            done=start.state.done,
+            is_main=ranks.is_first,
+            readings=job.folder() / READING_FILE,
         )
         self._meter = SpeedMeter(
             ranks.device, processes=ranks.size, peak=peak, seconds=start.state.done.seconds

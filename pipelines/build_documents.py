@@ -10,88 +10,35 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from pipelines.counters import Counters, check_balance
+from pipelines.document_plan import DocumentPiece, piece_identity, plan, raw_inputs_of
 from pipelines.duplicates import (
-    DUPLICATES_FILE,
     FindDuplicates,
     digest_blobs,
     write_duplicates,
 )
+from pipelines.pieces import PieceWork, reuse_of, reusing
 from pipelines.sentences import normalised_text, split_sentences
-from pipelines.shard_jobs import WorkReport, add_up, run_shard_job
-from pipelines.shards import ShardWriter
-from pipelines.sources import SOURCES, RawDocument, SourceFile, Split
+from pipelines.shard_jobs import run_shard_job
+from pipelines.shard_work import Blob, WorkReport, add_up
+from pipelines.shards import ShardWriter, open_shard
+from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
 from schemas.configs import AnySource, DocumentsConfig, ExecutionConfig
 from schemas.errors import InputError
-from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.manifest import FileEntry, StageInput, StageOutput
 
 STAGE_VERSION = 1
 LIBRARIES = ("pyarrow", "sentencex", "charset-normalizer")
 
 _BATCH_CHARACTERS = 4 << 20
 _WORD = re.compile(r"\w+")
-
-
-class DocumentPiece(NamedTuple):
-    """A split with its place in the plan."""
-
-    number: int
-    split: Split
-    weight: int
-    """About how many bytes of text or XML it comes to."""
-
-
-def plan(config: DocumentsConfig) -> list[DocumentPiece]:
-    """The splits of every source, in an order that no list of paths can change."""
-    kinds = {source.name: source.kind for source in config.sources}
-    splits = [split for source in config.sources for split in SOURCES[source.kind].plan(source)]
-    splits.sort(key=lambda s: (s.source, s.file.sha256, s.file.name, s.start, s.end, s.detail))
-    return [
-        DocumentPiece(number, split, _weight(split, kinds[split.source]))
-        for number, split in enumerate(splits)
-    ]
-
-
-# A dump is cut by its bytes as stored, books and text by those of their text.
-_XML_BYTES_A_STORED_BYTE = {".bz2": 5, ".gz": 3, ".zst": 4}
-
-
-def _weight(split: Split, kind: str) -> int:
-    suffix = PurePosixPath(split.file.name).suffix
-    factor = _XML_BYTES_A_STORED_BYTE.get(suffix, 1) if kind == "wikipedia" else 1
-    return max(1, split.end - split.start) * factor
-
-
-def raw_inputs(config: DocumentsConfig) -> tuple[RawInput, ...]:
-    """The raw files with their digests: part of the stage's cache key."""
-    return _raw_inputs(config, plan(config))
-
-
-def _raw_inputs(config: DocumentsConfig, pieces: list[DocumentPiece]) -> tuple[RawInput, ...]:
-    kinds = {source.name: source.kind for source in config.sources}
-    files = {(piece.split.source, piece.split.file): None for piece in pieces}
-    return tuple(_raw_input(source, file, kinds[source]) for source, file in files)
-
-
-def _raw_input(source: str, file: SourceFile, kind: str) -> RawInput:
-    # A page's id comes from the dump itself; elsewhere the file's name is part of document ids.
-    name = "" if kind == "wikipedia" else file.name
-    return RawInput(
-        name=file.name,
-        uri=file.uri,
-        size=file.size,
-        sha256=file.sha256,
-        checksum=file.checksum,
-        identity=f"{source}\t{name}\t{file.sha256}",
-    )
 
 
 def document_batches(
@@ -157,7 +104,7 @@ def _row(raw: RawDocument, sentences: list[str], split: Split) -> dict[str, Any]
 
 
 @dataclass
-class BuildDocumentShard:
+class BuildDocumentShard(PieceWork):
     """The work on one split."""
 
     config: DocumentsConfig
@@ -166,9 +113,32 @@ class BuildDocumentShard:
     def setup(self) -> None:
         """Nothing to open."""
 
+    def _source(self, piece: DocumentPiece) -> AnySource:
+        return next(item for item in self.config.sources if item.name == piece.split.source)
+
+    def identity(self, piece: DocumentPiece) -> Any:
+        return piece_identity(piece, self._source(piece).kind)
+
+    def renamed(self, files: Sequence[FileEntry], piece: DocumentPiece) -> list[FileEntry]:
+        return [
+            entry.model_copy(update={"path": _shard_path(piece.number, number)})
+            for number, entry in enumerate(files)
+        ]
+
+    def blobs_again(self, files: Sequence[FileEntry], keepsake: bytes) -> list[Blob]:
+        del keepsake
+        blobs: list[Blob] = []
+        for entry in files:
+            columns = ["document_id", "digest"]
+            url = f"{self.output}/{entry.object}"
+            with open_shard(url, expected=DOCUMENTS, columns=columns) as reader:
+                ids, digests = (reader.read_all().column(name).to_pylist() for name in columns)
+            blobs.extend(digest_blobs(ids, digests, shard=entry.path))
+        return blobs
+
     def process(self, piece: DocumentPiece) -> WorkReport:
         split = piece.split
-        source = next(item for item in self.config.sources if item.name == split.source)
+        source = self._source(piece)
         counters = Counters()
         report = WorkReport(piece.number)
         batches = document_batches(document_rows(split, source, self.config, counters))
@@ -185,7 +155,7 @@ class BuildDocumentShard:
         self, batches: Iterator[pa.RecordBatch], report: WorkReport, number: int
     ) -> bool:
         """Write the next shard of a split; False when the batches are used up."""
-        path = f"part-{report.index:05d}-{number:03d}.arrow"
+        path = _shard_path(report.index, number)
         ids: list[str] = []
         digests: list[bytes] = []
         text_bytes, more = 0, False
@@ -203,12 +173,17 @@ class BuildDocumentShard:
         return more
 
 
+def _shard_path(piece: int, number: int) -> str:
+    return f"part-{piece:05d}-{number:03d}.arrow"
+
+
 def build_documents(
     config: DocumentsConfig,
     *,
     inputs: Mapping[str, StageInput],
     output: str,
     execution: ExecutionConfig,
+    pieces: str = "",
 ) -> StageOutput:
     """Build the documents of a corpus.
 
@@ -217,19 +192,20 @@ def build_documents(
         inputs: none; raw files are named by the configuration.
         output: URL of the folder to write to.
         execution: where to run.
+        pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
 
     Raises:
         InputError: raw input is missing, damaged (see `on_corrupt`), or not what its checksum says.
         CountError: pages or books in are not those kept and dropped.
     """
     del inputs
-    pieces = plan(config)
-    if not pieces:
+    planned = plan(config)
+    if not planned:
         raise InputError("the sources hold no input at all: every file is empty")
     reports, groups = run_shard_job(
         "build-documents",
-        pieces,
-        work=BuildDocumentShard(config, output),
+        planned,
+        work=reusing(BuildDocumentShard(config, output), pieces=pieces, output=output),
         output=output,
         execution=execution,
         grouping=lambda blobs: blobs | FindDuplicates(),
@@ -243,8 +219,9 @@ def build_documents(
         files=(*shards, *duplicates.files),
         counters=dict(sorted(counters.items())),
         table="documents",
-        notes=(*_damage_notes(config, counters), *_language_notes(config, pieces)),
-        raw_inputs=_raw_inputs(config, pieces),
+        notes=(*_damage_notes(config, counters), *_language_notes(config, planned)),
+        raw_inputs=raw_inputs_of(planned, config),
+        reuse=reuse_of(planned, reports),
     )
 
 
@@ -285,8 +262,3 @@ def _language_notes(config: DocumentsConfig, pieces: list[DocumentPiece]) -> Ite
                 f"recipe says {source.language}, whose rules split the sentences; set language if "
                 "that is wrong"
             )
-
-
-def document_shards(documents: StageInput) -> list[FileEntry]:
-    """The document shards of an artifact in order, without its table of duplicates."""
-    return [entry for entry in documents.files if entry.path != DUPLICATES_FILE]

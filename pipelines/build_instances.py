@@ -4,95 +4,62 @@
 order of its documents: the loader takes any permutation by random access, so nothing is shuffled.
 `held-out-00003.arrow` holds what pass 0 makes of that shard's held-out documents; it is there where
 the shard has any. No instance has tokens of both: random Bs come from documents of A's own part.
+
+Rows name the shard that B comes from by its place in the pool; the file's statistics say which it
+is. So the bytes of a shard depend on what it and its pool hold, not on their numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from pipelines.counters import Counters, check_balance
 from pipelines.held_out import HELD_OUT, TRAINING
+from pipelines.instance_plan import InstancePiece, Ranking, plan, pool_text
 from pipelines.instances import InstanceBatch, create_instances
 from pipelines.masking import VocabularyIds
-from pipelines.seeds import rng_for
-from pipelines.shard_jobs import WorkReport, add_up, run_shard_job
+from pipelines.pieces import PieceWork, reuse_of, reusing
+from pipelines.shard_jobs import run_shard_job
+from pipelines.shard_work import WorkReport, add_up
 from pipelines.shards import ShardWriter, Statistics
 from pipelines.token_documents import NegativePool, TokenDocuments
 from pipelines.token_shards import TokenShards
-from pipelines.vocabulary import VOCAB_FILE
+from pipelines.vocab_files import VOCAB_FILE
 from pipelines.wordpiece import WordPieceTokenizer
 from schemas.arrow import instances_schema
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
 
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 LIBRARIES = ("pyarrow", "numpy")
 
 HELD_OUT_DOCUMENTS, HELD_OUT_SHARDS = 128, 16
-"""Documents that a pool of held-out ones aims at, and shards that are opened for them at most."""
-
-
-class InstancePiece(NamedTuple):
-    """One pass over one token shard."""
-
-    number: int
-    shard: int
-    """Number of the token shard in its artifact."""
-
-    duplicate: int
-    """Number of the pass."""
-
-    pool: tuple[int, ...]
-    """Numbers of the token shards that random Bs come from, this one among them."""
-
-    weight: int
-
-
-def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
-    """A piece for each pass over each shard; decided by the configuration and the shards' sizes."""
-    sizes = np.array([entry.size for entry in tokens.files], np.int64)
-    pools = [choose_pool(sizes, shard, config=config) for shard in range(len(sizes))]
-    places = [
-        (shard, duplicate) for duplicate in range(config.duplicates) for shard in range(len(sizes))
-    ]
-    return [
-        InstancePiece(number, shard, duplicate, pools[shard], int(sizes[shard]))
-        for number, (shard, duplicate) in enumerate(places)
-    ]
-
-
-def choose_pool(sizes: np.ndarray, shard: int, *, config: InstancesConfig) -> tuple[int, ...]:
-    """The shard itself, and others in an order drawn for it as long as they fit `pool_bytes`."""
-    if config.pairing == "none":
-        return (shard,)
-    others = np.delete(np.arange(len(sizes)), shard)
-    if sizes[others].sum() > config.pool_bytes:
-        others = rng_for(config.seed, "pool", shard).permutation(others)
-        fitting = np.cumsum(sizes[others]) <= config.pool_bytes
-        # One other shard at least: a pool of a single document's shard could draw nothing.
-        others = others[: max(1, int(np.count_nonzero(fitting)))]
-    return tuple(sorted([shard, *others.tolist()]))
+"""Documents that a pool of held-out ones aims at, and others that are opened for them at most."""
 
 
 def held_out_pool(
-    shards: TokenShards, shard: int, *, config: InstancesConfig
+    shards: TokenShards, shard: int, *, ranking: Ranking, config: InstancesConfig
 ) -> dict[int, TokenDocuments]:
-    """The held-out documents of the shard and of others in an order drawn for it.
+    """The held-out documents of the shard, and then of others in an order drawn for it.
 
-    As many others as it takes to have `HELD_OUT_DOCUMENTS`, but no more than `HELD_OUT_SHARDS` of
-    them (a shard of books has few documents) unless there is nothing to draw yet.
+    None but its own where it has none, or where segments are not paired. As many others as it takes
+    to have `HELD_OUT_DOCUMENTS`, but no more than `HELD_OUT_SHARDS` of them (a shard of books has
+    few documents) unless there is nothing to draw yet.
+
+    Args:
+        shards: of the artifact.
+        shard: number of the one whose instances are made.
+        ranking: of the shards.
+        config: says whether segments are paired.
     """
     pool = {shard: shards.held_out(shard)}
-    if config.pairing == "none":
+    if config.pairing == "none" or not len(pool[shard]):
         return pool
-    others = rng_for(config.seed, "held-out-pool", shard).permutation(
-        np.delete(np.arange(len(shards)), shard)
-    )
+    others = ranking.others(shard, purpose="held-out-pool")
     found = pool[shard].documents_with_tokens
     for opened, number in enumerate(others.tolist()):
         if found >= HELD_OUT_DOCUMENTS or (opened >= HELD_OUT_SHARDS and found > 1):
@@ -130,17 +97,19 @@ def instance_rows(batch: InstanceBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass
-class BuildInstanceShard:
-    """The work on one pass over one token shard; the first also makes its held-out instances."""
+class BuildInstanceShard(PieceWork):
+    """The work on one pass over one token shard, or on its held-out documents."""
 
     config: InstancesConfig
     tokens: StageInput
     vocab_url: str
     vocab_size: int
+    vocab_sha256: str
     output: str
     _vocabulary: VocabularyIds | None = field(default=None, repr=False)
     _shards: TokenShards | None = field(default=None, repr=False)
     _pool: dict[int, TokenDocuments] = field(default_factory=dict, repr=False)
+    _held_out: tuple[int, dict[int, TokenDocuments]] = field(default=(-1, {}), repr=False)
 
     def setup(self) -> None:
         self._open()
@@ -164,58 +133,105 @@ class BuildInstanceShard:
         return self._vocabulary, self._shards
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_vocabulary": None, "_shards": None, "_pool": {}}
+        opened = {"_vocabulary": None, "_shards": None}
+        return {**self.__dict__, **opened, "_pool": {}, "_held_out": (-1, {})}
+
+    def identity(self, piece: InstancePiece) -> Any:
+        return {
+            "part": piece.part,
+            "duplicate": piece.duplicate,
+            "pool": [self.tokens.files[number].sha256 for number in self._pool_numbers(piece)],
+            "vocabulary": [self.vocab_sha256, self.vocab_size],
+        }
+
+    def is_told_cheaply(self, piece: InstancePiece) -> bool:
+        return piece.part == TRAINING  # the others' pools have to be looked for
+
+    def renamed(self, files: Sequence[FileEntry], piece: InstancePiece) -> list[FileEntry]:
+        return [
+            entry.model_copy(
+                update={
+                    "path": self._path(piece),
+                    "statistics": {**entry.statistics, **self._origin(piece)},
+                }
+            )
+            for entry in files
+        ]
 
     def process(self, piece: InstancePiece) -> WorkReport:
+        if piece.part == HELD_OUT:
+            return self._process_held_out(piece)
         _, shards = self._open()
-        stem = self.tokens.files[piece.shard].path.removesuffix(".arrow")
         training, held_out = shards.read(piece.shard)
         # Pools of the pieces of one shard are the same: the shards are opened once.
         self._pool = {
-            number: self._pool.get(number) or shards.training(number)
-            for number in piece.pool
-            if number != piece.shard
+            number: self._pool.get(number) or shards.training(number) for number in piece.pool[1:]
         }
-        path = f"{stem}-pass-{piece.duplicate:02d}.arrow"
-        pool = {**self._pool, piece.shard: training}
-        entry, counters = self._write(path, piece, pool, part=TRAINING)
+        entry, counters = self._write(piece, [training, *self._pool.values()])
         # Every pass leaves the held-out documents out, so that its counts add up by themselves.
         for name in ("documents-in", "documents-dropped-held-out"):
             counters.count(name, len(held_out))
-        entries = [entry]
-        if piece.duplicate == 0 and len(held_out):
-            pool = held_out_pool(shards, piece.shard, config=self.config)
-            path = f"{HELD_OUT}-{stem.removeprefix('part-')}.arrow"
-            entry, found = self._write(path, piece, pool, part=HELD_OUT)
-            counters.update({f"{HELD_OUT}-{name}": value for name, value in found.items()})
-            entries.append(entry)
-        return WorkReport(piece.number, entries, counters)
+        return WorkReport(piece.number, [entry], counters)
+
+    def _process_held_out(self, piece: InstancePiece) -> WorkReport:
+        documents = list(self._held_out_pool(piece.shard).values())
+        if not len(documents[0]):
+            return WorkReport(piece.number)
+        entry, counters = self._write(piece, documents)
+        found = {f"{HELD_OUT}-{name}": value for name, value in counters.items()}
+        return WorkReport(piece.number, [entry], Counters(found))
+
+    def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
+        if self._held_out[0] != shard:
+            ranking = Ranking.of(self.tokens.files, seed=self.config.seed)
+            shards = self._open()[1]
+            pool = held_out_pool(shards, shard, ranking=ranking, config=self.config)
+            self._held_out = (shard, pool)
+        return self._held_out[1]
+
+    def _pool_numbers(self, piece: InstancePiece) -> list[int]:
+        """Of token shards, in the order of their places in the pool."""
+        return list(self._held_out_pool(piece.shard) if piece.part == HELD_OUT else piece.pool)
+
+    def _path(self, piece: InstancePiece) -> str:
+        stem = self.tokens.files[piece.shard].path.removesuffix(".arrow")
+        if piece.part == HELD_OUT:
+            return f"{HELD_OUT}-{stem.removeprefix('part-')}.arrow"
+        return f"{stem}-pass-{piece.duplicate:02d}.arrow"
+
+    def _origin(self, piece: InstancePiece) -> Statistics:
+        """What says, beside the rows, where they come from."""
+        return {
+            "token_shard": piece.shard,
+            "pool": pool_text(self._pool_numbers(piece)),
+            "duplicate": piece.duplicate,
+            "part": piece.part,
+        }
 
     def _write(
-        self, path: str, piece: InstancePiece, pool: dict[int, TokenDocuments], *, part: str
+        self, piece: InstancePiece, documents: Sequence[TokenDocuments]
     ) -> tuple[FileEntry, Counters]:
-        """Write the instances of the piece's own documents in `pool`."""
+        """Write the instances of the piece's own documents, the first ones.
+
+        Args:
+            documents: of the shards of the pool, in its order.
+        """
         counters = Counters()
         schema = instances_schema(self.vocab_size)
         batches = create_instances(
-            pool[piece.shard],
-            NegativePool(pool),
+            documents[0],
+            NegativePool(dict(enumerate(documents))),
             self.config,
             vocabulary=self._open()[0],
             duplicate=piece.duplicate,
-            own_shard=piece.shard,
+            own_shard=0,
             count=counters.count,
         )
-        with ShardWriter(path, schema=schema, output=self.output) as shard:
+        with ShardWriter(self._path(piece), schema=schema, output=self.output) as shard:
             for batch in batches:
                 counters.update(batch.statistics())
                 shard.write(instance_rows(batch, schema))
-        statistics: Statistics = {
-            "tokens": counters["tokens"],
-            "token_shard": piece.shard,
-            "duplicate": piece.duplicate,
-            "part": part,
-        }
+        statistics: Statistics = {"tokens": counters["tokens"], **self._origin(piece)}
         return shard.entry(statistics=statistics), counters
 
 
@@ -225,6 +241,7 @@ def build_instances(
     inputs: Mapping[str, StageInput],
     output: str,
     execution: ExecutionConfig,
+    pieces: str = "",
 ) -> StageOutput:
     """Make the instances of a corpus.
 
@@ -233,6 +250,7 @@ def build_instances(
         inputs: `tokens` and `vocabulary`.
         output: URL of the folder to write to.
         execution: where to run.
+        pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
 
     Raises:
         CountError: documents in are not those kept and dropped.
@@ -240,28 +258,31 @@ def build_instances(
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
     vocab = next(entry for entry in vocabulary.files if entry.path == VOCAB_FILE)
     vocab_size = int(vocabulary.statistics["vocab_size"])
+    planned = plan(config, tokens)
+    work = BuildInstanceShard(
+        config=config,
+        tokens=tokens,
+        vocab_url=f"{vocabulary.data}/{vocab.object}",
+        vocab_size=vocab_size,
+        vocab_sha256=vocab.sha256,
+        output=output,
+    )
     reports, _ = run_shard_job(
         "build-instances",
-        plan(config, tokens),
-        work=BuildInstanceShard(
-            config=config,
-            tokens=tokens,
-            vocab_url=f"{vocabulary.data}/{vocab.object}",
-            vocab_size=vocab_size,
-            output=output,
-        ),
+        planned,
+        work=reusing(work, pieces=pieces, output=output),
         output=output,
         execution=execution,
     )
     counters = add_up(reports)
     for things in ("documents", f"{HELD_OUT}-documents"):
         check_balance(counters, things, where="build-instances")
-    files = [entry for report in reports for entry in report.files]
     return StageOutput(
-        files=tuple(sorted(files, key=lambda entry: entry.statistics["part"] == HELD_OUT)),
+        files=tuple(entry for report in reports for entry in report.files),
         counters=dict(sorted(counters.items())),
         statistics=_statistics(config, counters, vocab_size),
         table="instances",
+        reuse=reuse_of(planned, reports),
     )
 
 

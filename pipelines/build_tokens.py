@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.build_vocabulary import (
-    ShardPiece,
-    sentences_of,
-    shard_pieces,
-    wanted_documents,
-)
 from pipelines.counters import Counters, check_balance
-from pipelines.shard_jobs import WorkReport, add_up, run_shard_job
+from pipelines.document_shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
+from pipelines.pieces import PieceWork, reuse_of, reusing
+from pipelines.shard_jobs import run_shard_job
+from pipelines.shard_work import WorkReport, add_up
 from pipelines.shards import ShardWriter
-from pipelines.vocabulary import VOCAB_FILE
+from pipelines.vocab_files import VOCAB_FILE
 from pipelines.wordpiece import WordPieceTokenizer
 from schemas.arrow import tokens_schema
 from schemas.configs import ExecutionConfig, TokensConfig
-from schemas.manifest import StageInput, StageOutput
+from schemas.manifest import FileEntry, StageInput, StageOutput
 
 STAGE_VERSION = 1
 LIBRARIES = ("pyarrow", "tokenizers", "numpy")
 
 
 @dataclass
-class BuildTokenShard:
+class BuildTokenShard(PieceWork):
     """The work on one document shard."""
 
     vocab_url: str
     lowercase: bool
     vocab_size: int
+    vocab_sha256: str
     memory_words: int
     output: str
     _tokenizer: WordPieceTokenizer | None = field(default=None, repr=False)
@@ -51,17 +50,26 @@ class BuildTokenShard:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_tokenizer": None}
 
+    def identity(self, piece: ShardPiece) -> Any:
+        vocabulary = [self.vocab_sha256, self.vocab_size, self.lowercase]
+        return {**piece.identity(), "vocabulary": vocabulary}
+
+    def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+        return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
+
     def process(self, piece: ShardPiece) -> WorkReport:
         tokenizer = self._open()
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
-        with ShardWriter(
-            f"part-{piece.number:05d}.arrow", schema=schema, output=self.output
-        ) as shard:
+        with ShardWriter(_shard_path(piece), schema=schema, output=self.output) as shard:
             for batch in token_batches(piece, tokenizer, counters, schema):
                 shard.write(batch)
         tokens = counters["tokens"]
         return WorkReport(piece.number, [shard.entry(statistics={"tokens": tokens})], counters)
+
+
+def _shard_path(piece: ShardPiece) -> str:
+    return f"part-{piece.number:05d}.arrow"
 
 
 def token_batches(
@@ -107,6 +115,7 @@ def build_tokens(
     inputs: Mapping[str, StageInput],
     output: str,
     execution: ExecutionConfig,
+    pieces: str = "",
 ) -> StageOutput:
     """Tokenise a corpus.
 
@@ -115,6 +124,7 @@ def build_tokens(
         inputs: `documents` and `vocabulary`.
         output: URL of the folder to write to.
         execution: where to run.
+        pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
 
     Raises:
         CountError: documents in are not those kept and dropped.
@@ -123,16 +133,19 @@ def build_tokens(
     entry = next(entry for entry in vocabulary.files if entry.path == VOCAB_FILE)
     vocab_size = int(vocabulary.statistics["vocab_size"])
     lowercase = bool(vocabulary.statistics["lowercase"])
+    planned = shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates)
+    work = BuildTokenShard(
+        vocab_url=f"{vocabulary.data}/{entry.object}",
+        lowercase=lowercase,
+        vocab_size=vocab_size,
+        vocab_sha256=entry.sha256,
+        memory_words=config.memory_words,
+        output=output,
+    )
     reports, _ = run_shard_job(
         "build-tokens",
-        shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates),
-        work=BuildTokenShard(
-            vocab_url=f"{vocabulary.data}/{entry.object}",
-            lowercase=lowercase,
-            vocab_size=vocab_size,
-            memory_words=config.memory_words,
-            output=output,
-        ),
+        planned,
+        work=reusing(work, pieces=pieces, output=output),
         output=output,
         execution=execution,
     )
@@ -143,4 +156,5 @@ def build_tokens(
         counters=dict(sorted(counters.items())),
         statistics={"vocab_size": vocab_size, "lowercase": lowercase},
         table="tokens",
+        reuse=reuse_of(planned, reports),
     )

@@ -7,9 +7,8 @@ Learning happens on the launching machine, from the counts. Or a given vocab.txt
 
 from __future__ import annotations
 
-import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,84 +17,37 @@ import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.build_documents import document_shards
 from pipelines.counters import Counters, check_balance
-from pipelines.duplicates import DUPLICATES_FILE, duplicate_rows
+from pipelines.document_shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
 from pipelines.memory import release_freed_memory
-from pipelines.shard_jobs import Blob, WorkReport, add_up, run_shard_job
+from pipelines.pieces import PieceWork, reuse_of, reusing
+from pipelines.shard_jobs import run_shard_job
+from pipelines.shard_work import Blob, WorkReport, add_up
 from pipelines.shards import ShardWriter, open_shard, write_text_file
-from pipelines.vocabulary import (
+from pipelines.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
-    check_vocab,
-    count_words,
-    learn_vocabulary,
-    merge_counts,
     read_vocab,
     vocab_text,
 )
+from pipelines.vocabulary import count_words, learn_vocabulary, merge_counts
+from pipelines.vocabulary_plan import raw_inputs
 from pipelines.wordpiece import tokenizer_config_json, tokenizer_json
-from schemas.arrow import DOCUMENTS, WORD_COUNTS
+from schemas.arrow import WORD_COUNTS
 from schemas.configs import ExecutionConfig, VocabularyConfig
-from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.manifest import FileEntry, Reuse, StageInput, StageOutput
 
 STAGE_VERSION = 1
 LIBRARIES = ("pyarrow", "tokenizers")
 
 BUCKETS = 32
 WORD_COUNTS_FILE = "word-counts.arrow"
-
-
-class ShardPiece(NamedTuple):
-    """A shard of an input artifact."""
-
-    number: int
-    path: str
-    """Its logical name."""
-
-    url: str
-    weight: int
-    duplicates: str
-    """URL of the table of duplicates, "" where there is none or it is not wanted."""
-
-
-def shard_pieces(documents: StageInput, *, remove_duplicates: bool) -> list[ShardPiece]:
-    """One piece for each document shard, in order."""
-    tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
-    table = f"{documents.data}/{tables[0].object}" if tables and remove_duplicates else ""
-    return [
-        ShardPiece(index, entry.path, f"{documents.data}/{entry.object}", entry.size, table)
-        for index, entry in enumerate(document_shards(documents))
-    ]
-
-
-def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.RecordBatch]:
-    """The batches of a document shard without its duplicates; counts `documents-*`."""
-    left_out = duplicate_rows(piece.duplicates, shard=piece.path) if piece.duplicates else ()
-    first = 0
-    with open_shard(piece.url, expected=DOCUMENTS) as reader:
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            rows = range(first, first + batch.num_rows)
-            first += batch.num_rows
-            counters.count("documents-in", batch.num_rows)
-            keep = [row - rows.start for row in rows if row not in left_out]
-            counters.count("documents-kept", len(keep))
-            if len(keep) < batch.num_rows:
-                counters.count("documents-dropped-duplicate", batch.num_rows - len(keep))
-                batch = batch.take(pa.array(keep, pa.int64()))
-            if batch.num_rows:
-                yield batch
-
-
-def sentences_of(batch: pa.RecordBatch) -> pa.StringArray:
-    """All sentences of a batch of documents, end to end."""
-    return batch.column("sentences").flatten()
+_BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
 @dataclass
-class CountWords:
+class CountWords(PieceWork):
     """The work on one document shard: its words, counted."""
 
     lowercase: bool
@@ -111,6 +63,28 @@ class CountWords:
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
         return WorkReport(piece.number, [], counters, list(_word_blobs(counts)))
+
+    def identity(self, piece: ShardPiece) -> Any:
+        return piece.identity()
+
+    def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+        del piece
+        return list(files)  # there are none
+
+    def keepsake(self, report: WorkReport) -> bytes:
+        columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(sink, _BLOBS, options=options) as writer:
+            writer.write_table(pa.table(columns, schema=_BLOBS))
+        data: bytes = sink.getvalue().to_pybytes()
+        return data
+
+    def blobs_again(self, files: Sequence[FileEntry], keepsake: bytes) -> list[Blob]:
+        del files
+        table = pa.ipc.open_stream(keepsake).read_all()
+        buckets, data = (table.column(name).to_pylist() for name in _BLOBS.names)
+        return [Blob(*pair) for pair in zip(buckets, data, strict=True)]
 
 
 def _word_blobs(counts: pa.Table) -> Iterator[Blob]:
@@ -202,31 +176,13 @@ class _SumWords:
         )
 
 
-def raw_inputs(config: VocabularyConfig) -> tuple[RawInput, ...]:
-    """The given vocab.txt with its digest, if one is given."""
-    if config.vocab_file is None:
-        return ()
-    fs, path = fsspec.core.url_to_fs(config.vocab_file)
-    text = vocab_text(read_vocab(config.vocab_file)).encode()
-    digest = hashlib.sha256(text).hexdigest()
-    return (
-        RawInput(
-            name=VOCAB_FILE,
-            uri=fs.unstrip_protocol(path),
-            size=len(text),
-            sha256=digest,
-            checksum="",
-            identity=digest,
-        ),
-    )
-
-
 def build_vocabulary(
     config: VocabularyConfig,
     *,
     inputs: Mapping[str, StageInput],
     output: str,
     execution: ExecutionConfig,
+    pieces: str = "",
 ) -> StageOutput:
     """Count the words of the documents and learn a vocabulary from them, or take one as given.
 
@@ -235,6 +191,7 @@ def build_vocabulary(
         inputs: `documents`.
         output: URL of the folder to write to.
         execution: where to run.
+        pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
 
     Raises:
         VocabularyError: the corpus is too small for the size asked for, or the given file is not a
@@ -242,14 +199,18 @@ def build_vocabulary(
     """
     files: list[FileEntry] = []
     counters = Counters()
+    reuse = None
     if config.vocab_file is not None:
         vocab = read_vocab(config.vocab_file)
-        check_vocab(vocab)
     else:
-        words, reports, files = _count_corpus(config, inputs["documents"], output, execution)
-        counters.update(reports)
-        vocab = learn_vocabulary(words, config)
-        del words
+        counted = _count_corpus(
+            config, inputs["documents"], output=output, execution=execution, pieces=pieces
+        )
+        counters.update(counted.counters)
+        files.append(counted.file)
+        reuse = counted.reuse
+        vocab = learn_vocabulary(counted.words, config)
+        del counted
         release_freed_memory()
     counters["vocabulary-size"] = len(vocab)
     files += [
@@ -267,16 +228,30 @@ def build_vocabulary(
         statistics={"lowercase": config.lowercase, "vocab_size": len(vocab)},
         table="vocabulary",
         raw_inputs=raw_inputs(config),
+        reuse=reuse,
     )
 
 
+class _CountedWords(NamedTuple):
+    words: pa.Table
+    counters: Counters
+    file: FileEntry
+    reuse: Reuse
+
+
 def _count_corpus(
-    config: VocabularyConfig, documents: StageInput, output: str, execution: ExecutionConfig
-) -> tuple[pa.Table, Counters, list[FileEntry]]:
+    config: VocabularyConfig,
+    documents: StageInput,
+    *,
+    output: str,
+    execution: ExecutionConfig,
+    pieces: str,
+) -> _CountedWords:
+    planned = shard_pieces(documents, remove_duplicates=True)
     reports, buckets = run_shard_job(
         "build-vocabulary",
-        shard_pieces(documents, remove_duplicates=True),
-        work=CountWords(config.lowercase),
+        planned,
+        work=reusing(CountWords(config.lowercase), pieces=pieces, output=output),
         output=output,
         execution=execution,
         grouping=_SumWords(output, config.min_count),
@@ -295,4 +270,5 @@ def _count_corpus(
     for report in buckets:
         for entry in report.files:
             fs.rm_file(f"{folder}/{entry.object}")
-    return words, add_up([*reports, *buckets]), [shard.entry()]
+    counters = add_up([*reports, *buckets])
+    return _CountedWords(words, counters, shard.entry(), reuse_of(planned, reports))

@@ -9,6 +9,7 @@ of what it groups, so what is sent is small: about 60 bytes a document.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 import zlib
@@ -19,10 +20,9 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.counters import Counters
-from pipelines.shard_jobs import Blob, WorkReport
+from pipelines.shard_work import Blob, WorkReport
 from pipelines.shards import ShardWriter, open_shard
 from schemas.arrow import DOCUMENTS, DUPLICATES
 from schemas.manifest import FileEntry
@@ -194,7 +194,15 @@ def write_duplicates(
 
 def duplicate_rows(table: str, *, shard: str) -> frozenset[int]:
     """The rows of one document shard that are duplicates, from the table's URL."""
+    return _rows_by_shard(table).get(shard, frozenset())
+
+
+@functools.lru_cache(maxsize=2)  # a file's physical name is never given to another
+def _rows_by_shard(table: str) -> dict[str, frozenset[int]]:
     with open_shard(table, expected=DUPLICATES) as reader:
         found = reader.read_all()
-    mask = pc.equal(found.column("shard"), pa.scalar(shard, pa.string()))
-    return frozenset(found.filter(mask).column("row").to_pylist())
+    rows: dict[str, set[int]] = {}
+    columns = (found.column(name).to_pylist() for name in ("shard", "row"))
+    for shard, row in zip(*columns, strict=True):
+        rows.setdefault(shard, set()).add(row)
+    return {shard: frozenset(numbers) for shard, numbers in rows.items()}

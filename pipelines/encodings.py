@@ -12,8 +12,6 @@ import codecs
 import re
 from typing import NamedTuple
 
-import charset_normalizer
-
 _MARKS = (  # UTF-32 before UTF-16: its little-endian mark begins with that of UTF-16.
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -106,6 +104,8 @@ def _western(data: bytes) -> DecodedText | None:
 
 
 def _guessed(data: bytes) -> DecodedText | None:
+    import charset_normalizer  # slow to import, and seldom needed
+
     best = charset_normalizer.from_bytes(data, threshold=0.2).best()
     if best is None:
         return None

@@ -1,17 +1,24 @@
-"""Progress of a running job, as far as a folder that fills with shards can tell it.
+"""Progress of a running job: bars and lines for people, readings for whoever listens.
 
-A bar in a terminal; elsewhere a plain log line now and then. It looks from outside, so it works the
-same for a runner in this process, in others, or in a data centre, and costs the workers nothing.
+Of a job that fills a folder with shards the folder tells it, of one in a process of its own a small
+file that the process writes. It looks from outside, so it works the same for a runner in this
+process, in others, or in a data centre, and costs the workers nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import json
 import logging
+import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import fsspec
 from tqdm import tqdm
@@ -19,6 +26,105 @@ from tqdm import tqdm
 _LOGGER = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _LINE_SECONDS = 15.0
+_WRITE_SECONDS = 1.0
+
+READING_FILE = "reading.json"
+"""Where, in its own folder, a process that trains writes how far it is."""
+
+
+class Reading(NamedTuple):
+    """How far a job is."""
+
+    job: str
+    """What people call it."""
+
+    done: float
+    """Of `total`, what earlier starts did counted."""
+
+    total: float
+    """0 if it is not known."""
+
+    unit: str
+    """`shard`, `step`, `token` or `minute`."""
+
+    bytes: int = 0
+    """Sum of the sizes of the finished shards, as written; 0 for trainings."""
+
+    seconds: float = 0.0
+    """Since this start of the job."""
+
+    rows: int = 0
+    """Of the finished shards (documents, instances); 0 for trainings and in remote stores."""
+
+    first: float = 0.0
+    """What was done when it started."""
+
+    def seconds_left(self) -> float | None:
+        """At the pace so far; None while there is none."""
+        if self.done <= self.first or not self.total:
+            return None
+        return max(0.0, self.total - self.done) * self.seconds / (self.done - self.first)
+
+
+Listener = Callable[[Reading], None]
+_LISTENERS: contextvars.ContextVar[tuple[Listener, ...]] = contextvars.ContextVar(
+    "_LISTENERS", default=()
+)
+
+
+@contextlib.contextmanager
+def listening(callback: Listener) -> Iterator[None]:
+    """Hand readings of the jobs that start in this block, by this thread, to `callback`.
+
+    It is called from other threads, about once a second a job, and at a job's end. It should
+    return at once; one that raises is not called again.
+    """
+    token = _LISTENERS.set((*_LISTENERS.get(), callback))
+    try:
+        yield
+    finally:
+        _LISTENERS.reset(token)
+
+
+class Listeners:
+    """Those of the block that a job starts in."""
+
+    def __init__(self) -> None:
+        self._callbacks = list(_LISTENERS.get())
+
+    def __bool__(self) -> bool:
+        return bool(self._callbacks)
+
+    def tell(self, reading: Reading) -> None:
+        """Call them all."""
+        for callback in tuple(self._callbacks):
+            try:
+                callback(reading)
+            except Exception as error:  # whoever watches must not stop the work
+                _LOGGER.debug("%s: a listener is dropped: %r", reading.job, error)
+                self._callbacks.remove(callback)
+
+
+class _Places:
+    """Lines of the terminal, so that the bars of jobs that run side by side do not overlap."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken: set[int] = set()
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[int]:
+        with self._lock:
+            place = next(n for n in range(len(self._taken) + 1) if n not in self._taken)
+            self._taken.add(place)
+        try:
+            yield place
+        finally:
+            with self._lock:
+                self._taken.discard(place)
+
+
+_PLACES = _Places()
 
 
 class Progress:
@@ -26,6 +132,9 @@ class Progress:
 
     def __init__(self, job: str, *, fs: fsspec.AbstractFileSystem, folder: str, total: int) -> None:
         self._job, self._fs, self._folder, self._total = job, fs, folder, total
+        self._listeners = Listeners()
+        self._rows: dict[str, int] = {}
+        self._started = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"progress-{job}", daemon=True)
 
@@ -41,34 +150,133 @@ class Progress:
     ) -> None:
         self._stop.set()
         self._thread.join()
+        if kind is None and self._listeners and (last := self._look()) is not None:
+            self._listeners.tell(last)
 
-    def _finished(self) -> int:
+    def _look(self) -> Reading | None:
         try:
-            names = self._fs.ls(self._folder, detail=False)
+            listed = self._fs.ls(self._folder, detail=True)
         except OSError as error:  # a store that is slow to answer must not stop the job
             _LOGGER.debug("%s: cannot list %s: %s", self._job, self._folder, error)
-            return -1
-        return sum(name.endswith(".arrow") for name in names)
+            return None
+        shards = [entry for entry in listed if entry["name"].endswith(".arrow")]
+        return Reading(
+            self._job,
+            done=min(len(shards), self._total),
+            total=self._total,
+            unit="shard",
+            bytes=sum(entry.get("size") or 0 for entry in shards),
+            seconds=time.monotonic() - self._started,
+            rows=self._count_rows([entry["name"] for entry in shards]) if self._listeners else 0,
+        )
+
+    def _count_rows(self, paths: list[str]) -> int:
+        if not isinstance(self._fs, fsspec.get_filesystem_class("file")):
+            return 0  # each file would cost a request or two
+        import pyarrow as pa
+        import pyarrow.dataset as datasets
+
+        for path in paths:
+            if path in self._rows:
+                continue
+            # A shard that is still being written is no Arrow file yet.
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._rows[path] = datasets.dataset(path, format="ipc").count_rows()
+        return sum(self._rows.values())
 
     def _watch(self) -> None:
         in_terminal = sys.stderr.isatty()
-        started = said = time.monotonic()
-        with tqdm(
-            total=self._total, desc=self._job, unit="shard", leave=False, disable=not in_terminal
-        ) as bar:
+        said = time.monotonic()
+        with (
+            _PLACES.taken() as place,
+            tqdm(
+                total=self._total,
+                desc=self._job,
+                unit="shard",
+                leave=False,
+                disable=not in_terminal,
+                position=place,
+            ) as bar,
+        ):
             while not self._stop.wait(_LOOK_SECONDS):
-                done = self._finished()
-                if done < 0:
+                reading = self._look()
+                if reading is None:
                     continue
-                bar.n = min(done, self._total)
+                bar.n = int(reading.done)
                 bar.refresh()
+                self._listeners.tell(reading)
                 now = time.monotonic()
                 if not in_terminal and now - said >= _LINE_SECONDS:
                     said = now
                     _LOGGER.info(
                         "%s: %d of %d shards after %.0f s",
                         self._job,
-                        min(done, self._total),
+                        reading.done,
                         self._total,
-                        now - started,
+                        reading.seconds,
                     )
+
+
+class ReadingFile:
+    """What a process of its own leaves of how far it is: one reading, replaced at most each second.
+
+    A file that cannot be written is passed over: training goes on without it.
+    """
+
+    def __init__(self, path: Path | None, *, job: str, unit: str) -> None:
+        """`path` is None where nobody is to be told."""
+        self._path, self._job, self._unit = path, job, unit
+        self._started = time.monotonic()
+        self._written = -_WRITE_SECONDS
+        self._first: float | None = None
+
+    def write(self, done: float, *, total: float) -> None:
+        """Leave a reading, unless the last one is too new; the end is always left."""
+        if self._path is None:
+            return
+        if self._first is None:
+            self._first, self._started = done, time.monotonic()
+        now = time.monotonic()
+        if now - self._written < _WRITE_SECONDS and done < total:
+            return
+        self._written = now
+        reading = Reading(
+            self._job, done, total, self._unit, seconds=now - self._started, first=self._first
+        )
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            beside.write_text(json.dumps(reading._asdict()), encoding="utf-8")
+            beside.replace(self._path)
+        except OSError as error:
+            _LOGGER.debug("%s: cannot write %s: %s", self._job, self._path, error)
+            self._path = None
+
+
+@contextlib.contextmanager
+def following(path: Path) -> Iterator[None]:
+    """Tell the listeners what another process writes to a `ReadingFile` while this block runs."""
+    listeners = Listeners()
+    if not listeners:
+        yield
+        return
+    path.unlink(missing_ok=True)
+    stop = threading.Event()
+
+    def follow() -> None:
+        last = ""
+        is_ending = False
+        while not is_ending:
+            is_ending = stop.wait(_LOOK_SECONDS)
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                text = path.read_text(encoding="utf-8")
+                if text != last:
+                    listeners.tell(Reading(**json.loads(text)))
+                last = text
+
+    thread = threading.Thread(target=follow, name=f"following-{path.parent.name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

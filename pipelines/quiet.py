@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator
-from typing import TextIO
+from typing import TextIO, cast
 
 
 class _WithoutTracebacks:
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self.stream = stream
 
     def write(self, text: str) -> int:
         if text.startswith("Traceback (most recent call last)"):
             return len(text)
-        return self._stream.write(text)
+        return self.stream.write(text)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
+
+
+_lock = threading.Lock()
+_inside = 0
 
 
 @contextlib.contextmanager
 def without_tracebacks() -> Iterator[None]:
-    """Beam's worker loop prints an error, logs it and sends it to the runner, which raises it."""
-    with contextlib.redirect_stderr(_WithoutTracebacks(sys.stderr)):  # type: ignore[type-var]
+    """Beam's worker loop prints an error, logs it and sends it to the runner, which raises it.
+
+    Standard error is the whole process's, and jobs may overlap in threads: the first block that
+    begins puts the filter in, and the last that ends takes it out.
+    """
+    global _inside
+    with _lock:
+        _inside += 1
+        if not isinstance(sys.stderr, _WithoutTracebacks):
+            sys.stderr = cast("TextIO", _WithoutTracebacks(sys.stderr))
+    try:
         yield
+    finally:
+        with _lock:
+            _inside -= 1
+            # Somebody else's stream, put in since then, is left where it is.
+            if _inside == 0 and isinstance(sys.stderr, _WithoutTracebacks):
+                sys.stderr = sys.stderr.stream

@@ -10,103 +10,58 @@ A shard file that no report names, because its worker was retried or killed, is 
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import fsspec
 from apache_beam.metrics.metric import Metrics
 from apache_beam.transforms.combiners import ToListCombineFn
 
-from pipelines.counters import Counters
+from pipelines.pieces import ReusingWork
 from pipelines.progress import Progress
 from pipelines.runners import Launch, launch_for, run_pipeline
+from pipelines.shard_work import ShardWork, WorkReport
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
-from schemas.manifest import FileEntry
 
 BLOBS = "blobs"
+WORTH_PROCESSES = 8 << 20
+"""Worker processes take seconds to start, in which this one does so many bytes of work: where not
+more is left after what is taken over, there are none."""
 
 
-class Blob(NamedTuple):
-    """A few bytes for the group `bucket`."""
-
-    bucket: int
-    data: bytes
-
-
-@dataclass
-class WorkReport:
-    """What became of one piece."""
-
-    index: int
-    """Number of the piece in the plan, or of the group."""
-
-    files: list[FileEntry] = field(default_factory=list)
-    counters: Counters = field(default_factory=Counters)
-    blobs: list[Blob] = field(default_factory=list)
-    """Sent on to the grouping of the job, not part of the report."""
-
-    details: list[Any] = field(default_factory=list)
-    """Small JSON values for the launching process."""
-
-    def to_json(self) -> str:
-        files = [entry.model_dump(mode="json") for entry in self.files]
-        counters = dict(self.counters)
-        return json.dumps(
-            {"index": self.index, "files": files, "counters": counters, "details": self.details}
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> WorkReport:
-        raw = json.loads(text)
-        files = [FileEntry.model_validate(entry) for entry in raw["files"]]
-        return cls(raw["index"], files, Counters(raw["counters"]), details=raw["details"])
-
-
-class ShardWork(Protocol):
-    """What a job does with a piece. Sent to workers by value, so it holds configuration only."""
-
-    def setup(self) -> None:
-        """Open what is read-only and large, once a worker."""
-
-    def process(self, piece: Any) -> WorkReport: ...
-
-
-class Piece(Protocol):
-    """A planned piece of input: a small value that can be sent to any worker."""
-
-    @property
-    def number(self) -> int:
-        """Place in the plan, from 0."""
-
-    @property
-    def weight(self) -> int:
-        """Rough cost, for dealing pieces out evenly; bytes, say."""
-
-
-def deal(pieces: Sequence[Any], lanes: int) -> list[list[Any]]:
+def deal(
+    pieces: Sequence[Any], lanes: int, *, weights: Mapping[int, int] | None = None
+) -> list[list[Any]]:
     """Deal pieces to `lanes` lanes of about equal weight, the heaviest first; 0: a lane a piece.
 
     A local runner hands each worker a fixed share, so the balance has to be made beforehand.
+
+    Args:
+        pieces: what to deal out.
+        lanes: how many get some.
+        weights: what they weigh, by number, where that is not their own weight.
     """
     if lanes <= 0 or lanes >= len(pieces):
         return [[piece] for piece in pieces]
+    known = weights or {piece.number: piece.weight for piece in pieces}
     dealt: list[list[Any]] = [[] for _ in range(lanes)]
     loads = [0] * lanes
-    for piece in sorted(pieces, key=lambda piece: (-piece.weight, piece.number)):
+    for piece in sorted(pieces, key=lambda piece: (-known[piece.number], piece.number)):
         lane = loads.index(min(loads))
         dealt[lane].append(piece)
-        loads[lane] += piece.weight
+        loads[lane] += known[piece.number]
     return dealt
 
 
 class _DoWork(beam.DoFn):
     def __init__(self, work: ShardWork) -> None:
         self._work = work
+        kind = type(work.work if isinstance(work, ReusingWork) else work)
+        self._counted_under = kind.__name__
 
     def setup(self) -> None:
         self._work.setup()
@@ -118,7 +73,7 @@ class _DoWork(beam.DoFn):
                 for name, amount in report.counters.items():
                     # For the runner's own console; the manifest takes the reports' counts, which
                     # no retried bundle can count twice.
-                    Metrics.counter(type(self._work).__name__, name).inc(amount)
+                    Metrics.counter(self._counted_under, name).inc(amount)
                 for blob in report.blobs:
                     yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
                 yield report.to_json()
@@ -205,12 +160,18 @@ def run_shard_job(
     """
     launch = launch_for(execution)
     _check_reachable(output, execution, launch)
+    weights: dict[int, int] | None = None
+    if isinstance(work, ReusingWork) and launch.lanes > 1:
+        weights = work.weights_left(pieces)
+        if sum(weights.values()) < WORTH_PROCESSES:
+            launch = launch_for(ExecutionConfig())
     fs, folder = fsspec.core.url_to_fs(output)
     names = {kind: f"{folder}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
     urls = {kind: fs.unstrip_protocol(path) for kind, path in names.items()}
 
     def build(pipeline: beam.Pipeline) -> None:
-        done = pipeline | job >> DoShardWork(work=work, lanes=deal(pieces, launch.lanes))
+        lanes = deal(pieces, launch.lanes, weights=weights)
+        done = pipeline | job >> DoShardWork(work=work, lanes=lanes)
         _ = done["reports"] | "CollectReports" >> CollectReports(url=urls["work"])
         if grouping is not None:
             grouped = grouping(done[BLOBS])
@@ -243,11 +204,3 @@ def _check_reachable(output: str, execution: ExecutionConfig, launch: Launch) ->
             f"{execution.workers} workers uses others. Use a folder, or the local runner with one "
             "worker"
         )
-
-
-def add_up(reports: Iterable[WorkReport]) -> Counters:
-    """The counters of all reports together."""
-    total = Counters()
-    for report in reports:
-        total.update(report.counters)
-    return total

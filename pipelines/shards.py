@@ -13,7 +13,7 @@ import io
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -49,6 +49,12 @@ class _DigestingFile(io.RawIOBase):
         return size
 
 
+def physical_name(path: str) -> str:
+    """A name for a logical one, `part-00003-<random>.arrow`, that no other file has."""
+    stem, dot, suffix = path.rpartition(".")
+    return f"{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
+
+
 class FileWriter:
     """Writes one file of an artifact; it becomes visible under its physical name when it is whole.
 
@@ -65,12 +71,11 @@ class FileWriter:
             is_only_writer: nobody else can be writing this file, so that its physical name may be
                 the logical one, as other programs expect it.
         """
-        stem, dot, suffix = path.rpartition(".")
         self.path = path
-        self.object = path if is_only_writer else f"{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
+        self.object = path if is_only_writer else physical_name(path)
         self._fs, folder = fsspec.core.url_to_fs(output)
         self._target = f"{folder}/{self.object}"
-        self._is_local = "file" in _protocols(self._fs)
+        self._is_local = "file" in protocols_of(self._fs)
         # A folder shows a file while it is being written; an object store does not.
         self._written = f"{self._target}.partial" if self._is_local else self._target
         self._sink: Any = None
@@ -175,11 +180,16 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def open_shard(
-    url: str, *, expected: pa.Schema | None = None
+    url: str, *, expected: pa.Schema | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Open a shard; the file's bytes are mapped, not read.
 
     A remote shard is copied to a temporary file first, which goes when the block ends.
+
+    Args:
+        url: of the shard.
+        expected: the schema that it must have.
+        columns: the only ones that are read; None for all.
 
     Raises:
         ArtifactCorruptError: it is not an Arrow file, or not of the `expected` schema.
@@ -194,13 +204,17 @@ def open_shard(
             ) from error
         if expected is not None:
             check_schema(reader.schema, expected, where=url)
+        if columns is not None:
+            fields = [reader.schema.get_field_index(name) for name in columns]
+            only = pa.ipc.IpcReadOptions(included_fields=fields)
+            reader = pa.ipc.open_file(mapped, options=only)
         yield reader
 
 
 @contextlib.contextmanager
 def _local_copy(url: str) -> Iterator[Path]:
     fs, path = fsspec.core.url_to_fs(url)
-    if "file" in _protocols(fs):
+    if "file" in protocols_of(fs):
         yield Path(path)
         return
     with tempfile.TemporaryDirectory(prefix="bertloom-") as folder:
@@ -209,5 +223,6 @@ def _local_copy(url: str) -> Iterator[Path]:
         yield local
 
 
-def _protocols(fs: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+def protocols_of(fs: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+    """Names of a file system's protocols, such as ("file", "local")."""
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

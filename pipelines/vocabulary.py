@@ -1,105 +1,66 @@
-"""WordPiece vocabularies: counting words, learning pieces from the counts, reading and checking."""
+"""WordPiece vocabularies: counting words, and learning pieces from the counts."""
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from pipelines.vocab_files import (
+    CLS,
+    CONTINUATION,
+    FIXED_PIECES,
+    MASK,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    UNK,
+    UNUSED,
+    VOCAB_FILE,
+    check_vocab,
+    read_vocab,
+    vocab_text,
+)
 from pipelines.words import Chunks, Sentences, sentence_batches, word_splitter
 from schemas.arrow import WORD_COUNTS
 from schemas.configs import VocabularyConfig
 from schemas.errors import VocabularyError
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-UNUSED = tuple(f"[unused{number}]" for number in range(99))
-FIXED_PIECES = (PAD, *UNUSED, UNK, CLS, SEP, MASK)
-"""Ids 0 to 103, as in the vocabularies published with the paper."""
-
-VOCAB_FILE = "vocab.txt"
-TOKENIZER_FILE = "tokenizer.json"
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-
-CONTINUATION = "##"  # marks a piece that goes on with a word
 MAX_LEARNT_CHARACTERS = 100  # longer words are no words; they are left out of learning
+
+__all__ = [
+    "CLS",
+    "CONTINUATION",
+    "FIXED_PIECES",
+    "MASK",
+    "MAX_LEARNT_CHARACTERS",
+    "PAD",
+    "SEP",
+    "SPECIAL_TOKENS",
+    "TOKENIZER_CONFIG_FILE",
+    "TOKENIZER_FILE",
+    "UNK",
+    "UNUSED",
+    "VOCAB_FILE",
+    "check_vocab",
+    "count_words",
+    "learn_vocabulary",
+    "merge_counts",
+    "read_vocab",
+    "scale_counts",
+    "vocab_text",
+]
 
 _ROWS = 1 << 18  # words looked at together
 _REPEATS = 1000  # words in one text shown to the trainer
-
-
-def read_vocab(uri: str) -> list[str]:
-    """Read a vocab.txt, one piece a line, from a path or any fsspec URL, and check it.
-
-    Raises:
-        VocabularyError: the file is missing, or is no vocabulary; the message names the line.
-    """
-    try:
-        with fsspec.open(uri, "rb") as stream:
-            text: str = stream.read().decode()
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise VocabularyError(
-            f"{uri}: no file there; expected a vocab.txt with one piece a line"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise VocabularyError(
-            f"{uri}: not UTF-8 at byte {error.start}; expected a vocab.txt with one piece a line"
-        ) from error
-    if text.startswith("\ufeff"):
-        raise VocabularyError(
-            f"{uri}, line 1: starts with a byte-order mark, expected plain UTF-8: remove the mark"
-        )
-    lines = text.split("\n")  # not splitlines: pieces may be other line separators
-    if lines[-1] == "":
-        del lines[-1]
-    check_vocab(lines, where=uri)
-    return lines
-
-
-def check_vocab(vocab: Sequence[str], *, where: str = "vocabulary") -> None:
-    """Refuse what cannot be a WordPiece vocabulary.
-
-    Raises:
-        VocabularyError: a piece is empty, repeated or holds white space, or one of the five special
-            tokens is missing. Lines are counted from 1.
-    """
-    line_of: dict[str, int] = {}
-    for line, piece in enumerate(vocab, start=1):
-        if not piece:
-            raise VocabularyError(f"{where}, line {line}: empty, expected a piece: remove the line")
-        if piece.endswith("\r"):
-            raise VocabularyError(
-                f"{where}, line {line}: {piece!r} ends in a carriage return, expected lines that "
-                "end in a line feed alone: convert the file's line ends"
-            )
-        if any(character.isspace() for character in piece):
-            raise VocabularyError(
-                f"{where}, line {line}: {piece!r} holds white space, which no token can: expected "
-                "one piece a line and nothing else"
-            )
-        if piece in line_of:
-            raise VocabularyError(
-                f"{where}, line {line}: {piece!r} stands in line {line_of[piece]} already, "
-                "expected each piece once: remove one, and mind that ids are line numbers"
-            )
-        line_of[piece] = line
-    missing = [token for token in SPECIAL_TOKENS if token not in line_of]
-    if missing:
-        raise VocabularyError(
-            f"{where}: {', '.join(missing)} not among its {len(line_of)} pieces, expected "
-            f"{', '.join(SPECIAL_TOKENS)}: add a line for each"
-        )
-
-
-def vocab_text(vocab: Iterable[str]) -> str:
-    """The content of a vocab.txt: a line for each piece, in the order of the ids."""
-    return "".join(f"{piece}\n" for piece in vocab)
 
 
 def count_words(sentences: Sentences, *, lowercase: bool) -> pa.Table:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from tokenizers import Tokenizer, decoders, models, processors
 
-from pipelines.vocabulary import (
+from pipelines.vocab_files import (
     CLS,
     CONTINUATION,
     SEP,

@@ -85,7 +85,7 @@ def instances_schema(vocab_size: int) -> pa.Schema:
     ids = token_type(vocab_size)
     return _table(
         "instances",
-        1,
+        2,
         [
             _required("input_ids", _list(ids)),  # after masking, with [CLS] and [SEP]
             # Index of B's first token; equal to the length of input_ids where there is no B.
@@ -95,7 +95,9 @@ def instances_schema(vocab_size: int) -> pa.Schema:
             # 0: B really follows A. 1: B is random. -1: there is no B.
             _required("next_sentence_label", pa.int8()),
             _required("document_row", pa.uint32()),  # of A, in the token shard of the same part
-            _required("segment_b_shard", pa.uint32()),  # token shard and row that B comes from
+            # Token shard that B comes from, by its place in the pool, which the file's statistics
+            # list; 0 is A's own. And the row there.
+            _required("segment_b_shard", pa.uint32()),
             _required("segment_b_row", pa.uint32()),
             _required("duplicate", pa.uint16()),  # which pass over the corpus, from 0
         ],

@@ -249,9 +249,10 @@ class InstancesConfig(Config):
     """Share of the instances whose B is random."""
 
     pool_bytes: int = Field(default=16 << 20, ge=1 << 10)
-    """Token bytes of *other* shards that random Bs are drawn from, beside the shard's own. All
-    the other shards where they fit, else as many as fit, chosen by the seed. (Held-out documents
-    have pools of their own, of about 128 documents.)"""
+    """Token bytes of *other* shards that random Bs are drawn from, beside the shard's own, in an
+    order drawn from what the shards hold; none where none fits and the shard has 128 documents
+    itself. A shard's instances are made again when one of its pool changes: a corpus that is
+    rebuilt in part wants a small pool. (Held-out documents have pools of their own.)"""
 
     held_out_share: float = Field(default=0.005, ge=0.0, le=0.5)
     """Share of the documents, chosen by their ids alone, that training never sees: the same
@@ -275,3 +276,11 @@ class ExecutionConfig(Config):
 
     options: tuple[str, ...] = not_identity(())
     """Further Beam options as on its command line, e.g. `--project=P` (remote runners)."""
+
+    verify_on_hit: Literal["size", "full"] = not_identity("size")
+    """How an artifact that is there already is looked at before it is used: that its files have
+    their sizes, or that every byte is as it was."""
+
+    parallel_steps: int | None = not_identity(None, ge=1, le=256)
+    """Steps that do not need each other and may run at once. None: one where steps share this
+    machine (each uses all of it), eight on a remote runner."""

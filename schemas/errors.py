@@ -7,7 +7,8 @@
     │   ├── CorruptInputError  truncated or damaged; carries file, offset, last whole record
     │   ├── ChecksumError      the file is not the one its checksum list names
     │   ├── ExamplesError      a task's file that is not what the task's files look like
-    │   └── PredictionsError   predictions that do not fit what they are scored against
+    │   ├── PredictionsError   predictions that do not fit what they are scored against
+    │   └── FetchError         something that could not be downloaded whole
     ├── VocabularyError        a vocabulary that cannot be learnt, read or used
     ├── CountError             records went in that neither came out nor were counted as dropped
     ├── RunnerError            Beam could not run the job
@@ -19,7 +20,9 @@
     └── StoreError             the artifact store
         ├── ArtifactNotFoundError
         ├── ArtifactCorruptError
-        └── DeterminismError   one cache key, two different contents
+        ├── DeterminismError   one cache key, two different contents
+        ├── RefConflictError   a ref that another run moved in the meantime
+        └── PublishError       a corpus that must not take the place of the published one
 
 Each message says what was found, what was expected, what to do, and where (file, page or row).
 """
@@ -79,6 +82,10 @@ class PredictionsError(InputError):
     """Predictions that cannot be read or do not fit the examples they are scored against."""
 
 
+class FetchError(InputError):
+    """Something that could not be downloaded, or is not what its checksum says."""
+
+
 class VocabularyError(BertloomError):
     """A vocabulary that cannot be learnt from the corpus, read from its file, or used."""
 
@@ -125,3 +132,11 @@ class ArtifactCorruptError(StoreError):
 
 class DeterminismError(StoreError):
     """One cache key was given two different contents."""
+
+
+class RefConflictError(StoreError):
+    """A ref that no longer leads to where the caller thought: another run moved it."""
+
+
+class PublishError(StoreError):
+    """A corpus that shrank or changed beyond the recipe's limits, and was not published."""

@@ -9,7 +9,7 @@ import ast
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,10 @@ def cache_key(spec: Mapping[str, Any]) -> str:
 
 
 def code_fingerprint(
-    module: str, *, packages: Sequence[str] = FIRST_PARTY
+    module: str,
+    *,
+    packages: Sequence[str] = FIRST_PARTY,
+    digest_of: Callable[[Path], str] | None = None,
 ) -> tuple[str, dict[str, str]]:
     """Digest of a module's code and of all first-party code it imports, however far away.
 
@@ -143,6 +146,7 @@ def code_fingerprint(
     Args:
         module: e.g. `pipelines.build_tokens`.
         packages: the packages that are looked into, each importing only from those before it.
+        digest_of: `source_digest` of a file, perhaps from a memory; None to parse it.
 
     Returns:
         `sha256:...` of the whole, and of each module by name.
@@ -150,20 +154,23 @@ def code_fingerprint(
     Raises:
         FingerprintError: a module is missing or cannot be parsed.
     """
-    modules = {name: _module_digest(path) for name, path in _closure(module, tuple(packages))}
+    digest = digest_of or _module_digest
+    modules = {name: digest(path) for name, path in _closure(module, tuple(packages))}
     return fingerprint(modules), modules
 
 
-def _closure(module: str, packages: tuple[str, ...]) -> list[tuple[str, str]]:
+def _closure(module: str, packages: tuple[str, ...]) -> list[tuple[str, Path]]:
     """(name, file) of the modules that `module` imports, itself and parent packages included."""
-    import grimp  # the only user; a Beam worker does not have it
+    import grimp  # a Beam worker does not have it
 
     top = module.partition(".")[0]
     if top not in packages:
         raise FingerprintError(f"{module}: expected a module of {', '.join(packages)}")
-    reachable = [name for name in packages[: packages.index(top) + 1] if _is_there(name)]
+    reachable = tuple(name for name in packages if _is_there(name))
     try:
-        graph = grimp.build_graph(*reachable, cache_dir=None)
+        # Also of packages to the right of the module's own: it imports nothing from those, and so
+        # one graph serves all modules.
+        graph = _graph(reachable, _stamp(reachable))
         found: set[str] = set()
         pending = {module}
         while pending:
@@ -175,14 +182,38 @@ def _closure(module: str, packages: tuple[str, ...]) -> list[tuple[str, str]]:
                 pending |= {parent} if parent else set()
     except (grimp.exceptions.GrimpException, ValueError, SyntaxError) as error:
         raise FingerprintError(f"{module}: its imports cannot be followed: {error}") from error
-    return [(name, _source_file(name)) for name in sorted(found)]
+    return [(name, source_file(name)) for name in sorted(found)]
+
+
+@functools.lru_cache(maxsize=4)
+def _graph(packages: tuple[str, ...], _stamp: str) -> Any:
+    import grimp
+
+    return grimp.build_graph(*packages, cache_dir=None)
+
+
+def _stamp(packages: Iterable[str]) -> str:
+    """Changes with every file of the packages that is written, added or taken away."""
+    digest = hashlib.sha256()
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            for file in sorted(Path(folder).rglob("*.py")):
+                stat = file.stat()
+                digest.update(f"{file} {stat.st_mtime_ns} {stat.st_size}\n".encode())
+    return digest.hexdigest()
 
 
 def _is_there(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def _source_file(module: str) -> str:
+def source_file(module: str) -> Path:
+    """The file of a first-party module, which is not imported.
+
+    Raises:
+        FingerprintError: there is none.
+    """
     top, *inner = module.split(".")
     spec = importlib.util.find_spec(top)  # finding one below it would import it
     folders = list(spec.submodule_search_locations or ()) if spec else []
@@ -190,19 +221,28 @@ def _source_file(module: str) -> str:
         path = Path(folder, *inner)
         for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
             if file.is_file():
-                return str(file)
+                return file
     raise FingerprintError(f"{module}: expected Python source in {folders or 'no folder'}")
 
 
-def _module_digest(path: str) -> str:
-    stat = Path(path).stat()
+def _module_digest(path: Path) -> str:
+    stat = path.stat()
     return _parsed_digest(path, stat.st_mtime_ns, stat.st_size)
 
 
 @functools.cache
-def _parsed_digest(path: str, _mtime_ns: int, _size: int) -> str:
+def _parsed_digest(path: Path, _mtime_ns: int, _size: int) -> str:
+    return source_file_digest(path)
+
+
+def source_file_digest(path: Path) -> str:
+    """`source_digest` of a file.
+
+    Raises:
+        FingerprintError: it cannot be read or parsed.
+    """
     try:
-        digest = source_digest(Path(path).read_text(encoding="utf-8"))
+        digest = source_digest(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
         raise FingerprintError(f"{path}: cannot be read as Python: {error}") from error
     return digest

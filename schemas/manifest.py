@@ -71,6 +71,20 @@ class RawInput(_Record):
     """What of it decides the stage's bytes, for the cache key; "" stands for its sha256."""
 
 
+class Reuse(_Record):
+    """How much of a stage's work was taken over from earlier artifacts, piece by piece."""
+
+    pieces: int = Field(ge=0)
+    """Planned pieces of work (splits, shards, passes over shards)."""
+
+    pieces_reused: int = Field(ge=0)
+
+    work: int = Field(ge=0)
+    """Sum of the pieces' weights, about bytes of input."""
+
+    work_reused: int = Field(ge=0)
+
+
 class StageOutput(_Record):
     """What a stage function returns."""
 
@@ -92,6 +106,9 @@ class StageOutput(_Record):
 
     raw_inputs: tuple[RawInput, ...] = ()
     """Files from outside the store that were read."""
+
+    reuse: Reuse | None = None
+    """None where the stage does not work piece by piece."""
 
 
 class StageInput(_Record):
@@ -145,6 +162,9 @@ class ProducedBy(_Record):
     """ISO 8601, UTC."""
 
     seconds: float = Field(ge=0)
+
+    reuse: Reuse | None = None
+    """What was taken over piece by piece; None where the stage does not work so."""
 
 
 class Environment(_Record):

@@ -17,6 +17,7 @@ from schemas.configs import (
     not_identity,
 )
 from schemas.model_configs import PretrainConfig
+from schemas.publish_configs import PublishConfig
 from schemas.task_configs import EnsembleConfig, ExamplesConfig, FeaturesConfig, FinetuneConfig
 
 
@@ -47,6 +48,10 @@ class Recipe(Config):
 
     ensembles: dict[SourceName, EnsembleConfig] = Field(default={})
     """Models of several fine-tunings that answer together, evaluated beside those."""
+
+    publish: PublishConfig | None = not_identity(None)
+    """The name that a rebuilt corpus is published under, and how much it may differ from the one
+    before; none where nothing is published."""
 
     code_identity: Literal["closure", "version"] = not_identity("closure")
     """How cache keys see a stage's code. `closure`: by every module it imports, so that any change

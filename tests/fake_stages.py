@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows import stage_table, stages
+from flows import stage_table, step_keys
 from schemas.configs import (
     Config,
     DocumentsConfig,
@@ -109,6 +109,11 @@ class FakeStages:
     def write(self, module: str, text: str) -> None:
         (self.package / f"{module}.py").write_text(text)
 
+    def raise_version(self) -> None:
+        """Let the stages have version 2, as another process would meet them."""
+        self.write("stages", STAGES.replace("STAGE_VERSION = 1", "STAGE_VERSION = 2"))
+        forget_code()
+
     @property
     def module(self) -> Any:
         return importlib.import_module("fakestages.stages")
@@ -129,6 +134,12 @@ class FakeStages:
             **changes,
         }
         return Recipe(**given)
+
+
+def forget_code() -> None:
+    """Let this process look at stages' code anew, as another process would."""
+    step_keys.code_of.cache_clear()
+    step_keys.declared.cache_clear()
 
 
 @contextmanager
@@ -152,12 +163,14 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSta
             config_type=config_type,
             provides=provides,
             inputs=stage_table.STAGES[name].inputs,
-            has_raw_inputs=stage_table.STAGES[name].has_raw_inputs,
+            raw_inputs_module="fakestages.stages"
+            if stage_table.STAGES[name].raw_inputs_module
+            else "",
             packages=("fakestages",),
         )
         monkeypatch.setitem(stage_table.STAGES, name, fake)
-    stages.code_of.cache_clear()
+    forget_code()
     yield fakes
-    stages.code_of.cache_clear()
+    forget_code()
     for name in [name for name in sys.modules if name.partition(".")[0] == "fakestages"]:
         del sys.modules[name]

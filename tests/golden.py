@@ -11,7 +11,7 @@ from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
     "build-documents": "6de1b3cefce798d7c5bc61b5a30cc105",
-    "build-instances.length-64": "e1e037485c8108c4f0cc82f62afcbb6c",
+    "build-instances.length-64": "066d4e988534ca5f31332384a5408f77",
     "build-tokens": "53729541f242f5fef060c1125b428ddd",
     "build-vocabulary": "f884bc0eaa55fed629f389503da78910",
     "build-vocabulary/vocab.txt": "5c8cd02ceab3e8f4451f6a3c66d2bc38",

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -12,9 +14,13 @@ from typing import Any
 
 import fsspec
 import pytest
+from fake_gcs import FakeGcs
 from racing import FILES, REPEATS, race
+from store_writing import STAGE, damage, file_of, input_from, prepared, published
 
-from flows.artifacts import ArtifactStore, Attempt, key_path, pointer_to
+from flows.artifacts import ArtifactStore, Pointer, key_path, pointer_to
+from flows.garbage import collect_garbage
+from flows.leases import hold_lease, live_holders
 from flows.resolution import resolve
 from flows.store_backend import StoreBackend
 from flows.verification import verify
@@ -22,61 +28,11 @@ from pipelines.shards import write_text_file
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
+    ConfigError,
     DeterminismError,
+    RefConflictError,
     StoreError,
 )
-from schemas.fingerprint import cache_key, content_digest, logical_digest
-from schemas.manifest import Environment, InputRef, Manifest, ProducedBy
-
-STAGE = "build-tokens"
-
-
-def describe(store: ArtifactStore, attempt: Attempt, files: Any, **changes: Any) -> Manifest:
-    spec = {"stage": STAGE, "seed": 0, **changes.pop("spec", {})}
-    made = ProducedBy(
-        run_id="r", runner="local", host_kind="Linux", started="s", ended="e", seconds=1.0
-    )
-    given: dict[str, Any] = {
-        "artifact_id": attempt.artifact_id,
-        "stage": STAGE,
-        "stage_version": 1,
-        "cache_key": cache_key(spec),
-        "key_spec": spec,
-        "code": {},
-        "content": content_digest(files),
-        "logical_content": logical_digest(files),
-        "location": attempt.location,
-        "files": tuple(files),
-        "counters": {},
-        "statistics": {},
-        "table": "",
-        "notes": (),
-        "raw_inputs": (),
-        "inputs": (),
-        "produced_by": made,
-        "environment": Environment(python="3.11.7", platform="Linux", packages={}),
-        "config": {},
-    }
-    return Manifest(**{**given, **changes})
-
-
-def prepared(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
-    """An attempt with one file, not committed."""
-    attempt = store.begin(STAGE)
-    entry = write_text_file("vocab.txt", text, output=attempt.output)
-    return describe(store, attempt, [entry], **changes)
-
-
-def published(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
-    return store.commit(prepared(store, text, **changes)).manifest
-
-
-def file_of(store: ArtifactStore, manifest: Manifest) -> str:
-    return f"{manifest.data}/{manifest.files[0].object}"
-
-
-def damage(store: ArtifactStore, manifest: Manifest, data: bytes) -> None:
-    store.backend.replace(file_of(store, manifest), data)
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -168,6 +124,19 @@ def test_a_server_that_fails_damages_nothing(
     assert store.lookup(STAGE, manifest.cache_key) == manifest
 
 
+def test_a_store_that_may_only_be_read_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    manifest = published(store)
+
+    def refuse(path: str) -> None:
+        raise PermissionError(1, "not yours", path)
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert store.lookup(STAGE, manifest.cache_key) == manifest
+
+
 def test_a_loser_with_the_same_content_takes_the_winners(store: ArtifactStore) -> None:
     first, second = prepared(store), prepared(store)
     store.commit(first)
@@ -226,6 +195,158 @@ def test_refs_move_on(store: ArtifactStore) -> None:
     assert found.artifact_id == second.artifact_id
     assert store.refs() == ["fake/build-tokens.a"]
     assert store.ref("fake/other") is None
+
+
+def test_a_ref_that_is_right_is_not_written_again(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = published(store)
+    store.set_ref("fake/build-tokens", manifest)
+    before = store.ref("fake/build-tokens")
+    for method in ("create", "replace", "swap"):
+        monkeypatch.setattr(store.backend, method, lambda *_, **__: pytest.fail("it was written"))
+    store.set_ref("fake/build-tokens", manifest)
+    assert store.ref("fake/build-tokens") == before
+
+
+def test_a_ref_is_moved_only_from_where_it_is(store: ArtifactStore) -> None:
+    first, second = published(store), published(store, "two", spec={"seed": 1})
+    one, two = pointer_to(first), pointer_to(second)
+    parts = one.model_copy(update={"parts": {"build-tokens": second.path}})
+    store.swap_ref("corpus/latest", parts, expected=None)
+    assert store.ref("corpus/latest") == parts
+    with pytest.raises(RefConflictError, match="expected it to lead to nothing, found"):
+        store.swap_ref("corpus/latest", two, expected=None)
+    with pytest.raises(RefConflictError, match=second.artifact_id):
+        store.swap_ref("corpus/latest", two, expected=two)
+    store.swap_ref("corpus/latest", two, expected=parts)
+    assert store.ref("corpus/latest") == two
+    store.delete_ref("corpus/latest")
+    store.delete_ref("corpus/latest")
+    assert store.refs() == []
+    with pytest.raises(RefConflictError, match="found nothing"):
+        store.swap_ref("corpus/latest", one, expected=two)
+
+
+def test_of_many_moves_of_a_ref_none_is_lost(store: ArtifactStore) -> None:
+    """Each adds a part to what it found; in the end all are there."""
+    pointer = pointer_to(published(store))
+    store.swap_ref("corpus/latest", pointer, expected=None)
+
+    def add(number: int) -> None:
+        while True:
+            found = store.ref("corpus/latest")
+            assert found is not None
+            more = found.model_copy(
+                update={"parts": {**found.parts, str(number): pointer.manifest}}
+            )
+            try:
+                return store.swap_ref("corpus/latest", more, expected=found)
+            except RefConflictError:
+                continue
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(add, range(18)))
+    found = store.ref("corpus/latest")
+    assert found is not None
+    assert sorted(map(int, found.parts)) == list(range(18))
+
+
+def test_a_damaged_ref_is_said_and_put_right(store: ArtifactStore) -> None:
+    manifest = published(store)
+    store.backend.replace("refs/fake/x.json", b"{")
+    with pytest.raises(ArtifactCorruptError, match="fake/x"):
+        store.ref("fake/x")
+    store.set_ref("fake/x", manifest)
+    assert store.ref("fake/x") is not None
+
+
+@pytest.mark.parametrize("name", ["../keys/x", "a/../b", "/etc/x", "a//b", ".hidden", "a/.b", ""])
+def test_a_ref_stays_in_its_folder(store: ArtifactStore, name: str) -> None:
+    with pytest.raises(ConfigError, match="expected letters"):
+        store.set_ref(name, published(store))
+
+
+def test_pins_are_kept_and_taken_away(store: ArtifactStore) -> None:
+    manifest = published(store)
+    store.pin(manifest, reason="the paper's numbers")
+    found = store.pins()
+    assert list(found) == [manifest.artifact_id]
+    assert found[manifest.artifact_id]["reason"] == "the paper's numbers"
+    assert Pointer.model_validate(found[manifest.artifact_id]["pointer"]).manifest == manifest.path
+    store.unpin(manifest.artifact_id)
+    assert store.pins() == {}
+    with pytest.raises(ArtifactNotFoundError, match="not pinned"):
+        store.unpin(manifest.artifact_id)
+
+
+def test_a_swap_needs_what_is_expected(store: ArtifactStore) -> None:
+    check_swaps(store.backend)
+
+
+def check_swaps(backend: StoreBackend) -> None:
+    """What every backend promises of `swap` and `remove`."""
+    assert not backend.swap("x/file", b"new", expected=b"old")  # there is none
+    assert backend.swap("x/file", b"1", expected=None)
+    assert not backend.swap("x/file", b"2", expected=None)
+    assert not backend.swap("x/file", b"2", expected=b"0")
+    assert backend.read("x/file") == b"1"
+    assert backend.swap("x/file", b"2", expected=b"1")
+    assert backend.swap("x/file", b"2", expected=b"1")  # as after an answer that got lost
+    assert backend.read("x/file") == b"2"
+    assert backend.remove("x/file", expected=b"1") is None
+    assert backend.read("x/file") == b"2"
+    assert backend.remove("x/file", expected=b"2") is not None
+    assert backend.remove("x/file", expected=b"2") is None
+    assert backend.names("x") == []
+
+
+def check_that_one_swap_wins(backend: StoreBackend) -> None:
+    """Of many that saw the same, one changes it; and each of many additions counts."""
+    backend.create("counter", b"0")
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: backend.swap("counter", b"%d" % n, expected=b"0"), (1, 2, 3)))
+    assert won.count(True) == 1
+    assert backend.read("counter") == b"%d" % (1 + won.index(True))
+
+
+def test_of_many_swaps_one_wins(store: ArtifactStore) -> None:
+    check_that_one_swap_wins(store.backend)
+
+
+def test_the_lock_of_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
+    backend = StoreBackend(str(tmp_path))
+    backend.create("x/file", b"1")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_ALL_LOCKS, str(tmp_path)], stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with ThreadPoolExecutor(1) as pool:
+        swapped = pool.submit(backend.swap, "x/file", b"2", expected=b"1")
+        with pytest.raises(TimeoutError):
+            swapped.result(0.2)
+        holder.kill()
+        assert swapped.result(30)
+    holder.wait()
+    holder.stdout.close()
+
+
+HOLD_ALL_LOCKS = """
+import contextlib, sys, time
+from pathlib import Path
+import flows.local_files as local_files
+local_files._LOCKS = 1
+# Every file's lock is number 00 here; the parent's are spread, so all numbers are one file.
+root = Path(sys.argv[1])
+with contextlib.ExitStack() as stack:
+    stack.enter_context(local_files.locked(root, "x/file"))
+    for number in range(64):
+        with contextlib.suppress(FileExistsError):
+            (root / ".locks" / f"{number:02d}").hardlink_to(root / ".locks" / "00")
+    print("held", flush=True)
+    time.sleep(60)
+"""
 
 
 def test_an_artifact_goes_by_many_names(store: ArtifactStore) -> None:
@@ -297,16 +418,7 @@ def test_verifying_finds_a_manifest_that_was_edited(
 
 def test_verifying_follows_inputs(store: ArtifactStore) -> None:
     source = published(store)
-    reference = InputRef(
-        name="documents",
-        stage=STAGE,
-        artifact_id=source.artifact_id,
-        cache_key=source.cache_key,
-        content=source.content,
-        manifest=source.path,
-    )
-    spec = {"seed": 5, "inputs": {"documents": {"content": source.content}}}
-    product = published(store, "two", spec=spec, inputs=(reference,))
+    product = published(store, "two", **input_from(source))
     pointer = pointer_to(product)
     assert verify(store, [pointer])[0].is_sound
     store.backend.delete(source.path)
@@ -403,6 +515,17 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture
+def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    """A bucket on a server in this process that speaks as much of GCS as the store uses."""
+    with FakeGcs() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
+        yield server
+        fsspec.get_filesystem_class("gs").clear_instance_cache()
+
+
 @pytest.mark.network
 def test_a_store_on_s3(bucket: str) -> None:
     store = ArtifactStore(f"{bucket}/store")
@@ -420,6 +543,97 @@ def test_a_store_on_s3(bucket: str) -> None:
     store.backend.delete(file_of(store, manifest))
     assert store.lookup(STAGE, manifest.cache_key) is None
     assert store.lookup(STAGE, published(store).cache_key) is not None
+
+
+@pytest.mark.network
+def test_leases_and_garbage_on_s3(bucket: str) -> None:
+    store = ArtifactStore(f"{bucket}/cleaned")
+    kept, unused = published(store), published(store, "two", spec={"seed": 1})
+    store.set_ref("fake/x", kept)
+    orphan = prepared(store, "three")
+    with hold_lease(
+        store, STAGE, kept.cache_key, holder="r", is_done=lambda: False, say=pytest.fail
+    ):
+        assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
+        report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
+        assert [item.path for item in report.garbage] == [unused.location]
+    assert live_holders(store) == {}
+    report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
+    assert [item.path for item in report.garbage] == [orphan.location]
+    assert {name.split("/")[2] for name in store.backend.facts("artifacts")} == {kept.artifact_id}
+    assert store.lookup(STAGE, kept.cache_key) == kept
+    assert store.backend.facts("tombstones") == store.backend.facts("leases") == {}
+
+
+@pytest.mark.network
+def test_swaps_on_s3(bucket: str) -> None:
+    check_swaps(StoreBackend(f"{bucket}/swaps"))
+
+
+@pytest.mark.network
+def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one writes between the reading and the conditional write."""
+    backend = StoreBackend(f"{bucket}/late")
+    backend.create("file", b"1")
+    pipe = backend.fs.pipe_file
+
+    def write_first(path: str, data: bytes, **options: Any) -> None:
+        pipe(path, b"theirs")
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", write_first)
+    assert not backend.swap("file", b"mine", expected=b"1")
+    assert backend.read("file") == b"theirs"
+
+
+@pytest.mark.network
+def test_swaps_on_gcs(gcs: FakeGcs) -> None:
+    backend = StoreBackend("gs://bucket/swaps")
+    check_swaps(backend)
+    backend.probe()
+    assert gcs.objects == {}
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("change", [b"theirs", None])
+def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
+    gcs: FakeGcs, change: bytes | None
+) -> None:
+    backend = StoreBackend("gs://bucket/late")
+    backend.create("file", b"1")
+    gcs.before_upload.append(lambda: gcs.put("late/file", change))
+    assert not backend.swap("file", b"mine", expected=b"1")
+    assert gcs.objects == ({} if change is None else {"late/file": (change, gcs.generation)})
+
+
+@pytest.mark.network
+def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
+    backend = StoreBackend("gs://bucket/probe")
+    gcs.ignored = "0"
+    with pytest.raises(StoreError, match="created twice"):
+        backend.probe()
+    gcs.ignored = "others"
+    with pytest.raises(StoreError, match="ifGenerationMatch"):
+        backend.probe()
+    assert gcs.objects == {}
+
+
+@pytest.mark.network
+def test_an_s3_server_that_ignores_if_match_is_refused(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = StoreBackend(f"{bucket}/probe")
+    pipe = backend.fs.pipe_file
+
+    def ignore(path: str, data: bytes, **options: Any) -> None:
+        options.pop("IfMatch", None)
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", ignore)
+    with pytest.raises(StoreError, match="If-Match"):
+        backend.probe()
 
 
 @pytest.mark.network

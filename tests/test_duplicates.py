@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipelines.duplicates import choose_duplicates, digest_blobs, duplicate_rows, repeated_keys
 from pipelines.duplicates import write_duplicates as write
-from pipelines.shard_jobs import WorkReport
+from pipelines.shard_work import WorkReport
 from pipelines.shards import open_shard
 
 

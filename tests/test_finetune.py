@@ -268,7 +268,7 @@ def test_stopped_and_killed_cells_go_on(checkpoint: str, tmp_path: Path) -> None
 
 
 def kill_process() -> None:
-    process = model.tuning.task_process._SHARED._process
+    process = model.tuning.task_process._SHARED.processes[0]._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
 

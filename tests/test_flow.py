@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +10,12 @@ from typing import Any
 import pytest
 from fake_stages import FakeStages, installed
 
+from flows import stage_table
 from flows.artifacts import ArtifactStore
-from flows.engines import prepare_prefect, run_recipe
+from flows.engines import run_recipe
+from flows.prefect_server import prepare_prefect
+from flows.run_records import read_run, run_ids
+from schemas.configs import TokensConfig
 from schemas.errors import VocabularyError
 from schemas.recipe import Recipe
 
@@ -53,9 +56,9 @@ def recipe(prefect_server: None, fakes: FakeStages, tmp_path: Path) -> Recipe:
 
 def record_of(recipe: Recipe) -> dict[str, Any]:
     """The newest run's record."""
-    backend = ArtifactStore(recipe.store).backend
-    records = [json.loads(backend.read(path)) for path in backend.names("runs")]
-    return dict(max(records, key=lambda record: record["written"]))
+    store = ArtifactStore(recipe.store)
+    records = [read_run(store, run_id) for run_id in run_ids(store)]
+    return max(records, key=lambda record: record.written).model_dump()
 
 
 def task_runs(flow_run_id: str) -> dict[str, Any]:
@@ -150,3 +153,49 @@ def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
     _ = fakes.calls
     run_recipe(recipe, say=lambda line: None, rebuild=("build-tokens",))
     assert fakes.calls == ["tokens"]
+
+
+def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
+    execution = recipe.execution.model_copy(update={"parallel_steps": 2})
+    recipe = recipe.model_copy(update={"execution": execution})
+    fakes.module.FAULTS["instances"] = [ValueError("first")]
+    with pytest.raises(ValueError, match="first"):
+        run_recipe(recipe, say=lambda line: None)
+    record = record_of(recipe)
+    assert len(record["failures"]) == 1
+    assert len(record["steps"]) == 4
+    results = run_recipe(recipe, say=lambda line: None)
+    assert [result.label for result in results] == LABELS
+    assert sum(not result.was_cached for result in results) == 1
+    runs = task_runs(record_of(recipe)["flow_run_id"])
+    read = {name: len(run.task_inputs.get("inputs", [])) for name, run in runs.items()}
+    assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
+
+
+def test_a_look_ahead_is_not_believed(
+    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import flow_session
+
+    monkeypatch.setattr(flow_session, "found_steps", lambda *_, **__: frozenset(LABELS))
+    results = run_recipe(recipe, say=lambda line: None)
+    assert not any(result.was_cached for result in results)
+    assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
+
+
+def test_every_stage_is_in_one_part() -> None:
+    from flows.bert import PARTS
+
+    assert sorted(name for part in PARTS for name in part.stages) == sorted(stage_table.STAGES)
+
+
+def test_cells_that_are_all_there_are_one_task() -> None:
+    from flows.tasks import bundles
+
+    stage = stage_table.STAGES["finetune"]
+    labels = ["finetune.cola.b16-lr2e-05-e3-r0", "finetune.cola.b16-lr2e-05-e3-r1"]
+    steps = [stage_table.Step(label, stage, TokensConfig(), {}) for label in labels]
+    assert [b.title for b in bundles(steps, cached=frozenset(labels))] == [
+        "finetune.cola (2 cells)"
+    ]
+    assert [b.title for b in bundles(steps, cached=frozenset(labels[:1]))] == labels

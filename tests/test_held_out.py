@@ -20,8 +20,9 @@ from pipelines import build_instances as job
 from pipelines import token_shards
 from pipelines.counters import check_balance
 from pipelines.held_out import is_held_out
+from pipelines.instance_plan import Ranking, pool_numbers
 from pipelines.seeds import key_for
-from pipelines.shard_jobs import WorkReport, add_up
+from pipelines.shard_work import WorkReport, add_up
 from pipelines.shards import ShardWriter, open_shard
 from pipelines.token_documents import TokenDocuments
 from pipelines.token_shards import TokenShards
@@ -91,6 +92,7 @@ class Corpus:
             tokens=self.tokens,
             vocab_url=str(self.folder / "vocab.txt"),
             vocab_size=self.vocab_size,
+            vocab_sha256="0" * 64,
             output=str(output),
         )
         return [work.process(piece) for piece in job.plan(config, self.tokens)]
@@ -140,7 +142,9 @@ def rows_of(entries: Sequence[FileEntry], output: Path, *, part: str) -> Iterato
         if entry.statistics["part"] == part:
             with open_shard(str(output / entry.object)) as reader:
                 for row in reader.read_all().to_pylist():
-                    yield {**row, "shard": entry.statistics["token_shard"]}
+                    pool = pool_numbers(entry)
+                    assert pool[0] == entry.statistics["token_shard"]
+                    yield {**row, "shard": pool[0], "segment_b_shard": pool[row["segment_b_shard"]]}
 
 
 def documents_in(rows: Iterator[dict[str, Any]]) -> tuple[set[tuple[int, int]], set[int]]:
@@ -378,7 +382,8 @@ def test_pools_of_held_out_documents_are_large_enough_but_bounded(
         monkeypatch.setattr(job, "HELD_OUT_DOCUMENTS", documents)
         monkeypatch.setattr(job, "HELD_OUT_SHARDS", others)
         shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=0.5)
-        return job.held_out_pool(shards, 0, config=InstancesConfig(seed=seed))
+        ranking = Ranking.of(corpus.tokens.files, seed=seed)
+        return job.held_out_pool(shards, 0, ranking=ranking, config=InstancesConfig())
 
     monkeypatch.setattr(token_shards, "open_shard", open_and_note)
     sizes = [len(found) for found in pool(documents=40, others=100).values()]

@@ -18,6 +18,7 @@ PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 PURE = [
     "wikitext", "cleaning", "sentences", "wordpiece", "vocabulary", "pairing", "masking", "seeds",
     "counters", "truncation", "token_documents", "instances", "words", "encodings", "dump_xml",
+    "pieces", "instance_plan",
 ]  # fmt: skip
 
 
@@ -59,6 +60,12 @@ def test_pure_modules_do_not_load_beam(module: str) -> None:
         pytest.fail(f"pipelines/{module}.py is listed here as pure, and is not there")
     loaded = _loaded_by(f"import pipelines.{module}")
     assert not loaded & {"apache_beam", "torch", "prefect", "flows"}
+
+
+def test_what_is_asked_before_a_run_loads_next_to_nothing() -> None:
+    loaded = _loaded_by("import pipelines.document_plan, pipelines.vocabulary_plan")
+    slow = {"apache_beam", "pyarrow", "numpy", "tokenizers", "sentencex", "charset_normalizer"}
+    assert not loaded & slow
 
 
 def test_schemas_load_no_beam() -> None:

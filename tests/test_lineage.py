@@ -5,54 +5,95 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from corpus_runs import small_recipe, small_sample
+from lineage_writing import DUMP_SHA1, lose, put, put_recipe, raw_file
 
 from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.lineage import lineage_lines, upstream
-from schemas.errors import ArtifactNotFoundError
-from schemas.recipe import Recipe
+from flows.lineage import lineage_lines
+from flows.lineage_graph import downstream_graph, joined, upstream_graph
+from flows.lineage_texts import tree_lines
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, ArtifactStore]:
-    folder = tmp_path_factory.mktemp("lineage")
-    recipe = small_recipe(small_sample(folder / "sample")).model_copy(
-        update={"store": str(folder / "store")}
-    )
-    run_recipe(recipe, say=lambda _: None, engine="local")
-    return recipe, ArtifactStore(recipe.store)
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore(str(tmp_path / "store"))
 
 
-def test_the_tree_ends_at_the_raw_files(run: tuple[Recipe, ArtifactStore]) -> None:
-    recipe, store = run
-    pointer = store.ref(f"{recipe.name}/build-instances.length-64")
-    assert pointer is not None
-    manifest = store.read_manifest(pointer.manifest)
-    lines = lineage_lines(manifest, store=store)
-    assert lines[0].startswith(f"build-instances {manifest.artifact_id}: ")
-    text = "\n".join(lines)
-    for stage in ("build-tokens", "build-vocabulary", "build-documents"):
-        assert stage in text
-    assert "samplewiki-20260101-pages-articles-multistream.xml.bz2" in text
-    assert "verified sha1" in text
-    assert "books.tar.gz" in text
-    assert text.count("books.tar.gz") == 1  # a part that two ways lead to is shown once
-    assert "(as above)" in text
-    root = upstream(manifest, store=store)
-    assert {parent.manifest.stage for parent in root.inputs} == {"build-tokens", "build-vocabulary"}
+def test_the_last_number_leads_to_the_published_checksum_of_the_dump(
+    store: ArtifactStore,
+) -> None:
+    made = put_recipe(store)
+    lines = lineage_lines(made["evaluate.cola"], store=store)
+    assert lines[0].startswith(f"evaluate.cola {made['evaluate.cola'].artifact_id}: matthews ")
+    (dump,) = [line for line in lines if "wiki.xml.bz2" in line]
+    assert f"verified sha1 {DUMP_SHA1})" in dump
+    assert sum(made["pretrain.phase-2"].artifact_id in line for line in lines) == 1
+    documents = made["build-documents"].artifact_id
+    assert [line.endswith("(as above)") for line in lines if documents in line] == [False, True]
 
 
-def test_a_lost_ancestor_is_named(run: tuple[Recipe, ArtifactStore]) -> None:
-    recipe, store = run
-    pointer = store.ref(f"{recipe.name}/build-tokens")
-    assert pointer is not None
-    manifest = store.read_manifest(pointer.manifest)
-    path = Path(store.root) / manifest.inputs[0].manifest
-    kept = path.read_bytes()
-    path.unlink()
-    try:
-        with pytest.raises(ArtifactNotFoundError, match=r"manifest\.json"):
-            lineage_lines(manifest, store=store)
-    finally:
-        path.write_bytes(kept)
+def test_cells_that_did_not_answer_are_one_line(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    lines = lineage_lines(made["evaluate.cola"], store=store)
+    assert lines[-1] == "└─ compared with 4 other cells of the grid"
+    best = made["finetune.cola.b16-lr2e-05-e3-r4"].artifact_id
+    assert [line for line in lines if "finetune " in line] == [
+        line for line in lines if best in line
+    ]
+
+
+def test_one_other_cell(store: ArtifactStore) -> None:
+    made = put_recipe(store, runs=2)
+    lines = lineage_lines(made["evaluate.cola"], store=store)
+    assert lines[-1] == "└─ compared with 1 other cell of the grid"
+
+
+def test_a_lost_ancestor_is_shown_as_gone(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    lose(store, made["build-tokens"])
+    lines = lineage_lines(made["build-instances.short"], store=store)
+    gone = made["build-tokens"].artifact_id
+    assert f"├─ build-tokens {gone}: gone from the store" in lines
+    assert any("wiki.xml.bz2" in line for line in lines)  # by way of the vocabulary
+
+
+def test_cells_that_are_gone_are_one_line_too(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    for restart in (0, 1):
+        lose(store, made[f"finetune.cola.b16-lr2e-05-e3-r{restart}"])
+    lines = lineage_lines(made["evaluate.cola"], store=store)
+    assert [line[3:] for line in lines[-2:]] == [
+        "compared with 2 other cells of the grid, gone from the store",
+        "compared with 2 other cells of the grid",
+    ]
+
+
+def test_very_many_files_are_counted(store: ArtifactStore) -> None:
+    files = [raw_file(f"book-{number:03}.txt") for number in range(40)]
+    made = put(store, "build-documents", raw=files)
+    lines = lineage_lines(made, store=store)
+    assert len(lines) == 7
+    assert lines[-1] == "└─ and 35 more files"
+    everything = tree_lines(upstream_graph([made], store=store, collapse_cells=False))
+    assert len(everything) == 41
+
+
+def test_what_was_made_from_an_artifact(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    lines = tree_lines(downstream_graph([made["pretrain.phase-2"]], store=store))
+    assert lines[0] == f"pretrain {made['pretrain.phase-2'].artifact_id}: 1 files"
+    assert lines[1].startswith("├─ finetune ")
+    assert lines[2].startswith("│  └─ evaluate.cola ")
+    assert lines[3].startswith("│     └─ tabulate ")
+    assert lines[4] == "└─ compared with 4 other cells of the grid"
+    assert len(lines) == 5
+
+
+def test_both_ways_in_two_parts(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    middle = [made["build-tokens"]]
+    graph = joined(upstream_graph(middle, store=store), downstream_graph(middle, store=store))
+    lines = tree_lines(graph)
+    at = lines.index("made from it:")
+    assert any("wiki.xml.bz2" in line for line in lines[:at])
+    assert not any("pretrain" in line for line in lines[:at])
+    assert any("pretrain" in line for line in lines[at:])

@@ -43,9 +43,15 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> No
         str(path.relative_to(ROOT)) for top in PACKAGES for path in (ROOT / top).rglob("*.py")
     }
     assert modules <= set(names)
-    assert {name for name in names if name.endswith(".yaml")} == {
-        str(path.relative_to(ROOT)) for path in (ROOT / "flows" / "recipes").glob("*.yaml")
+    data = {
+        str(path.relative_to(ROOT))
+        for top in PACKAGES
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
     }
+    assert {name for name in names if ".dist-info/" not in name} - modules == data
+    assert {"flows/recipes/sample.yaml", "flows/reporting/page.html.j2"} <= data
+    assert "schemas/lineage_event.schema.json" in data
 
 
 def test_worker_needs_neither_torch_nor_prefect(wheel: zipfile.ZipFile) -> None:

@@ -12,7 +12,8 @@ from corpus_runs import small_recipe, small_sample
 from pipelines.build_documents import build_documents
 from pipelines.quiet import without_tracebacks
 from pipelines.runners import RUNNERS, launch_for, run_pipeline
-from pipelines.shard_jobs import WorkReport, add_up, deal, run_shard_job
+from pipelines.shard_jobs import deal, run_shard_job
+from pipelines.shard_work import WorkReport, add_up
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 

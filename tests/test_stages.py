@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_stages import FakeStages, installed
+from fake_stages import FakeStages, forget_code, installed
 
-from flows import engines, stages
+from flows import local_engine
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
 from flows.planning import PlannedStep, describe_differences, plan
 from flows.provenance import key_environment, without_secrets
+from flows.run_records import read_run, run_ids
 from flows.runs import is_passing
 from flows.stage_table import STAGES, steps
-from flows.stages import StepResult, rebuilt_labels, run_step, step_key
+from flows.stages import StepResult, rebuilt_labels, run_step
+from flows.step_keys import declared, step_key
 from flows.task_steps import PLANS
 from schemas.configs import (
     DocumentsConfig,
@@ -79,7 +81,7 @@ def changed(recipe: Recipe, other: Recipe) -> set[str]:
 def edit(fakes: FakeStages, module: str, text: str) -> None:
     """Change code as a new process would meet it."""
     fakes.write(module, text)
-    stages.code_of.cache_clear()
+    forget_code()
 
 
 # The registry
@@ -92,7 +94,9 @@ def test_the_real_stages_are_what_they_say() -> None:
         module = importlib.import_module(stage.module)
         assert module.STAGE_VERSION >= 1
         assert callable(getattr(module, stage.function))
-        assert hasattr(module, "raw_inputs") == stage.has_raw_inputs
+        assert declared(stage.module) == (module.STAGE_VERSION, module.LIBRARIES)
+        if stage.raw_inputs_module:
+            assert callable(importlib.import_module(stage.raw_inputs_module).raw_inputs)
         assert key_environment(module.LIBRARIES)
         if stage.name in PLANS:  # its configurations are made of the recipe's
             continue
@@ -149,11 +153,11 @@ def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:
     reference = store.ref("fake/build-instances.two")
     assert reference is not None
     assert reference.artifact_id == found["build-instances.two"].artifact_id
-    [path] = store.backend.names("runs")
-    record = json.loads(store.backend.read(path))
-    assert record["state"] == "completed"
-    assert [step["label"] for step in record["steps"]] == LABELS
-    assert record["run_id"] == found["build-documents"].produced_by.run_id
+    [run_id] = run_ids(store)
+    record = read_run(store, run_id)
+    assert record.state == "completed"
+    assert [step.label for step in record.steps] == LABELS
+    assert run_id == record.run_id == found["build-documents"].produced_by.run_id
 
 
 def test_a_deleted_artifact_is_built_again(fakes: FakeStages, root: str) -> None:
@@ -176,10 +180,10 @@ def test_a_stage_that_fails_leaves_nothing(fakes: FakeStages, root: str) -> None
         "build-documents",
         "build-vocabulary",
     }
-    [path] = store.backend.names("runs")
-    record = json.loads(store.backend.read(path))
-    assert record["state"] == "failed"
-    assert record["failures"] == {"build-tokens": "VocabularyError: no such piece"}
+    [run_id] = run_ids(store)
+    record = read_run(store, run_id)
+    assert record.state == "failed"
+    assert record.failures == {"build-tokens": "VocabularyError: no such piece"}
     _ = fakes.calls
     run(fakes.recipe(root))
     assert fakes.calls == ["tokens", "instances", "instances"]
@@ -209,7 +213,7 @@ def test_a_passing_fault_is_tried_again(
     root: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engines, "RETRY_DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(local_engine, "RETRY_DELAYS", (0.0, 0.0))
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset"), TimeoutError("slow")]
     run(fakes.recipe(root))
     assert fakes.calls.count("tokens") == 3
@@ -359,7 +363,7 @@ def test_a_version_stands_for_the_code_if_a_recipe_says_so(
     edit(fakes, "letters", "def change(word):\n    return word.casefold()\n")
     assert keys(recipe) == {label: item.cache_key for label, item in before.items()}
     assert before["build-tokens"].code
-    monkeypatch.setattr(fakes.module, "STAGE_VERSION", 2)
+    fakes.raise_version()
     assert all(keys(recipe)[label] != before[label].cache_key for label in LABELS)
 
 
@@ -369,7 +373,7 @@ def test_keys_change_on_the_stage_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = keys(fakes.recipe(root))
-    monkeypatch.setattr(fakes.module, "STAGE_VERSION", 2)
+    fakes.raise_version()
     assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
 
 

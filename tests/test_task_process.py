@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import schemas.errors as errors
-from model.tuning.task_process import IDLE_VARIABLE, TaskProcess
+from model.tuning.task_process import IDLE_VARIABLE, TaskProcess, TaskProcesses
 from schemas.errors import ConfigError, DivergenceError, RunnerError, TrainingError
 
 ROOT = Path(__file__).parents[1]
@@ -257,3 +257,24 @@ def test_it_ends_with_its_launcher(tmp_path: Path) -> None:
         _, said = launcher.communicate(timeout=60)
         assert ("KeyboardInterrupt" in said) == (how == "interrupt")
         wait_for(lambda pid=pid: not is_alive(pid), seconds=20)  # type: ignore[misc]
+
+
+def test_calls_side_by_side_have_a_process_each(tmp_path: Path) -> None:
+    both = TaskProcesses()
+    try:
+        begun = [tmp_path / "first", tmp_path / "second"]
+        waiting = [
+            in_thread(lambda file=file: both.call(PROBE, Question(do="wait", text=str(file))))
+            for file in begun
+        ]
+        wait_for(lambda: all(file.exists() for file in begun))
+        both.stop()
+        for thread, found in waiting:
+            thread.join(60)
+            assert str(found[0]) == "stopped and written: SIGTERM"
+        pids = {both.call(PROBE, Question())["pid"] for _ in range(3)}
+        assert len(pids) == 1  # calls one after the other share one
+        assert len(both.processes) == 2
+    finally:
+        both.end()
+    assert not any(is_alive(pid) for pid in pids)

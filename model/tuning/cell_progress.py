@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tqdm import tqdm
 
 from model.training_progress import duration_text
+from pipelines.progress import ReadingFile
 
 _LOGGER = logging.getLogger(__name__)
 _LINE_SECONDS = 15.0
@@ -20,9 +22,10 @@ _BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}, {p
 class CellProgress:
     """Tells how far a training is. A cell that takes seconds says one line, at its end."""
 
-    def __init__(self, name: str) -> None:
-        """`name` is what people call the cell."""
+    def __init__(self, name: str, *, readings: Path | None = None) -> None:
+        """`name` is what people call the cell; `readings` a file for who started the process."""
         self._name = name
+        self._readings = ReadingFile(readings, job=name, unit="step")
         self._total, self._first = 0, 0
         self._began = self._last_line = time.monotonic()
         self._in_terminal = sys.stderr.isatty()
@@ -32,6 +35,7 @@ class CellProgress:
         """Before the first step: how many updates there will be, and those of earlier starts."""
         self._first, self._total = done, total
         self._began = self._last_line = time.monotonic()
+        self._readings.write(done, total=total)
         if self._in_terminal:
             self._bar = tqdm(
                 total=total, initial=done, desc=self._name, bar_format=_BAR_FORMAT, leave=False
@@ -39,6 +43,7 @@ class CellProgress:
 
     def note(self, *, done: int, loss: float) -> None:
         """After each step."""
+        self._readings.write(done, total=self._total)
         if self._bar is not None:
             self._bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             self._bar.update(done - self._bar.n)

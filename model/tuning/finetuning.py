@@ -26,6 +26,7 @@ from model.tuning.cell_progress import CellProgress
 from model.tuning.cell_results import write_results
 from model.tuning.cell_start import CellStart, open_cell
 from model.tuning.task_batching import TaskStep
+from pipelines.progress import READING_FILE
 from pipelines.seeds import key_for
 from schemas.errors import CheckpointError, ConfigError, DivergenceError, TrainingError
 from schemas.model_configs import ScheduleConfig
@@ -54,7 +55,8 @@ def train_cell(job: CellJob, *, stop: StopRequest) -> dict[str, Any]:
         torch.set_num_threads(job.config.threads)
     device = choose_device(job.config.device)
     checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=job.config.checkpoints.keep_last)
-    with checkpoints.lock(), CellProgress(job.name) as progress:
+    readings = job.folder() / READING_FILE
+    with checkpoints.lock(), CellProgress(job.name, readings=readings) as progress:
         training = CellTraining(open_cell(job), device=device, checkpoints=checkpoints)
         training.run(stop, progress=progress)
         try:

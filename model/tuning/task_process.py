@@ -1,9 +1,10 @@
 """A process that fine-tunes and answers for this one, and lives on from cell to cell.
 
-Cells of a sweep can be as short as two seconds, and loading torch takes as long. So one process is
+Cells of a sweep can be as short as two seconds, and loading torch takes as long. So a process is
 kept, with torch and memory settings of its own (`model.child_processes`). It is handed one call
 after the other as JSON over a pipe, and ends with this process however that ends, or after being
-idle for a while; the next call then starts another. `model.tuning.task_worker` is the other side.
+idle for a while; the next call then starts another. Calls made side by side have a process each.
+`model.tuning.task_worker` is the other side.
 """
 
 from __future__ import annotations
@@ -193,21 +194,60 @@ def _texts(value: Any) -> list[str]:
     return []
 
 
-_SHARED = TaskProcess()
+class TaskProcesses:
+    """Processes for calls that are made side by side: as many as there are calls at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: list[TaskProcess] = []
+        self._idle: list[TaskProcess] = []
+
+    def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
+        """`TaskProcess.call` of one that has nothing to do."""
+        with self._lock:
+            if self._idle:
+                process = self._idle.pop()
+            else:
+                process = TaskProcess()
+                self._all.append(process)
+        try:
+            return process.call(function, argument)
+        finally:
+            with self._lock:
+                self._idle.append(process)
+
+    def stop(self) -> None:
+        """Ask all calls in progress to stop; returns at once."""
+        for process in self.processes:
+            process.stop()
+
+    def end(self) -> None:
+        """End all processes; the next call starts another."""
+        for process in self.processes:
+            process.end()
+
+    @property
+    def processes(self) -> list[TaskProcess]:
+        """All there are, busy or idle."""
+        with self._lock:
+            return list(self._all)
+
+
+_SHARED = TaskProcesses()
 atexit.register(_SHARED.end)
 
 
 def _forget_in_child() -> None:
-    # A forked child shares the pipes of a process that is not its own.
+    # A forked child shares the pipes of processes that are not its own.
     global _SHARED
-    _SHARED = TaskProcess()
+    _SHARED = TaskProcesses()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def call(function: str, argument: BaseModel) -> dict[str, Any]:
-    """`TaskProcess.call` of the process that all of this process's threads share."""
+    """`TaskProcess.call` of a process of this process's own."""
     return _SHARED.call(function, argument)
 
 
@@ -217,5 +257,5 @@ def stop_running_calls() -> None:
 
 
 def end_process() -> None:
-    """End the shared process, and give its memory back; the next call starts another."""
+    """End the shared processes, and give their memory back; the next call starts another."""
     _SHARED.end()

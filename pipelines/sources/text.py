@@ -17,19 +17,16 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Any
 
 from pipelines.books_cleaning import normalise
 from pipelines.counters import Count
 from pipelines.encodings import decode_text
-from pipelines.inputs import describe_file, expand_paths, open_file
+from pipelines.inputs import describe_file, expand_paths
 from pipelines.lines import COMPRESSED_SUFFIXES, Line, is_compressed, read_lines
+from pipelines.sources.text_rows import TextRow, require_fields
 from pipelines.splits import RawDocument, SourceFile, Split
 from schemas.configs import TextSource
-from schemas.errors import CorruptInputError, InputError
 
 _TXT, _JSONL, _PARQUET = (".txt",), (".jsonl", ".ndjson"), (".parquet", ".pq")
 _SUFFIXES = (
@@ -37,18 +34,6 @@ _SUFFIXES = (
     *(name + end for name in (*_TXT, *_JSONL) for end in ("", *COMPRESSED_SUFFIXES)),
 )
 _PROBED_ROWS = 100
-_BATCH_ROWS = 256
-
-
-class _Row(NamedTuple):
-    """A document's parts, not yet checked."""
-
-    text: Any
-    identifier: Any
-    title: Any
-    place: int
-    byte_start: int
-    byte_end: int
 
 
 def plan(config: TextSource) -> list[Split]:
@@ -64,7 +49,7 @@ def plan(config: TextSource) -> list[Split]:
     for uri, name in expand_paths(config.paths, suffixes=_SUFFIXES):
         file = describe_file(uri, name=name)
         if _form(file.name) == "parquet":
-            splits.extend(_plan_parquet(file, config))
+            splits.extend(_parquet().plan_parquet(file, config))
             continue
         if _form(file.name) == "jsonl":
             _check_keys(file, config)
@@ -80,7 +65,7 @@ def read(split: Split, config: TextSource, count: Count) -> Iterator[RawDocument
     """
     form = _form(split.file.name)
     if form == "parquet":
-        rows = _parquet_rows(split, config)
+        rows = _parquet().parquet_rows(split, config)
     else:
         end = None if split.detail else split.end
         lines = read_lines(split.file, start=split.start, end=end)
@@ -93,6 +78,13 @@ def read(split: Split, config: TextSource, count: Count) -> Iterator[RawDocument
             yield document
 
 
+def _parquet() -> Any:
+    # Only where there is such a file: reading Parquet takes a tenth of a second to import.
+    from pipelines.sources import parquet_rows
+
+    return parquet_rows
+
+
 def _form(name: str) -> str:
     lowered = name.lower()
     for suffix in COMPRESSED_SUFFIXES:
@@ -102,7 +94,9 @@ def _form(name: str) -> str:
     return "jsonl" if lowered.endswith(_JSONL) else "txt"
 
 
-def _document(row: _Row, file: SourceFile, config: TextSource, count: Count) -> RawDocument | None:
+def _document(
+    row: TextRow, file: SourceFile, config: TextSource, count: Count
+) -> RawDocument | None:
     count("rows-in")
     text = row.text
     if isinstance(text, bytes):
@@ -129,13 +123,13 @@ def _document(row: _Row, file: SourceFile, config: TextSource, count: Count) -> 
     )
 
 
-def _stored_places(rows: Iterator[_Row], split: Split) -> Iterator[_Row]:
+def _stored_places(rows: Iterator[TextRow], split: Split) -> Iterator[TextRow]:
     for row in rows:
         # In a compressed file nothing smaller than the file itself has a place as stored.
         yield row._replace(byte_start=0, byte_end=split.file.size) if split.detail else row
 
 
-def _text_rows(lines: Iterator[Line]) -> Iterator[_Row]:
+def _text_rows(lines: Iterator[Line]) -> Iterator[TextRow]:
     document: list[bytes] = []
     start = end = 0
     for line in lines:
@@ -145,13 +139,13 @@ def _text_rows(lines: Iterator[Line]) -> Iterator[_Row]:
             document.append(line.data)
             end = line.end
         elif document:
-            yield _Row(b"\n".join(document), None, None, start, start, end)
+            yield TextRow(b"\n".join(document), None, None, start, start, end)
             document = []
     if document:
-        yield _Row(b"\n".join(document), None, None, start, start, end)
+        yield TextRow(b"\n".join(document), None, None, start, start, end)
 
 
-def _json_rows(lines: Iterator[Line], config: TextSource, count: Count) -> Iterator[_Row]:
+def _json_rows(lines: Iterator[Line], config: TextSource, count: Count) -> Iterator[TextRow]:
     for line in lines:
         if not line.data.strip():
             continue
@@ -164,7 +158,7 @@ def _json_rows(lines: Iterator[Line], config: TextSource, count: Count) -> Itera
         text = row.get(config.text_column)
         identifier = None if config.id_column is None else row.get(config.id_column)
         title = None if config.title_column is None else row.get(config.title_column)
-        yield _Row(text, identifier, title, line.start, line.start, line.end)
+        yield TextRow(text, identifier, title, line.start, line.start, line.end)
 
 
 def _parsed(data: bytes) -> dict[str, Any] | None:
@@ -188,18 +182,7 @@ def _check_keys(file: SourceFile, config: TextSource) -> None:
             if rows == _PROBED_ROWS:
                 break
     if rows:
-        _require(list(keys), file, config, what="key")
-
-
-def _require(found: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
-    for option in ("text_column", "id_column", "title_column"):
-        wanted = getattr(config, option)
-        if wanted is not None and wanted not in found:
-            raise InputError(
-                f"{file.uri}: expected the {what} {wanted!r} ({option}), found "
-                f"{', '.join(map(repr, found)) or 'none'}. Set {option} of the source "
-                f"{config.name!r} to one of them"
-            )
+        require_fields(list(keys), file, config, what="key")
 
 
 def _plan_lines(file: SourceFile, config: TextSource) -> Iterator[Split]:
@@ -230,72 +213,3 @@ def _next_document(file: SourceFile, offset: int) -> int:
             elif ended:
                 return line.start
     return file.size
-
-
-def _plan_parquet(file: SourceFile, config: TextSource) -> Iterator[Split]:
-    with open_file(file.uri) as source, _reading(file):
-        parquet = pq.ParquetFile(source)
-        _require(parquet.schema_arrow.names, file, config, what="column")
-        kind = parquet.schema_arrow.field(config.text_column).type
-        sizes = [
-            parquet.metadata.row_group(n).total_byte_size for n in range(parquet.num_row_groups)
-        ]
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (
-        pa.types.is_string(value)
-        or pa.types.is_large_string(value)
-        or pa.types.is_string_view(value)
-    ):
-        raise InputError(
-            f"{file.uri}: expected text in the column {config.text_column!r}, found {kind}. Set "
-            f"text_column of the source {config.name!r} to a column of strings"
-        )
-    start, size = 0, 0
-    for number, group in enumerate(sizes):
-        size += group
-        if size >= config.split_bytes or number == len(sizes) - 1:
-            yield Split(config.name, file, start, number + 1)
-            start, size = number + 1, 0
-
-
-def _parquet_rows(split: Split, config: TextSource) -> Iterator[_Row]:
-    wanted = (config.text_column, config.id_column, config.title_column)
-    columns = list(dict.fromkeys(name for name in wanted if name is not None))
-    with open_file(split.file.uri) as source, _reading(split.file):
-        parquet = pq.ParquetFile(source)
-        counts = [parquet.metadata.row_group(n).num_rows for n in range(split.end)]
-        number = sum(counts[: split.start])
-        for group in range(split.start, split.end):
-            where = _group_bytes(parquet.metadata.row_group(group))
-            batches = parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns)
-            for batch in batches:
-                values = [
-                    [None] * batch.num_rows if name is None else batch.column(name).to_pylist()
-                    for name in wanted
-                ]
-                for text, identifier, title in zip(*values, strict=True):
-                    yield _Row(text, identifier, title, number, *where)
-                    number += 1
-
-
-def _group_bytes(group: Any) -> tuple[int, int]:
-    """Where the column chunks of a row group lie in the file."""
-    chunks = [group.column(number) for number in range(group.num_columns)]
-    starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
-    ends = [
-        start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)
-    ]
-    return min(starts, default=0), max(ends, default=0)
-
-
-@contextlib.contextmanager
-def _reading(file: SourceFile) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptInputError(
-            f"{file.uri}: is no whole Parquet file: {error}. Expected {file.size:,} bytes that end "
-            "in a Parquet footer: write or download it again",
-            file=file.uri,
-            offset=file.size,
-        ) from error

@@ -1,0 +1,128 @@
+"""What the command writes to the console: libraries' logs filtered, signals and errors as text."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from schemas.errors import BertloomError
+
+EXIT_ERROR, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 70, 130, 143
+
+# Said by Beam at each import, and of worker processes that it does not know we start ourselves.
+_NOISE = ("apitools not found", "If direct_num_workers is not equal to 1")
+
+
+# How Beam wraps what a worker process logs.
+_FROM_WORKER = re.compile(r'^Worker: severity: .*? message: "((?:[^"\\]|\\.)*)"', re.DOTALL)
+
+
+class _ForConsole(logging.Filter):
+    """Leaves out what Prefect and Beam log by themselves; unwraps what workers warn of.
+
+    What Beam logs as an error is raised as well, and said by the step that failed.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        library = record.name.partition(".")[0]
+        message = record.getMessage()
+        if library == "prefect" or message.startswith(_NOISE):
+            return False
+        wrapped = _FROM_WORKER.match(message) if library == "apache_beam" else None
+        if wrapped:
+            record.msg, record.args = wrapped[1], ()
+            return "Traceback" not in message
+        return library != "apache_beam" or record.levelno < logging.ERROR
+
+
+def log_to_console(*, verbose: bool) -> None:
+    handler = logging.StreamHandler()
+    if not verbose:
+        handler.addFilter(_ForConsole())
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(message)s", handlers=[handler])
+    for package in ("pipelines", "model"):  # a line on progress now and then
+        logging.getLogger(package).setLevel(logging.INFO)
+    if verbose:
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "INFO")
+
+
+class Terminated(BaseException):
+    """SIGTERM: work stops as it does for Ctrl-C, and the exit code says which it was."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM stop what runs in the block as Ctrl-C does. For the main thread."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread: signals are somebody else's affair
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def exit_code_of(call: Callable[[], object], *, debug: Callable[[], bool]) -> int:
+    """Call; say what went wrong in a sentence or two; the exit code, 0 if nothing did.
+
+    Args:
+        call: what to do; its `SystemExit` is passed on.
+        debug: whether to show tracebacks; asked when something has gone wrong.
+    """
+    try:
+        with terminable():
+            call()
+    except BertloomError as error:
+        _say_error(error, debug=debug())
+        return EXIT_ERROR
+    except Terminated:
+        _say("terminated; steps that were finished are kept")
+        return EXIT_TERMINATED
+    except KeyboardInterrupt:
+        _say("interrupted; steps that were finished are kept")
+        return EXIT_INTERRUPTED
+    except SystemExit as left:
+        if left.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C, without a word
+            _say("interrupted; steps that were finished are kept")
+        raise
+    except BrokenPipeError:
+        # What reads our lines (`head`, say) has seen enough. Python would say so at exit too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
+    except Exception as error:
+        if debug():
+            traceback.print_exc()
+        else:
+            _say(
+                f"error: {type(error).__name__}: {error}\n"
+                "  This is a fault of bertloom's, not of your input; --debug shows where it is"
+            )
+        return EXIT_BUG
+    return 0
+
+
+def _say_error(error: BertloomError, *, debug: bool) -> None:
+    if debug:
+        traceback.print_exception(error)
+        return
+    _say(f"error: {error}")
+    for note in getattr(error, "__notes__", ()):
+        _say(f"  {note}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the console is what this is for

@@ -1,0 +1,230 @@
+"""Where the boxes of a drawn graph go: in columns from left to right, with few crossings."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+Size = tuple[float, float]
+"""Width and height."""
+
+_SWEEPS = 12
+_BEND_HEIGHT = 4.0
+
+
+@dataclass(frozen=True)
+class Bend:
+    """Where the lines from one box pass a column on their way further right."""
+
+    source: str
+    column: int
+
+
+Item = str | Bend
+
+
+@dataclass(kw_only=True)
+class Layout:
+    """Places in a drawing whose upper left corner is (0, 0)."""
+
+    width: float
+    height: float
+    boxes: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Upper left corner of each box."""
+
+    lines: list[list[tuple[float, float]]] = field(default_factory=list)
+    """Points of each line, from left to right; two and two are on one height within a column."""
+
+
+def lay_out(
+    sizes: Mapping[str, Size],
+    edges: Sequence[tuple[str, str]],
+    *,
+    column_gap: float = 56.0,
+    row_gap: float = 14.0,
+) -> Layout:
+    """Place boxes so that none overlap and every edge leads to the right.
+
+    Args:
+        sizes: of each box, in the order in which they are drawn where nothing else decides.
+        edges: (from, to) between boxes, without cycles.
+        column_gap: between columns; room for the lines' slopes.
+        row_gap: between boxes of a column.
+    """
+    if not sizes:
+        return Layout(width=0.0, height=0.0)
+    columns_of = _columns(list(sizes), edges)
+    columns, hops = _with_bends(list(sizes), edges, columns_of)
+    columns = _with_few_crossings(columns, hops)
+    heights = {
+        item: sizes[item][1] if isinstance(item, str) else _BEND_HEIGHT
+        for column in columns
+        for item in column
+    }
+    middles = _middles(columns, hops, heights, row_gap)
+    top = min(middles[item] - heights[item] / 2 for item in middles)
+    bottom = max(middles[item] + heights[item] / 2 for item in middles)
+    lefts, widths, x = [], [], 0.0
+    for column in columns:
+        lefts.append(x)
+        widths.append(max((sizes[item][0] for item in column if isinstance(item, str)), default=0))
+        x += widths[-1] + column_gap
+    layout = Layout(width=x - column_gap, height=bottom - top)
+    for number, column in enumerate(columns):
+        for item in column:
+            if isinstance(item, str):
+                y = middles[item] - heights[item] / 2 - top
+                layout.boxes[item] = (lefts[number], y)
+    for source, target in dict.fromkeys(edges):
+        start = columns_of[source]
+        y = middles[source] - top
+        points = [(lefts[start] + sizes[source][0], y), (lefts[start] + widths[start], y)]
+        for number in range(start + 1, columns_of[target]):
+            y = middles[Bend(source, number)] - top
+            points += [(lefts[number], y), (lefts[number] + widths[number], y)]
+        points.append((lefts[columns_of[target]], middles[target] - top))
+        layout.lines.append(points)
+    return layout
+
+
+def _columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """The column of each box: by its longest way from the left, then as far right as can be."""
+    before: dict[str, list[str]] = defaultdict(list)
+    after: dict[str, list[str]] = defaultdict(list)
+    for source, target in edges:
+        before[target].append(source)
+        after[source].append(target)
+    missing = {name: len(before[name]) for name in names}
+    ready = [name for name in names if not missing[name]]
+    column = dict.fromkeys(names, 0)
+    for name in ready:
+        for target in after[name]:
+            column[target] = max(column[target], column[name] + 1)
+            missing[target] -= 1
+            if not missing[target]:
+                ready.append(target)  # the list grows as it is walked
+    for name in reversed(ready):
+        if after[name]:
+            column[name] = min(column[target] for target in after[name]) - 1
+    return column
+
+
+def _with_bends(
+    names: Sequence[str], edges: Sequence[tuple[str, str]], columns_of: Mapping[str, int]
+) -> tuple[list[list[Item]], list[tuple[Item, Item]]]:
+    """The items of each column, and lines between neighbouring columns only.
+
+    All long lines from one box share their bends, so that they run as one and part late.
+    """
+    columns: list[list[Item]] = [[] for _ in range(max(columns_of.values()) + 1)]
+    for name in names:
+        columns[columns_of[name]].append(name)
+    hops: dict[tuple[Item, Item], None] = {}
+    for source, target in edges:
+        item: Item = source
+        for number in range(columns_of[source] + 1, columns_of[target]):
+            bend = Bend(source, number)
+            if (item, bend) not in hops:
+                hops[item, bend] = None
+                columns[number].append(bend)
+            item = bend
+        hops[item, target] = None
+    return columns, list(hops)
+
+
+def _with_few_crossings(
+    columns: list[list[Item]], hops: Sequence[tuple[Item, Item]]
+) -> list[list[Item]]:
+    """Sort each column by the mean place of its neighbours, to and fro; the best order seen."""
+    left: dict[Item, list[Item]] = defaultdict(list)
+    right: dict[Item, list[Item]] = defaultdict(list)
+    for source, target in hops:
+        right[source].append(target)
+        left[target].append(source)
+    place = {item: index for column in columns for index, item in enumerate(column)}
+    best, fewest = [list(column) for column in columns], _crossings(columns, right, place)
+    for sweep in range(_SWEEPS):
+        neighbours = right if sweep % 2 == 0 else left
+        for column in columns[::-1] if sweep % 2 == 0 else columns:
+            wanted = {
+                item: fmean(place[other] for other in neighbours[item])
+                if neighbours[item]
+                else float(place[item])
+                for item in column
+            }
+            column.sort(key=wanted.__getitem__)
+            place.update({item: index for index, item in enumerate(column)})
+        if (count := _crossings(columns, right, place)) < fewest:
+            best, fewest = [list(column) for column in columns], count
+    return best
+
+
+def _crossings(
+    columns: Sequence[Sequence[Item]],
+    right: Mapping[Item, Sequence[Item]],
+    place: Mapping[Item, int],
+) -> int:
+    found = 0
+    for column in columns:
+        ends: list[int] = []
+        for item in column:
+            mine = [place[other] for other in right.get(item, ())]
+            found += sum(len(ends) - bisect_right(ends, end) for end in mine)
+            for end in mine:
+                insort(ends, end)
+    return found
+
+
+def _middles(
+    columns: Sequence[Sequence[Item]],
+    hops: Sequence[tuple[Item, Item]],
+    heights: Mapping[Item, float],
+    gap: float,
+) -> dict[Item, float]:
+    """The height of each item's middle: near those of its neighbours, in its column's order."""
+    near: dict[Item, list[Item]] = defaultdict(list)
+    for source, target in hops:
+        near[source].append(target)
+        near[target].append(source)
+    middles: dict[Item, float] = {}
+    for column in columns:
+        y = 0.0
+        for item in column:
+            middles[item] = y + heights[item] / 2
+            y += heights[item] + gap
+    for sweep in range(_SWEEPS):
+        for column in columns if sweep % 2 else reversed(columns):
+            wanted = [
+                fmean([middles[other] for other in near[item]]) if near[item] else middles[item]
+                for item in column
+            ]
+            apart = [
+                (heights[one] + heights[two]) / 2 + gap for one, two in itertools.pairwise(column)
+            ]
+            middles.update(zip(column, _kept_apart(wanted, apart), strict=True))
+    return middles
+
+
+def _kept_apart(wanted: Sequence[float], apart: Sequence[float]) -> list[float]:
+    """The ascending places nearest to those wanted, by squares, at least so far apart.
+
+    Without the distances it is isotonic regression: neighbours in the wrong order are pooled at
+    their mean.
+    """
+    offsets = [0.0]
+    for distance in apart:
+        offsets.append(offsets[-1] + distance)
+    pools: list[tuple[float, int]] = []
+    for want, offset in zip(wanted, offsets, strict=True):
+        pool = (want - offset, 1)
+        while pools and pools[-1][0] > pool[0]:
+            mean, count = pools.pop()
+            total = count + pool[1]
+            pool = ((mean * count + pool[0] * pool[1]) / total, total)
+        pools.append(pool)
+    values = [mean for mean, count in pools for _ in range(count)]
+    return [value + offset for value, offset in zip(values, offsets, strict=True)]

@@ -1,0 +1,137 @@
+"""Running a recipe in this process, without any server.
+
+A step begins when all that it needs is there; steps that do not need each other run side by side,
+up to the recipe's limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from flows.run_records import RunState
+from flows.runs import (
+    RETRY_DELAYS,
+    RunPlan,
+    Say,
+    StepRef,
+    execute_step,
+    finish_run,
+    is_passing,
+    load_results,
+    start_run,
+    step_limit,
+)
+from flows.stage_table import Step
+from flows.stages import StepResult
+from schemas.recipe import Recipe
+
+
+def run_in_this_process(
+    recipe: Recipe, *, say: Say, rebuild: Sequence[str], until: str
+) -> list[StepResult]:
+    """Run a recipe's steps; see `flows.engines.run_recipe`."""
+    run = start_run(recipe, rebuild=rebuild, until=until, engine="local")
+    done: dict[str, StepRef] = {}
+    failures: dict[str, Exception] = {}
+    limit = step_limit(recipe.execution)
+    try:
+        if limit == 1:
+            _one_by_one(run, done, failures, say)
+        else:
+            _side_by_side(run, done, failures, say, limit=limit)
+    except BaseException as error:  # a signal: what was finished is there, and is recorded
+        finish_run(run, state="interrupted", results=_in_order(run, done), failures={"": error})
+        raise
+    state: RunState = "failed" if failures else "completed"
+    finish_run(run, state=state, results=_in_order(run, done), failures=failures)
+    if failures:
+        raise next(iter(failures.values()))
+    return load_results(run, _in_order(run, done))
+
+
+def _in_order(run: RunPlan, done: Mapping[str, StepRef]) -> list[StepRef]:
+    return [done[step.label] for step in run.steps if step.label in done]
+
+
+def _one_by_one(
+    run: RunPlan, done: dict[str, StepRef], failures: dict[str, Exception], say: Say
+) -> None:
+    for step in run.steps:
+        blocked = [label for label in step.inputs.values() if label not in done]
+        if blocked:
+            say(_not_run(step, blocked))
+            continue
+        try:
+            done[step.label] = _with_retries(run, step, done, say)
+        except Exception as error:  # raised again by the caller, when independent steps have run
+            failures[step.label] = error
+            say(f"{step.label}  FAILED: {error}")
+
+
+def _side_by_side(
+    run: RunPlan,
+    done: dict[str, StepRef],
+    failures: dict[str, Exception],
+    say: Say,
+    *,
+    limit: int,
+) -> None:
+    waiting = list(run.steps)
+    running: dict[Future[StepRef], Step] = {}
+    with _threads(limit) as pool:
+        while waiting or running:
+            ready = [s for s in waiting if all(label in done for label in s.inputs.values())]
+            for step in ready[: limit - len(running)]:
+                waiting.remove(step)
+                running[pool.submit(_with_retries, run, step, dict(done), say)] = step
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                step = running.pop(future)
+                error = future.exception()
+                if error is None:
+                    done[step.label] = future.result()
+                elif isinstance(error, Exception):
+                    failures[step.label] = error
+                    say(f"{step.label}  FAILED: {error}")
+                else:
+                    raise error
+    for step in waiting:
+        say(_not_run(step, [label for label in step.inputs.values() if label not in done]))
+
+
+@contextlib.contextmanager
+def _threads(limit: int) -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(max_workers=limit, thread_name_prefix="step")
+    try:
+        yield pool
+    except BaseException:
+        # A signal reaches this thread alone: trainings that the others wait for are told.
+        from model.training_job import stop_running_jobs
+        from model.tuning.task_process import stop_running_calls
+
+        stop_running_jobs()
+        stop_running_calls()
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _not_run(step: Step, blocked: Sequence[str]) -> str:
+    return f"{step.label}  not run: needs {', '.join(blocked)}"
+
+
+def _with_retries(run: RunPlan, step: Step, done: Mapping[str, StepRef], say: Say) -> StepRef:
+    inputs = {name: done[label] for name, label in step.inputs.items()}
+    for delay in (*RETRY_DELAYS, None):
+        try:
+            return execute_step(run, step.label, inputs=inputs, say=say)
+        except Exception as error:
+            if delay is None or not is_passing(error):
+                raise
+            say(f"{step.label}  {error}; trying again in {delay:g} s")
+            time.sleep(delay)
+    raise AssertionError("unreachable: the last try returns or raises")

@@ -1,0 +1,88 @@
+"""Pointers: the small files by which an artifact is found, and reading what they lead to."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from schemas.errors import ArtifactCorruptError
+from schemas.manifest import MANIFEST_VERSION, Manifest
+
+
+def to_json(value: Any) -> bytes:
+    """Indented JSON with a final line break, as every file of the store is written."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601 with microseconds."""
+    return datetime.now(UTC).isoformat()
+
+
+class Pointer(BaseModel):
+    """What a cache key, or a ref, leads to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    manifest: str
+    """Path of the manifest, relative to the root of the store."""
+
+    content: str
+    artifact_id: str
+    stage: str
+    cache_key: str
+    committed: str
+    """ISO 8601, UTC."""
+
+    parts: dict[str, str] = {}
+    """Of a publication of several artifacts: path of the manifest of each, by the step's label."""
+
+    def to_json(self) -> bytes:
+        """As it is stored."""
+        return to_json(self.model_dump(exclude_defaults=True))
+
+
+def key_path(stage: str, cache_key: str) -> str:
+    """Where the pointer of a key lies, relative to the root."""
+    return f"keys/{stage}/{cache_key[:2]}/{cache_key}.json"
+
+
+def pointer_to(manifest: Manifest) -> Pointer:
+    """A pointer to an artifact, as of now."""
+    return Pointer(
+        manifest=manifest.path,
+        content=manifest.content,
+        artifact_id=manifest.artifact_id,
+        stage=manifest.stage,
+        cache_key=manifest.cache_key,
+        committed=now(),
+    )
+
+
+def parse_pointer(stored: bytes) -> Pointer | None:
+    """A pointer from the bytes of its file; None where they are none."""
+    try:
+        return Pointer.model_validate_json(stored)
+    except ValidationError:
+        return None
+
+
+def parse_manifest(stored: bytes, *, where: str) -> Manifest:
+    """A manifest from the bytes of its file.
+
+    Raises:
+        ArtifactCorruptError: they are not a manifest, or one of another version.
+    """
+    try:
+        raw = json.loads(stored)
+        version = raw.get("manifest_version") if isinstance(raw, dict) else None
+        if version != MANIFEST_VERSION:
+            raise ArtifactCorruptError(
+                f"{where}: expected manifest_version {MANIFEST_VERSION}, found {version!r}"
+            )
+        return Manifest.model_validate(raw)
+    except ValueError as error:
+        raise ArtifactCorruptError(f"{where}: expected a manifest: {error}") from error

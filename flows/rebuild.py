@@ -1,0 +1,202 @@
+"""The monthly rebuild as a Prefect flow: `prefect.yaml` schedules it.
+
+The same pieces as `flows.rebuilding.rebuild_corpus`, each seen by itself in Prefect's pages: a task
+that finds the dump and fetches it, the corpus flow, a task that compares and publishes.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.states import Completed
+
+from flows.comparison_texts import comparison_markdown, verdict
+from flows.corpus import build_corpus
+from flows.corpus_comparison import Comparison
+from flows.flow_session import Held, found_steps, holding
+from flows.prefect_server import prefect_api, server_for_this_process
+from flows.provenance import without_secrets
+from flows.publishing import CorpusRefusedError, Publication
+from flows.rebuilding import (
+    UNTIL,
+    RebuildOrder,
+    RebuildWork,
+    Say,
+    clear_downloads,
+    corpus_recipe,
+    fetch_dump,
+    find_work,
+    publish_rebuilt,
+)
+from flows.runs import opened_store
+from flows.stages import StepResult
+from schemas.recipe import Recipe
+
+
+class _Asked(NamedTuple):
+    """What the caller of the flow in this process has at hand."""
+
+    order: RebuildOrder
+    """With its credentials, which no flow parameter holds."""
+
+    say: Say
+
+
+_ASKED: contextvars.ContextVar[_Asked | None] = contextvars.ContextVar("_ASKED", default=None)
+
+
+def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
+    """Run the flow in this process, against the server that is configured or one of its own.
+
+    Args:
+        order: what is asked for.
+        say: is given a line of text for each thing that is done.
+
+    Returns:
+        What it came to, as plain JSON values.
+
+    Raises:
+        BertloomError: as `flows.rebuilding.rebuild_corpus`.
+    """
+    server = server_for_this_process()
+    given = {**order._asdict(), "changes": list(order.changes)}
+    token = _ASKED.set(_Asked(order, say))
+    try:
+        with prefect_api(server):
+            told: dict[str, Any] = rebuild(**without_secrets(given))
+            return told
+    finally:
+        _ASKED.reset(token)
+
+
+@flow(name="bertloom-rebuild", flow_run_name="{wiki}-{date}", persist_result=False)
+def rebuild(
+    recipe: str,
+    wiki: str,
+    date: str = "latest",
+    downloads: str = "dumps",
+    keep_downloads: int = 2,
+    changes: list[str] | None = None,
+    store: str | None = None,
+    mirror: str | None = None,
+    force: bool = False,
+    workers: int | None = None,
+) -> Any:
+    """Bring a published corpus up to the newest dump.
+
+    Args:
+        recipe: a file, or the name of a packaged one, with a source named as the wiki.
+        wiki: such as `simplewiki`.
+        date: of the dump, eight digits; `latest`: the newest that is complete.
+        downloads: folder that dumps are downloaded to.
+        keep_downloads: dumps that stay there.
+        changes: `KEY=VALUE` texts as of --set.
+        store: root of the artifact store, in place of what the recipe says.
+        mirror: URL in place of the dumps' own site.
+        force: publish even if the corpus is beyond a limit.
+        workers: worker processes on this machine.
+
+    Raises:
+        CorpusRefusedError: the corpus is beyond a limit; it is kept, and not published.
+        BertloomError: the dump cannot be had, or a step failed.
+    """
+    asked = _ASKED.get()
+    order = (
+        asked.order
+        if asked is not None
+        else RebuildOrder(
+            recipe,
+            wiki,
+            date,
+            downloads,
+            keep_downloads,
+            tuple(changes or ()),
+            store,
+            mirror,
+            force,
+            workers,
+        )
+    )
+    work, files = fetch(order)
+    if work.done:
+        return Completed(message=f"nothing to do: {work.done}", data=_summary(work, None))
+    loaded = corpus_recipe(order, work, files)
+    publication = compare_and_publish(order, work, loaded, _build(loaded))
+    return _summary(work, publication)
+
+
+def _build(recipe: Recipe) -> list[StepResult]:
+    """The corpus flow, as a part of this one."""
+    cached = found_steps(recipe, rebuild=(), until=UNTIL)
+    with holding(Held(recipe, _say(), cached)):
+        refs = build_corpus(recipe=without_secrets(recipe.model_dump(mode="json")), until=UNTIL)
+    store = opened_store(recipe.store)
+    return [
+        StepResult(
+            ref["label"],
+            store.read_manifest(ref["manifest"]),
+            ref["was_cached"],
+            ref["seconds"],
+            ref["warning"],
+        )
+        for ref in refs
+    ]
+
+
+def _say() -> Say:
+    asked = _ASKED.get()
+    return asked.say if asked is not None else print
+
+
+@task(name="fetch", task_run_name="fetch", cache_policy=NO_CACHE, persist_result=False)
+def fetch(order: RebuildOrder) -> tuple[RebuildWork, tuple[str, ...]]:
+    """Find the dump to build from and fetch it; with its files, none where nothing is to do."""
+    work = find_work(order, say=_say())
+    return work, () if work.done else fetch_dump(order, work, say=_say()).files
+
+
+@task(
+    name="compare-and-publish",
+    task_run_name="compare-and-publish",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def compare_and_publish(
+    order: RebuildOrder, work: RebuildWork, recipe: Recipe, results: Sequence[StepResult]
+) -> Publication:
+    """Publish the corpus, or refuse; either way an artifact shows the comparison."""
+    try:
+        publication = publish_rebuilt(order, recipe, results, say=_say())
+    except CorpusRefusedError as error:
+        _show(order, work, error.comparison, "Refused: beyond the limits below, and kept.")
+        raise
+    if publication.comparison is not None:
+        _show(order, work, publication.comparison, verdict(publication))
+    clear_downloads(order, work, say=_say())
+    return publication
+
+
+def _show(order: RebuildOrder, work: RebuildWork, comparison: Comparison, text: str) -> None:
+    title = f"{order.wiki} {work.date} beside the published corpus"
+    create_markdown_artifact(
+        comparison_markdown(comparison, title=title, verdict=text),
+        key=re.sub("[^a-z0-9]+", "-", f"corpus-of-{order.wiki}"),
+        description=text,
+    )
+
+
+def _summary(work: RebuildWork, publication: Publication | None) -> dict[str, Any]:
+    """What a script reads of the flow's result."""
+    return {
+        "date": work.date,
+        "published_before": work.published,
+        "outcome": publication.outcome if publication is not None else "nothing to do",
+        "name": publication.name if publication is not None else "",
+        "kept_as": publication.kept_as if publication is not None else "",
+    }

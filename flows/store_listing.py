@@ -1,0 +1,163 @@
+"""What a store holds, as rows: artifacts, refs, pins and runs, the newest first."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from flows.artifacts import ArtifactStore, Pointer
+from flows.processes import is_gone, process_of
+from flows.run_records import record_path, run_ids
+from flows.show import amount, byte_text
+from flows.task_amounts import cells_amount
+from flows.task_steps import entry_label
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.manifest import Manifest
+
+CELL_STAGE = "finetune"
+_MOST_REFS = 3
+
+
+class Listed(NamedTuple):
+    """A published artifact."""
+
+    pointer: Pointer
+    manifest: Manifest | None
+    """None where it cannot be read."""
+
+    refs: tuple[str, ...]
+    is_pinned: bool
+
+    @property
+    def holds(self) -> str:
+        """How much it holds."""
+        return amount(self.manifest) if self.manifest else "DAMAGED: see `bertloom verify`"
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.manifest.size if self.manifest else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """What a script wants to know."""
+        pointer = self.pointer
+        return {
+            "artifact_id": pointer.artifact_id,
+            "stage": pointer.stage,
+            "cache_key": pointer.cache_key,
+            "content": pointer.content,
+            "committed": pointer.committed,
+            "holds": self.holds,
+            "size": self.size,
+            "refs": list(self.refs),
+            "is_pinned": self.is_pinned,
+            "manifest": pointer.manifest,
+        }
+
+
+def listed(store: ArtifactStore, stage: str | None = None) -> list[Listed]:
+    """Every published artifact, or those of a stage, the newest first."""
+    names = defaultdict(list)
+    for name in store.refs():
+        pointer = store.ref(name)
+        if pointer is not None:
+            names[pointer.manifest].append(name)
+    pinned = set(store.pins())
+    found = sorted(store.pointers(stage), key=lambda item: item.committed, reverse=True)
+    return [
+        Listed(
+            pointer,
+            _manifest(store, pointer),
+            tuple(names[pointer.manifest]),
+            pointer.artifact_id in pinned,
+        )
+        for pointer in found
+    ]
+
+
+def _manifest(store: ArtifactStore, pointer: Pointer) -> Manifest | None:
+    try:
+        return store.read_manifest(pointer.manifest)
+    except (ArtifactCorruptError, ArtifactNotFoundError):
+        return None  # shown as damaged
+
+
+def artifact_rows(found: Iterable[Listed], *, all_cells: bool) -> list[tuple[str, ...]]:
+    """(artifact, stage, committed, holds, size, names) of each; cells of one grid as one row."""
+    grouped: dict[str, list[Listed]] = defaultdict(list)
+    for item in found:
+        grouped[item.pointer.artifact_id if all_cells else _group(item)].append(item)
+    return [_row(group) for group in grouped.values()]
+
+
+def _group(item: Listed) -> str:
+    if item.pointer.stage != CELL_STAGE or item.manifest is None:
+        return item.pointer.artifact_id
+    for name in item.refs:
+        recipe, _, label = name.partition("/")
+        if entry_label(label) != label:
+            return f"{recipe}/{entry_label(label)}"
+    return f"run {item.manifest.produced_by.run_id}"
+
+
+def _row(group: Sequence[Listed]) -> tuple[str, ...]:
+    first = group[0]
+    committed = first.pointer.committed[:19].replace("T", " ")
+    size = byte_text(sum(item.size for item in group))
+    if len(group) > 1:
+        manifests = [item.manifest.statistics for item in group if item.manifest]
+        name = _group(first) if first.refs else "(no ref)"
+        return "", first.pointer.stage, committed, cells_amount(manifests), size, name
+    names = [*first.refs[:_MOST_REFS], *(["..."] if len(first.refs) > _MOST_REFS else [])]
+    names += ["(pinned)"] if first.is_pinned else []
+    pointer = first.pointer
+    return pointer.artifact_id, pointer.stage, committed, first.holds, size, " ".join(names)
+
+
+def ref_records(store: ArtifactStore) -> list[dict[str, Any]]:
+    """Every ref with what it leads to, by name."""
+    found = []
+    for name in store.refs():
+        pointer = store.ref(name)
+        if pointer is not None:
+            found.append({"ref": name, **pointer.model_dump()})
+    return found
+
+
+def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
+    """Every run as it is recorded, the newest first, with its `state` as it is now.
+
+    A run that says it is running, and whose process on this machine is gone, has `died`; a record
+    that is no JSON is `damaged`. Records of earlier versions lack some fields.
+    """
+    found = []
+    for run_id in reversed(run_ids(store)):
+        try:
+            record = json.loads(store.backend.read(record_path(run_id)))
+        except FileNotFoundError:
+            continue
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            found.append({"run_id": run_id, "state": "damaged"})
+            continue
+        found.append({"run_id": run_id, **record, "state": _state(record)})
+    return found
+
+
+def _state(record: dict[str, Any]) -> str:
+    state = str(record.get("state", "?"))
+    return "died" if state == "running" and is_gone(process_of(record)) else state
+
+
+def run_row(record: dict[str, Any]) -> tuple[str, ...]:
+    """(run, state, recipe, engine, steps, cached, failed) as texts."""
+    steps = record.get("steps", ())
+    cached = sum(bool(step.get("was_cached")) for step in steps)
+    planned = len(record.get("planned", ())) or len(steps)
+    failed = ", ".join(record.get("failures", {}))
+    recipe = str(record.get("recipe", {}).get("name", ""))
+    counts = (f"{len(steps)}/{planned}", str(cached))
+    return record["run_id"], record["state"], recipe, record.get("engine", ""), *counts, failed

@@ -1,0 +1,86 @@
+"""Document shards as later stages read them: one after the other, without their duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.counters import Counters
+from pipelines.duplicates import DUPLICATES_FILE, duplicate_rows
+from pipelines.shards import open_shard
+from schemas.arrow import DOCUMENTS
+from schemas.manifest import FileEntry, StageInput
+
+
+def document_shards(documents: StageInput) -> list[FileEntry]:
+    """The document shards of an artifact in order, without its table of duplicates."""
+    return [entry for entry in documents.files if entry.path != DUPLICATES_FILE]
+
+
+class ShardPiece(NamedTuple):
+    """A shard of an input artifact."""
+
+    number: int
+    path: str
+    """Its logical name."""
+
+    url: str
+    weight: int
+    duplicates: str
+    """URL of the table of duplicates, "" where there is none or it is not wanted."""
+
+    sha256: str
+    """Of the shard's bytes."""
+
+    def identity(self) -> dict[str, Any]:
+        """The documents that `wanted_documents` gives."""
+        return {"shard": self.sha256, "left-out": sorted(self.left_out())}
+
+    def left_out(self) -> frozenset[int]:
+        """The rows that are duplicates."""
+        if not self.duplicates:
+            return frozenset()
+        return duplicate_rows(self.duplicates, shard=self.path)
+
+
+def shard_pieces(documents: StageInput, *, remove_duplicates: bool) -> list[ShardPiece]:
+    """One piece for each document shard, in order."""
+    tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
+    table = f"{documents.data}/{tables[0].object}" if tables and remove_duplicates else ""
+    return [
+        ShardPiece(
+            index,
+            entry.path,
+            f"{documents.data}/{entry.object}",
+            entry.size,
+            table,
+            entry.sha256,
+        )
+        for index, entry in enumerate(document_shards(documents))
+    ]
+
+
+def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.RecordBatch]:
+    """The batches of a document shard without its duplicates; counts `documents-*`."""
+    left_out = piece.left_out()
+    first = 0
+    with open_shard(piece.url, expected=DOCUMENTS) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            rows = range(first, first + batch.num_rows)
+            first += batch.num_rows
+            counters.count("documents-in", batch.num_rows)
+            keep = [row - rows.start for row in rows if row not in left_out]
+            counters.count("documents-kept", len(keep))
+            if len(keep) < batch.num_rows:
+                counters.count("documents-dropped-duplicate", batch.num_rows - len(keep))
+                batch = batch.take(pa.array(keep, pa.int64()))
+            if batch.num_rows:
+                yield batch
+
+
+def sentences_of(batch: pa.RecordBatch) -> pa.StringArray:
+    """All sentences of a batch of documents, end to end."""
+    return batch.column("sentences").flatten()

@@ -1,0 +1,98 @@
+"""Your own text in Parquet files: a row a document, cut between row groups."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.inputs import open_file
+from pipelines.sources.text_rows import TextRow, require_fields
+from pipelines.splits import SourceFile, Split
+from schemas.configs import TextSource
+from schemas.errors import CorruptInputError, InputError
+
+_BATCH_ROWS = 256
+
+
+def plan_parquet(file: SourceFile, config: TextSource) -> Iterator[Split]:
+    """Row groups of about `split_bytes` together.
+
+    Raises:
+        InputError: a column is missing, or that of the text holds none.
+        CorruptInputError: the file is cut off or damaged.
+    """
+    with open_file(file.uri) as source, _reading(file):
+        parquet = pq.ParquetFile(source)
+        require_fields(parquet.schema_arrow.names, file, config, what="column")
+        kind = parquet.schema_arrow.field(config.text_column).type
+        sizes = [
+            parquet.metadata.row_group(n).total_byte_size for n in range(parquet.num_row_groups)
+        ]
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (
+        pa.types.is_string(value)
+        or pa.types.is_large_string(value)
+        or pa.types.is_string_view(value)
+    ):
+        raise InputError(
+            f"{file.uri}: expected text in the column {config.text_column!r}, found {kind}. Set "
+            f"text_column of the source {config.name!r} to a column of strings"
+        )
+    start, size = 0, 0
+    for number, group in enumerate(sizes):
+        size += group
+        if size >= config.split_bytes or number == len(sizes) - 1:
+            yield Split(config.name, file, start, number + 1)
+            start, size = number + 1, 0
+
+
+def parquet_rows(split: Split, config: TextSource) -> Iterator[TextRow]:
+    """The rows of a split's row groups, in order.
+
+    Raises:
+        CorruptInputError: the file is cut off or damaged.
+    """
+    wanted = (config.text_column, config.id_column, config.title_column)
+    columns = list(dict.fromkeys(name for name in wanted if name is not None))
+    with open_file(split.file.uri) as source, _reading(split.file):
+        parquet = pq.ParquetFile(source)
+        counts = [parquet.metadata.row_group(n).num_rows for n in range(split.end)]
+        number = sum(counts[: split.start])
+        for group in range(split.start, split.end):
+            where = _group_bytes(parquet.metadata.row_group(group))
+            batches = parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns)
+            for batch in batches:
+                values = [
+                    [None] * batch.num_rows if name is None else batch.column(name).to_pylist()
+                    for name in wanted
+                ]
+                for text, identifier, title in zip(*values, strict=True):
+                    yield TextRow(text, identifier, title, number, *where)
+                    number += 1
+
+
+def _group_bytes(group: Any) -> tuple[int, int]:
+    """Where the column chunks of a row group lie in the file."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+    ends = [
+        start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True)
+    ]
+    return min(starts, default=0), max(ends, default=0)
+
+
+@contextlib.contextmanager
+def _reading(file: SourceFile) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptInputError(
+            f"{file.uri}: is no whole Parquet file: {error}. Expected {file.size:,} bytes that end "
+            "in a Parquet footer: write or download it again",
+            file=file.uri,
+            offset=file.size,
+        ) from error

@@ -1,0 +1,40 @@
+"""What all forms of your own text share: a document's parts, and the fields they are in."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pipelines.splits import SourceFile
+from schemas.configs import TextSource
+from schemas.errors import InputError
+
+
+class TextRow(NamedTuple):
+    """A document's parts, not yet checked."""
+
+    text: Any
+    identifier: Any
+    title: Any
+    place: int
+    byte_start: int
+    byte_end: int
+
+
+def require_fields(found: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
+    """Refuse a file without the fields that the configuration names.
+
+    Args:
+        found: the names of its fields.
+        what: what a field is called there, for the message: `key`, `column`.
+
+    Raises:
+        InputError: one is missing.
+    """
+    for option in ("text_column", "id_column", "title_column"):
+        wanted = getattr(config, option)
+        if wanted is not None and wanted not in found:
+            raise InputError(
+                f"{file.uri}: expected the {what} {wanted!r} ({option}), found "
+                f"{', '.join(map(repr, found)) or 'none'}. Set {option} of the source "
+                f"{config.name!r} to one of them"
+            )

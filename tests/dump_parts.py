@@ -1,0 +1,41 @@
+"""A sample dump in several files, as large wikis publish theirs, and a change to one of them."""
+
+from __future__ import annotations
+
+import bz2
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from flows.sample import SampleFiles
+
+
+def _streams(data: bytes) -> Iterator[bytes]:
+    while data:
+        unpacker = bz2.BZ2Decompressor()
+        unpacker.decompress(data)
+        yield data[: len(data) - len(unpacker.unused_data)]
+        data = unpacker.unused_data
+
+
+def write_parts(sample: SampleFiles, folder: Path, *, parts: int) -> list[Path]:
+    """Files of about as many streams of pages each, all with the dump's header and end."""
+    first, *pages, last = _streams(Path(sample.pages).read_bytes())
+    folder.mkdir()
+    paths = []
+    for number in range(parts):
+        start, stop = (len(pages) * end // parts for end in (number, number + 1))
+        path = folder / f"samplewiki-20260101-pages-articles{number + 1}.xml.bz2"
+        path.write_bytes(b"".join([first, *pages[start:stop], last]))
+        paths.append(path)
+    return paths
+
+
+def change_part(path: Path) -> None:
+    """Let some pages of a file say something else, so that all bytes behind them lie elsewhere."""
+    first, changed, *rest = _streams(path.read_bytes())
+    text = bz2.decompress(changed).decode()
+    said = r"\1The people of the valley tell this story in another way.\n\n"
+    told, pages = re.subn(r"(<text[^>]*>)(?!#)", said, text)
+    assert pages > 1
+    path.write_bytes(b"".join([first, bz2.compress(told.encode()), *rest]))

@@ -1,0 +1,74 @@
+"""Small artifacts for tests of the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flows.artifacts import ArtifactStore, Attempt
+from pipelines.shards import write_text_file
+from schemas.fingerprint import cache_key, content_digest, logical_digest
+from schemas.manifest import Environment, InputRef, Manifest, ProducedBy
+
+STAGE = "build-tokens"
+
+
+def describe(store: ArtifactStore, attempt: Attempt, files: Any, **changes: Any) -> Manifest:
+    spec = {"stage": STAGE, "seed": 0, **changes.pop("spec", {})}
+    made = ProducedBy(
+        run_id="r", runner="local", host_kind="Linux", started="s", ended="e", seconds=1.0
+    )
+    given: dict[str, Any] = {
+        "artifact_id": attempt.artifact_id,
+        "stage": STAGE,
+        "stage_version": 1,
+        "cache_key": cache_key(spec),
+        "key_spec": spec,
+        "code": {},
+        "content": content_digest(files),
+        "logical_content": logical_digest(files),
+        "location": attempt.location,
+        "files": tuple(files),
+        "counters": {},
+        "statistics": {},
+        "table": "",
+        "notes": (),
+        "raw_inputs": (),
+        "inputs": (),
+        "produced_by": made,
+        "environment": Environment(python="3.11.7", platform="Linux", packages={}),
+        "config": {},
+    }
+    return Manifest(**{**given, **changes})
+
+
+def prepared(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
+    """An attempt with one file, not committed."""
+    attempt = store.begin(STAGE)
+    entry = write_text_file("vocab.txt", text, output=attempt.output)
+    return describe(store, attempt, [entry], **changes)
+
+
+def published(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
+    return store.commit(prepared(store, text, **changes)).manifest
+
+
+def file_of(store: ArtifactStore, manifest: Manifest) -> str:
+    return f"{manifest.data}/{manifest.files[0].object}"
+
+
+def damage(store: ArtifactStore, manifest: Manifest, data: bytes) -> None:
+    store.backend.replace(file_of(store, manifest), data)
+
+
+def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
+    """Arguments of `published` for an artifact that is made from another."""
+    reference = InputRef(
+        name=name,
+        stage=manifest.stage,
+        artifact_id=manifest.artifact_id,
+        cache_key=manifest.cache_key,
+        content=manifest.content,
+        manifest=manifest.path,
+    )
+    spec = {"of": manifest.artifact_id, "inputs": {name: {"content": manifest.content}}}
+    return {"spec": spec, "inputs": (reference,)}

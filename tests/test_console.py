@@ -1,0 +1,178 @@
+"""What the command says when things go wrong, and the codes it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_runs import Cli
+from fake_stages import FakeStages, installed
+from typer.testing import CliRunner
+
+from flows import cli as command
+from flows import completion, recipe_files
+from flows.artifacts import ArtifactStore
+from flows.run_records import read_run, run_ids
+from schemas.errors import ConfigError
+from schemas.recipe import Recipe
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
+    with installed(tmp_path / "code", monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def recipe(fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
+    """A recipe of fake stages, which every name leads to."""
+    made = fakes.recipe(str(tmp_path / "store"))
+    monkeypatch.setattr(recipe_files, "load_recipe", lambda *arguments, **more: made)
+    return made
+
+
+def test_an_error_is_a_sentence_and_a_traceback_where_asked(cli: Cli) -> None:
+    said = cli("run", "no-such-recipe")
+    assert said.code == 1
+    assert said.err.startswith("error: no recipe 'no-such-recipe'")
+    assert "Traceback" not in said.err
+    shown = cli("--debug", "run", "no-such-recipe")
+    assert shown.code == 1
+    assert "Traceback" in shown.err
+    assert "ConfigError" in shown.err
+
+
+def test_a_fault_of_ours_is_told_from_an_error(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*arguments: object, **more: object) -> Recipe:
+        raise ZeroDivisionError("by nought")
+
+    monkeypatch.setattr(recipe_files, "load_recipe", break_down)
+    said = cli("plan", "sample")
+    assert said.code == 70
+    assert said.err.startswith("error: ZeroDivisionError: by nought")
+    assert "--debug" in said.err
+    assert "break_down" in cli("--debug", "plan", "sample").err
+
+
+def test_wrong_usage_has_a_code_of_its_own(cli: Cli) -> None:
+    assert cli("run").code == 2
+    assert cli("nonsense").code == 2
+
+
+def test_help_names_the_exit_codes_and_every_command_has_some() -> None:
+    runner = CliRunner()
+    help_text = " ".join(runner.invoke(command.app, ["--help"]).output.split())
+    assert command.EXIT_CODES in help_text
+    for name in help_text.split("Commands:")[1].split():
+        if name.isalpha() and runner.invoke(command.app, [name, "--help"]).exit_code == 0:
+            shown = runner.invoke(command.app, [name, "--help"]).output
+            assert len(shown.split()) > 5, name
+
+
+def test_a_plan_and_a_run_can_be_read_by_scripts(cli: Cli, recipe: Recipe) -> None:
+    planned = json.loads(cli("plan", "fake", "--json").out)
+    assert [step["state"] for step in planned["steps"]] == ["build", *["unknown"] * 4]
+    ran = cli("run", "fake", "--engine", "local", "--json")
+    steps = json.loads(ran.out)["steps"]
+    assert [step["was_cached"] for step in steps] == [False] * 5
+    assert ran.err.count("built in") == 5  # progress is no part of the JSON
+    planned = json.loads(cli("plan", "fake", "--json").out)
+    assert [step["state"] for step in planned["steps"]] == ["cached"] * 5
+    assert [step["artifact_id"] for step in planned["steps"]] == [
+        step["artifact_id"] for step in steps
+    ]
+
+
+def test_a_plan_in_words(cli: Cli, recipe: Recipe) -> None:
+    said = cli("plan", "fake")
+    assert "build-documents" in said.out
+    assert "5 steps, 5 to build" in said.out
+    assert not Path(recipe.store).exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_run_and_is_recorded(tmp_path: Path, number: int, code: int) -> None:
+    program = f"""
+import sys, time, signal
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import pytest
+from pathlib import Path
+from fake_stages import installed
+from flows import recipe_files
+from flows.cli import main
+patch = pytest.MonkeyPatch()
+with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:
+    recipe = fakes.recipe({str(tmp_path / "store")!r})
+    recipe_files.load_recipe = lambda *a, **k: recipe
+    def tokens(*a, **k):
+        print("begun", flush=True)
+        time.sleep(60)
+    fakes.module.tokens = tokens
+    main(["run", "fake", "--engine", "local"])
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    while "begun" not in (line := process.stdout.readline()):
+        assert line, process.stderr.read() if process.stderr else ""
+    time.sleep(0.1)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert "steps that were finished are kept" in said
+    store = ArtifactStore(str(tmp_path / "store"))
+    record = read_run(store, run_ids(store)[-1])
+    assert record.state == "interrupted"
+    assert [step.label for step in record.steps] == ["build-documents", "build-vocabulary"]
+
+
+def test_who_reads_our_lines_may_stop() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from flows.cli import main; main(['plan', 'sample'])"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "BERTLOOM_SAMPLE": "/nowhere"},
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read()
+    process.wait(60)
+    assert "Traceback" not in said
+
+
+def test_completion_offers_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe, cli: Cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "samovar.yaml").write_text("name: x\n")
+    assert completion.recipe_names("sam") == ["sample", "samovar.yaml"]
+    assert completion.stage_names("build-t") == ["build-tokens"]
+    assert completion.artifact_names("fake/") == []  # no store here
+    assert completion.run_names("2") == []
+    assert cli("run", "fake", "--engine", "local").code == 0
+    monkeypatch.setenv(recipe_files.STORE_VARIABLE, recipe.store)
+    assert "fake/build-tokens" in completion.artifact_names("fake/")
+    assert len(completion.run_names("2")) == 1
+
+
+def test_a_recipe_that_cannot_be_read_names_the_field(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: bad\npublish: {nam: x}\nbuild_documents: {sources: []}\n")
+    with pytest.raises(ConfigError, match=r"publish\.nam: no such key"):
+        recipe_files.load_recipe(str(file))

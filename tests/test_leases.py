@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from store_writing import STAGE
+
+from flows import processes
+from flows.artifacts import ArtifactStore
+from flows.leases import hold_lease, lease_path, live_holder, live_holders
+
+KEY = "ab" * 32
+
+HOLD = """
+import sys, time
+from flows.artifacts import ArtifactStore
+from flows.leases import hold_lease
+
+def say(text):
+    print(text, flush=True)
+
+store = ArtifactStore(sys.argv[1])
+with hold_lease(store, sys.argv[2], sys.argv[3], holder="theirs", ttl_seconds=3600,
+                is_done=lambda: False, say=say) as held:
+    say(f"held {held}")
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+    if request.param == "local":
+        return ArtifactStore(str(tmp_path / "store"))
+    return ArtifactStore(f"memory://{tmp_path.name}/leases")
+
+
+def never() -> bool:
+    return False
+
+
+@contextmanager
+def another_process(root: str) -> Iterator[subprocess.Popen[bytes]]:
+    """It holds the lease for an hour's time to live."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, root, STAGE, KEY], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"held True\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def write_lease(store: ArtifactStore, **changes: object) -> None:
+    """As another process left it."""
+    me = processes.this_process()
+    lease = {
+        "holder": "theirs",
+        "host": me.host,
+        "system": me.system,
+        "pid": me.pid,
+        "process_start": me.started,
+        "expires_at": time.time() + 3600,
+        "token": "0",
+    }
+    store.backend.replace(lease_path(STAGE, KEY), json.dumps({**lease, **changes}).encode())
+
+
+def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None:
+    assert live_holder(store, STAGE, KEY) is None
+    with hold_lease(store, STAGE, KEY, holder="mine", is_done=never, say=pytest.fail) as held:
+        assert held
+        found = live_holder(store, STAGE, KEY)
+        assert found is not None
+        assert found.holder == "mine"
+        assert live_holders(store) == {(STAGE, KEY): found}
+        assert live_holder(store, STAGE, "cd" * 32) is None
+    assert live_holder(store, STAGE, KEY) is None
+    assert store.backend.names("leases") == []
+
+
+def test_a_lease_is_let_go_by_a_block_that_raises(store: ArtifactStore) -> None:
+    lease = hold_lease(store, STAGE, KEY, holder="mine", is_done=never, say=pytest.fail)
+    with pytest.raises(ValueError, match="of the stage"), lease:
+        raise ValueError("of the stage")
+    assert live_holder(store, STAGE, KEY) is None
+
+
+def test_others_wait_and_say_once_for_whom(store: ArtifactStore) -> None:
+    order: list[str] = []
+    inside = threading.Event()
+
+    def second() -> None:
+        inside.wait(30)
+        with hold_lease(store, STAGE, KEY, holder="two", is_done=never, say=order.append) as held:
+            order.append(f"two {held}")
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with hold_lease(store, STAGE, KEY, holder="one", is_done=never, say=pytest.fail):
+        inside.set()
+        while not order:
+            time.sleep(0.01)
+        time.sleep(0.3)  # it looks again and again, and says nothing more
+        order.append("one ends")
+    thread.join(30)
+    assert len(order) == 3
+    assert "one" in order[0]
+    assert "building the same" in order[0]
+    assert order[1:] == ["one ends", "two True"]
+
+
+def test_waiting_ends_when_there_is_nothing_to_build(store: ArtifactStore) -> None:
+    write_lease(store)
+    looks = iter([False, False, True])
+    lines: list[str] = []
+    with hold_lease(
+        store, STAGE, KEY, holder="mine", is_done=lambda: next(looks), say=lines.append
+    ) as held:
+        assert not held
+    assert len(lines) == 1
+    found = live_holder(store, STAGE, KEY)
+    assert found is not None
+    assert found.holder == "theirs"
+
+
+def test_a_lease_is_renewed(store: ArtifactStore) -> None:
+    with hold_lease(
+        store, STAGE, KEY, holder="mine", ttl_seconds=0.6, is_done=never, say=pytest.fail
+    ):
+        first = live_holder(store, STAGE, KEY)
+        time.sleep(1.5)
+        second = live_holder(store, STAGE, KEY)
+        assert first is not None
+        assert second is not None
+        assert second.expires_at > first.expires_at
+        assert second.token == first.token
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"expires_at": 1.0, "host": "elsewhere"},
+        {"pid": 2**22 + 1},  # above the largest number that there can be
+        {"process_start": "1"},  # the number was given out again
+    ],
+    ids=["expired", "gone", "number-reused"],
+)
+def test_a_lease_that_nobody_has_is_taken_over(
+    store: ArtifactStore, left: dict[str, object]
+) -> None:
+    write_lease(store, **left)
+    assert live_holder(store, STAGE, KEY) is None
+    with hold_lease(store, STAGE, KEY, holder="mine", is_done=never, say=pytest.fail) as held:
+        assert held
+
+
+@pytest.mark.parametrize("left", [{"host": "elsewhere"}, {"system": "another container"}])
+def test_of_another_machine_only_the_time_counts(
+    store: ArtifactStore, left: dict[str, object]
+) -> None:
+    write_lease(store, pid=2**22 + 1, **left)
+    assert live_holder(store, STAGE, KEY) is not None
+
+
+def test_a_lease_that_is_none_blocks_nobody(store: ArtifactStore) -> None:
+    store.backend.replace(lease_path(STAGE, KEY), b"{half")
+    assert live_holders(store) == {}
+    with hold_lease(store, STAGE, KEY, holder="mine", is_done=never, say=pytest.fail) as held:
+        assert held
+
+
+def test_a_lease_that_was_taken_over_is_left_to_the_other(
+    store: ArtifactStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hold_lease(
+        store, STAGE, KEY, holder="mine", ttl_seconds=0.3, is_done=never, say=pytest.fail
+    ):
+        write_lease(store)
+        while "taken over" not in caplog.text:
+            time.sleep(0.02)
+    found = live_holder(store, STAGE, KEY)
+    assert found is not None
+    assert found.holder == "theirs"
+
+
+def test_a_disk_that_fails_ends_no_work(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+
+    def fail(*_: object, **__: object) -> bool:
+        failed.set()
+        raise ConnectionError("no answer")
+
+    with hold_lease(
+        store, STAGE, KEY, holder="mine", ttl_seconds=0.3, is_done=never, say=pytest.fail
+    ):
+        monkeypatch.setattr(store.backend, "swap", fail)
+        assert failed.wait(30)
+        monkeypatch.undo()
+
+
+def test_after_a_kill_nobody_waits(tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    with another_process(store.root) as process:
+        found = live_holder(store, STAGE, KEY)
+        assert found is not None
+        assert found.pid == process.pid
+        process.kill()  # and nobody has asked for its end yet, so that it is still listed
+        while live_holder(store, STAGE, KEY) is not None:
+            time.sleep(0.01)
+        with hold_lease(store, STAGE, KEY, holder="mine", is_done=never, say=pytest.fail) as held:
+            assert held
+
+
+def test_who_waits_goes_on_when_the_holder_is_killed(tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    with another_process(store.root) as process:
+        lines: list[str] = []
+
+        def kill_and_keep(line: str) -> None:
+            lines.append(line)
+            process.kill()
+
+        with hold_lease(store, STAGE, KEY, holder="mine", is_done=never, say=kill_and_keep) as held:
+            assert held
+        assert len(lines) == 1
+        assert f"theirs (process {process.pid} on " in lines[0]
+
+
+def test_a_killed_process_that_nobody_waited_for_is_gone() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    start = processes.start_of(process.pid)
+    assert start
+    process.kill()
+    while processes.start_of(process.pid) is not None:
+        time.sleep(0.01)
+    process.wait()
+    assert processes.start_of(process.pid) is None
+
+
+def test_without_proc_processes_are_told_by_ps() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert processes._start_without_proc(process.pid) is not None
+    finally:
+        process.kill()
+        process.wait()
+    assert processes._start_without_proc(process.pid) is None
+
+
+def test_of_many_one_at_a_time_builds(store: ArtifactStore) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def build(number: int) -> None:
+        with hold_lease(store, STAGE, KEY, holder=str(number), is_done=never, say=lambda _: None):
+            inside.append(number)
+            most.append(len(inside))
+            time.sleep(0.02)
+            inside.remove(number)
+
+    threads = [threading.Thread(target=build, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == [1] * 5

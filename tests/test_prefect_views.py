@@ -1,0 +1,159 @@
+"""What Prefect is told of a stage, and that nobody waits for it."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_stages import FakeStages, installed
+
+from flows import prefect_views
+from flows.prefect_server import prepare_prefect
+from flows.publisher import Publisher
+from flows.runs import RunPlan, StepRef, execute_step, start_run
+from flows.stage_pages import metric_rows, stage_markdown
+from pipelines.progress import Reading
+
+HERE = contextvars.copy_context()
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
+    with installed(tmp_path / "code", monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def run(fakes: FakeStages, tmp_path: Path) -> RunPlan:
+    return start_run(fakes.recipe(str(tmp_path / "store")))
+
+
+def built(run: RunPlan) -> dict[str, StepRef]:
+    """All steps of a run."""
+    done: dict[str, StepRef] = {}
+    for step in run.steps:
+        inputs = {name: done[label] for name, label in step.inputs.items()}
+        done[step.label] = execute_step(run, step.label, inputs=inputs, say=lambda line: None)
+    return done
+
+
+def test_a_job_that_hangs_keeps_nobody_waiting() -> None:
+    publisher, released, done = Publisher(longest=2), threading.Event(), []
+    started = threading.Event()
+
+    def hang() -> None:
+        started.set()
+        released.wait()
+
+    publisher.submit(hang, context=HERE)
+    assert started.wait(10)
+    for number in range(4):
+        publisher.submit(lambda number=number: done.append(number), context=HERE)
+    assert not publisher.flush(seconds=0.05)
+    released.set()
+    assert publisher.flush(seconds=10)
+    assert done == [0, 1]  # two can wait
+
+
+def test_a_job_that_fails_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="flows")
+    publisher, done = Publisher(), []
+
+    def fail() -> None:
+        raise ConnectionError("no server")
+
+    publisher.submit(fail, context=HERE)
+    publisher.submit(lambda: done.append(1), context=HERE)
+    assert publisher.flush(seconds=10)
+    assert done == [1]
+    assert "no server" in caplog.text
+
+
+@pytest.fixture
+def hanging_server() -> Iterator[str]:
+    """The URL of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/api"
+
+
+@pytest.mark.network
+def test_a_stage_does_not_wait_for_a_server_that_hangs(
+    run: RunPlan, hanging_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare_prefect()
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    publisher = Publisher()
+    monkeypatch.setattr(prefect_views, "_PUBLISHER", publisher)
+    monkeypatch.setattr(prefect_views, "_PROGRESS_SECONDS", 0.0)
+    with (
+        temporary_settings(updates={PREFECT_API_URL: hanging_server}),
+        prefect_views.watched(run, "build-documents") as view,
+    ):
+        view.note(Reading("build-documents", 1, 2, "shard"))
+        assert not publisher.flush(seconds=0.3)  # it is being told, and hangs
+        ref = execute_step(run, "build-documents", inputs={}, say=lambda line: None)
+        view.note(Reading("build-documents", 2, 2, "shard"))
+        view.show(ref)
+    assert not ref.was_cached
+
+
+def test_a_progress_that_waits_is_replaced_by_a_newer_one(
+    run: RunPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, told = Publisher(), []
+    monkeypatch.setattr(prefect_views, "_PUBLISHER", publisher)
+    monkeypatch.setattr(prefect_views, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(
+        prefect_views.StageView, "_set_progress", lambda self, *what: told.append(what)
+    )
+    released = threading.Event()
+    publisher.submit(released.wait, context=HERE)
+    with prefect_views.watched(run, "build-documents") as view:
+        for done in (1, 2, 3):
+            view.note(Reading("build", done, 4, "shard", seconds=10.0, bytes=3_000_000, rows=7))
+    released.set()
+    assert publisher.flush(seconds=10)
+    text = "build: 3 of 4 shards, 7 rows, 3.0 MB written at 0.3 MB/s, about 3.3 s left"
+    assert told == [(75.0, text)]
+
+
+def test_a_page_has_counts_reasons_and_lineage(run: RunPlan) -> None:
+    ref = built(run)["build-documents"]
+    manifest = run.store.read_manifest(ref.manifest)
+    text = stage_markdown(ref, manifest, store=run.store, run_id=run.run_id)
+    assert "| documents | 4 | 3 | 1 | too-short 1 |" in text
+    assert "```mermaid\n" in text
+    assert "raw.txt" in text
+    assert f"bertloom lineage {manifest.artifact_id}" in text
+    assert metric_rows(manifest) == []
+
+
+def test_what_is_shown_cannot_leave_its_cell(run: RunPlan) -> None:
+    ref = built(run)["build-documents"]
+    manifest = run.store.read_manifest(ref.manifest)
+    odd: dict[str, Any] = {"a|b": "<script>\n`x`"}
+    manifest = manifest.model_copy(update={"statistics": odd})
+    text = stage_markdown(ref, manifest, store=run.store, run_id=run.run_id)
+    assert "| a\\|b | &lt;script> 'x' |" in text
+
+
+def test_numbers_of_a_training_are_rows(run: RunPlan) -> None:
+    ref = built(run)["build-tokens"]
+    statistics = {"held_out": {"perplexity": 12.5, "is_best": True}, "model": {"layers": 2}}
+    manifest = run.store.read_manifest(ref.manifest).model_copy(
+        update={"stage": "pretrain", "statistics": statistics}
+    )
+    assert metric_rows(manifest) == [{"metric": "held_out.perplexity", "value": 12.5}]
+
+
+def test_keys_are_as_prefect_wants_them() -> None:
+    assert prefect_views._key("Sample", "finetune.sst-2.b16_lr2e-05") == (
+        "sample-finetune-sst-2-b16-lr2e-05"
+    )

@@ -1,0 +1,396 @@
+"""A run's page: what is in it, what is left out, what is escaped, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_runs import Cli
+from report_runs import Written, whole_run
+
+from flows.artifacts import ArtifactStore
+from flows.report import report_page, write_report
+from flows.reporting import corpus_figures
+from flows.reporting.corpus_figures import read_instance_lengths, read_token_lengths
+from flows.reporting.corpus_view import balances
+from flows.reporting.curve_figures import read_phases, thinned
+from flows.run_records import RunRecord, StepRecord, write_run
+from flows.show import shards
+from schemas.errors import StoreError
+
+Run = tuple[ArtifactStore, RunRecord]
+HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)"> $\\frac{1}{$ {{ 7 * 7 }}'
+SECRET = "hunter2hunter2"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return whole_run(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def run(finished: Run, tmp_path: Path) -> Run:
+    """A copy that a test may change."""
+    store, record = finished
+    shutil.copytree(store.root, tmp_path / "store")
+    return ArtifactStore(str(tmp_path / "store")), record
+
+
+class Page(HTMLParser):
+    """What a browser would find in the page, as far as the tests ask."""
+
+    _VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.sections: dict[str, str] = {}
+        self._open: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        if found.get("id"):
+            self.ids.append(str(found["id"]))
+        for name in ("href", "xlink:href", "src"):
+            if found.get(name):
+                self.links.append(str(found[name]))
+        assert not [name for name in found if name.startswith("on")], found
+        if tag not in self._VOID:
+            self._open.append((tag, found.get("id") or ""))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self._VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag, name in self._open:
+            if tag == "section":
+                self.sections[name] = f"{self.sections.get(name, '')}{data} "
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_page_tells_the_whole_run(run: Run) -> None:
+    store, record = run
+    text = report_page(store, record)
+    page = Page(text)
+    said = {name: words(content) for name, content in page.sections.items()}
+    assert list(said) == [
+        "summary", "steps", "corpus", "pretraining", "tasks", "lineage", "environment",
+        "configuration",
+    ]  # fmt: skip
+    manifests = {step.label: store.read_manifest(step.manifest) for step in record.steps}
+    assert f"{manifests['build-tokens'].counters['tokens']:,}" in said["summary"]
+    assert "held-out perplexity 12.18 after second" in said["summary"]
+    assert "cola, matthews 46.0 cola, on dev" in said["summary"]
+    for manifest in manifests.values():
+        assert f"artifact-{manifest.artifact_id}" in page.ids
+        assert manifest.artifact_id in said["steps"]
+    assert "finetune.cola 4 cells, matthews .420 to .510 4 built" in said["steps"]
+    assert "17 built" in said["steps"]
+    assert "Tokens per sentence" in said["corpus"]
+    assert "first 64 60 40,000 2.500 12.18 40.0 70.0" in said["pretraining"]
+    assert "Dashed lines part the phases: first, then second." in said["pretraining"]
+    assert "BERT_LARGE 86.7" in said["tasks"]  # of the paper's Table 1
+    assert "ours: phase-2, L=2 H=128 A=2" in said["tasks"]
+    assert manifests["build-tokens"].environment.python in said["environment"]
+    assert "max_seq_length: 64" in said["configuration"]
+
+
+def test_nothing_is_loaded_and_every_link_leads_somewhere(run: Run) -> None:
+    text = report_page(*run)
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert "script" not in page.tags
+    targets = [link.removeprefix("#") for link in page.links if link.startswith("#")]
+    assert set(targets) <= set(page.ids)
+    assert {link for link in page.links if not link.startswith("#")} == {"data:,"}
+    assert "default-src 'none'" in text
+    assert "@import" not in text
+    assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
+    tokens = next(step for step in run[1].steps if step.label == "build-tokens")
+    assert f"artifact-{tokens.manifest.split('/')[2]}" in targets  # from the lineage's box
+    assert "step-finetune-cola" in targets
+
+
+def test_counts_add_up_to_the_manifests(run: Run) -> None:
+    store, record = run
+    step = next(step for step in record.steps if step.label == "build-documents")
+    counters = store.read_manifest(step.manifest).counters
+    found = balances("build-documents", counters)
+    assert {(b.things, b.source) for b in found} >= {("pages", ""), ("pages", "samplewiki")}
+    for balance in found:
+        assert balance.is_balanced
+        suffix = f"@{balance.source}" if balance.source else ""
+        assert balance.went_in == counters[f"{balance.things}-in{suffix}"]
+    by_source = sum(b.kept for b in found if b.things == "documents" and b.source)
+    assert by_source == counters["documents-kept"]
+    dropped = next(b for b in found if b.things == "pages" and not b.source)
+    assert sum(reason.number for reason in dropped.reasons) == dropped.dropped > 0
+    text = words(Page(report_page(store, record)).sections["corpus"])
+    assert f"{dropped.went_in:,} {dropped.kept:,} {dropped.dropped:,}" in text.replace(
+        f"pages build-documents {dropped.went_in}", f"pages build-documents {dropped.went_in:,}"
+    )
+    assert "does not add up" not in text
+    wrong = balances("x", counters | {"pages-kept": 1})
+    assert next(b.is_balanced for b in wrong if b.things == "pages") is False
+
+
+def test_hostile_texts_are_shown_and_not_run(run: Run) -> None:
+    store, record = run
+    made = Written(store, record)
+    made.publish("build-examples.evil", statistics={"splits": {HOSTILE: 3}}, notes=(HOSTILE,))
+    steps = [*made.record.steps]
+    steps[0] = steps[0].model_copy(update={"warning": HOSTILE})
+    update = {"steps": tuple(steps), "failures": {f"finetune.{HOSTILE}": HOSTILE}}
+    page = Page(text := report_page(store, made.record.model_copy(update=update)))
+    assert "script" not in page.tags
+    assert "img" not in page.tags
+    assert page.sections["steps"].count(HOSTILE) >= 4
+    assert HOSTILE in page.sections["failures"]
+    assert "<script" not in text
+    assert " 49" not in page.sections["failures"]
+
+
+def test_secrets_stay_out(run: Run) -> None:
+    store, record = run
+    made = Written(store, record)
+    address = f"s3://key:{SECRET}@bucket/dump?x-signature={SECRET}"
+    made.publish("build-examples.secret", notes=(f"read {address}",), statistics={"splits": {}})
+    recipe = {**record.recipe, "store": address}
+    changed = {"recipe": recipe, "failures": {"evaluate.x": f"OSError: {address}"}}
+    text = report_page(store, made.record.model_copy(update=changed))
+    assert "bucket/dump" in text
+    assert SECRET not in text
+
+
+def test_what_a_run_has_not_is_left_out(run: Run) -> None:
+    store, record = run
+    corpus = {"steps": record.steps[:4], "planned": record.planned[:4]}
+    record = record.model_copy(update=corpus)
+    page = Page(report_page(store, record))
+    assert list(page.sections) == [
+        "summary", "steps", "corpus", "lineage", "environment", "configuration",
+    ]  # fmt: skip
+    assert not {"#pretraining", "#tasks"} & set(page.links)
+    nothing = record.model_copy(update={"steps": (), "planned": (), "state": "interrupted"})
+    page = Page(report_page(store, nothing))
+    assert list(page.sections) == ["steps", "configuration"]
+
+
+def test_a_failed_run_has_its_page(run: Run) -> None:
+    store, record = run
+    changed = {
+        "state": "failed",
+        "steps": record.steps[:2],
+        "failures": {"build-tokens": "RunnerError: the disk is full"},
+    }
+    url = write_report(store, record.model_copy(update=changed))
+    page = Page(Path(url).read_text())
+    assert "build-tokens RunnerError: the disk is full" in words(page.sections["failures"])
+    steps = words(page.sections["steps"])
+    assert "2 built 1 failed 14 not run" in steps
+    assert "failed build-tokens" in steps
+    assert "not run tabulate" in steps
+
+
+def _delete_manifest(store: ArtifactStore, step: StepRecord) -> None:
+    store.backend.delete(step.manifest)
+
+
+def _damage_manifest(store: ArtifactStore, step: StepRecord) -> None:
+    store.backend.replace(step.manifest, b'{"manifest_version": 1}')
+
+
+def _delete_files(store: ArtifactStore, step: StepRecord) -> None:
+    store.backend.delete_folder(store.read_manifest(step.manifest).data)
+
+
+def _damage_files(store: ArtifactStore, step: StepRecord) -> None:
+    manifest = store.read_manifest(step.manifest)
+    for entry in manifest.files:
+        store.backend.replace(f"{manifest.data}/{entry.object}", b"\0" * 100)
+
+
+@pytest.mark.parametrize("harm", [_delete_manifest, _damage_manifest, _delete_files, _damage_files])
+def test_what_is_missing_or_damaged_is_said(
+    run: Run, harm: Callable[[ArtifactStore, StepRecord], None]
+) -> None:
+    store, record = run
+    store.backend.delete_folder("reports/figures")
+    for step in record.steps:
+        if step.label in ("build-tokens", "pretrain.first", "tabulate"):
+            harm(store, step)
+    page = Page(text := report_page(store, record))
+    assert text.count('class="problem"') >= 3
+    steps = [step for step in record.steps if step.label.startswith("finetune")]
+    assert all(step.label in page.sections["steps"] for step in steps)
+    kept = store.backend.names("reports/figures")
+    assert len(kept) == (1 if "files" in harm.__name__ else 2)  # instances, and what is left
+    if "manifest" in harm.__name__:
+        assert "the manifest is gone" in text or "expected a manifest" in text
+
+
+def test_figures_are_drawn_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, record = run
+    first = report_page(store, record)
+    names = store.backend.names("reports/figures")
+    assert len(names) == 4
+
+    def refuse(*_: Any, **__: Any) -> str:
+        raise AssertionError("drawn again")
+
+    monkeypatch.setattr(corpus_figures, "draw_panel", refuse)
+    assert report_page(store, record) == first
+    store.backend.replace(names[0], b"{}x")
+    monkeypatch.undo()
+    assert report_page(store, record) == first  # damaged, and drawn anew
+
+
+_CACHED = """
+import sys
+from flows.artifacts import ArtifactStore
+from flows.report import write_report
+from flows.run_records import read_run
+store = ArtifactStore(sys.argv[1], create=False)
+print(write_report(store, read_run(store, sys.argv[2])))
+print([name for name in ("matplotlib", "torch", "prefect", "apache_beam", "httpx", "openlineage")
+       if name in sys.modules])
+"""
+
+
+def test_a_cached_report_imports_nothing_that_draws(run: Run) -> None:
+    store, record = run
+    write_run(store, record)
+    write_report(store, record)
+    done = subprocess.run(
+        [sys.executable, "-c", _CACHED, store.root, record.run_id],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    url, loaded = done.stdout.splitlines()
+    assert loaded == "[]"
+    assert Path(url).is_file()
+
+
+def test_lengths_are_those_of_the_shards(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, record = run
+    made = Written(store, record)
+    tokens = made.manifest("build-tokens")
+    monkeypatch.setattr(corpus_figures, "MAX_SHARDS", 1000)
+    sample = read_token_lengths(store, tokens)
+    total = sum(int(entry.statistics["tokens"]) for entry in shards(tokens))
+    assert sample.lengths["documents"].sum() == sample.lengths["words"].sum() == total
+    assert sample.lengths["sentences"].sum() == len(sample.lengths["words"])
+    rows = sum(entry.rows or 0 for entry in shards(tokens))
+    assert len(sample.lengths["documents"]) == rows
+    assert sample.looked_at == f"All {rows:,} documents were looked at."
+    instances = made.manifest("build-instances.length-64")
+    lengths = read_instance_lengths(store, instances).lengths["instances"]
+    assert lengths.max() == 64
+    assert lengths.sum() == instances.counters["tokens"]
+    monkeypatch.setattr(corpus_figures, "MAX_SHARDS", 1)
+    monkeypatch.setattr(corpus_figures, "MAX_ROWS", 10)
+    part = read_instance_lengths(store, instances)
+    assert np.array_equal(part.lengths["instances"], lengths[:10])
+    of = f"{len(lengths):,} instances were looked at, from 1 of {len(shards(instances))} shards."
+    assert part.looked_at == f"10 of {of}"
+
+
+def test_shards_of_another_file_system_are_read_too(run: Run) -> None:
+    store, record = run
+    tokens = Written(store, record).manifest("build-tokens")
+    elsewhere = ArtifactStore("memory://report-test")
+    for entry in tokens.files:
+        path = f"{tokens.data}/{entry.object}"
+        elsewhere.backend.create(path, store.backend.read(path))
+    here, there = (read_token_lengths(each, tokens).lengths for each in (store, elsewhere))
+    for name, lengths in here.items():
+        assert np.array_equal(lengths, there[name])
+
+
+def test_tables_of_another_make_are_said_to_be_so(run: Run) -> None:
+    store, record = run
+    manifest = Written(store, record).manifest("tabulate")
+    entry = next(entry for entry in manifest.files if entry.path == "tables.json")
+    data = {"results": [{"is_main": True, "split": "dev"}], "comparisons": [], "tables": []}
+    store.backend.replace(f"{manifest.data}/{entry.object}", json.dumps(data).encode())
+    said = Page(report_page(store, record)).sections["tasks"]
+    assert "tables.json is not as expected: KeyError('mean')" in said
+
+
+def test_phases_stand_end_to_end(run: Run) -> None:
+    store, record = run
+    made = Written(store, record)
+    labels = ("pretrain.first", "pretrain.second")
+    first, second = read_phases(store, [(label, made.manifest(label)) for label in labels])
+    assert (first.begin, first.end, second.begin, second.end) == (0, 60, 60, 80)
+    assert [x for x, _ in second.points("mlm_loss", factor=1)] == [70, 80]
+    assert first.points("held_out_mlm_accuracy", factor=1) == []  # nan
+    assert first.points("tokens_per_second", factor=1e-3)[-1] == (60, 9)
+
+
+def test_many_points_become_means_of_neighbours() -> None:
+    points = [(float(n), float(n % 2)) for n in range(1600)]
+    fewer = thinned(points)
+    assert len(fewer) == 400
+    assert fewer[0] == (1.5, 0.5)
+    assert thinned(points[:5]) == points[:5]
+    assert thinned([]) == []
+
+
+def test_names_that_would_leave_the_folder_are_refused(run: Run) -> None:
+    store, record = run
+    for changed in ({"run_id": "../../x"}, {"recipe": {**record.recipe, "name": "../x"}}):
+        with pytest.raises(StoreError, match="they name the report's file"):
+            write_report(store, record.model_copy(update=changed))
+
+
+def test_the_command_writes_the_page_anew(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, record = run
+    cli = Cli(capsys)
+    older = record.model_copy(update={"run_id": "20000101t000000-00000000", "state": "failed"})
+    for each in (record, older):
+        write_run(store, each)
+    out = tmp_path / "page.html"
+    said = cli("report", "test", "--store", store.root, "--out", str(out), "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["run_id"] == record.run_id
+    assert found["state"] == "completed"
+    newest = Path(store.root) / "reports" / "test.html"
+    assert out.read_bytes() == Path(found["report"]).read_bytes() == newest.read_bytes()
+    before = newest.read_bytes()
+    said = cli("report", "2000", "--store", store.root)
+    assert older.run_id in said.out
+    assert newest.read_bytes() == before  # an old run's page does not take the newest one's place
+    assert cli("report", "--store", store.root).out.split()[3] == f"{record.run_id},"
+    said = cli("report", "20", "--store", store.root)
+    assert said.code == 1
+    assert "say more of it" in said.err
+    assert "no run and no recipe 'other'" in cli("report", "other", "--store", store.root).err

@@ -1,0 +1,221 @@
+"""The page of a run in a browser: on a phone in the dark, on a desk in the light, without network.
+
+What the browser lays out and paints is asked, not what the HTML says.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib.image
+import numpy as np
+import pytest
+from report_runs import whole_run
+
+from flows.report import write_report
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="no playwright: pip install 'bertloom[dev]'"
+)
+pytestmark = pytest.mark.slow
+
+_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+_CONTRAST = 4.5  # WCAG AA, for text of any size
+
+
+class Screen(NamedTuple):
+    width: int
+    height: int
+    scheme: str
+
+
+PHONE, SMALL, DESK = Screen(360, 800, "dark"), Screen(320, 640, "light"), Screen(1280, 900, "light")
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store, record = whole_run(tmp_path_factory.mktemp("run"))
+    return Path(write_report(store, record))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("no chromium on the PATH, so the page is not looked at")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=found, args=list(_ARGUMENTS))
+        yield started
+        started.close()
+
+
+class Opened:
+    """The page in a window, with what the browser complained of and asked for."""
+
+    def __init__(self, browser: Any, file: Path, screen: Screen) -> None:
+        size = {"width": screen.width, "height": screen.height}
+        self.page = browser.new_page(viewport=size, color_scheme=screen.scheme)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(file.as_uri())
+
+    def ask(self, script: str) -> Any:
+        return self.page.evaluate(script)
+
+
+@pytest.fixture(params=[PHONE, DESK], ids=["phone", "desk"])
+def opened(
+    browser: Any, page_file: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[Opened, Screen]]:
+    found = Opened(browser, page_file, request.param)
+    yield found, request.param
+    found.page.close()
+
+
+_BRIGHTNESS = """
+([...document.querySelectorAll(SELECTOR)].filter(e => e.getClientRects().length).map(e => {
+  const parts = c => c.match(/[\\d.]+/g).map(Number);
+  const light = c => { const [r, g, b] = parts(c).slice(0, 3).map(v => v / 255)
+      .map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const ground = e => { for (; e; e = e.parentElement) {
+      const c = getComputedStyle(e).backgroundColor, p = parts(c);
+      if (p.length < 4 || p[3] > 0) return c; } return 'rgb(255, 255, 255)'; };
+  const style = getComputedStyle(e), ink = e.closest('svg') ? style.fill : style.color;
+  const [a, b] = [light(ink), light(ground(e))];
+  return { text: e.textContent.slice(0, 40), ground: b,
+           contrast: (Math.max(a, b) + .05) / (Math.min(a, b) + .05) };
+}))
+"""
+
+
+def brightness(opened: Opened, selector: str) -> list[dict[str, Any]]:
+    """Contrast of the text and luminance of the ground, of everything that is visible."""
+    found: list[dict[str, Any]] = opened.ask(_BRIGHTNESS.replace("SELECTOR", repr(selector)))
+    assert found, f"nothing visible is {selector}"
+    return found
+
+
+def test_nothing_is_asked_for_and_nothing_complained_of(opened: tuple[Opened, Screen]) -> None:
+    window, _ = opened
+    window.page.wait_for_load_state("networkidle")
+    outside = [url for url in window.requests if not url.startswith(("file:", "data:"))]
+    assert outside == []
+    assert sum(url.startswith("file:") for url in window.requests) == 1
+    assert window.complaints == []
+
+
+@pytest.mark.parametrize(
+    "opened", [PHONE, SMALL, DESK], ids=["phone", "small", "desk"], indirect=True
+)
+def test_it_fits_the_window(opened: tuple[Opened, Screen]) -> None:
+    window, screen = opened
+    window.ask("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert window.ask("document.documentElement.scrollWidth") == screen.width
+    wide = window.ask(
+        """[...document.querySelectorAll('main *')].filter(e => !e.closest('.scroll, pre, svg')
+           && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"""
+    )
+    assert wide == []
+
+
+@pytest.mark.parametrize(
+    "opened", [PHONE, SMALL, DESK], ids=["phone", "small", "desk"], indirect=True
+)
+def test_text_can_be_read(opened: tuple[Opened, Screen]) -> None:
+    window, screen = opened
+    window.ask("document.querySelectorAll('details').forEach(each => each.open = true)")
+    body = brightness(window, "body")[0]
+    assert (body["ground"] < 0.05) if screen.scheme == "dark" else (body["ground"] > 0.85)
+    selector = (
+        "h1, h2, h3, dt, dd, th, td, small, .note, .pill, .label, nav a, footer a, figcaption, pre"
+    )
+    weak = [each for each in brightness(window, selector) if each["contrast"] < _CONTRAST]
+    assert weak == []
+    drawn = brightness(window, "figure svg text, .lineage text")
+    assert [each for each in drawn if each["contrast"] < _CONTRAST] == []
+    sizes = window.ask(
+        """[...document.querySelectorAll('figure svg text')].filter(e => e.textContent.trim())
+           .map(e => e.getBoundingClientRect().height)"""
+    )
+    assert min(sizes) >= 8
+
+
+def test_figures_are_seen(opened: tuple[Opened, Screen]) -> None:
+    window, screen = opened
+    boxes = window.ask(
+        """[...document.querySelectorAll('figure')].map(e => { const b = e.querySelector('svg')
+           .getBoundingClientRect(); return [b.width, b.height, b.left, b.right]; })"""
+    )
+    assert len(boxes) == 11  # lengths 4, curves 6, results 1
+    for width, height, left, right in boxes:
+        assert 230 <= width <= screen.width
+        assert height >= 60
+        assert 0 <= left < right <= screen.width
+    columns = len({round(left) for _, _, left, _ in boxes})
+    assert columns == (3 if screen is DESK else 1)
+    described = window.ask(
+        """[...document.querySelectorAll('figure svg')].every(e => e.getAttribute('role') === 'img'
+           && e.getAttribute('aria-labelledby').split(' ')
+              .every(id => document.getElementById(id).textContent))"""
+    )
+    assert described is True
+
+
+def test_what_is_painted_is_not_blank(opened: tuple[Opened, Screen]) -> None:
+    window, screen = opened
+    pixels = _pixels(window.page.screenshot())
+    assert pixels.shape[:2] == (screen.height, screen.width)
+    mean = pixels.mean()
+    assert mean < 0.3 if screen.scheme == "dark" else mean > 0.8
+    assert len(np.unique((pixels * 255).astype(np.uint8).reshape(-1, 3), axis=0)) > 50
+    figure = window.page.locator("figure svg").first
+    figure.scroll_into_view_if_needed()
+    drawn = _pixels(figure.screenshot())
+    ground = drawn[1, -2]
+    bars = np.abs(drawn - ground).sum(axis=-1) > 0.3
+    assert 0.01 < bars.mean() < 0.7
+
+
+def _pixels(png: bytes) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = matplotlib.image.imread(io.BytesIO(png), format="png")
+    return found[..., :3]
+
+
+def test_details_open_and_the_lineage_leads_to_the_steps(opened: tuple[Opened, Screen]) -> None:
+    window, _ = opened
+    page = window.page
+    details = page.locator("details")
+    assert details.count() >= 5
+    for number in range(details.count()):
+        each = details.nth(number)
+        if each.get_attribute("open") is None:
+            each.locator("> summary").click()
+        assert each.get_attribute("open") is not None
+        assert each.locator("> :not(summary)").first.is_visible()
+    links = window.ask(
+        "[...document.querySelectorAll('svg.lineage a')].map(e => e.getAttribute('href'))"
+    )
+    assert len(set(links)) >= 8
+    assert window.ask(f"{links!r}.every(e => document.getElementById(e.slice(1)))") is True
+    window.ask("document.querySelectorAll('details').forEach(each => each.open = false)")
+    cell = page.locator("details .step[id]").first
+    assert not cell.is_visible()
+    window.ask(f"location.hash = {cell.get_attribute('id')!r}")
+    page.wait_for_timeout(50)
+    assert cell.is_visible()  # the browser opens what a link leads into
+
+
+def test_it_prints_on_white(opened: tuple[Opened, Screen]) -> None:
+    window, _ = opened
+    window.page.emulate_media(media="print")
+    assert brightness(window, "body")[0]["ground"] == 1
+    assert min(each["contrast"] for each in brightness(window, "h2, td, .note")) >= _CONTRAST
+    assert not window.page.locator("nav").is_visible()

@@ -1,0 +1,97 @@
+"""Names of artifacts: refs, parts of publications, ids, stages, paths; and what is said if none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lineage_writing import put, put_recipe
+
+from flows.artifacts import ArtifactStore, pointer_to
+from flows.resolution import artifact_of_path, resolve
+from schemas.errors import ArtifactNotFoundError
+from schemas.manifest import Manifest
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore(str(tmp_path / "store"))
+
+
+def _publish(store: ArtifactStore, made: dict[str, Manifest]) -> None:
+    parts = {label: one.path for label, one in made.items()}
+    pointer = pointer_to(made["build-tokens"]).model_copy(update={"parts": parts})
+    store.swap_ref("corpus/tiny/latest", pointer, expected=None)
+
+
+def test_every_way_to_name_one(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    wanted = made["build-tokens"]
+    folder = f"{store.root}/{wanted.location}"
+    for text in (
+        "mine/build-tokens",
+        wanted.artifact_id,
+        wanted.artifact_id[:6],
+        wanted.cache_key,
+        f"sha256:{wanted.cache_key[:12]}",
+        "build-tokens",
+        folder,
+        f"{folder}/manifest.json",
+        f"{folder}/data/{wanted.files[0].object}",
+        f"file://{folder}",
+    ):
+        assert resolve(text, store=store) == wanted, text
+    found = artifact_of_path(folder)
+    assert found is not None
+    assert found[1] == store.root
+
+
+def test_a_stage_is_its_newest_artifact(store: ArtifactStore) -> None:
+    put(store, "s", key="old")
+    newest = put(store, "s", key="new")
+    assert resolve("s", store=store) == newest
+
+
+def test_a_publication_and_its_parts(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    _publish(store, made)
+    assert resolve("corpus/tiny/latest", store=store) == made["build-tokens"]
+    for label, one in made.items():
+        assert resolve(f"corpus/tiny/latest/{label}", store=store) == one
+
+
+def test_a_part_that_a_publication_has_not(store: ArtifactStore) -> None:
+    _publish(store, put_recipe(store))
+    with pytest.raises(ArtifactNotFoundError, match="has no part 'build-instance'") as caught:
+        resolve("corpus/tiny/latest/build-instance", store=store)
+    assert "Did you mean 'build-instances.short'?" in str(caught.value)
+
+
+def test_too_few_digits_name_several(store: ArtifactStore) -> None:
+    made = [
+        put(store, "s", key=str(number), artifact_id=f"abcd{number:012}") for number in range(3)
+    ]
+    with pytest.raises(ArtifactNotFoundError, match=r"'abcd' names 3 artifacts: .*more digits"):
+        resolve("abcd", store=store)
+    assert resolve("abcd000000000002", store=store) == made[2]
+
+
+def test_names_in_an_error_are_few_and_the_closest_first(store: ArtifactStore) -> None:
+    made = put_recipe(store, runs=30)
+    for number in range(40):
+        store.set_ref(f"other-{number}/x", made["build-documents"])
+    with pytest.raises(ArtifactNotFoundError) as caught:
+        resolve("mine/finetune.colo", store=store)
+    text = str(caught.value)
+    listed = text.partition("one of the names ")[2].partition(" and ")
+    assert listed[0].split(", ")[0] == "mine/finetune.cola.CELL"
+    assert len(listed[0].split(", ")) == 12
+    assert listed[2].endswith(" more")
+    assert "b16-lr2e-05" not in listed[0]
+    assert len(text) < 700
+
+
+@pytest.mark.parametrize("text", ["../../etc", "a b", "", ".hidden", "x//y", "s3x://nowhere/at"])
+def test_texts_that_name_nothing(store: ArtifactStore, text: str) -> None:
+    with pytest.raises(ArtifactNotFoundError, match="which has none"):
+        resolve(text, store=store)

@@ -1,0 +1,178 @@
+"""Runs: steps side by side, two runs at once, runs that died, and what a hit is looked at for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_stages import FakeStages, installed
+
+from flows.artifacts import ArtifactStore
+from flows.engines import run_recipe
+from flows.planning import PlannedStep, planned_rows
+from flows.processes import start_of
+from flows.run_records import is_dead, read_run, run_ids, write_run
+from flows.runs import finish_run, open_run, start_run, step_limit
+from schemas.configs import ExecutionConfig, InstancesConfig
+from schemas.errors import ArtifactNotFoundError, InputError
+
+TWO = ExecutionConfig(parallel_steps=2)
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
+    with installed(tmp_path / "code", monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def newest(root: str) -> str:
+    return run_ids(ArtifactStore(root))[-1]
+
+
+def test_steps_that_do_not_need_each_other_run_at_once(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting = threading.Barrier(2, timeout=30)
+    instances = fakes.module.instances
+
+    def meet(*arguments: object, **more: object) -> object:
+        meeting.wait()  # raises where the other one is not there too
+        return instances(*arguments, **more)
+
+    monkeypatch.setattr(fakes.module, "instances", meet)
+    said: list[str] = []
+    done = run_recipe(fakes.recipe(root, execution=TWO), say=said.append, engine="local")
+    assert [result.label for result in done][-2:] == ["build-instances.one", "build-instances.two"]
+    assert len(said) == 5
+    record = read_run(ArtifactStore(root), newest(root))
+    assert record.state == "completed"
+    assert [step.label for step in record.steps] == list(record.planned)
+
+
+def test_side_by_side_makes_the_same_as_one_by_one(
+    fakes: FakeStages, root: str, tmp_path: Path
+) -> None:
+    alone = run_recipe(fakes.recipe(root), say=lambda line: None, engine="local")
+    both = run_recipe(
+        fakes.recipe(str(tmp_path / "other"), execution=TWO), say=lambda line: None, engine="local"
+    )
+    assert [r.manifest.content for r in alone] == [r.manifest.content for r in both]
+
+
+def test_side_by_side_what_needs_a_failed_step_is_not_run(fakes: FakeStages, root: str) -> None:
+    fakes.module.FAULTS["tokens"] = [InputError("bad tokens")]
+    said: list[str] = []
+    with pytest.raises(InputError, match="bad tokens"):
+        run_recipe(fakes.recipe(root, execution=TWO), say=said.append, engine="local")
+    assert "build-tokens  FAILED: bad tokens" in said
+    assert sum("not run: needs build-tokens" in line for line in said) == 2
+    record = read_run(ArtifactStore(root), newest(root))
+    assert record.state == "failed"
+    assert record.failures == {"build-tokens": "InputError: bad tokens"}
+
+
+def test_of_two_runs_at_once_one_builds_and_the_other_waits(fakes: FakeStages, root: str) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    documents = fakes.module.documents
+
+    def slowly(*arguments: object, **more: object) -> object:
+        begun.set()
+        assert go_on.wait(30)
+        return documents(*arguments, **more)
+
+    fakes.module.documents = slowly
+    recipe = fakes.recipe(root)
+    said: list[str] = []
+    first = threading.Thread(
+        target=run_recipe, args=(recipe,), kwargs={"say": lambda line: None, "engine": "local"}
+    )
+    first.start()
+    assert begun.wait(30)
+    threading.Timer(0.5, go_on.set).start()
+    results = run_recipe(recipe, say=said.append, engine="local")
+    first.join(30)
+    assert results[0].was_cached
+    assert fakes.calls.count("documents") == 1
+    assert any("wait" in line for line in said)
+
+
+def test_the_limit_is_the_recipes_or_the_runners() -> None:
+    assert step_limit(ExecutionConfig()) == 1
+    assert step_limit(TWO) == 2
+    assert step_limit(ExecutionConfig(runner="dataflow")) == 8
+
+
+def test_a_seed_is_part_of_the_key(fakes: FakeStages, root: str) -> None:
+    def contents(seed: int) -> list[str]:
+        recipe = fakes.recipe(root, build_instances={"one": InstancesConfig(seed=seed)})
+        return [r.manifest.cache_key for r in run_recipe(recipe, engine="local")]
+
+    first, other = contents(1), contents(2)
+    assert first[:-1] == other[:-1]
+    assert first[-1] != other[-1]
+
+
+def test_a_damaged_artifact_is_built_again_if_every_byte_is_looked_at(
+    fakes: FakeStages, root: str
+) -> None:
+    first = run_recipe(fakes.recipe(root), engine="local")
+    manifest = first[0].manifest
+    file = Path(root, manifest.data, manifest.files[0].object)
+    file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes()))
+    assert run_recipe(fakes.recipe(root), engine="local")[0].was_cached
+    full = fakes.recipe(root, execution=ExecutionConfig(verify_on_hit="full"))
+    again = run_recipe(full, engine="local")
+    assert not again[0].was_cached
+    assert again[0].manifest.content == manifest.content
+    assert all(result.was_cached for result in again[1:])
+
+
+def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> None:
+    recipe = fakes.recipe(root)
+    run = start_run(recipe)
+    store = ArtifactStore(root)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    died = read_run(store, run.run_id).model_copy(
+        update={"pid": process.pid, "process_start": start_of(process.pid)}
+    )
+    write_run(store, died)
+    assert not is_dead(died)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert is_dead(died)
+    assert not is_dead(died.model_copy(update={"host": "elsewhere"}))
+    run_recipe(recipe, engine="local")
+    assert read_run(store, run.run_id).state == "crashed"
+    assert read_run(store, newest(root)).state == "completed"
+
+
+def test_a_run_can_be_opened_by_its_id(fakes: FakeStages, root: str) -> None:
+    recipe = fakes.recipe(root)
+    run = start_run(recipe, rebuild=["build-tokens"], until="build-tokens", engine="prefect")
+    opened = open_run(recipe, run.run_id)
+    assert (opened.steps, opened.rebuilt, opened.started) == (run.steps, run.rebuilt, run.started)
+    assert [step.label for step in opened.steps][-1] == "build-tokens"
+    finish_run(run, state="interrupted", results=(), failures={"": KeyboardInterrupt("x")})
+    assert read_run(ArtifactStore(root), run.run_id).state == "interrupted"
+    with pytest.raises(ArtifactNotFoundError, match="no run"):
+        open_run(recipe, "20200101t000000-aaaaaaaa")
+
+
+def test_cells_that_fare_alike_are_one_line_of_a_plan() -> None:
+    cells = [PlannedStep(f"finetune.cola.b16-lr2e-05-e3-r{n}", "cached", "k", "a") for n in (0, 1)]
+    rows = planned_rows([PlannedStep("tabulate", "unknown", reason="after x"), *cells])
+    assert rows == [
+        ("tabulate", "", "unknown", "after x"),
+        ("finetune.cola (2 cells)", "", "cached", ""),
+    ]
