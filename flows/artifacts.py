@@ -7,11 +7,11 @@
     refs/NAME.json                          names that move on, such as RECIPE/build-tokens
     pins/ARTIFACT_ID.json                   what is kept though no name leads to it
     runs/RUN_ID/run.json                    what a run did
-    leases/STAGE/CACHE_KEY.json             who is building a key, see `flows.leases`
+    leases/STAGE/CACHE_KEY.json             who is building a key, see `flows.storage.leases`
     work/STAGE/CACHE_KEY/                   where a long stage keeps what it needs to go on
     pieces/STAGE/DIGEST/                    which pieces of work earlier artifacts hold
     quarantine/                             pointers taken back, and what was wrong with them
-    tombstones/ARTIFACT_ID.json             being deleted, see `flows.garbage`
+    tombstones/ARTIFACT_ID.json             being deleted, see `flows.storage.garbage`
 
 An attempt that no pointer leads to (a crash, a lost race) does not exist for readers.
 """
@@ -23,7 +23,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from flows.pointers import (
+from flows.storage.backend import StoreBackend
+from flows.storage.names import StoreNames
+from flows.storage.pointers import (
     Pointer,
     key_path,
     now,
@@ -32,9 +34,7 @@ from flows.pointers import (
     pointer_to,
     to_json,
 )
-from flows.quarantine import conflicts, refuse_conflict, take_back
-from flows.store_backend import StoreBackend
-from flows.store_names import StoreNames
+from flows.storage.quarantine import conflicts, refuse_conflict, take_back
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,

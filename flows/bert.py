@@ -15,11 +15,11 @@ from prefect.client.schemas.objects import State
 from flows.corpus import CORPUS, build_corpus
 from flows.evaluation import EVALUATION, evaluate
 from flows.finetuning import FINETUNING, finetune
-from flows.flow_parts import FLOW_OPTIONS, steps_of
-from flows.flow_session import RecipeParameter, Session, begun
+from flows.orchestration.flow_parts import FLOW_OPTIONS, steps_of
+from flows.orchestration.flow_session import RecipeParameter, Session, begun
+from flows.orchestration.step_tasks import error_of_state, run_steps
 from flows.pretraining import PRETRAINING, pretrain
 from flows.stage_table import Step
-from flows.tasks import error_of_state, run_steps
 
 
 class Part(NamedTuple):

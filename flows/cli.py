@@ -12,18 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from flows import (
-    event_commands,
-    fetch_commands,
-    lineage_commands,
-    publish_commands,
-    report_commands,
-    store_commands,
-    task_commands,
-)
-from flows.completion import artifact_names
-from flows.console import exit_code_of, log_to_console
-from flows.options import (
+from flows.commands import events, fetch, lineage, publish, report, store_care, tuning
+from flows.commands.completion import artifact_names
+from flows.commands.console import exit_code_of, log_to_console
+from flows.commands.options import (
     ChangesOption,
     EngineOption,
     JsonOption,
@@ -161,7 +153,7 @@ def show(
     all_files: Annotated[bool, typer.Option("--all", help="List every file.")] = False,
 ) -> None:
     """Show an artifact: counts, files, inputs, configuration, environment."""
-    from flows.resolution import artifact_of_path, resolve
+    from flows.ancestry.resolution import artifact_of_path, resolve
 
     if (found := artifact_of_path(artifact)) is not None:
         manifest, root = found
@@ -248,17 +240,10 @@ def _print_marks(marks: Sequence[Mark]) -> None:
     Console(highlight=False).print(text)
 
 
-for module in (
-    task_commands,
-    store_commands,
-    lineage_commands,
-    publish_commands,
-    report_commands,
-    event_commands,
-):
+for module in (tuning, store_care, lineage, publish, report, events):
     for command in module.COMMANDS:
         app.command()(command)
-app.add_typer(fetch_commands.fetch_app, name="fetch")
+app.add_typer(fetch.fetch_app, name="fetch")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

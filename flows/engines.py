@@ -42,7 +42,7 @@ def run_recipe(
 
 
 def _with_prefect(recipe: Recipe, say: Say, rebuild: Sequence[str], until: str) -> list[StepResult]:
-    from flows.prefect_engine import run_with_prefect  # Prefect takes a second or two to load
+    from flows.orchestration.engine import run_with_prefect  # Prefect takes a second or two to load
 
     return run_with_prefect(recipe, say=say, rebuild=rebuild, until=until)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from prefect import flow
 
-from flows.flow_parts import FLOW_OPTIONS, run_part
-from flows.flow_session import RecipeParameter
+from flows.orchestration.flow_parts import FLOW_OPTIONS, run_part
+from flows.orchestration.flow_session import RecipeParameter
 
 EVALUATION = ("evaluate", "tabulate")
 """The flow's own stages."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from flows.ancestry.resolution import artifact_of_file, resolve
 from flows.artifacts import ArtifactStore
-from flows.resolution import artifact_of_file, resolve
 from pipelines.instance_plan import pool_numbers
 from pipelines.shards import open_shard
 from pipelines.vocab_files import VOCAB_FILE, read_vocab

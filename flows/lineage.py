@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from flows.ancestry.graph import upstream_graph
+from flows.ancestry.texts import tree_lines
 from flows.artifacts import ArtifactStore
-from flows.lineage_graph import upstream_graph
-from flows.lineage_texts import tree_lines
 from schemas.manifest import Manifest
 
 

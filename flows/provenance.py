@@ -77,6 +77,11 @@ def host_kind() -> str:
     return f"{platform.system()} {platform.machine()}"
 
 
+@functools.cache
+def _version(distribution: str) -> str:
+    return importlib.metadata.version(distribution)
+
+
 def key_environment(libraries: Sequence[str]) -> dict[str, str]:
     """Versions that enter a cache key: Python's (minor) and those of the named distributions.
 
@@ -87,7 +92,7 @@ def key_environment(libraries: Sequence[str]) -> dict[str, str]:
     versions = {"python": f"{major}.{minor}"}
     for name in libraries:
         try:
-            versions[name] = importlib.metadata.version(name)
+            versions[name] = _version(name)
         except importlib.metadata.PackageNotFoundError as error:
             raise FingerprintError(
                 f"{name} is not installed, and its version is part of the cache key"

@@ -1,7 +1,7 @@
 """The monthly rebuild as a Prefect flow: `prefect.yaml` schedules it.
 
-The same pieces as `flows.rebuilding.rebuild_corpus`, each seen by itself in Prefect's pages: a task
-that finds the dump and fetches it, the corpus flow, a task that compares and publishes.
+The same pieces as `publication.rebuilding.rebuild_corpus`, each seen by itself in Prefect's pages:
+a task that finds the dump and fetches it, the corpus flow, a task that compares and publishes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed
 
-from flows.comparison_texts import comparison_markdown, verdict
 from flows.corpus import build_corpus
-from flows.corpus_comparison import Comparison
-from flows.flow_session import Held, found_steps, holding
-from flows.prefect_server import prefect_api, server_for_this_process
+from flows.orchestration.flow_session import Held, found_steps, holding
+from flows.orchestration.server import prefect_api, server_for_this_process
 from flows.provenance import without_secrets
-from flows.publishing import CorpusRefusedError, Publication
-from flows.rebuilding import (
+from flows.publication.comparison import Comparison
+from flows.publication.comparison_texts import comparison_markdown, verdict
+from flows.publication.publishing import CorpusRefusedError, Publication
+from flows.publication.rebuilding import (
     UNTIL,
     RebuildOrder,
     RebuildWork,
@@ -62,7 +62,7 @@ def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
         What it came to, as plain JSON values.
 
     Raises:
-        BertloomError: as `flows.rebuilding.rebuild_corpus`.
+        BertloomError: as `flows.publication.rebuilding.rebuild_corpus`.
     """
     server = server_for_this_process()
     given = {**order._asdict(), "changes": list(order.changes)}

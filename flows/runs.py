@@ -27,7 +27,7 @@ from schemas.errors import BertloomError, ConfigError, RunnerError
 from schemas.recipe import Recipe
 
 if TYPE_CHECKING:
-    from flows.lineage_events import LineageEvents
+    from flows.lineage_export.events import LineageEvents
 
 RETRY_DELAYS: tuple[float, ...] = (10, 60)
 """Seconds to wait before each further try of a step that failed for a passing reason."""
@@ -90,7 +90,7 @@ class RunPlan:
     @functools.cached_property
     def events(self) -> LineageEvents:
         """Where the run tells others what it does."""
-        from flows.lineage_events import LineageEvents
+        from flows.lineage_export.events import LineageEvents
 
         return LineageEvents(
             self.store, recipe=self.recipe, run_id=self.run_id, flow_run_id=self.flow_run_id
@@ -275,7 +275,7 @@ def settle_dead_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
         if record.recipe.get("name") != recipe or not is_dead(record):
             continue
         write_run(store, record.model_copy(update={"state": "crashed"}))
-        from flows.lineage_events import close_abandoned
+        from flows.lineage_export.events import close_abandoned
 
         close_abandoned(store, run_id)
         settled.append(run_id)

@@ -1,7 +1,7 @@
 """Running a step: find its artifact, or build and publish it.
 
-No Prefect here: `flows.engines` runs the steps of a recipe one after the other, `flows.tasks` as
-the tasks of a Prefect flow; both call `run_step`.
+No Prefect here: `flows.local_engine` runs the steps of a recipe by itself, `flows.orchestration` as
+the tasks of Prefect flows; both call `run_step`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flows.artifacts import ArtifactStore, Attempt, now, pointer_to
-from flows.leases import hold_lease
 from flows.provenance import checkout, environment, host_kind, without_secrets
 from flows.stage_table import Step, is_named, named_steps
 from flows.step_keys import StepKey, code_now, code_of, pieces_digest, step_key
-from flows.verification import verify
+from flows.storage.leases import hold_lease
+from flows.storage.verification import verify
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
 from schemas.fingerprint import content_digest, logical_digest

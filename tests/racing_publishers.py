@@ -7,7 +7,7 @@ from typing import Any
 from published_corpora import LABELS, corpus_recipe
 
 from flows.artifacts import ArtifactStore
-from flows.publishing import publish
+from flows.publication.publishing import publish
 from flows.stages import StepResult
 
 

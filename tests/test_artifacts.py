@@ -18,12 +18,12 @@ from fake_gcs import FakeGcs
 from racing import FILES, REPEATS, race
 from store_writing import STAGE, damage, file_of, input_from, prepared, published
 
+from flows.ancestry.resolution import resolve
 from flows.artifacts import ArtifactStore, Pointer, key_path, pointer_to
-from flows.garbage import collect_garbage
-from flows.leases import hold_lease, live_holders
-from flows.resolution import resolve
-from flows.store_backend import StoreBackend
-from flows.verification import verify
+from flows.storage.backend import StoreBackend
+from flows.storage.garbage import collect_garbage
+from flows.storage.leases import hold_lease, live_holders
+from flows.storage.verification import verify
 from pipelines.shards import write_text_file
 from schemas.errors import (
     ArtifactCorruptError,
@@ -335,7 +335,7 @@ def test_the_lock_of_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
 HOLD_ALL_LOCKS = """
 import contextlib, sys, time
 from pathlib import Path
-import flows.local_files as local_files
+import flows.storage.local_files as local_files
 local_files._LOCKS = 1
 # Every file's lock is number 00 here; the parent's are spread, so all numbers are one file.
 root = Path(sys.argv[1])

@@ -9,8 +9,12 @@ import pytest
 from published_corpora import build, figures, manifests
 
 from flows.artifacts import ArtifactStore
-from flows.comparison_texts import comparison_json, comparison_lines, comparison_markdown
-from flows.corpus_comparison import Comparison, Limit, Row, compare_corpora, dump_dates
+from flows.publication.comparison import Comparison, Limit, Row, compare_corpora, dump_dates
+from flows.publication.comparison_texts import (
+    comparison_json,
+    comparison_lines,
+    comparison_markdown,
+)
 from schemas.manifest import Manifest
 from schemas.publish_configs import ChangeLimits
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from lineage_writing import put, put_recipe, put_run, raw_file
 
-from flows.artifacts import ArtifactStore
-from flows.differences import (
+from flows.ancestry.differences import (
     Change,
     change_text,
     changes,
@@ -18,6 +17,7 @@ from flows.differences import (
     run_differences,
     run_lines,
 )
+from flows.artifacts import ArtifactStore
 from flows.run_records import read_run
 from schemas.manifest import Environment, Manifest
 

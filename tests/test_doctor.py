@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from store_writing import file_of, prepared, published
 
-from flows import doctor
 from flows.artifacts import ArtifactStore
-from flows.doctor import Finding, pins, software, store_findings
 from flows.provenance import Checkout
+from flows.storage import doctor
+from flows.storage.doctor import Finding, pins, software, store_findings
 from schemas.errors import DeterminismError
 
 

@@ -14,10 +14,10 @@ import pytest
 from task_files import ROWS, write_task_file
 from tuning_runs import write_checkpoint
 
+from flows.ancestry.resolution import resolve
 from flows.artifacts import ArtifactStore
+from flows.commands.task_answers import ask, file_as_examples, open_predictors
 from flows.engines import run_recipe
-from flows.resolution import resolve
-from flows.task_answers import ask, file_as_examples, open_predictors
 from model.kinds.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tuning.task_process import end_process

@@ -13,7 +13,7 @@ from fake_stages import FakeStages, installed
 from flows import stage_table
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
-from flows.prefect_server import prepare_prefect
+from flows.orchestration.server import prepare_prefect
 from flows.run_records import read_run, run_ids
 from schemas.configs import TokensConfig
 from schemas.errors import VocabularyError
@@ -131,7 +131,7 @@ def test_a_passing_fault_is_tried_again(
     fakes: FakeStages,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flows import tasks
+    from flows.orchestration import step_tasks as tasks
 
     monkeypatch.setattr(tasks.run_step_task, "retry_delay_seconds", [0, 0])
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
@@ -175,7 +175,7 @@ def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
 def test_a_look_ahead_is_not_believed(
     recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows import flow_session
+    from flows.orchestration import flow_session
 
     monkeypatch.setattr(flow_session, "found_steps", lambda *_, **__: frozenset(LABELS))
     results = run_recipe(recipe, say=lambda line: None)
@@ -190,7 +190,7 @@ def test_every_stage_is_in_one_part() -> None:
 
 
 def test_cells_that_are_all_there_are_one_task() -> None:
-    from flows.tasks import bundles
+    from flows.orchestration.step_tasks import bundles
 
     stage = stage_table.STAGES["finetune"]
     labels = ["finetune.cola.b16-lr2e-05-e3-r0", "finetune.cola.b16-lr2e-05-e3-r1"]

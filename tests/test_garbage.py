@@ -12,12 +12,12 @@ import fsspec
 import pytest
 from store_writing import STAGE, describe, file_of, input_from, prepared, published
 
-from flows import garbage
 from flows.artifacts import ArtifactStore, key_path, now, pointer_to, to_json
-from flows.garbage import GarbageReport, collect_garbage
-from flows.leases import hold_lease
 from flows.processes import this_process
-from flows.verification import verify
+from flows.storage import garbage
+from flows.storage.garbage import GarbageReport, collect_garbage
+from flows.storage.leases import hold_lease
+from flows.storage.verification import verify
 from pipelines.shards import write_text_file
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
@@ -414,7 +414,7 @@ def test_killed_by_a_signal_it_leaves_a_sound_store(tmp_path: Path) -> None:
 COLLECT = """
 import sys
 from flows.artifacts import ArtifactStore
-from flows.garbage import collect_garbage
+from flows.storage.garbage import collect_garbage
 
 store = ArtifactStore(sys.argv[1])
 delete = store.backend.delete_folder

@@ -21,10 +21,10 @@ from fake_stages import FakeStages, installed
 from lineage_validation import Ours, Published, all_facets
 
 from flows.artifacts import ArtifactStore
-from flows.lineage_columns import TABLES, table_of
-from flows.lineage_events import LineageEvents, close_abandoned
-from flows.lineage_file import read_events
-from flows.openlineage_classes import without_transports
+from flows.lineage_export.client_classes import without_transports
+from flows.lineage_export.columns import TABLES, table_of
+from flows.lineage_export.event_file import read_events
+from flows.lineage_export.events import LineageEvents, close_abandoned
 from flows.provenance import environment
 from flows.recipe_files import load_recipe
 from flows.run_records import read_run, run_ids
@@ -605,7 +605,7 @@ def test_secrets_are_in_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_store_is_named_without_credentials(root: str, expected: str) -> None:
     with without_transports():
-        from flows.lineage_datasets import store_namespace
+        from flows.lineage_export.datasets import store_namespace
     assert store_namespace(root) == expected
 
 
@@ -617,9 +617,9 @@ def test_writing_events_loads_no_transports() -> None:
 import sys
 import flows.stage_table
 before = set(sys.modules)
-from flows.openlineage_classes import without_transports
+from flows.lineage_export.client_classes import without_transports
 with without_transports():
-    import flows.lineage_run
+    import flows.lineage_export.run_events
 heavy = {"requests", "httpx", "httpx2", "pyarrow", "torch", "apache_beam", "prefect"}
 assert not heavy & (set(sys.modules) - before), heavy & (set(sys.modules) - before)
 assert not [name for name in sys.modules if name.startswith("openlineage.")]

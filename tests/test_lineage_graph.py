@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from lineage_writing import DUMP, lose, put, put_recipe, raw_file
 
-from flows.artifacts import ArtifactStore
-from flows.lineage_graph import (
+from flows.ancestry.graph import (
     LineageGraph,
     downstream_graph,
     file_graph,
@@ -18,7 +17,8 @@ from flows.lineage_graph import (
     joined,
     upstream_graph,
 )
-from flows.lineage_texts import dot_text, graph_json, mermaid_text
+from flows.ancestry.texts import dot_text, graph_json, mermaid_text
+from flows.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
 

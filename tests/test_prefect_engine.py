@@ -40,7 +40,7 @@ from pathlib import Path
 import pytest
 
 from fake_stages import STAGES, installed
-from flows.console import exit_code_of
+from flows.commands.console import exit_code_of
 from flows.engines import run_recipe
 
 code, store = Path(sys.argv[1]), sys.argv[2]
@@ -109,7 +109,7 @@ def servers_of(pid: int) -> list[str]:
             words = path.read_bytes().decode().split("\0")
         except OSError:  # it has just ended
             continue
-        if "flows.prefect_server" in words and str(pid) in words:
+        if "flows.orchestration.server" in words and str(pid) in words:
             found.append(" ".join(words))
     return found
 

@@ -196,7 +196,7 @@ def test_killed_the_worker_says_so_and_a_retry_completes(scheduled: Scheduled) -
 
 def _is_whole(store: str) -> bool:
     """Whether everything that is published is, to the byte, what its manifest says."""
-    from flows.verification import verify
+    from flows.storage.verification import verify
 
     opened = ArtifactStore(store)
     return all(verdict.is_sound for verdict in verify(opened, list(opened.pointers()), deep=True))

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from fake_stages import FakeStages, installed
 
-from flows import prefect_views
-from flows.prefect_server import prepare_prefect
-from flows.publisher import Publisher
+from flows.orchestration import views as prefect_views
+from flows.orchestration.publisher import Publisher
+from flows.orchestration.server import prepare_prefect
+from flows.orchestration.stage_pages import metric_rows, stage_markdown
 from flows.runs import RunPlan, StepRef, execute_step, start_run
-from flows.stage_pages import metric_rows, stage_markdown
 from pipelines.progress import Reading
 
 HERE = contextvars.copy_context()

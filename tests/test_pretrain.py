@@ -247,7 +247,7 @@ def test_phases_that_cannot_go_on_are_refused_before_the_first_is_trained(recipe
 def test_a_signal_in_a_prefect_flow_stops_the_training_it_waits_for(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows import tasks
+    from flows.orchestration import step_tasks as tasks
     from flows.runs import RunPlan
 
     def interrupted(_futures: Any) -> None:

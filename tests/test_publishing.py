@@ -13,8 +13,8 @@ from published_corpora import build, corpus_recipe, figures, manifests
 from racing_publishers import race
 
 from flows.artifacts import ArtifactStore, Pointer
-from flows.publications import newest_run, publications
-from flows.publishing import CorpusRefusedError, Publication, publish, roll_back
+from flows.publication.publications import newest_run, publications
+from flows.publication.publishing import CorpusRefusedError, Publication, publish, roll_back
 from flows.stages import StepResult
 from schemas.errors import ConfigError, PublishError
 from schemas.recipe import Recipe

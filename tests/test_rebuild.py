@@ -11,10 +11,10 @@ from fake_site import FakeSite, fake_site
 from published_corpora import build, corpus_recipe, figures, manifests
 
 from flows.artifacts import ArtifactStore
-from flows.dump_folders import MARK, delete_old, downloads_folder, make_folder
-from flows.publishing import publish, roll_back
-from flows.rebuilding import RebuildOrder, RebuildWork, find_work
-from flows.rebuilding import corpus_recipe as recipe_of
+from flows.publication.dump_folders import MARK, delete_old, downloads_folder, make_folder
+from flows.publication.publishing import publish, roll_back
+from flows.publication.rebuilding import RebuildOrder, RebuildWork, find_work
+from flows.publication.rebuilding import corpus_recipe as recipe_of
 from flows.recipe_files import load_recipe
 from flows.sample import World, write_pages
 from flows.sample.dump import write_dump

@@ -11,9 +11,9 @@ from fake_stages import installed
 
 from flows.artifacts import ArtifactStore
 from flows.fetching.wikipedia import FetchedDump
-from flows.prefect_server import prepare_prefect
-from flows.publishing import CorpusRefusedError
-from flows.rebuilding import RebuildOrder
+from flows.orchestration.server import prepare_prefect
+from flows.publication.publishing import CorpusRefusedError
+from flows.publication.rebuilding import RebuildOrder
 from schemas.errors import FetchError
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]

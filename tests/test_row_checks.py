@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from store_writing import STAGE, describe, published
 
-from flows import verification
 from flows.artifacts import ArtifactStore, pointer_to
-from flows.verification import Verdict, verify
+from flows.storage import verification
+from flows.storage.verification import Verdict, verify
 from pipelines.shards import ShardWriter
 from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry, Manifest

@@ -383,7 +383,7 @@ def test_keys_change_on_versions_of_libraries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = keys(fakes.recipe(root))
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "99.0")
+    monkeypatch.setattr("flows.provenance._version", lambda name: "99.0")
     assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
 
 

@@ -14,10 +14,10 @@ from command_runs import Cli
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tuning_runs import span_rows, text_rows, write_checkpoint
 
+from flows.ancestry.resolution import resolve
 from flows.artifacts import ArtifactStore
 from flows.cli import main
-from flows.resolution import resolve
-from flows.task_answers import texts_as_examples
+from flows.commands.task_answers import texts_as_examples
 from model.tasks import TASKS
 from model.tuning.task_process import end_process
 from schemas.errors import ConfigError

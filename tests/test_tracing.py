@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from corpus_runs import small_recipe, small_sample
 
+from flows.ancestry.shard_rows import read_row, rows_with
+from flows.ancestry.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
 from flows.head import Shard, find_shard
-from flows.shard_rows import read_row, rows_with
-from flows.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace
 from pipelines.shards import ShardWriter
 from pipelines.vocab_files import VOCAB_FILE
 from pipelines.wordpiece import WordPieceTokenizer

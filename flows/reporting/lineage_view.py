@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
+from flows.ancestry.graph import LineageGraph, Node, upstream_graph
 from flows.artifacts import ArtifactStore
-from flows.lineage_graph import LineageGraph, Node, upstream_graph
 from flows.provenance import without_secrets
 from flows.reporting.run_view import Group, Steps, entry_anchor
 from flows.show import byte_text
@@ -36,7 +36,7 @@ def lineage_view(store: ArtifactStore, steps: Steps) -> LineageView | None:
     """The lineage of all artifacts that nothing else in the run was made from; None without any."""
     if not steps.manifests:
         return None
-    from flows.lineage_picture import graph_svg
+    from flows.ancestry.picture import graph_svg
 
     used = {ref.artifact_id for item in steps.manifests.values() for ref in item.inputs}
     ends = {item.artifact_id: item for item in steps.manifests.values()}

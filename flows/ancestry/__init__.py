@@ -1,0 +1,1 @@
+"""What was made from what: graphs, pictures, traces of rows, differences, names of artifacts."""

@@ -1,0 +1,166 @@
+"""Options and endings that several commands have. Beam and Prefect are loaded only when run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from flows.commands.completion import recipe_names, stage_names
+
+if TYPE_CHECKING:
+    from flows.artifacts import ArtifactStore
+    from flows.stages import StepResult
+    from schemas.recipe import Recipe
+
+StoreOption = Annotated[
+    Optional[str],  # noqa: UP045 - typer reads it at run time
+    typer.Option(
+        "--store",
+        help="The artifact store: a folder or a memory://, s3:// or gs:// URL. Else what the "
+        "recipe says, $BERTLOOM_STORE, or ./store.",
+    ),
+]
+ChangesOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A recipe file, or the name of a packaged one.", autocompletion=recipe_names
+    ),
+]
+RebuildOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        metavar="STAGE",
+        help="Build this stage even if it is there; or: all.",
+        autocompletion=stage_names,
+    ),
+]
+UntilOption = Annotated[
+    str,
+    typer.Option(
+        metavar="STAGE",
+        help="Run this stage and what it needs, no more.",
+        autocompletion=stage_names,
+    ),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="prefect, or local: without a server, in this process.",
+        autocompletion=lambda incomplete: [
+            name for name in ("prefect", "local") if name.startswith(incomplete)
+        ],
+    ),
+]
+
+
+def open_store(root: str | None) -> ArtifactStore:
+    """The store that is named, or the default one; it has to be there."""
+    from flows.artifacts import ArtifactStore
+    from flows.recipe_files import default_store
+
+    return ArtifactStore(root or default_store(), create=False)
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        typer.echo(line)
+
+
+def print_plan(
+    recipe: Recipe, rebuild: Sequence[str], *, until: str, as_json: bool = False
+) -> None:
+    """Say what a run would do."""
+    from flows.artifacts import ArtifactStore
+    from flows.planning import plan, planned_rows
+    from flows.show import columns
+    from schemas.errors import ArtifactNotFoundError
+
+    try:
+        store = ArtifactStore(recipe.store, create=False)
+    except ArtifactNotFoundError:
+        store = None
+    planned = plan(recipe, store=store, rebuild=rebuild, until=until)
+    if as_json:
+        steps = [step._asdict() for step in planned]
+        print_json({"recipe": recipe.name, "store": recipe.store, "steps": steps})
+        return
+    print_lines(columns([("step", "key", "state", ""), *planned_rows(planned)]))
+    waiting = sum(step.state != "cached" for step in planned)
+    typer.echo(f"\n{len(planned):,} steps, {waiting:,} to build")
+    typer.echo(f"store: {recipe.store}")
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON value, indented."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def run_and_report(
+    recipe: Recipe,
+    *,
+    engine: str,
+    rebuild: Sequence[str] = (),
+    until: str = "",
+    as_json: bool = False,
+) -> None:
+    """Run a recipe; print what there is now, the tables, and where the last number came from."""
+    from flows.engines import run_recipe
+    from flows.lineage import lineage_lines
+    from flows.show import summary_lines
+
+    def say(line: str) -> None:
+        typer.echo(line, err=as_json)  # standard output is the JSON's
+
+    results = run_recipe(recipe, say=say, engine=engine, rebuild=rebuild, until=until)
+    opened = open_store(recipe.store)
+    page = opened.url(f"reports/{recipe.name}.html")
+    if as_json:
+        steps = [_result_json(result) for result in results]
+        print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": steps})
+        return
+    lines = summary_lines(results, store=recipe.store)
+    lines += [*_tables(results, store=opened), "", "lineage:"]
+    lines += lineage_lines(_last_number(results).manifest, store=opened)
+    typer.echo("")
+    print_lines([*lines, "", f"report: {page}"])
+
+
+def _result_json(result: StepResult) -> dict[str, Any]:
+    manifest = result.manifest
+    return {
+        "step": result.label,
+        "was_cached": result.was_cached,
+        "seconds": round(result.seconds, 3),
+        "artifact_id": manifest.artifact_id,
+        "cache_key": manifest.cache_key,
+        "content": manifest.content,
+        "folder": manifest.location,
+        "warning": result.warning,
+    }
+
+
+def _last_number(results: Sequence[StepResult]) -> StepResult:
+    """The result that the last number printed is of: tables only repeat it."""
+    made = [result for result in results if result.manifest.stage != "tabulate"]
+    return made[-1]
+
+
+def _tables(results: Sequence[StepResult], *, store: ArtifactStore) -> list[str]:
+    last = results[-1].manifest
+    if last.stage != "tabulate":
+        return []
+    (entry,) = [entry for entry in last.files if entry.path == "tables.txt"]
+    import fsspec
+
+    with fsspec.open(store.url(f"{last.data}/{entry.object}"), "rb") as source:
+        text: str = source.read().decode()
+    return ["", *text.rstrip().splitlines()]

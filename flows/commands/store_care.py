@@ -1,0 +1,249 @@
+"""The commands about a store: what is in it, what to keep, what to delete, whether it is sound."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from flows.commands.completion import artifact_names, stage_names
+from flows.commands.options import JsonOption, StoreOption, open_store, print_json, print_lines
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flows.artifacts import ArtifactStore
+    from flows.storage.garbage import GarbageReport
+
+NameArgument = Annotated[
+    str, typer.Argument(help="An artifact, as for show.", autocompletion=artifact_names)
+]
+
+
+def ls(
+    stage: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it at run time
+        typer.Argument(help="Artifacts of this stage only.", autocompletion=stage_names),
+    ] = None,
+    refs: Annotated[bool, typer.Option("--refs", help="List refs, and where they lead.")] = False,
+    pins: Annotated[bool, typer.Option("--pins", help="List pins, and their reasons.")] = False,
+    cells: Annotated[
+        bool, typer.Option("--cells", help="List each cell of a grid by itself.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what is in the store, the newest first."""
+    from flows.show import columns
+    from flows.storage.listing import artifact_rows, listed, ref_records
+
+    if refs and pins:
+        raise ConfigError("expected one of --refs and --pins")
+    opened = open_store(store)
+    if refs:
+        records = ref_records(opened)
+        if as_json:
+            print_json(records)
+            return
+        rows = [(r["ref"], r["artifact_id"], r["stage"], r["committed"][:19]) for r in records]
+        print_lines(columns([("ref", "artifact", "stage", "moved"), *rows]))
+        return
+    if pins:
+        _list_pins(opened, as_json=as_json)
+        return
+    found = listed(opened, stage)
+    if as_json:
+        print_json([item.as_json() for item in found])
+        return
+    head = ("artifact", "stage", "committed", "holds", "size", "refs")
+    print_lines(columns([head, *artifact_rows(found, all_cells=cells)], right=(3, 4)))
+
+
+def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
+    from flows.show import columns
+
+    found = store.pins()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (artifact_id, record["pointer"]["stage"], record["pinned"][:19], record["reason"])
+        for artifact_id, record in found.items()
+    ]
+    print_lines(columns([("artifact", "stage", "pinned", "reason"), *rows]))
+
+
+def runs(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List the runs that the store has records of, the newest first."""
+    from flows.show import columns
+    from flows.storage.listing import run_records, run_row
+
+    found = run_records(open_store(store))
+    if as_json:
+        print_json(found)
+        return
+    head = ("run", "state", "recipe", "engine", "steps", "cached", "failed")
+    print_lines(columns([head, *map(run_row, found)], right=(4, 5)))
+
+
+def pin(
+    name: NameArgument,
+    reason: Annotated[str, typer.Option(help="Why it is kept; shown by ls --pins and gc.")],
+    store: StoreOption = None,
+) -> None:
+    """Keep an artifact, and all that it was made from, from being deleted by gc."""
+    from flows.ancestry.resolution import resolve
+
+    if not reason.strip():
+        raise ConfigError("--reason: expected some words on why it is kept")
+    opened = open_store(store)
+    manifest = resolve(name, store=opened)
+    opened.pin(manifest, reason=reason)
+    typer.echo(f"pinned {manifest.artifact_id} ({manifest.stage}): {reason}")
+
+
+def unpin(name: NameArgument, store: StoreOption = None) -> None:
+    """Take a pin away; the artifact stays until gc is asked to delete."""
+    from flows.ancestry.resolution import resolve
+
+    opened = open_store(store)
+    artifact_id = name if name in opened.pins() else resolve(name, store=opened).artifact_id
+    opened.unpin(artifact_id)
+    typer.echo(f"unpinned {artifact_id}")
+
+
+def gc(
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete it; without this, only say what would be.")
+    ] = False,
+    keep_runs: Annotated[
+        int, typer.Option(min=0, help="The newest runs, whose artifacts are kept.")
+    ] = 10,
+    grace: Annotated[
+        float, typer.Option(min=0, metavar="HOURS", help="What is younger is kept.")
+    ] = 24.0,
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Also delete the records of older runs.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete what nothing needs: no ref, pin, recent run, nor anything made from it."""
+    from flows.storage.garbage import collect_garbage
+
+    opened = open_store(store)
+    report = collect_garbage(
+        opened, keep_runs=keep_runs, grace_hours=grace, dry_run=not delete, delete_runs=runs
+    )
+    if as_json:
+        print_json(
+            {
+                "deleted": delete,
+                "freed": report.freed,
+                "garbage": [item._asdict() for item in report.garbage],
+                "kept": [item._asdict() for item in report.kept],
+                "revived": list(report.revived),
+                "notes": list(report.notes),
+            }
+        )
+        return
+    _print_garbage(report)
+
+
+def _print_garbage(report: GarbageReport) -> None:
+    from flows.show import byte_text, columns
+
+    titles = ("kept", "size", "because of")
+    kept = [(item.path, byte_text(item.size), item.reason) for item in report.kept]
+    print_lines(columns([titles, *kept], right=(1,)))
+    verb = "would be deleted" if report.is_dry_run else "deleted"
+    gone = [(item.path, byte_text(item.size), item.kind) for item in report.garbage]
+    print_lines(["", *columns([(verb, "size", ""), *gone], right=(1,))])
+    sums = [
+        (kind, f"{things:,}", f"{files:,} files", byte_text(freed))
+        for kind, (things, files, freed) in report.by_kind().items()
+    ]
+    print_lines(["", *columns(sums, right=(1, 2, 3))])
+    for location in report.revived:
+        typer.echo(f"left as it was, it came into use: {location}")
+    for note in report.notes:
+        typer.echo(f"note: {note}")
+    if report.is_dry_run:
+        typer.echo(f"{byte_text(report.freed)} would come free; to delete: bertloom gc --delete")
+    else:
+        typer.echo(f"{byte_text(report.freed)} came free")
+
+
+def verify(
+    artifacts: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            help="As for show; without any, every artifact of the store.",
+            autocompletion=artifact_names,
+        ),
+    ] = None,
+    store: StoreOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Compare sizes only, and read no file.")
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read the rows of tables, and digest them again.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Only report; damaged artifacts stay published.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Check that artifacts are, to the byte, what their manifests say; exit with 1 if not."""
+    from flows.ancestry.resolution import resolve
+    from flows.artifacts import pointer_to
+    from flows.storage.verification import verify as check
+
+    if quick and deep:
+        raise ConfigError("expected one of --quick and --deep")
+    opened = open_store(store)
+    if artifacts:
+        chosen = [pointer_to(resolve(name, store=opened)) for name in artifacts]
+    else:
+        chosen = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
+    verdicts = check(opened, chosen, deep=not quick, rows=deep)
+    damaged = [verdict for verdict in verdicts if not verdict.is_sound]
+    if as_json:
+        typer.echo(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
+    for verdict in verdicts if not as_json else ():
+        state = "sound" if verdict.is_sound else "DAMAGED"
+        typer.echo(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
+        print_lines([f"  {problem}" for problem in verdict.problems])
+    for conflict in opened.conflicts():
+        text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
+        typer.echo(text, err=True)
+    if damaged and not keep:
+        opened.withdraw_artifacts(
+            {verdict.artifact_id: "; ".join(verdict.problems) for verdict in damaged}
+        )
+        typer.echo("damaged artifacts were withdrawn; the next run builds them again", err=True)
+    if damaged:
+        raise typer.Exit(1)
+
+
+def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Check the store's promises, installed versions, telemetry, disk and clock; exit 1 on FAIL."""
+    from flows.recipe_files import default_store
+    from flows.show import columns
+    from flows.storage.doctor import examine
+
+    found = examine(store or default_store())
+    if as_json:
+        print_json([finding._asdict() for finding in found])
+    else:
+        rows = [
+            (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
+            for item in found
+        ]
+        print_lines(columns(rows))
+    if any(finding.state == "FAIL" for finding in found):
+        raise typer.Exit(1)
+
+
+COMMANDS: tuple[Any, ...] = (ls, runs, pin, unpin, gc, verify, doctor)
+"""In the order of `--help`."""

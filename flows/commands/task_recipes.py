@@ -1,0 +1,120 @@
+"""Recipes for one task, as `bertloom finetune` makes them of its options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from model.tasks import find_task
+from schemas.errors import ArtifactNotFoundError, ConfigError
+
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
+
+
+def single_task_recipe(
+    task: str,
+    *,
+    data: str | None,
+    files: Sequence[str],
+    checkpoint: str | None,
+    store: str | None,
+    grid: Mapping[str, str],
+    restarts: int,
+    max_seq_length: int | None,
+    name: str,
+) -> dict[str, Any]:
+    """The raw recipe of one fine-tuning.
+
+    Args:
+        task: a name in `model.tasks.TASKS`.
+        data: folder with the task's official files, or None.
+        files: `SPLIT=PATH` texts in place of the folder's.
+        checkpoint: folder, URL or name of an artifact.
+        store: where artifacts are looked up.
+        grid: comma-separated values by hyper-parameter.
+        restarts: of each grid point.
+        max_seq_length: or None for the task's own.
+        name: of the run, or "" for one made of the task's name.
+
+    Raises:
+        ConfigError: no such task, nothing to start from, or a value that is none.
+    """
+    found = find_task(task)
+    if checkpoint is None:
+        raise ConfigError(
+            "--checkpoint is missing: expected a folder in Hugging Face's layout or an artifact "
+            "such as sample/pretrain.phase-2. From scratch, and much more, goes with a recipe: "
+            "`bertloom init`"
+        )
+    examples: dict[str, Any] = {"task": found.name}
+    if data is not None:
+        examples["folder"] = data
+    if files:
+        examples["files"] = _files(files)
+    entry = {
+        "examples": found.name,
+        "init_checkpoint": checkpoint_folder(checkpoint, store=store),
+        **{field: _numbers(text, field=field) for field, text in grid.items()},
+        "restarts": restarts,
+        "max_seq_length": max_seq_length or found.max_seq_length,
+    }
+    return {
+        "name": name or _NOT_IN_NAMES.sub("-", f"finetune-{found.name}"),
+        "build_examples": {found.name: examples},
+        "finetune": {found.name: entry},
+    }
+
+
+def _files(given: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        split, equals, path = text.partition("=")
+        if not equals or not split or not path:
+            raise ConfigError(f"--file {text}: expected SPLIT=PATH, such as train=train.tsv")
+        found.setdefault(split, []).append(path)
+    return found
+
+
+def _numbers(text: str, *, field: str) -> list[float] | list[int]:
+    is_whole = field != "learning_rate"
+    try:
+        return [int(part) for part in text.split(",")] if is_whole else _floats(text)
+    except ValueError as error:
+        kind = "whole numbers" if is_whole else "numbers"
+        option = field.replace("_", "-")
+        raise ConfigError(f"--{option} {text}: expected {kind}, with commas between") from error
+
+
+def _floats(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def checkpoint_folder(text: str, *, store: str | None) -> str:
+    """The folder of a checkpoint that a text names: a path, a URL or an artifact of the store.
+
+    Raises:
+        ConfigError: there is nothing of that name.
+    """
+    fs, path = fsspec.core.url_to_fs(text)
+    if fs.exists(f"{path.rstrip('/')}/config.json"):
+        return text if "://" in text else str(Path(text).absolute())
+    from flows.ancestry.resolution import resolve
+    from flows.commands.options import open_store
+
+    try:
+        opened = open_store(store)
+        manifest = resolve(text, store=opened)
+    except ArtifactNotFoundError as error:
+        raise ConfigError(
+            f"{text}: no folder with a config.json, and no artifact: {error}"
+        ) from error
+    if not any(entry.path == "config.json" for entry in manifest.files):
+        raise ConfigError(
+            f"{text}: artifact {manifest.artifact_id} is of {manifest.stage} and holds no model: "
+            "expected one of pretrain or finetune"
+        )
+    return opened.url(manifest.data)

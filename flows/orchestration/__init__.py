@@ -1,0 +1,1 @@
+"""Prefect: server, flows' parts, tasks, hooks after a crash, what its pages show."""

@@ -1,0 +1,80 @@
+"""What Prefect calls when a flow run ends badly: the run's record is to say so, too.
+
+A run that is interrupted or fails writes its record itself. These hooks are for those that cannot
+any more: after SIGKILL the worker calls them, in its own process.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.flows import Flow
+
+from flows.artifacts import ArtifactStore
+from flows.lineage_export.events import close_abandoned
+from flows.run_records import RunState, read_run, run_ids, write_run
+from schemas.errors import BertloomError
+
+_LOGGER = logging.getLogger(__name__)
+_LOOKED_BACK = 50
+
+
+def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """`on_crashed`."""
+    _settle(flow, flow_run, state, "crashed")
+
+
+def settle_cancelled(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """`on_cancellation`."""
+    _settle(flow, flow_run, state, "interrupted")
+
+
+def settle_failed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """`on_failure`."""
+    _settle(flow, flow_run, state, "failed")
+
+
+def _settle(
+    flow: Flow[..., Any], flow_run: FlowRun, state: State[Any], run_state: RunState
+) -> None:
+    if flow_run.parent_task_run_id is not None:
+        return  # the run is that of the flow around it
+    from flows.orchestration.flow_session import load_parameter
+
+    given = flow_run.parameters
+    try:
+        recipe = load_parameter(
+            given["recipe"], changes=given.get("changes") or (), store=given.get("store")
+        )
+        store = ArtifactStore(recipe.store, create=False)
+    except BertloomError as error:  # then there was no run either
+        _LOGGER.debug("%s of flow %s has no record: %s", flow_run.id, flow.name, error)
+        return
+    reason = state.message or state.name or run_state
+    settle_record(store, str(flow_run.id), state=run_state, reason=reason)
+
+
+def settle_record(
+    store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str
+) -> list[str]:
+    """Let the records of a flow run that still say `running` say what became of it; their run ids.
+
+    Artifacts, work and leases are left alone: the leases of a process that is gone expire, and the
+    next run goes on from what is there.
+    """
+    settled = []
+    for run_id in reversed(run_ids(store)[-_LOOKED_BACK:]):
+        try:
+            record = read_run(store, run_id)
+        except BertloomError as error:
+            _LOGGER.debug("run %s is passed over: %s", run_id, error)
+            continue
+        if record.flow_run_id != flow_run_id or record.state != "running":
+            continue
+        failures = {**record.failures, "": reason}
+        write_run(store, record.model_copy(update={"state": state, "failures": failures}))
+        close_abandoned(store, run_id)
+        settled.append(run_id)
+    return settled

@@ -1,0 +1,189 @@
+"""Prefect's API for a process without a server: one of its own, that starts early and ends with it.
+
+Prefect starts such a server by itself, but in the process group of the terminal, so that Ctrl-C
+ends it before a run can say that it was interrupted; it outlives a process that is killed; and it
+starts only when the flow does. The database is the same, in $PREFECT_HOME.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from schemas.errors import RunnerError
+
+_SETTINGS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # A first start on an empty database has taken 16 s on an idle machine; Prefect waits 20.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    # A run that was killed is told by its missing heartbeat.
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    # The steps' own lines say what happens; Prefect's log goes to its server all the same.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+}
+_LOOK_SECONDS = 0.05
+_END_SECONDS = 5.0
+_ORPHAN_SECONDS = 1.0
+
+
+def prepare_prefect() -> None:
+    """No telemetry, time for a cold start, a quiet console: unless the user says otherwise."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
+class OwnServer:
+    """A Prefect server for this process, on a port of its own."""
+
+    def __init__(self) -> None:
+        """Start it; it is not up yet then."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port: int = probe.getsockname()[1]
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        # A session of its own: Ctrl-C is for the flow, which still has to tell how it ended.
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+            [sys.executable, "-m", "flows.orchestration.server", str(self._port), str(os.getpid())],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            env=_environment(),
+        )
+        # Before Prefect has registered anything, and so after all that it sends at the end.
+        atexit.register(self.stop)
+
+    @property
+    def url(self) -> str:
+        """Of the API."""
+        return f"http://127.0.0.1:{self._port}/api"
+
+    def wait(self) -> None:
+        """Until it answers.
+
+        Raises:
+            RunnerError: it does not start.
+        """
+        import httpx
+        from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
+
+        deadline = time.monotonic() + PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
+        with httpx.Client(trust_env=False) as client:
+            while self._process.poll() is None and time.monotonic() < deadline:
+                with contextlib.suppress(httpx.TransportError):
+                    if client.get(f"{self.url}/health").status_code == httpx.codes.OK:
+                        return
+                time.sleep(_LOOK_SECONDS)
+        self.stop()
+        self._said.seek(0)
+        told = self._said.read().decode(errors="replace").strip().splitlines()[-1:]
+        raise RunnerError(
+            f"Prefect's server did not start: {''.join(told) or 'it did not answer in time'}. "
+            "Start one with `prefect server start` and set PREFECT_API_URL, or use --engine local"
+        )
+
+    def is_up(self) -> bool:
+        """Whether its process is there."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+_SERVERS: dict[int, OwnServer] = {}
+
+
+def server_for_this_process() -> OwnServer | None:
+    """The server of this process, starting if there is none; None where one is configured."""
+    prepare_prefect()
+    if os.environ.get("PREFECT_API_URL"):
+        return None
+    from prefect.context import FlowRunContext
+    from prefect.settings import get_current_settings
+
+    if get_current_settings().api.url or FlowRunContext.get() is not None:
+        return None  # a profile names one; or this is part of a flow, which has one
+    server = _SERVERS.get(os.getpid())
+    if server is None or not server.is_up():
+        server = _SERVERS[os.getpid()] = OwnServer()
+    return server
+
+
+@contextlib.contextmanager
+def prefect_api(server: OwnServer | None) -> Iterator[None]:
+    """Prefect talks to `server` in this block, or to what is configured."""
+    if server is None:
+        yield
+        return
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    server.wait()
+    with temporary_settings(updates={PREFECT_API_URL: server.url}):
+        yield
+
+
+@contextlib.contextmanager
+def heartbeats(*, are_needed: bool) -> Iterator[None]:
+    """Whether flow runs of this block say that they live; the end of each waits a second for it."""
+    if are_needed:
+        yield
+        return
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    with temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
+
+
+def _environment() -> dict[str, str]:
+    # The code that starts it is the code that it runs, whatever lies where the user happens to be.
+    root = str(Path(__file__).parents[2])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONSAFEPATH": "1",
+        # Registering Prefect's kinds of blocks takes half a second, and no flow here has any.
+        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    }
+    return {**os.environ, **own}
+
+
+def main(arguments: list[str]) -> int:
+    """Serve on a port, without services and pages, until the process that asked for it is gone."""
+    port, launcher = int(arguments[0]), int(arguments[1])
+
+    def end_with_launcher() -> None:
+        while os.getppid() == launcher:
+            time.sleep(_ORPHAN_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_launcher, name="launcher", daemon=True).start()
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    app = create_app(ephemeral=True, final=True)
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", lifespan="on")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,171 @@
+"""What Prefect's pages show of a stage: its progress, and then what it made.
+
+All of it is told from a background thread; see `flows.orchestration.publisher`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.events import emit_event
+
+from flows.orchestration.publisher import Publisher
+from flows.orchestration.stage_pages import metric_rows, stage_markdown
+from flows.provenance import without_secrets
+from flows.runs import RunPlan, StepRef
+from flows.show import byte_text, time_text
+from pipelines.progress import Reading, listening
+from schemas.manifest import Manifest
+
+_PROGRESS_SECONDS = 5.0
+_FLUSH_SECONDS = 5.0
+_PUBLISHER = Publisher()
+
+
+@contextlib.contextmanager
+def watched(run: RunPlan, label: str) -> Iterator[StageView]:
+    """A stage that is built in this block, by the task run that one is in."""
+    view = StageView(run, label)
+    with listening(view.note):
+        yield view
+
+
+def flush_views() -> None:
+    """Give what was not told yet a few seconds. Before the end of a run, whose client it needs."""
+    _PUBLISHER.flush(seconds=_FLUSH_SECONDS)
+
+
+class StageView:
+    """Shows a stage on the page of its task run."""
+
+    def __init__(self, run: RunPlan, label: str) -> None:
+        self._run, self._label = run, label
+        self._context = contextvars.copy_context()
+        self._key = _key(run.recipe.name, label)
+        self._told = time.monotonic()
+        self._progress: UUID | None = None
+        self._waits = False
+        self._latest: Reading | None = None
+
+    def note(self, reading: Reading) -> None:
+        """Take a reading of one of the stage's jobs; it is told if the last is old enough."""
+        self._latest = reading
+        now = time.monotonic()
+        if self._waits or now - self._told < _PROGRESS_SECONDS:
+            return
+        self._told, self._waits = now, True
+        _PUBLISHER.submit(self._tell_progress, context=self._context)
+
+    def show(self, ref: StepRef) -> None:
+        """Tell what was made."""
+        _PUBLISHER.submit(lambda: self._tell_end(ref), context=self._context)
+
+    def _tell_progress(self) -> None:
+        try:
+            if (reading := self._latest) is not None:
+                share = 100 * reading.done / reading.total if reading.total else 0.0
+                self._set_progress(min(share, 100.0), progress_text(reading))
+        finally:
+            self._waits = False
+
+    def _set_progress(self, share: float, text: str) -> None:
+        if self._progress is None:
+            found = create_progress_artifact(share, key=f"progress-{self._key}", description=text)
+            self._progress = found if isinstance(found, UUID) else None
+        else:
+            update_progress_artifact(self._progress, share, description=text)
+
+    def _tell_end(self, ref: StepRef) -> None:
+        manifest = self._run.store.read_manifest(ref.manifest)
+        if self._progress is not None:
+            self._set_progress(100.0, f"{self._label} took {time_text(ref.seconds)}")
+        _emit_assets(self._run, self._label, manifest)
+        text = stage_markdown(ref, manifest, store=self._run.store, run_id=self._run.run_id)
+        create_markdown_artifact(without_secrets(text), key=self._key, description=self._label)
+        if rows := metric_rows(manifest):
+            title = f"metrics of {self._label}"
+            create_table_artifact(rows, key=f"metrics-{self._key}", description=title)
+
+
+def progress_text(reading: Reading) -> str:
+    """How far, how fast, how much longer: `build-documents: 3 of 12 shards, 1,204 documents`."""
+    total = f" of {reading.total:,.0f}" if reading.total else ""
+    parts = [f"{reading.job}: {reading.done:,.0f}{total} {reading.unit}s"]
+    if reading.rows:
+        parts.append(f"{reading.rows:,} rows")
+    if reading.bytes and reading.seconds:
+        rate = reading.bytes / reading.seconds
+        parts.append(f"{byte_text(reading.bytes)} written at {rate / 1e6:.1f} MB/s")
+    elif reading.seconds and reading.done > reading.first:
+        pace = (reading.done - reading.first) / reading.seconds
+        parts.append(f"{pace:,.2f} {reading.unit}s/s")
+    if (left := reading.seconds_left()) is not None:
+        parts.append(f"about {time_text(left)} left")
+    return ", ".join(parts)
+
+
+def show_found(run: RunPlan, refs: Sequence[StepRef]) -> None:
+    """Tell that artifacts which are there were taken: a `Cached` task emits nothing by itself."""
+
+    def tell() -> None:
+        for ref in refs:
+            resource = {
+                "prefect.resource.id": _asset(run, ref.label),
+                "prefect.resource.name": ref.label,
+                "bertloom.manifest": ref.manifest,
+            }
+            emit_event("prefect.asset.referenced", resource=resource)
+
+    _PUBLISHER.submit(tell, context=contextvars.copy_context())
+
+
+def _emit_assets(run: RunPlan, label: str, manifest: Manifest) -> None:
+    step = run.by_label[label]
+    related = [
+        {"prefect.resource.id": _asset(run, needed), "prefect.resource.role": "asset"}
+        for needed in dict.fromkeys(step.inputs.values())
+    ]
+    related += [
+        {
+            "prefect.resource.id": f"bertloom-file://sha256/{item.sha256}",
+            "prefect.resource.name": item.name,
+            "prefect.resource.role": "asset",
+        }
+        for item in manifest.raw_inputs[:_RELATED_FILES]
+    ]
+    payload: dict[str, Any] = {
+        "artifact": manifest.artifact_id,
+        "content": manifest.content,
+        "counters": manifest.counters,
+    }
+    resource = {"prefect.resource.id": _asset(run, label), "prefect.resource.name": label}
+    emit_event(
+        "prefect.asset.materialization.succeeded",
+        resource=resource,
+        related=related,
+        payload=payload,
+    )
+
+
+_RELATED_FILES = 20
+
+
+def _asset(run: RunPlan, label: str) -> str:
+    return f"bertloom://{run.recipe.name}/{label}"
+
+
+def _key(*parts: str) -> str:
+    """A key as Prefect wants it: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")

@@ -1,0 +1,1 @@
+"""Corpora under names that move on: comparing, publishing, rebuilding each month."""
