@@ -17,7 +17,8 @@ from fake_stages import FakeStages, installed
 from typer.testing import CliRunner
 
 from flows import cli as command
-from flows import completion, recipe_files
+from flows import recipe_files
+from flows.commands import completion
 from flows.artifacts import ArtifactStore
 from flows.run_records import read_run, run_ids
 from schemas.errors import ConfigError
