@@ -19,6 +19,7 @@ An attempt that no pointer leads to (a crash, a lost race) does not exist for re
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -53,6 +54,8 @@ __all__ = [
     "pointer_to",
     "to_json",
 ]
+
+_LOGGER = logging.getLogger(__name__)
 
 LAYOUT = 1
 _FORMAT = {"layout": LAYOUT, "digest": "sha256"}
@@ -180,12 +183,36 @@ class ArtifactStore(StoreNames):
             return None
 
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
-        """Every published key, of one stage or of all, in no particular order."""
-        for path in self.backend.names(f"keys/{stage}" if stage else "keys"):
-            parts = path.split("/")
-            pointer = self.pointer(parts[1], parts[-1].removesuffix(".json"))
+        """Every published key, of one stage or of all, in no particular order.
+
+        A pointer that cannot be read is passed over with a warning; see `damaged_pointers`.
+        """
+        for key in self._keys(stage):
+            try:
+                pointer = self.pointer(*key)
+            except ArtifactCorruptError as error:
+                _LOGGER.warning("passed over: %s", error)
+                continue
             if pointer is not None:
                 yield pointer
+
+    def damaged_pointers(self) -> dict[tuple[str, str], str]:
+        """What is wrong with each pointer that cannot be read, by its stage and cache key.
+
+        A `lookup` of the key takes such a pointer back.
+        """
+        found = {}
+        for key in self._keys(None):
+            try:
+                self.pointer(*key)
+            except ArtifactCorruptError as error:
+                found[key] = str(error)
+        return found
+
+    def _keys(self, stage: str | None) -> Iterator[tuple[str, str]]:
+        for path in self.backend.names(f"keys/{stage}" if stage else "keys"):
+            parts = path.split("/")
+            yield parts[1], parts[-1].removesuffix(".json")
 
     def read_manifest(self, path: str) -> Manifest:
         """The manifest at a path relative to the root.

@@ -7,19 +7,21 @@ up to the recipe's limit.
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
+from flows.processes import ended_by_a_second_signal
+from flows.retries import RETRY_DELAYS, is_passing
 from flows.run_records import RunState
 from flows.runs import (
-    RETRY_DELAYS,
     RunPlan,
     Say,
     StepRef,
     execute_step,
     finish_run,
-    is_passing,
     load_results,
     start_run,
     step_limit,
@@ -27,6 +29,10 @@ from flows.runs import (
 from flows.stage_table import Step
 from flows.stages import StepResult
 from schemas.recipe import Recipe
+
+_LOGGER = logging.getLogger(__name__)
+_THREADS = "bertloom-step"
+_STOP_SECONDS = 0.5
 
 
 def run_in_this_process(
@@ -43,7 +49,8 @@ def run_in_this_process(
         else:
             _side_by_side(run, done, failures, say, limit=limit)
     except BaseException as error:  # a signal: what was finished is there, and is recorded
-        finish_run(run, state="interrupted", results=_in_order(run, done), failures={"": error})
+        said = {**failures, "": error}
+        finish_run(run, state="interrupted", results=_in_order(run, done), failures=said)
         raise
     state: RunState = "failed" if failures else "completed"
     finish_run(run, state=state, results=_in_order(run, done), failures=failures)
@@ -81,12 +88,13 @@ def _side_by_side(
 ) -> None:
     waiting = list(run.steps)
     running: dict[Future[StepRef], Step] = {}
-    with _threads(limit) as pool:
+    stopping = threading.Event()
+    with _threads(limit, stopping) as pool:
         while waiting or running:
             ready = [s for s in waiting if all(label in done for label in s.inputs.values())]
             for step in ready[: limit - len(running)]:
                 waiting.remove(step)
-                running[pool.submit(_with_retries, run, step, dict(done), say)] = step
+                running[pool.submit(_with_retries, run, step, dict(done), say, stopping)] = step
             if not running:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -104,34 +112,59 @@ def _side_by_side(
 
 
 @contextlib.contextmanager
-def _threads(limit: int) -> Iterator[ThreadPoolExecutor]:
-    pool = ThreadPoolExecutor(max_workers=limit, thread_name_prefix="step")
+def _threads(limit: int, stopping: threading.Event) -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(max_workers=limit, thread_name_prefix=_THREADS)
     try:
         yield pool
     except BaseException:
-        # A signal reaches this thread alone: trainings that the others wait for are told.
-        from model.training_job import stop_running_jobs
-        from model.tuning.task_process import stop_running_calls
-
-        stop_running_jobs()
-        stop_running_calls()
-        pool.shutdown(cancel_futures=True)
+        # A signal reaches this thread alone: the others are told, those that train and those that
+        # wait for another run or another try.
+        stopping.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        _stop_steps()
         raise
     pool.shutdown()
+
+
+def _stop_steps() -> None:
+    """Wait for the steps in progress, of which trainings are asked to stop.
+
+    A job of Beam goes on to its end. Whoever cannot wait sends a second signal: this process is
+    gone then, as after a crash, which loses nothing.
+    """
+    from model.training_job import stop_running_jobs
+    from model.tuning.task_process import stop_running_calls
+
+    _LOGGER.warning("stopping the steps in progress; a second signal ends them at once")
+    with ended_by_a_second_signal():
+        while any(thread.name.startswith(_THREADS) for thread in threading.enumerate()):
+            # More than once: one that was just about to start has no process to be asked yet.
+            stop_running_jobs()
+            stop_running_calls()
+            time.sleep(_STOP_SECONDS)
 
 
 def _not_run(step: Step, blocked: Sequence[str]) -> str:
     return f"{step.label}  not run: needs {', '.join(blocked)}"
 
 
-def _with_retries(run: RunPlan, step: Step, done: Mapping[str, StepRef], say: Say) -> StepRef:
+def _with_retries(
+    run: RunPlan,
+    step: Step,
+    done: Mapping[str, StepRef],
+    say: Say,
+    stopping: threading.Event | None = None,
+) -> StepRef:
     inputs = {name: done[label] for name, label in step.inputs.items()}
     for delay in (*RETRY_DELAYS, None):
         try:
-            return execute_step(run, step.label, inputs=inputs, say=say)
+            return execute_step(run, step.label, inputs=inputs, say=say, stopping=stopping)
         except Exception as error:
-            if delay is None or not is_passing(error):
+            if delay is None or not is_passing(error) or (stopping and stopping.is_set()):
                 raise
             say(f"{step.label}  {error}; trying again in {delay:g} s")
-            time.sleep(delay)
+            if stopping is None:
+                time.sleep(delay)
+            elif stopping.wait(delay):
+                raise
     raise AssertionError("unreachable: the last try returns or raises")

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from flows.artifacts import ArtifactStore, Pointer
-from flows.stage_table import STAGES, Stage, Step, steps, steps_until
-from flows.stages import rebuilt_labels
+from flows.stage_table import STAGES, Stage, Step, rebuilt_labels, steps, steps_until
 from flows.step_keys import StepKey, code_of, step_key
 from flows.task_steps import entry_label
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
@@ -129,6 +128,8 @@ class _Earlier:
 
 
 def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:
+    if earlier.cache_key == key.cache_key:
+        return f"{earlier.artifact_id} was withdrawn: damaged, or taken back (see quarantine/)"
     differences = describe_differences(earlier.key_spec, key.spec)
     if key.spec["code"] != earlier.key_spec.get("code"):
         now = code_of(step.stage.module, step.stage.packages)[1]

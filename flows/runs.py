@@ -5,9 +5,10 @@ Both engines are built from these pieces; see `flows.engines`.
 
 from __future__ import annotations
 
-import errno
 import functools
 import logging
+import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,28 +20,22 @@ from flows.processes import this_process
 from flows.provenance import checkout, without_secrets
 from flows.run_records import RunRecord, RunState, StepRecord, is_dead, read_run, write_run
 from flows.show import step_line
-from flows.stage_table import Step, steps, steps_until
-from flows.stages import StepResult, rebuilt_labels, run_step
+from flows.stage_table import Step, rebuilt_labels, steps, steps_until
+from flows.stages import StepResult, run_step
 from flows.step_keys import code_of
 from schemas.configs import ExecutionConfig
-from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.errors import BertloomError, ConfigError
 from schemas.recipe import Recipe
 
 if TYPE_CHECKING:
     from flows.lineage_export.events import LineageEvents
 
-RETRY_DELAYS: tuple[float, ...] = (10, 60)
-"""Seconds to wait before each further try of a step that failed for a passing reason."""
-
 # Steps on this machine's runners share its cores; a data centre gets all that can run.
 _RUNNERS_HERE = frozenset({"local", "threads"})
 _STEPS_ELSEWHERE = 8
 
-# OSErrors that waiting does not mend.
-_LASTING = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT,
-     errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EEXIST, errno.EMFILE, errno.EINVAL}
-)  # fmt: skip
+_RECORD_SECONDS = 2.0
+"""How often the record of a run that goes on is written, at most."""
 
 Say = Callable[[str], None]
 _LOGGER = logging.getLogger(__name__)
@@ -95,6 +90,29 @@ class RunPlan:
         return LineageEvents(
             self.store, recipe=self.recipe, run_id=self.run_id, flow_run_id=self.flow_run_id
         )
+
+    @functools.cached_property
+    def progress(self) -> RunProgress:
+        """What this process has done of it so far."""
+        return RunProgress()
+
+
+class RunProgress:
+    """The steps that are done, for the record of a run that goes on. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done: list[StepRef] = []
+        self._written = time.monotonic()
+
+    def add(self, ref: StepRef) -> list[StepRef]:
+        """Add a step; those done if it is time to write them down again, else none."""
+        with self._lock:
+            self._done.append(ref)
+            if time.monotonic() - self._written < _RECORD_SECONDS:
+                return []
+            self._written = time.monotonic()
+            return list(self._done)
 
 
 @functools.lru_cache(maxsize=8)
@@ -172,8 +190,18 @@ def open_run(recipe: Recipe, run_id: str) -> RunPlan:
     )
 
 
-def execute_step(run: RunPlan, label: str, *, inputs: Mapping[str, StepRef], say: Say) -> StepRef:
-    """Find or build one step of a run, move its ref, and say what became of it."""
+def execute_step(
+    run: RunPlan,
+    label: str,
+    *,
+    inputs: Mapping[str, StepRef],
+    say: Say,
+    stopping: threading.Event | None = None,
+) -> StepRef:
+    """Find or build one step of a run, move its ref, and say what became of it.
+
+    Where another run is building it, that one is waited for until `stopping` is set.
+    """
     store, step = run.store, run.by_label[label]
     manifests = {name: store.read_manifest(ref.manifest) for name, ref in inputs.items()}
     run.events.step_started(step, manifests)
@@ -187,6 +215,7 @@ def execute_step(run: RunPlan, label: str, *, inputs: Mapping[str, StepRef], say
             code_identity=run.recipe.code_identity,
             rebuild=label in run.rebuilt,
             say=say,
+            stopping=stopping,
         )
     except BaseException as error:
         run.events.step_failed(step, error)
@@ -197,7 +226,10 @@ def execute_step(run: RunPlan, label: str, *, inputs: Mapping[str, StepRef], say
     if result.warning:
         say(f"  warning: {result.warning}")
     path = result.manifest.path
-    return StepRef(label, path, result.was_cached, round(result.seconds, 3), result.warning)
+    ref = StepRef(label, path, result.was_cached, round(result.seconds, 3), result.warning)
+    if done := run.progress.add(ref):
+        _write(run, state="running", results=done, failures={})
+    return ref
 
 
 def finish_run(
@@ -274,6 +306,10 @@ def settle_dead_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
             continue
         if record.recipe.get("name") != recipe or not is_dead(record):
             continue
+        # Read again: the process may have written its end just before it was found gone.
+        record = read_run(store, run_id)
+        if record.state != "running":
+            continue
         write_run(store, record.model_copy(update={"state": "crashed"}))
         from flows.lineage_export.events import close_abandoned
 
@@ -297,20 +333,3 @@ def load_results(run: RunPlan, refs: Sequence[StepRef]) -> list[StepResult]:
         )
         for ref in refs
     ]
-
-
-def is_passing(error: BaseException) -> bool:
-    """Whether a failure may be gone at another try: a network's or a disk's, not a user's error.
-
-    A `RunnerError` is judged by what it was raised from.
-    """
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OSError):
-            return seen.errno not in _LASTING and not isinstance(
-                seen, (FileNotFoundError, PermissionError, FileExistsError)
-            )
-        if isinstance(seen, BertloomError) and not isinstance(seen, RunnerError):
-            return False
-        seen = seen.__cause__
-    return False

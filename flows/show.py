@@ -75,7 +75,7 @@ def amount(manifest: Manifest) -> str:
         return f"{steps:,} steps{reached}"
     if isinstance(size := manifest.statistics.get("vocab_size"), int):
         return f"{size:,} word pieces"
-    return f"{len(manifest.files):,} files"
+    return f"{len(manifest.files):,} file{'s' if len(manifest.files) != 1 else ''}"
 
 
 def step_line(result: StepResult) -> str:

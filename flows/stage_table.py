@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -229,3 +229,19 @@ def is_named(step: Step, name: str) -> bool:
 def named_steps(found: Sequence[Step]) -> str:
     """What steps can be called, for messages: labels, and of cells their entry alone."""
     return ", ".join(dict.fromkeys(entry_label(step.label) for step in found))
+
+
+def rebuilt_labels(rebuild: Iterable[str], found: Sequence[Step]) -> set[str]:
+    """Labels of the steps that `rebuild` names: `all`, stage names, or labels.
+
+    Raises:
+        ConfigError: it names a stage that there is not.
+    """
+    chosen: set[str] = set()
+    for name in rebuild:
+        matched = {step.label for step in found if name == "all" or is_named(step, name)}
+        if not matched:
+            labels = named_steps(found)
+            raise ConfigError(f"no stage {name!r} to rebuild: choose all, or from {labels}")
+        chosen |= matched
+    return chosen

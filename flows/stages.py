@@ -7,18 +7,19 @@ the tasks of Prefect flows; both call `run_step`.
 from __future__ import annotations
 
 import importlib
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from flows.artifacts import ArtifactStore, Attempt, now, pointer_to
 from flows.provenance import checkout, environment, host_kind, without_secrets
-from flows.stage_table import Step, is_named, named_steps
+from flows.stage_table import Step
 from flows.step_keys import StepKey, code_now, code_of, pieces_digest, step_key
 from flows.storage.leases import hold_lease
 from flows.storage.verification import verify
 from schemas.configs import ExecutionConfig
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import (
     InputRef,
@@ -51,6 +52,7 @@ def run_step(
     code_identity: str = "closure",
     rebuild: bool = False,
     say: Callable[[str], None] = print,
+    stopping: threading.Event | None = None,
 ) -> StepResult:
     """Find a step's artifact in the store, or build and publish it.
 
@@ -65,6 +67,7 @@ def run_step(
         code_identity: see `Recipe.code_identity`.
         rebuild: build even if the artifact is there, and put the new one in its place.
         say: takes a line of text on what is waited for.
+        stopping: set when the run is to end: nothing is waited for, or begun, any more.
 
     Raises:
         BertloomError: as the stage and the store say. Nothing is published then.
@@ -78,18 +81,46 @@ def run_step(
         seconds = time.monotonic() - started
         return StepResult(step.label, hit, was_cached=True, seconds=seconds) if hit else None
 
+    def is_done() -> bool:
+        _check_stopping(step, stopping)
+        return found() is not None
+
     if (cached := found()) is not None:
         return cached
-    with hold_lease(
-        store, name, key.cache_key, holder=run_id, is_done=lambda: found() is not None, say=say
-    ):
+    with hold_lease(store, name, key.cache_key, holder=run_id, is_done=is_done, say=say):
         # Another run may have published it since the look above.
         if (cached := found()) is not None:
             return cached
+        _check_stopping(step, stopping)
         task = _Task(step, key, store=store, inputs=inputs, execution=execution, run_id=run_id)
         manifest, replaced, won = task.build(rebuild=rebuild)
     warning = _warning(step, manifest, replaced=replaced)
     return StepResult(step.label, manifest, not won, time.monotonic() - started, warning)
+
+
+def _check_stopping(step: Step, stopping: threading.Event | None) -> None:
+    if stopping is not None and stopping.is_set():
+        raise RunnerError(f"{step.label}: not begun, as the run was stopped")
+
+
+def _check_code(step: Step) -> None:
+    """A stage is imported when it is built: by then its code must be that of the key still.
+
+    Raises:
+        ConfigError: it was edited since this process looked at it first.
+    """
+    changed = _changed_code(step)
+    if changed:
+        raise ConfigError(
+            f"{step.label}: {', '.join(changed)} changed on disk since this run began, so that "
+            "what it would make is not what its key says. Run again"
+        )
+
+
+def _changed_code(step: Step) -> list[str]:
+    stage = step.stage
+    before, after = code_of(stage.module, stage.packages)[1], code_now(stage)
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
 def _look_up(
@@ -124,6 +155,7 @@ class _Task:
     def build(self, *, rebuild: bool) -> tuple[Manifest, str | None, bool]:
         """The published manifest, the content it took the place of, and whether it is ours."""
         stage, store = self._step.stage, self._store
+        _check_code(self._step)
         attempt = store.begin(stage.name)
         began, clock = now(), time.monotonic()
         try:
@@ -164,8 +196,11 @@ class _Task:
         folders = {}
         if stage.is_resumable:
             folders["work"] = store.work(stage.name, self._key.cache_key)
-        if stage.has_pieces and not rebuild:
-            folders["pieces"] = store.pieces(stage.name, pieces_digest(self._key.spec))
+        if stage.has_pieces:
+            shared = pieces_digest(self._key.spec)
+            if rebuild:  # nothing from before is taken over, now or later
+                store.backend.delete_folder(f"pieces/{stage.name}/{shared}")
+            folders["pieces"] = store.pieces(stage.name, shared)
         output = function(
             step.config, inputs=given, output=attempt.output, execution=self._execution, **folders
         )
@@ -263,28 +298,10 @@ def _warning(step: Step, manifest: Manifest, *, replaced: str | None) -> str:
             "the rebuild made other files than before under the same key: the stage depends on "
             "something that is not in it"
         )
-    stage = step.stage
-    before, after = code_of(stage.module, stage.packages)[1], code_now(stage)
-    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    changed = _changed_code(step)
     if changed:
         return (
             f"{', '.join(changed)} changed on disk while the stage ran; the key is that of the "
             "code as it was at the start"
         )
     return ""
-
-
-def rebuilt_labels(rebuild: Iterable[str], found: Sequence[Step]) -> set[str]:
-    """Labels of the steps that `rebuild` names: `all`, stage names, or labels.
-
-    Raises:
-        ConfigError: it names a stage that there is not.
-    """
-    chosen: set[str] = set()
-    for name in rebuild:
-        matched = {step.label for step in found if name == "all" or is_named(step, name)}
-        if not matched:
-            labels = named_steps(found)
-            raise ConfigError(f"no stage {name!r} to rebuild: choose all, or from {labels}")
-        chosen |= matched
-    return chosen

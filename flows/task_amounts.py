@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from schemas.errors import BertloomError
+
 Statistics = Mapping[str, Any]
+
+_NOT_AS_EXPECTED = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
+"""Of statistics that another version of the stage wrote, or of a task that is no more."""
 
 
 def task_amount(stage: str, statistics: Statistics) -> str | None:
-    """A few words for an artifact of a stage about tasks; None for other stages."""
+    """A few words for an artifact of a stage about tasks; None for others, and if unreadable."""
     describe = _DESCRIBE.get(stage)
-    return describe(statistics) if describe else None
+    try:
+        return describe(statistics) if describe else None
+    except _NOT_AS_EXPECTED:
+        return None
 
 
 def _examples(statistics: Statistics) -> str:
@@ -61,11 +69,15 @@ _DESCRIBE: dict[str, Callable[[Statistics], str]] = {
 
 def cells_amount(cells: Sequence[Statistics]) -> str:
     """A few words for the cells of a grid: how many, and the range of the first metric."""
-    firsts = [next(iter(_dev_metrics(cell)), None) for cell in cells]
+    count = f"{len(cells)} cell{'s' if len(cells) != 1 else ''}"
+    try:
+        firsts = [next(iter(_dev_metrics(cell)), None) for cell in cells]
+    except _NOT_AS_EXPECTED:
+        return count
     values = [found[1] for found in firsts if found is not None]
     if not values or firsts[0] is None:
-        return f"{len(cells)} cells"
-    return f"{len(cells)} cells, {firsts[0][0]} {_between(values)}"
+        return count
+    return f"{count}, {firsts[0][0]} {_between(values)}"
 
 
 def _between(values: Sequence[float]) -> str:

@@ -89,6 +89,9 @@ class PieceRecord(BaseModel):
     places: tuple[tuple[StorePath, ...], ...]
     """Paths of all the files, relative to the root of the store: one tuple an artifact."""
 
+    made_in: StorePath
+    """Output folder of the job that did the work, relative to the root of the store."""
+
     counters: dict[str, int]
     details: list[Any]
     keepsake: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
@@ -155,6 +158,7 @@ class ReusingWork:
         return PieceRecord(
             files=tuple(report.files),
             places=(),
+            made_in=self.files.place_of("").rstrip("/"),
             counters=dict(report.counters),
             details=report.details,
             keepsake=keepsake,
@@ -189,8 +193,8 @@ class ReusingWork:
             Counters(record.counters),
             self.work.blobs_again(entries, keepsake),
             record.details,
-            # What a worker that is run again finds of its own is no reuse.
-            reused=not any(self.files.is_here(path) for path in place),
+            # What a job finds of its own, as of two pieces that say the same, is no reuse.
+            reused=not self.files.is_here(f"{record.made_in}/"),
         )
 
 

@@ -151,7 +151,8 @@ class Progress:
         self._stop.set()
         self._thread.join()
         if kind is None and self._listeners and (last := self._look()) is not None:
-            self._listeners.tell(last)
+            # Pieces need not come to a shard each: what is held out of one may be nothing.
+            self._listeners.tell(last._replace(done=last.total))
 
     def _look(self) -> Reading | None:
         try:

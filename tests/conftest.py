@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from flows.artifacts import ArtifactStore
+    from flows.run_records import RunRecord
 
 
 def find_real_data() -> Path | None:
@@ -25,6 +30,23 @@ def real_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A Prefect server of this test run, on an empty database; it takes ten seconds to start."""
+    from flows.orchestration.server import prepare_prefect
+
+    prepare_prefect()
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    with (
+        prefect_test_harness(server_startup_timeout=120),
+        # Each flow run waits a second for its heartbeat's thread.
+        temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
+    ):
+        yield
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Digests remembered by tests go to a folder of their own, not to the user's cache."""
@@ -32,3 +54,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("BERTLOOM_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def reported_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, RunRecord]:
+    """A finished run whose figures are drawn and kept; a test that changes it takes a copy."""
+    from report_runs import whole_run
+
+    from flows.report import report_page
+
+    store, record = whole_run(tmp_path_factory.mktemp("whole"))
+    report_page(store, record)
+    return store, record

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
+
+from flows.stage_table import steps
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
 
 OURS = Path(__file__).parents[1] / "schemas" / "lineage_event.schema.json"
 CORE = "https://openlineage.io/spec/2-0-2/OpenLineage.json"
@@ -80,3 +85,35 @@ class Ours:
     def faults(self, event: Mapping[str, Any]) -> list[str]:
         """What is wrong with an event."""
         return [f"{error.json_path}: {error.message}" for error in self.whole.iter_errors(event)]
+
+
+def check_datasets(
+    recipe: Recipe, made: Mapping[str, Manifest], events: Sequence[Mapping[str, Any]]
+) -> None:
+    """Each artifact is an output once, and an input of every step that reads it."""
+    outputs = Counter(
+        (dataset["name"], dataset["facets"]["bertloom_artifact"]["artifactId"])
+        for event in events
+        for dataset in event["outputs"]
+    )
+    assert outputs == Counter(
+        (f"{recipe.name}/{label}", manifest.artifact_id) for label, manifest in made.items()
+    )
+    told_of = {(event["eventType"], event["job"]["name"]): event for event in events}
+    for step in steps(recipe):
+        for kind in ("START", "COMPLETE"):
+            event = told_of[kind, f"bertloom.{recipe.name}.{step.label}"]
+            read = {
+                dataset["name"]: dataset["facets"]["version"]["datasetVersion"]
+                for dataset in event["inputs"]
+                if "bertloom_artifact" in dataset["facets"]
+            }
+            assert read == {
+                f"{recipe.name}/{label}": made[label].content for label in step.inputs.values()
+            }
+        raw = {
+            dataset["facets"]["version"]["datasetVersion"]
+            for dataset in event["inputs"]
+            if "bertloom_artifact" not in dataset["facets"]
+        }
+        assert raw == {f"sha256:{item.sha256}" for item in made[step.label].raw_inputs}

@@ -16,7 +16,7 @@ from pipelines.shards import write_text_file
 from schemas.fingerprint import content_digest
 from schemas.manifest import Environment, InputRef, Manifest, ProducedBy, RawInput
 
-RUN_ID = "20260101t000000-00000001"
+RUN_ID = "20260101t000000000-00000001"
 DUMP_SHA1 = hashlib.sha1(b"dump").hexdigest()
 
 

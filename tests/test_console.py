@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,8 +19,8 @@ from typer.testing import CliRunner
 
 from flows import cli as command
 from flows import recipe_files
-from flows.commands import completion
 from flows.artifacts import ArtifactStore
+from flows.commands import completion
 from flows.run_records import read_run, run_ids
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -65,6 +66,17 @@ def test_a_fault_of_ours_is_told_from_an_error(cli: Cli, monkeypatch: pytest.Mon
     assert said.err.startswith("error: ZeroDivisionError: by nought")
     assert "--debug" in said.err
     assert "break_down" in cli("--debug", "plan", "sample").err
+
+
+def test_a_full_disk_is_no_fault_of_ours(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*arguments: object, **more: object) -> Recipe:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(recipe_files, "load_recipe", fill)
+    said = cli("plan", "sample")
+    assert said.code == 1
+    assert "free some space" in said.err
+    assert "fault" not in said.err
 
 
 def test_wrong_usage_has_a_code_of_its_own(cli: Cli) -> None:

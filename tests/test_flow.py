@@ -1,7 +1,9 @@
-"""The corpus flow on a real (ephemeral) Prefect server, shared by the tests of this module."""
+"""The corpus flow on a real (ephemeral) Prefect server, shared by those of the test run."""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,6 @@ from fake_stages import FakeStages, installed
 from flows import stage_table
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
-from flows.orchestration.server import prepare_prefect
 from flows.run_records import read_run, run_ids
 from schemas.configs import TokensConfig
 from schemas.errors import VocabularyError
@@ -27,20 +28,6 @@ LABELS = [
     "build-instances.one",
     "build-instances.two",
 ]
-
-
-@pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    prepare_prefect()
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-    from prefect.testing.utilities import prefect_test_harness
-
-    with (
-        prefect_test_harness(server_startup_timeout=120),
-        # Each flow run waits a second for its heartbeat's thread.
-        temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
-    ):
-        yield
 
 
 @pytest.fixture
@@ -170,6 +157,41 @@ def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
     runs = task_runs(record_of(recipe)["flow_run_id"])
     read = {name: len(run.task_inputs.get("inputs", [])) for name, run in runs.items()}
     assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
+
+
+def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
+    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prefect import flow
+
+    from flows.orchestration import flow_session, step_tasks
+
+    stopped, told = threading.Event(), []
+
+    def train(*_: Any, **__: Any) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        told.append(stopped.wait(5))
+        raise RuntimeError("stopped")
+
+    monkeypatch.setattr(fakes.module, "documents", train)
+    for module in (flow_session, step_tasks):
+        monkeypatch.setattr(module, "stop_running_jobs", stopped.set)
+    execution = recipe.execution.model_copy(update={"parallel_steps": 2})
+    held = flow_session.Held(recipe.model_copy(update={"execution": execution}), print, frozenset())
+
+    @flow
+    def part() -> None:
+        step_tasks.run_steps(flow_session.session().run.steps, states={})
+
+    @flow
+    def whole() -> None:
+        with flow_session.begun("", changes=None, store=None, rebuild=None, until=""):
+            part()
+
+    with pytest.raises(KeyboardInterrupt), flow_session.holding(held):
+        whole()
+    assert told == [True]
+    assert record_of(recipe)["state"] == "interrupted"
 
 
 def test_a_look_ahead_is_not_believed(

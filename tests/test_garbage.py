@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,15 @@ def test_shared_files_do_not_come_free(tmp_path: Path) -> None:
     assert (beside.size, beside.freed) == (5000, 0)
 
 
+def test_counts_without_files_are_kept_from_one_month_to_the_next(store: ArtifactStore) -> None:
+    path = f"pieces/{STAGE}/{'0' * 64}/ab/words.json"
+    store.backend.replace(path, to_json({"places": [[]]}))
+    set_times(store, time.time() - 35 * 24 * 3600)
+    assert path not in paths(collect(store, grace_hours=24))
+    set_times(store, time.time() - 70 * 24 * 3600)
+    assert path in paths(collect(store, grace_hours=24))
+
+
 def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
     [manifest] = several(store, 1)
     store.set_ref("fake/x", manifest)
@@ -241,7 +251,7 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
     assert paths(report) == {
-        *(f"{folder}/{name}.{end}" for name in ("part", "none") for end in ("json", "blobs")),
+        *(f"{folder}/{n}.{end}" for n in ("part", "none", "empty") for end in ("json", "blobs")),
         f"{folder}/damaged.json",
         f"{folder}/x.json.0123456789ab.partial",
         "probe/1234",

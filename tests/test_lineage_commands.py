@@ -117,7 +117,7 @@ def test_a_raw_file_leads_down(cli: Cli, made: Made, text: str) -> None:
     lines = _lines(cli, "lineage", text)
     assert lines[0].startswith("wiki.xml.bz2 (2.0 kB, sha256 ")
     assert lines[0].endswith(f", verified sha1 {DUMP_SHA1})")
-    assert f"└─ build-documents {made.id('build-documents')}: 1 files" in lines
+    assert f"└─ build-documents {made.id('build-documents')}: 1 file" in lines
     assert any(made.id("evaluate.cola") in line for line in lines)
     assert len(_lines(cli, "lineage", text, "--up")) == 1
 
@@ -186,6 +186,7 @@ def test_a_path_brings_its_own_store(cli: Cli, made: Made, monkeypatch: Any) -> 
         (("trace", "mine/tabulate:0"), "expected a shard of instances, tokens, documents"),
         (("diff", RUN_ID, "mine/tabulate"), "expected two runs, or two artifacts"),
         (("diff", RUN_ID, "20250101t000000-00000000"), "no run '20250101t000000-00000000'"),
+        (("diff", RUN_ID, f"{RUN_ID[:-1]}9"), f"no run '{RUN_ID[:-1]}9'"),
     ],
 )
 def test_what_cannot_be_told(cli: Cli, arguments: tuple[str, ...], message: str) -> None:

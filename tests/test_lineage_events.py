@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from corpus_runs import small_recipe, small_sample
 from fake_stages import FakeStages, installed
-from lineage_validation import Ours, Published, all_facets
+from lineage_validation import Ours, Published, all_facets, check_datasets
 
 from flows.artifacts import ArtifactStore
 from flows.lineage_export.client_classes import without_transports
@@ -306,36 +306,6 @@ def test_a_dead_run_is_closed_once(fakes: FakeStages, tmp_path: Path, ours: Ours
 
 
 # Datasets
-
-
-def check_datasets(recipe: Recipe, made: Mapping[str, Manifest], events: list[Event]) -> None:
-    """Each artifact is an output once, and an input of every step that reads it."""
-    outputs = Counter(
-        (dataset["name"], dataset["facets"]["bertloom_artifact"]["artifactId"])
-        for event in events
-        for dataset in event["outputs"]
-    )
-    assert outputs == Counter(
-        (f"{recipe.name}/{label}", manifest.artifact_id) for label, manifest in made.items()
-    )
-    told_of = {(event["eventType"], event["job"]["name"]): event for event in events}
-    for step in steps(recipe):
-        for kind in ("START", "COMPLETE"):
-            event = told_of[kind, f"bertloom.{recipe.name}.{step.label}"]
-            read = {
-                dataset["name"]: dataset["facets"]["version"]["datasetVersion"]
-                for dataset in event["inputs"]
-                if "bertloom_artifact" in dataset["facets"]
-            }
-            assert read == {
-                f"{recipe.name}/{label}": made[label].content for label in step.inputs.values()
-            }
-        raw = {
-            dataset["facets"]["version"]["datasetVersion"]
-            for dataset in event["inputs"]
-            if "bertloom_artifact" not in dataset["facets"]
-        }
-        assert raw == {f"sha256:{item.sha256}" for item in made[step.label].raw_inputs}
 
 
 def test_artifacts_are_outputs_once_and_inputs_where_used(

@@ -72,6 +72,14 @@ def test_a_graph_of_nothing_and_of_one() -> None:
     assert lay_out({"a": (10.0, 5.0)}, []).boxes == {"a": (0.0, 0.0)}
 
 
+def test_a_tall_picture_does_not_begin_with_nothing() -> None:
+    sizes = dict.fromkeys(["root", *(f"n{number}" for number in range(40))], (50.0, 30.0))
+    layout = lay_out(sizes, [("root", name) for name in sizes if name != "root"])
+    assert layout.boxes["root"][1] <= 60
+    assert _overlapping(layout, sizes) == []
+    assert layout.height > 1000
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(str(tmp_path / "store"))
@@ -106,6 +114,18 @@ def test_names_are_escaped_and_shortened(store: ArtifactStore) -> None:
     svg = minidom.parseString(graph_svg(graph))
     widths = [float(box.getAttribute("width")) for box in svg.getElementsByTagName("rect")]
     assert max(widths) < 400
+
+
+def test_a_compact_picture_is_narrow_and_has_a_least_width(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    graph = upstream_graph([made["tabulate"]], store=store)
+    svg = graph_svg(graph, is_compact=True)
+    widths = [float(w) for w in re.findall(r'class="box"[^>]* width="([\d.]+)"', svg)]
+    assert len(widths) == len(graph.nodes)
+    assert max(widths) <= 170
+    whole, least = re.findall(r'width="(\d+)" height="\d+" style="min-width:(\d+)px"', svg)[0]
+    assert 0.79 < int(least) / int(whole) < 0.81
+    assert "min-width" not in graph_svg(graph)
 
 
 def test_links_lead_from_nodes(store: ArtifactStore) -> None:

@@ -83,6 +83,7 @@ def hanging_server() -> Iterator[str]:
 
 
 @pytest.mark.network
+@pytest.mark.filterwarnings("ignore:Artifact creation outside of a flow:FutureWarning")
 def test_a_stage_does_not_wait_for_a_server_that_hangs(
     run: RunPlan, hanging_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,17 @@ def test_a_shard_that_is_being_written_has_no_rows_yet(tmp_path: Path) -> None:
     assert told[-1].rows == 0
 
 
+def test_a_job_that_ends_is_done_also_with_fewer_shards_than_pieces(tmp_path: Path) -> None:
+    told: list[Reading] = []
+    with listening(told.append), watch(tmp_path, total=2):
+        write_shard(tmp_path / "part-0.arrow", 3)
+    assert told[-1][:4] == ("build", 2, 2, "shard")
+    assert told[-1].rows == 3
+    with pytest.raises(KeyboardInterrupt), listening(told.append), watch(tmp_path, total=9):
+        raise KeyboardInterrupt
+    assert (9, 9) not in {(reading.done, reading.total) for reading in told}
+
+
 def test_only_jobs_of_the_block_are_told(tmp_path: Path) -> None:
     told: list[Reading] = []
     with listening(told.append):

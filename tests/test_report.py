@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_runs import Cli
-from report_runs import Written, whole_run
+from report_runs import Written
 
 from flows.artifacts import ArtifactStore
 from flows.report import report_page, write_report
@@ -32,15 +32,10 @@ HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)"> $\\frac{1}{$ 
 SECRET = "hunter2hunter2"
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return whole_run(tmp_path_factory.mktemp("whole"))
-
-
 @pytest.fixture
-def run(finished: Run, tmp_path: Path) -> Run:
+def run(reported_run: Run, tmp_path: Path) -> Run:
     """A copy that a test may change."""
-    store, record = finished
+    store, record = reported_run
     shutil.copytree(store.root, tmp_path / "store")
     return ArtifactStore(str(tmp_path / "store")), record
 
@@ -103,7 +98,7 @@ def test_the_page_tells_the_whole_run(run: Run) -> None:
     manifests = {step.label: store.read_manifest(step.manifest) for step in record.steps}
     assert f"{manifests['build-tokens'].counters['tokens']:,}" in said["summary"]
     assert "held-out perplexity 12.18 after second" in said["summary"]
-    assert "cola, matthews 46.0 cola, on dev" in said["summary"]
+    assert "cola, matthews 46.0 ± 3.9 4 restarts on dev, best 51.0" in said["summary"]
     for manifest in manifests.values():
         assert f"artifact-{manifest.artifact_id}" in page.ids
         assert manifest.artifact_id in said["steps"]
@@ -116,6 +111,28 @@ def test_the_page_tells_the_whole_run(run: Run) -> None:
     assert "ours: phase-2, L=2 H=128 A=2" in said["tasks"]
     assert manifests["build-tokens"].environment.python in said["environment"]
     assert "max_seq_length: 64" in said["configuration"]
+
+
+def test_the_overview_has_a_box_for_each_stage(run: Run) -> None:
+    text = report_page(*run)
+    begin = text.index('class="scroll graph short"')
+    overview = text[begin : text.index("</svg>", begin)]
+    titles = re.findall('<text class="title"[^>]*>([^<]*)<', overview)
+    stages = [title for title in titles if "." not in title and "files" not in title]
+    assert sorted(stages) == [
+        "build-documents", "build-examples", "build-instances", "build-tokens", "build-vocabulary",
+        "evaluate", "finetune", "pretrain", "tabulate",
+    ]  # fmt: skip
+    for detail in ("2 phases", "7 trainings", "2 evaluations"):
+        assert f">{detail}</text>" in overview
+
+
+def test_the_perplexity_is_that_of_the_phase_that_was_fine_tuned(run: Run) -> None:
+    store, record = run
+    made = Written(store, record)
+    made.phase("pretrain.third", 10, inputs={"tokens": made.manifest("build-tokens")})
+    said = words(Page(report_page(store, made.record)).sections["summary"])
+    assert "held-out perplexity 12.18 after second" in said
 
 
 def test_nothing_is_loaded_and_every_link_leads_somewhere(run: Run) -> None:
@@ -254,6 +271,7 @@ def test_what_is_missing_or_damaged_is_said(
 
 def test_figures_are_drawn_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     store, record = run
+    store.backend.delete_folder("reports/figures")
     first = report_page(store, record)
     names = store.backend.names("reports/figures")
     assert len(names) == 4

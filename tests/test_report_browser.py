@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import matplotlib.image
 import numpy as np
 import pytest
-from report_runs import whole_run
 
-from flows.report import write_report
+from flows.artifacts import ArtifactStore
+from flows.report import report_page
+from flows.run_records import RunRecord
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install 'bertloom[dev]'"
@@ -37,9 +38,12 @@ PHONE, SMALL, DESK = Screen(360, 800, "dark"), Screen(320, 640, "light"), Screen
 
 
 @pytest.fixture(scope="module")
-def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    store, record = whole_run(tmp_path_factory.mktemp("run"))
-    return Path(write_report(store, record))
+def page_file(
+    reported_run: tuple[ArtifactStore, RunRecord], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    file.write_text(report_page(*reported_run), encoding="utf-8")
+    return file
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +150,17 @@ def test_text_can_be_read(opened: tuple[Opened, Screen]) -> None:
            .map(e => e.getBoundingClientRect().height)"""
     )
     assert min(sizes) >= 8
+
+
+def test_the_lineage_in_short_fits_or_stays_legible(opened: tuple[Opened, Screen]) -> None:
+    window, screen = opened
+    shown, whole, letters = window.ask(
+        """(svg => [svg.parentElement.clientWidth, svg.getBoundingClientRect().width,
+             svg.querySelector('text').getScreenCTM().a * 12])
+           (document.querySelector('.graph.short svg'))"""
+    )
+    assert letters >= 9.5
+    assert (whole <= shown) if screen is DESK else (whole > shown)
 
 
 def test_figures_are_seen(opened: tuple[Opened, Screen]) -> None:

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_stages import FakeStages, installed
 
+from flows import local_engine, runs
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
 from flows.planning import PlannedStep, planned_rows
@@ -23,6 +25,7 @@ from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.errors import ArtifactNotFoundError, InputError
 
 TWO = ExecutionConfig(parallel_steps=2)
+QUIETLY = {"say": lambda line: None, "engine": "local"}
 
 
 @pytest.fixture
@@ -107,6 +110,46 @@ def test_of_two_runs_at_once_one_builds_and_the_other_waits(fakes: FakeStages, r
     assert any("wait" in line for line in said)
 
 
+@pytest.mark.parametrize("waits_for", ["another run", "another try"])
+def test_a_signal_ends_waiting_side_by_side(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    documents = fakes.module.documents
+    recipe = fakes.recipe(root, execution=TWO)
+    said: list[str] = []
+
+    def slowly(*arguments: object, **more: object) -> object:
+        begun.set()
+        assert go_on.wait(30)
+        return documents(*arguments, **more)
+
+    def interrupt(*_: object, **__: object) -> None:
+        end = time.monotonic() + 30
+        while not any("waiting for it" in line or "trying again" in line for line in said):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    other = threading.Thread(target=run_recipe, args=(fakes.recipe(root),), kwargs=QUIETLY)
+    if waits_for == "another run":
+        fakes.module.documents = slowly
+        other.start()
+        assert begun.wait(30)
+    else:
+        fakes.module.FAULTS["documents"] = [OSError(5, "flaky")]
+        monkeypatch.setattr(local_engine, "RETRY_DELAYS", (30,))
+    monkeypatch.setattr(local_engine, "wait", interrupt)
+    clock = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, say=said.append, engine="local")
+    assert time.monotonic() - clock < 15
+    assert read_run(ArtifactStore(root), newest(root)).state == "interrupted"
+    go_on.set()
+    if other.ident is not None:
+        other.join(30)
+
+
 def test_the_limit_is_the_recipes_or_the_runners() -> None:
     assert step_limit(ExecutionConfig()) == 1
     assert step_limit(TWO) == 2
@@ -176,3 +219,37 @@ def test_cells_that_fare_alike_are_one_line_of_a_plan() -> None:
         ("tabulate", "", "unknown", "after x"),
         ("finetune.cola (2 cells)", "", "cached", ""),
     ]
+
+
+def test_the_record_of_a_run_tells_what_is_done_so_far(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_RECORD_SECONDS", 0.0)
+    seen: list[list[str]] = []
+    tokens = fakes.module.tokens
+
+    def look(*arguments: object, **more: object) -> object:
+        record = read_run(ArtifactStore(root), newest(root))
+        assert record.state == "running"
+        seen.append([step.label for step in record.steps])
+        return tokens(*arguments, **more)
+
+    monkeypatch.setattr(fakes.module, "tokens", look)
+    run_recipe(fakes.recipe(root), engine="local")
+    assert seen == [["build-documents", "build-vocabulary"]]
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    program = (
+        "import time\n"
+        "from flows.processes import ended_by_a_second_signal\n"
+        "with ended_by_a_second_signal():\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number

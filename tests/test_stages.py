@@ -15,10 +15,10 @@ from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
 from flows.planning import PlannedStep, describe_differences, plan
 from flows.provenance import key_environment, without_secrets
+from flows.retries import is_passing
 from flows.run_records import read_run, run_ids
-from flows.runs import is_passing
-from flows.stage_table import STAGES, steps
-from flows.stages import StepResult, rebuilt_labels, run_step
+from flows.stage_table import STAGES, rebuilt_labels, steps
+from flows.stages import StepResult, run_step
 from flows.step_keys import declared, step_key
 from flows.task_steps import PLANS
 from schemas.configs import (
@@ -422,15 +422,39 @@ def test_two_names_for_one_configuration_share_an_artifact(
     assert found["build-instances.a"] == found["build-instances.b"]
 
 
-def test_an_edit_while_a_stage_runs_is_said(fakes: FakeStages, root: str) -> None:
+EDITED = "def change(word):\n    return word.casefold()\n"
+
+
+def test_an_edit_while_a_stage_runs_is_said(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = fakes.recipe(root)
     store = ArtifactStore(root)
     step = steps(recipe)[0]
     key = step_key(step, inputs={}, code_identity="closure")
-    fakes.write("letters", "def change(word):\n    return word.casefold()\n")
+    documents = fakes.module.documents
+
+    def edited_meanwhile(*arguments: Any, **more: Any) -> Any:
+        fakes.write("letters", EDITED)
+        return documents(*arguments, **more)
+
+    monkeypatch.setattr(fakes.module, "documents", edited_meanwhile)
     result = run_step(step, store=store, inputs={}, execution=recipe.execution, run_id="r")
     assert result.manifest.cache_key == key.cache_key
     assert "fakestages.letters changed on disk" in result.warning
+
+
+def test_a_stage_that_was_edited_since_the_run_began_is_not_built(
+    fakes: FakeStages, root: str
+) -> None:
+    recipe = fakes.recipe(root)
+    store = ArtifactStore(root)
+    step = steps(recipe)[0]
+    step_key(step, inputs={}, code_identity="closure")
+    fakes.write("letters", EDITED)
+    with pytest.raises(ConfigError, match=r"fakestages\.letters changed on disk .* Run again"):
+        run_step(step, store=store, inputs={}, execution=recipe.execution, run_id="r")
+    assert not list(store.pointers())
 
 
 # Plans
@@ -483,6 +507,8 @@ def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     planned = plan(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
     assert "found nothing" in planned[2].reason
+    store.withdraw_artifacts({tokens.artifact_id: "damaged"})
+    assert "was withdrawn" in plan(recipe, store=store)[2].reason
 
 
 def test_differences_are_told_by_field() -> None:
@@ -499,6 +525,9 @@ def test_differences_are_told_by_field() -> None:
         ({"a": ["https://h/x?X-Amz-Signature=abc&y=1"]}, {"a": ["https://h/x?X-Amz-Signature=***&y=1"]}),
         ("/home/someone@host/books", "/home/someone@host/books"),
         (("a", 1, None), ["a", 1, None]),
+        (["--s3_secret_access_key", "abc", "p"], ["--s3_secret_access_key", "***", "p"]),
+        (["--token=a", "--token", "--x"], ["--token=***", "--token", "--x"]),
+        (["token", "sentence"], ["token", "sentence"]),
     ],
 )  # fmt: skip
 def test_manifests_hold_no_credentials(value: Any, expected: Any) -> None:

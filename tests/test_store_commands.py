@@ -183,3 +183,20 @@ def test_doctor_exits_with_1_if_something_is_wrong(
     assert wrong["check"] == "ref"
     said = cli("doctor")
     assert any(line.startswith("FAIL  ref") and " -> " in line for line in said.out.splitlines())
+
+
+def test_a_pointer_that_cannot_be_read_stops_nobody(cli: Cli, store: ArtifactStore) -> None:
+    sound = published(store)
+    other = published(store, "two", spec={"seed": 1})
+    broken = Path(store.root, "keys", STAGE, other.cache_key[:2], f"{other.cache_key}.json")
+    broken.write_text("{")
+    assert sound.artifact_id in cli("ls").out
+    assert cli("pin", sound.artifact_id, "--reason", "x").code == 0
+    kept = cli("verify", "--keep")
+    assert kept.code == 1
+    assert f"DAMAGED  {broken}" in kept.out
+    assert f"{sound.artifact_id}  sound" in kept.out
+    assert broken.exists()
+    assert cli("verify").code == 1
+    assert not broken.exists()
+    assert cli("verify").code == 0

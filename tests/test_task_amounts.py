@@ -16,3 +16,11 @@ def test_the_metric_that_chooses_comes_first() -> None:
     assert cells_amount([cell(0.5), cell(0.25)]) == "2 cells, f1 .250 to .500"
     assert task_amount("finetune", {"task": "rte", "metrics": {}}) == "no answers on dev"
     assert task_amount("build-tokens", {}) is None
+    assert cells_amount([{"task": "rte", "metrics": {}}]) == "1 cell"
+
+
+def test_statistics_of_another_make_are_no_fault() -> None:
+    for statistics in ({}, {"task": "gone", "metrics": {"dev": {"f1": 0.5}}}, {"metrics": 3}):
+        for stage in ("build-examples", "finetune", "evaluate"):
+            assert task_amount(stage, statistics) is None
+        assert cells_amount([statistics, statistics]) == "2 cells"

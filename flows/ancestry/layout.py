@@ -14,6 +14,8 @@ Size = tuple[float, float]
 
 _SWEEPS = 12
 _BEND_HEIGHT = 4.0
+_LOWEST_TOP = 60.0
+"""Of a column: lower ones are moved up, so that a tall picture does not begin with nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,9 @@ def lay_out(
     }
     middles = _middles(columns, hops, heights, row_gap)
     top = min(middles[item] - heights[item] / 2 for item in middles)
+    for column in columns:
+        low = middles[column[0]] - heights[column[0]] / 2 - top - _LOWEST_TOP
+        middles.update((item, middles[item] - max(low, 0.0)) for item in column)
     bottom = max(middles[item] + heights[item] / 2 for item in middles)
     lefts, widths, x = [], [], 0.0
     for column in columns:

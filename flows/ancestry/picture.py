@@ -14,8 +14,11 @@ from flows.ancestry.texts import one_line
 _LETTER, _LINE, _PAD = 7.2, 16.0, 10.0
 """Pixels: width of a letter and height of a line at 12 px, and room within a box."""
 
-_MOST_LETTERS = 44
+_MOST_LETTERS, _FEW_LETTERS = 44, 20
 _MARGIN = 8.0
+_GAP, _COMPACT_GAP = 56.0, 20.0
+_LEAST_SCALE = 0.8
+"""Of a compact picture: its letters stay at 9.6 px or larger, and the rest is scrolled to."""
 
 _SVG_STYLE = """
 .lineage { font: 12px ui-monospace, "SFMono-Regular", Menlo, "DejaVu Sans Mono", monospace; }
@@ -32,7 +35,9 @@ _SVG_STYLE = """
 """
 
 
-def graph_svg(graph: LineageGraph, *, links: Mapping[str, str] | None = None) -> str:
+def graph_svg(
+    graph: LineageGraph, *, links: Mapping[str, str] | None = None, is_compact: bool = False
+) -> str:
     """The graph as an `<svg>` element for a page of HTML.
 
     Raw files are on the left, what was made of them to the right. Colours are those of the page:
@@ -42,16 +47,19 @@ def graph_svg(graph: LineageGraph, *, links: Mapping[str, str] | None = None) ->
     Args:
         graph: what to draw.
         links: where a click on a node leads, by its id.
+        is_compact: narrow boxes without ids, for a picture that a page scales to its own width.
     """
-    texts = {key: _texts(node) for key, node in graph.nodes.items()}
+    texts = {key: _texts(node, is_compact) for key, node in graph.nodes.items()}
     sizes = {key: _size(lines) for key, lines in texts.items()}
     edges = [(given, user) for user, inputs in graph.made_from.items() for _, given in inputs]
-    layout = lay_out(sizes, edges)
+    layout = lay_out(sizes, edges, column_gap=_COMPACT_GAP if is_compact else _GAP)
     width, height = layout.width + 2 * _MARGIN, layout.height + 2 * _MARGIN
+    least = f' style="min-width:{_LEAST_SCALE * width:.0f}px"' if is_compact else ""
     found = links or {}
     parts = [
         f'<svg class="lineage" xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" '
-        f'height="{height:.0f}" viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:.1f} {height:.1f}">',
+        f'height="{height:.0f}"{least} '
+        f'viewBox="{-_MARGIN:g} {-_MARGIN:g} {width:.1f} {height:.1f}">',
         f"<title>Lineage of {_escaped(graph.nodes[graph.focus].title)}</title>",
         f"<style>{_SVG_STYLE}</style>",
         *_edge_paths(layout),
@@ -62,21 +70,24 @@ def graph_svg(graph: LineageGraph, *, links: Mapping[str, str] | None = None) ->
     return "\n".join([*parts, "</svg>"])
 
 
-def _texts(node: Node) -> list[str]:
+def _texts(node: Node, is_compact: bool) -> list[str]:
+    if is_compact:
+        lines = [node.title, *node.detail.split(", ")]
+        return [_shortened(line, _FEW_LETTERS) for line in lines]
     lines = [node.title, node.detail]
     if node.kind == "artifact":
         lines.insert(1, node.id)
-    return [_shortened(line) for line in lines]
+    return [_shortened(line, _MOST_LETTERS) for line in lines]
 
 
-def _shortened(text: str) -> str:
+def _shortened(text: str, most: int) -> str:
     """A text that is at most so long, with its middle left out: names differ at their ends."""
     text = one_line(text)
-    if _letters(text) <= _MOST_LETTERS:
+    if _letters(text) <= most:
         return text
     start, end = "", ""
     for index in range(len(text)):
-        if _letters(start + end) >= _MOST_LETTERS - 2:
+        if _letters(start + end) >= most - 2:
             break
         if index % 2:
             end = text[-1 - index // 2] + end

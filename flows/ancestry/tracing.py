@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flows.ancestry.segments import segment_ids, sentences_of
 from flows.ancestry.shard_rows import open_columns, read_row, rows_with
 from flows.artifacts import ArtifactStore
 from flows.head import Shard
@@ -163,18 +164,6 @@ def _trace_instance(
     return Trace(table="instances", place=place, label=label, segments=segments)
 
 
-def segment_ids(row: dict[str, Any]) -> dict[str, npt.NDArray[np.int64]]:
-    """The token ids of the segments `a` and `b` of an instance before masking.
-
-    Args:
-        row: of the instances table; a B that is not there has no ids.
-    """
-    ids = np.array(row["input_ids"], np.int64)
-    ids[np.array(row["masked_lm_positions"], np.int64)] = row["masked_lm_ids"]
-    border = row["segment_b_start"]
-    return {"a": ids[1 : border - 1], "b": ids[border:-1]}
-
-
 def _trace_tokens(
     tokens: Manifest,
     store: ArtifactStore,
@@ -193,7 +182,7 @@ def _trace_tokens(
     at = _document_row(documents, store, document_entry, name, earlier=len(rows), tokens=tokens)
     told, document = _trace_document(documents, store, document_entry, at, tokens=place)
     if segment is not None:
-        sentences = _sentences(segment, found, of=len(document["sentences"]))
+        sentences = sentences_of(segment, found, of=len(document["sentences"]))
         told = DocumentTrace(**{**told.__dict__, "sentences": sentences})
     return told, document
 
@@ -250,22 +239,6 @@ def _trace_document(
         tokens=tokens,
     )
     return told, found
-
-
-def _sentences(
-    segment: npt.NDArray[np.int64], tokens: dict[str, Any], *, of: int
-) -> tuple[int, int] | None:
-    lengths = tokens["sentence_lengths"]
-    ids = np.array(tokens["token_ids"], np.int64)
-    if not len(segment) or len(lengths) != of or len(segment) > len(ids):
-        return None
-    starts = np.flatnonzero(ids[: len(ids) - len(segment) + 1] == segment[0]).tolist()
-    at = [start for start in starts if np.array_equal(ids[start : start + len(segment)], segment)]
-    if len(at) != 1:
-        return None
-    bounds = np.cumsum(lengths)
-    first, last = np.searchsorted(bounds, [at[0], at[0] + len(segment) - 1], side="right").tolist()
-    return first, last
 
 
 def _table_of(shard: Shard) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -54,6 +55,16 @@ def log_to_console(*, verbose: bool) -> None:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "INFO")
 
 
+# What the user's disk says, and no fault of the program; each with the remedy.
+_DISK = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space, or have the quota raised",
+    errno.EROFS: "use a disk that can be written to",
+    errno.EACCES: "use a folder that you may write to",
+    errno.EPERM: "use a folder that you may write to",
+}
+
+
 class Terminated(BaseException):
     """SIGTERM: work stops as it does for Ctrl-C, and the exit code says which it was."""
 
@@ -104,14 +115,17 @@ def exit_code_of(call: Callable[[], object], *, debug: Callable[[], bool]) -> in
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_ERROR
     except Exception as error:
+        remedy = _DISK.get(error.errno or 0) if isinstance(error, OSError) else None
         if debug():
             traceback.print_exc()
+        elif remedy:
+            _say(f"error: {error}: {remedy}, and try again; what was finished is kept")
         else:
             _say(
                 f"error: {type(error).__name__}: {error}\n"
                 "  This is a fault of bertloom's, not of your input; --debug shows where it is"
             )
-        return EXIT_BUG
+        return EXIT_ERROR if remedy else EXIT_BUG
     return 0
 
 

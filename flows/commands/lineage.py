@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flows.artifacts import ArtifactStore
     from schemas.manifest import Manifest
 
-_RUN_ID = re.compile(r"\d{8}t\d{6}-[0-9a-f]{8}")
+_RUN_ID = re.compile(r"\d{8}t\d{6}(\d{3})?-[0-9a-f]{8}")
 
 AllOption = Annotated[bool, typer.Option("--all", help="Leave nothing out.")]
 

@@ -202,6 +202,7 @@ def verify(
     if quick and deep:
         raise ConfigError("expected one of --quick and --deep")
     opened = open_store(store)
+    lost = {} if artifacts else opened.damaged_pointers()
     if artifacts:
         chosen = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
@@ -214,15 +215,19 @@ def verify(
         state = "sound" if verdict.is_sound else "DAMAGED"
         typer.echo(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
         print_lines([f"  {problem}" for problem in verdict.problems])
+    for problem in lost.values():
+        typer.echo(f"DAMAGED  {problem}", err=as_json)
     for conflict in opened.conflicts():
         text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
         typer.echo(text, err=True)
-    if damaged and not keep:
+    if (damaged or lost) and not keep:
         opened.withdraw_artifacts(
             {verdict.artifact_id: "; ".join(verdict.problems) for verdict in damaged}
         )
+        for key in lost:
+            opened.lookup(*key)  # which takes back what it cannot read
         typer.echo("damaged artifacts were withdrawn; the next run builds them again", err=True)
-    if damaged:
+    if damaged or lost:
         raise typer.Exit(1)
 
 

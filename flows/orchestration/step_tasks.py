@@ -21,9 +21,12 @@ from prefect.tasks import Task
 
 from flows.orchestration.flow_session import Session, session
 from flows.orchestration.views import show_found, watched
-from flows.runs import RETRY_DELAYS, StepRef, execute_step, is_passing, step_limit
+from flows.retries import RETRY_DELAYS, is_passing
+from flows.runs import StepRef, execute_step, step_limit
 from flows.stage_table import Step
 from flows.task_steps import entry_label
+from model.training_job import stop_running_jobs
+from model.tuning.task_process import stop_running_calls
 
 
 def _may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -117,8 +120,17 @@ def run_steps(steps: Sequence[Step], *, states: dict[str, State[Any]]) -> None:
     limit = step_limit(found.run.recipe.execution)
     if limit == 1:
         _one_by_one(found, waiting, states)
-    else:
+        return
+    try:
         _side_by_side(found, waiting, states, limit=limit)
+    except Exception:  # none of a step's; those under way end by themselves
+        raise
+    except BaseException:
+        # A signal reaches this thread alone, and Prefect ends no flow, and no part of one, before
+        # the tasks in its other threads have ended.
+        stop_running_jobs()
+        stop_running_calls()
+        raise
 
 
 def _one_by_one(found: Session, waiting: list[Bundle], states: dict[str, State[Any]]) -> None:

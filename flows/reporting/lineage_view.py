@@ -13,12 +13,14 @@ from flows.show import byte_text
 from schemas.errors import BertloomError
 
 _ALONE = 4
-"""Artifacts of a stage, or files of an artifact, that the overview still draws one by one."""
+"""Files of an artifact that the overview still draws one by one."""
 
 _PLURALS = {
     "finetune": "trainings",
     "evaluate": "evaluations",
     "build-examples": "sets of examples",
+    "build-instances": "sets",
+    "pretrain": "phases",
 }
 
 
@@ -50,7 +52,8 @@ def lineage_view(store: ArtifactStore, steps: Steps) -> LineageView | None:
     small = overview(graph)
     if len(small.nodes) == len(graph.nodes):
         return LineageView("", whole)
-    return LineageView(graph_svg(small, links=links | _stage_links(steps.groups)), whole)
+    links |= _stage_links(steps.groups)
+    return LineageView(graph_svg(small, links=links, is_compact=True), whole)
 
 
 def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
@@ -85,15 +88,10 @@ def _stage_id(stage: str) -> str:
 
 
 def overview(graph: LineageGraph) -> LineageGraph:
-    """The graph with many artifacts of one stage as one node, and many files of one node too."""
-    stages = Counter(node.manifest.stage for node in graph.nodes.values() if node.manifest)
-    keys: dict[str, str] = {}
-    for node in graph.nodes.values():
-        stage = node.manifest.stage if node.manifest else ""
-        if stages[stage] > _ALONE:
-            keys[node.id] = _stage_id(stage)
-        elif node.id.startswith("cells:"):
-            keys[node.id] = _stage_id("finetune") if stages["finetune"] > _ALONE else node.id
+    """The graph with the artifacts of one stage as one node, and many files of one node too."""
+    of_stage = {key: stage for key, node in graph.nodes.items() if (stage := _stage(node))}
+    stages = Counter(of_stage.values())
+    keys = {key: _stage_id(stage) for key, stage in of_stage.items() if stages[stage] > 1}
     _fold_files(graph, keys)
     members: dict[str, list[Node]] = defaultdict(list)
     for node in graph.nodes.values():
@@ -110,6 +108,13 @@ def overview(graph: LineageGraph) -> LineageGraph:
                 edges.append((name, key))
                 known.add(key)
     return small
+
+
+def _stage(node: Node) -> str:
+    """Of a node that stands for artifacts; "" for files and for what is gone, which is shown."""
+    if node.id.startswith("cells:"):
+        return "finetune"
+    return node.manifest.stage if node.manifest else ""
 
 
 def _fold_files(graph: LineageGraph, keys: dict[str, str]) -> None:

@@ -75,7 +75,7 @@ def summary_facts(manifests: Mapping[str, Manifest]) -> list[Fact]:
             str(item.statistics.get("max_seq_length", "?")) for _, item in instances
         )
         facts.append(Fact("instances", f"{total:,}", f"of up to {lengths} tokens"))
-    for label, phase in of_stage(manifests, "pretrain")[-1:]:
+    for label, phase in _finetuned_phases(manifests)[-1:]:
         perplexity = phase.statistics.get("held_out", {}).get("perplexity")
         if isinstance(perplexity, (int, float)):
             name = label.partition(".")[2] or label
@@ -83,14 +83,30 @@ def summary_facts(manifests: Mapping[str, Manifest]) -> list[Fact]:
     return facts
 
 
+def _finetuned_phases(manifests: Mapping[str, Manifest]) -> list[tuple[str, Manifest]]:
+    """The phases that trainings began from, of which the results are; all, where none did."""
+    phases = of_stage(manifests, "pretrain")
+    used = {ref.artifact_id for _, cell in of_stage(manifests, "finetune") for ref in cell.inputs}
+    return [item for item in phases if item[1].artifact_id in used] or phases
+
+
 def best_metrics(tables: dict[str, Any]) -> list[Fact]:
-    """Of each task the best entry's main metric on dev."""
+    """Of each task the best entry's main metric on dev: of restarts their mean and deviation."""
     best: dict[str, tuple[float, dict[str, Any]]] = {}
     for row in main_results(tables):
         shown = next((row[k] for k in ("mean", "ensemble", "best") if row[k] is not None), None)
         if shown is not None and (row["task"] not in best or shown > best[row["task"]][0]):
             best[row["task"]] = (shown, row)
     return [
-        Fact(f"{task}, {row['metric']}", percent(shown), f"{row['entry']}, on dev")
+        Fact(f"{task}, {row['metric']}", *_result_texts(row, shown))
         for task, (shown, row) in best.items()
     ]
+
+
+def _result_texts(row: Mapping[str, Any], shown: float) -> tuple[str, str]:
+    """A result's number, and what it is of."""
+    entry = "" if row["entry"] == row["task"] else f"{row['entry']}, "
+    if row["sd"] is None or row["mean"] is None:
+        return percent(shown), f"{entry}on dev"
+    told = f"{entry}{len(row['runs'])} restarts on dev, best {percent(row['best'])}"
+    return percent(row["mean"], row["sd"]), told.removesuffix(", best ")

@@ -73,6 +73,9 @@ def leftovers(
         yield from _old_runs(backend, found)
 
 
+_UNUSED_SECONDS = 60 * 24 * 3600
+
+
 def _folders_below(backend: StoreBackend, top: str, depth: int) -> dict[str, dict[str, FileFacts]]:
     """Files of each folder at a depth below another; on disks also folders without any."""
     grouped: dict[str, dict[str, FileFacts]] = defaultdict(dict)
@@ -108,7 +111,12 @@ def _old_pieces(
         if facts.modified > cutoff or not path.endswith(".json"):
             continue
         places = _places(backend, path)
-        if places is not None and not any(there.issuperset(place) for place in places):
+        if places is None:
+            continue
+        # A record of counts alone has no file to be missing: it goes when nothing has used it for
+        # longer than a monthly rebuild leaves it alone.
+        is_used = facts.modified > cutoff - _UNUSED_SECONDS
+        if not any(there.issuperset(place) and (place or is_used) for place in places):
             blobs = f"{path.removesuffix('.json')}.blobs"
             for name in (path, blobs):
                 if name in listed:
