@@ -22,8 +22,9 @@ run: setup
 	$(BIN)/bertloom sample runs/sample
 	$(BIN)/bertloom run sample --store runs/store
 
+# A process a core; the tests of a module stay together, as they share what is slow to make.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: setup
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ a task that finds the dump and fetches it, the corpus flow, a task that compares
 from __future__ import annotations
 
 import contextvars
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.flows import Flow
 from prefect.states import Completed
 
 from flows.corpus import build_corpus
@@ -34,9 +37,13 @@ from flows.publication.rebuilding import (
     find_work,
     publish_rebuilt,
 )
-from flows.runs import opened_store
+from flows.recipe_files import load_recipe
+from flows.runs import opened_store, settle_dead_runs
 from flows.stages import StepResult
+from schemas.errors import BertloomError
 from schemas.recipe import Recipe
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class _Asked(NamedTuple):
@@ -75,7 +82,28 @@ def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
         _ASKED.reset(token)
 
 
-@flow(name="bertloom-rebuild", flow_run_name="{wiki}-{date}", persist_result=False)
+def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """`on_crashed`: the run of the corpus flow within is found by its recipe.
+
+    A worker calls it in a process of its own, where that run's process is gone.
+    """
+    del flow, state
+    given = flow_run.parameters
+    try:
+        recipe = load_recipe(
+            given["recipe"], changes=given.get("changes") or (), store=given.get("store")
+        )
+        settle_dead_runs(opened_store(recipe.store), recipe=recipe.name)
+    except BertloomError as error:  # then there was no run either
+        _LOGGER.debug("%s has no record: %s", flow_run.id, error)
+
+
+@flow(
+    name="bertloom-rebuild",
+    flow_run_name="{wiki}-{date}",
+    persist_result=False,
+    on_crashed=[settle_crashed],
+)
 def rebuild(
     recipe: str,
     wiki: str,

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from flows.run_records import RunRecord
 
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Before torch is loaded: each of the processes that share the machine's cores takes one.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 def find_real_data() -> Path | None:
     """The folder of real dumps, books and vocabularies, which stays outside the project."""
     named = os.environ.get("BERTLOOM_DATA")

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from fake_site import FakeSite, Fault, fake_site
 
-from flows.fetching import local_files
+from flows.fetching import local_files, one_download
 from flows.fetching.downloads import checked_name, fetch_files, publish
 from flows.fetching.local_files import locked_folder
 from flows.fetching.one_download import Fetched, Wanted
@@ -283,6 +283,16 @@ def test_a_server_that_cannot_send_parts_ends_in_an_error(fetch: Fetcher, site: 
     site.faults[PATH] = [Fault(status=416)] * 9
     with pytest.raises(FetchError, match="from its beginning"):
         fetch()
+
+
+def test_a_server_that_cuts_and_never_goes_on_ends_in_an_error(
+    fetch: Fetcher, site: FakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_download, "_MUCH", 1000)  # so much is worth another try each time
+    site.faults[PATH] = [Fault(cut_after=100_000), Fault(status=416)] * 20
+    with pytest.raises(FetchError, match="begun anew 5 times"):
+        fetch()
+    assert len(site.asked(PATH)) == 12
 
 
 def test_an_encoded_body_is_refused(fetch: Fetcher, site: FakeSite) -> None:

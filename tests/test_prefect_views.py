@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fake_stages import FakeStages, installed
@@ -83,18 +84,25 @@ def hanging_server() -> Iterator[str]:
 
 
 @pytest.mark.network
-@pytest.mark.filterwarnings("ignore:Artifact creation outside of a flow:FutureWarning")
 def test_a_stage_does_not_wait_for_a_server_that_hangs(
     run: RunPlan, hanging_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare_prefect()
+    from prefect.client.schemas.objects import TaskRun
+    from prefect.context import TaskRunContext
     from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.orchestration.step_tasks import run_step_task
 
     publisher = Publisher()
     monkeypatch.setattr(prefect_views, "_PUBLISHER", publisher)
     monkeypatch.setattr(prefect_views, "_PROGRESS_SECONDS", 0.0)
     with (
         temporary_settings(updates={PREFECT_API_URL: hanging_server}),
+        TaskRunContext.model_construct(
+            task=run_step_task,
+            task_run=TaskRun(flow_run_id=uuid4(), task_key="step", dynamic_key="0"),
+        ),
         prefect_views.watched(run, "build-documents") as view,
     ):
         view.note(Reading("build-documents", 1, 2, "shard"))

@@ -13,7 +13,7 @@ from published_corpora import build, corpus_recipe, figures, manifests
 from racing_publishers import race
 
 from flows.artifacts import ArtifactStore, Pointer
-from flows.publication.publications import newest_run, publications
+from flows.publication.publications import newest_run, publications, was_set_aside
 from flows.publication.publishing import CorpusRefusedError, Publication, publish, roll_back
 from flows.stages import StepResult
 from schemas.errors import ConfigError, PublishError
@@ -227,6 +227,9 @@ def test_who_comes_second_is_compared_with_who_came_first(
     with pytest.raises(CorpusRefusedError, match="documents 2,000 -> 1,010"):
         put(store, recipe, mine)
     assert latest(store).artifact_id == tokens_of(other)
+    # Its own name was written before it lost the race, and is no publication.
+    assert store.ref("corpus/tiny/20261101") is None
+    assert not was_set_aside(store, "corpus/tiny", "20261101")
 
 
 def test_publishers_of_several_processes_take_turns(tmp_path: Path) -> None:

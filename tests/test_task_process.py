@@ -141,10 +141,10 @@ def test_one_process_takes_all_calls(
 
 
 def test_its_environment_is_that_of_training(process: TaskProcess) -> None:
-    first = process.call("model.probe_torch:environment", Question(text="1"))
+    first = process.call("model.probe_torch:environment", Question(text="3"))
     assert "glibc.malloc.mmap_max=0" in first["tunables"]
     # Threads that one call asks for are not those of the next.
-    second = process.call("model.probe_torch:environment", Question(text="1"))
+    second = process.call("model.probe_torch:environment", Question(text="3"))
     assert second["threads"] == first["threads"]
 
 

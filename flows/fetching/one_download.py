@@ -22,6 +22,7 @@ from schemas.errors import ChecksumError, FetchError
 
 _CHUNK = 1 << 20
 _MUCH = 1 << 20
+_MOST_BEGINNINGS = 5
 """Bytes that a connection must have brought for its cut to be no failed try."""
 
 _UNANNOUNCED = 512 << 20
@@ -72,6 +73,7 @@ class Download:
         self._path = folder / wanted.name
         self._partial, self._notes = partial_of(self._path), notes_of(self._path)
         self._shown = shown_url(wanted.url)
+        self._begun_anew = 0
         self._hash = hasher(wanted.algorithm)
         self._have = 0
         self._counted = 0
@@ -201,7 +203,7 @@ class Download:
                 raise FetchError(f"{url}: expected the whole file, found a part of it. {_ANOTHER}")
             if match is None or int(match[1]) != self._have or match[3] == "*":
                 self._say(f"{self._wanted.name}: {url} sent another range; beginning anew")
-                self._drop()
+                self._begin_anew(url)
                 return False
             self._announced(int(match[3]), url=url)
             self._is_resumed = True
@@ -209,7 +211,7 @@ class Download:
         if response.status_code == 416:
             if not self._have:
                 raise FetchError(f"{url}: refuses to give the file from its beginning. {_ANOTHER}")
-            self._drop()
+            self._begin_anew(url)
             return False
         if self._have:
             self._say(f"{self._wanted.name}: {url} does not go on in the middle; beginning anew")
@@ -220,6 +222,15 @@ class Download:
         self._partial.unlink(missing_ok=True)
         write_text(self._notes, json.dumps(self._as_notes(response), indent=2) + "\n")
         return True
+
+    def _begin_anew(self, url: str) -> None:
+        self._drop()
+        self._begun_anew += 1
+        if self._begun_anew > _MOST_BEGINNINGS:
+            raise FetchError(
+                f"{url}: begun anew {_MOST_BEGINNINGS} times, each time cut off and not gone on "
+                f"with. {_ANOTHER}"
+            )
 
     def _announced(self, size: int, *, url: str) -> None:
         if self._wanted.size not in (None, size):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
 _LOGGER = logging.getLogger(__name__)
+_STOP_SECONDS = 0.5
 
 RecipeParameter = str | dict[str, Any]
 """How flows are handed a recipe: the name of a packaged one, a file, or all of it as plain JSON."""
@@ -53,6 +55,24 @@ class Session:
 
     done: dict[str, StepRef] = field(default_factory=dict)
     failures: dict[str, BaseException] = field(default_factory=dict)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when the run is to end: no step is begun, or waited for, any more."""
+
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Ask the steps in progress to stop, and those about to begin; returns at once."""
+        if not self.stopping.is_set():
+            self.stopping.set()
+            threading.Thread(target=self._keep_asking, name="stop-steps", daemon=True).start()
+
+    def _keep_asking(self) -> None:
+        # More than once: a training that was just about to start has no process to be asked yet.
+        while True:
+            stop_running_jobs()
+            stop_running_calls()
+            if self.is_over.wait(_STOP_SECONDS):
+                return
 
     def results(self) -> list[StepRef]:
         """Of the steps that are done, in the order of the plan."""
@@ -143,6 +163,7 @@ def begun(
         with _recorded(found):
             yield found
     finally:
+        found.is_over.set()
         flush_views()
         _SESSION.reset(token)
 
@@ -161,8 +182,7 @@ def _recorded(found: Session) -> Iterator[None]:
         raise
     except BaseException as error:
         # A signal reaches this thread alone, and Prefect waits for the others' tasks to end.
-        stop_running_jobs()
-        stop_running_calls()
+        found.stop()
         finish_run(found.run, state="interrupted", results=found.results(), failures={"": error})
         raise
     state: RunState = "failed" if found.failures else "completed"

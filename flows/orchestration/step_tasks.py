@@ -25,8 +25,6 @@ from flows.retries import RETRY_DELAYS, is_passing
 from flows.runs import StepRef, execute_step, step_limit
 from flows.stage_table import Step
 from flows.task_steps import entry_label
-from model.training_job import stop_running_jobs
-from model.tuning.task_process import stop_running_calls
 
 
 def _may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -73,10 +71,12 @@ def _run_step(found: Session, label: str) -> StepRef:
     step = found.run.by_label[label]
     inputs = {name: found.done[needed] for name, needed in step.inputs.items()}
     if label in found.cached:
-        ref = execute_step(found.run, label, inputs=inputs, say=found.say)
+        ref = execute_step(found.run, label, inputs=inputs, say=found.say, stopping=found.stopping)
     else:
         with watched(found.run, label) as view:
-            ref = execute_step(found.run, label, inputs=inputs, say=found.say)
+            ref = execute_step(
+                found.run, label, inputs=inputs, say=found.say, stopping=found.stopping
+            )
             view.show(ref)
     found.done[label] = ref
     return ref
@@ -128,8 +128,7 @@ def run_steps(steps: Sequence[Step], *, states: dict[str, State[Any]]) -> None:
     except BaseException:
         # A signal reaches this thread alone, and Prefect ends no flow, and no part of one, before
         # the tasks in its other threads have ended.
-        stop_running_jobs()
-        stop_running_calls()
+        found.stop()
         raise
 
 

@@ -20,6 +20,7 @@ from flows.publication.publications import (
     published_corpus,
 )
 from flows.stages import StepResult
+from flows.storage.refs import ref_path
 from schemas.errors import ArtifactCorruptError, ConfigError, PublishError, RefConflictError
 from schemas.manifest import Manifest
 from schemas.publish_configs import PublishConfig
@@ -100,6 +101,7 @@ def publish(
     manifests = corpus_parts(recipe, results, store=store)
     pointer = publication_pointer(manifests)
     latest = f"{config.name}/{LATEST}"
+    kept_as = ""
     while True:
         old = store.ref(latest)
         published = published_corpus(store, old, force=force)
@@ -110,6 +112,8 @@ def publish(
         is_beyond = comparison is not None and bool(comparison.problems)
         if comparison is not None and is_beyond and not force:
             text = _refusal(latest, comparison.problems, manifests=manifests, old=old)
+            if kept_as:  # it lost a race before, and is no publication after all
+                store.backend.remove(ref_path(kept_as), expected=pointer.to_json())
             raise CorpusRefusedError(text, comparison)
         replaced = old.artifact_id if old is not None else ""
         found = Publication(latest, "", parts, "planned", replaced, comparison, forced=is_beyond)
