@@ -83,7 +83,12 @@ def step_line(result: StepResult) -> str:
     took = time_text(result.seconds)
     state = "cached" if result.was_cached else f"built in {took}"
     manifest = result.manifest
-    return f"{result.label:<28}  {state:<20}  {manifest.artifact_id}  {amount(manifest)}"
+    reuse = manifest.produced_by.reuse
+    taken = ""
+    if reuse is not None and reuse.pieces_reused and not result.was_cached:
+        share = reuse.work_reused / reuse.work if reuse.work else 1.0
+        taken = f", {reuse.pieces_reused:,} of {reuse.pieces:,} pieces reused ({share:.0%} of work)"
+    return f"{result.label:<28}  {state:<20}  {manifest.artifact_id}  {amount(manifest)}{taken}"
 
 
 def grouped(results: Sequence[StepResult]) -> Iterator[tuple[str, list[StepResult]]]:
