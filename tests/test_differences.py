@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from lineage_writing import put, put_recipe, put_run, raw_file
+from lineage_writing import RUN_ID, put, put_recipe, put_run, raw_file
 
 from flows.ancestry.differences import (
     Change,
@@ -165,9 +165,7 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
     second["extra"] = put(store, "extra")
     other_id = "20260102t000000-00000002"
     put_run(store, other_id, second)
-    found = run_differences(
-        read_run(store, "20260101t000000-00000001"), read_run(store, other_id), store=store
-    )
+    found = run_differences(read_run(store, RUN_ID), read_run(store, other_id), store=store)
     rows = {row[0]: row for row in run_lines(found)}
     assert rows["build-documents"][3] == "the same artifact"
     assert rows["build-vocabulary"][3] == "configuration: vocab_size"

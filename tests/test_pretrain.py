@@ -242,20 +242,3 @@ def test_phases_that_cannot_go_on_are_refused_before_the_first_is_trained(recipe
     with pytest.raises(ValueError, match="in minutes, that of one is not"):
         check({}, budget={"minutes": 1})
     check({"budget": {"minutes": 1}}, budget={"minutes": 1})
-
-
-def test_a_signal_in_a_prefect_flow_stops_the_training_it_waits_for(
-    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from flows.orchestration import step_tasks as tasks
-    from flows.runs import RunPlan
-
-    def interrupted(_futures: Any) -> None:
-        raise KeyboardInterrupt
-
-    asked: list[str] = []
-    monkeypatch.setattr(tasks, "wait", interrupted)
-    monkeypatch.setattr(tasks, "stop_running_jobs", lambda: asked.append("stop"))
-    with pytest.raises(KeyboardInterrupt):
-        tasks.run_steps(RunPlan(recipe, "run", [], set()))
-    assert asked == ["stop"]
