@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from corpus_runs import small_sample
-from dump_parts import change_part, write_parts
 
+from benchmarks.dump_parts import change_part, write_parts
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
 from flows.stages import StepResult

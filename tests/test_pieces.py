@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import fsspec
 import pytest
 from corpus_runs import as_input, small_recipe, small_sample
-from dump_parts import change_part, write_parts
 from piece_runs import run_stages, told
 
+from benchmarks.dump_parts import change_part, write_parts
 from flows.sample import write_sample
 from pipelines import instance_plan, shard_jobs
 from pipelines.build_instances import build_instances

@@ -1,0 +1,116 @@
+"""What a corpus costs again when one of ten parts of its dump has changed.
+
+    python -m benchmarks.bench_rebuild [--articles 6000] [--repeat 3]
+
+The sample world's dump in ten parts and its tales are built in a store, with a vocabulary that was
+learnt before (a vocabulary learnt anew moves every id) and a small pool of random Bs. Then one part
+is changed, and the corpus is built again there, and from nothing in another store; their contents
+have to be equal. In each round another part is changed. Seconds of this process and of the clock,
+one worker; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.dump_parts import change_part, write_parts
+from flows.engines import run_recipe
+from flows.sample import write_sample
+from flows.stages import StepResult
+from schemas.configs import (
+    BooksSource,
+    DocumentsConfig,
+    InstancesConfig,
+    VocabularyConfig,
+    WikipediaSource,
+)
+from schemas.recipe import Recipe
+
+PARTS, GOAL = 10, 0.85
+
+
+def corpus_recipe(folder: Path, books: str, *, store: str, vocab_file: str | None) -> Recipe:
+    """Documents of the parts and tales, and one set of instances."""
+    wiki = WikipediaSource(
+        name="samplewiki", paths=(str(folder / "parts/*.bz2"),), split_bytes=1 << 30
+    )
+    return Recipe(
+        name="rebuild",
+        store=store,
+        build_documents=DocumentsConfig(
+            sources=(wiki, BooksSource(name="tales", paths=(books,), split_bytes=1 << 17))
+        ),
+        build_vocabulary=VocabularyConfig(vocab_size=4000, vocab_file=vocab_file),
+        build_instances={"length-128": InstancesConfig(pool_bytes=1 << 10)},
+    )
+
+
+def quietly(_line: str) -> None:
+    """Say nothing."""
+
+
+def timed(recipe: Recipe) -> tuple[list[StepResult], float, float]:
+    """The results, seconds of this process, and of the clock."""
+    clock, process = time.perf_counter(), time.process_time()
+    results = run_recipe(recipe, say=quietly, engine="local")
+    return results, time.process_time() - process, time.perf_counter() - clock
+
+
+def share(results: Sequence[StepResult]) -> float:
+    """Of the work of all steps, by the weights of their pieces, what was taken over."""
+    reuses = [(result.was_cached, result.manifest.produced_by.reuse) for result in results]
+    work = sum(reuse.work for _, reuse in reuses if reuse)
+    return sum(r.work if cached else r.work_reused for cached, r in reuses if r) / work
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--articles", type=int, default=6000)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sample = write_sample(
+            str(folder / "sample"), articles=options.articles, tales=12, pages_per_stream=20
+        )
+        parts = write_parts(sample, folder / "parts", parts=PARTS)
+        given = {"folder": folder, "books": sample.books}
+        learnt = run_recipe(
+            corpus_recipe(**given, store=str(folder / "learnt"), vocab_file=None),
+            say=quietly,
+            engine="local",
+            until="build-vocabulary",
+        )[-1].manifest
+        (entry,) = [entry for entry in learnt.files if entry.path == "vocab.txt"]
+        vocab = str(folder / "learnt" / learnt.data / entry.object)
+        store = str(folder / "store")
+        recipe = corpus_recipe(**given, store=store, vocab_file=vocab)
+        _, process, clock = timed(recipe)
+        print(f"{sample.xml_bytes / 1e6:.0f} MB of XML; at first {process:.1f} s, {clock:.1f} s")
+        rounds = []
+        for number in range(options.repeat):
+            change_part(parts[number * 3 % PARTS])
+            again, *ours = timed(recipe)
+            other = recipe.model_copy(update={"store": str(folder / f"anew-{number}")})
+            anew, *theirs = timed(other)
+            if [r.manifest.content for r in again] != [r.manifest.content for r in anew]:
+                raise SystemExit("the rebuilt corpus is not that of a rebuild from nothing")
+            rounds.append((share(again), *ours, *theirs))
+    reused, process, clock, process_anew, clock_anew = map(
+        statistics.median, zip(*rounds, strict=True)
+    )
+    print(f"work reused            {reused:.1%}  (bar {GOAL:.0%})")
+    print(f"one part changed       {process:6.1f} s of this process, {clock:6.1f} s")
+    print(f"from nothing, equal    {process_anew:6.1f} s of this process, {clock_anew:6.1f} s")
+    print(f"ratio                  {process_anew / process:.1f}x, {clock_anew / clock:.1f}x")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
