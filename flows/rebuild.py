@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from prefect import flow, task
+from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
@@ -179,7 +179,8 @@ def _build(recipe: Recipe) -> list[StepResult]:
 
 def _say() -> Say:
     asked = _ASKED.get()
-    return asked.say if asked is not None else print
+    # Of this flow or task run: downloads say things from threads of their own.
+    return asked.say if asked is not None else get_run_logger().info
 
 
 @task(name="fetch", task_run_name="fetch", cache_policy=NO_CACHE, persist_result=False)

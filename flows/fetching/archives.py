@@ -52,7 +52,8 @@ def unpack(
                 target: _write(opened, infos[name], partial_of(folder / target), where=where)
                 for name, target in members.items()
             }
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        # NotImplementedError: a newer kind of zip. Encryption was looked for before.
         raise FetchError(
             f"{where}: expected a zip archive, found a damaged one: {error}"
         ) from error
