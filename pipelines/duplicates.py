@@ -13,7 +13,7 @@ import functools
 import hashlib
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -126,8 +126,12 @@ class Duplicates:
     counters: Counters
 
 
+Rows = Mapping[str, Sequence[int]]
+"""Numbers of rows by the shard that they are in."""
+
+
 def choose_duplicates(
-    reports: Iterable[WorkReport], *, document_id: Callable[[str, int], str]
+    reports: Iterable[WorkReport], *, document_ids: Callable[[Rows], Iterable[list[str]]]
 ) -> list[dict[str, Any]]:
     """The rows to leave out, by shard and row; rows of the table `DUPLICATES`.
 
@@ -136,7 +140,8 @@ def choose_duplicates(
 
     Args:
         reports: of the buckets.
-        document_id: reads the id of a row of a shard; asked only of rows with repeated ids.
+        document_ids: reads ids: for each shard, in the order given, those of its rows. Asked once,
+            for one row of each repeated id.
     """
     groups: dict[int, list[list[_Member]]] = {_BY_ID: [], _BY_TEXT: []}
     for report in reports:
@@ -154,8 +159,9 @@ def choose_duplicates(
             "kept_document_id": kept,
         }
 
+    names = _names(groups[_BY_ID], document_ids)
     for group in groups[_BY_ID]:
-        name = document_id(group[0].shard, group[0].row)
+        name = names[group[0].shard, group[0].row]
         for member in group:
             if member.rank != group[0].rank:
                 leave_out(member, name=name, reason="same-id", kept=name)
@@ -164,6 +170,20 @@ def choose_duplicates(
         for member in left[1:]:
             leave_out(member, name=member.rank, reason="same-text", kept=left[0].rank)
     return [rows[place] for place in sorted(rows)]
+
+
+def _names(
+    groups: Iterable[list[_Member]], document_ids: Callable[[Rows], Iterable[list[str]]]
+) -> dict[tuple[str, int], str]:
+    """The ids of groups with equal ids, by shard and row of the first member."""
+    wanted: dict[str, list[int]] = {}
+    for first, *_ in groups:
+        wanted.setdefault(first.shard, []).append(first.row)
+    return {
+        (shard, row): name
+        for (shard, rows), names in zip(wanted.items(), document_ids(wanted), strict=True)
+        for row, name in zip(rows, names, strict=True)
+    }
 
 
 def write_duplicates(
@@ -178,11 +198,13 @@ def write_duplicates(
     """
     objects = {entry.path: entry.object for entry in shards}
 
-    def document_id(shard: str, row: int) -> str:
-        with open_shard(f"{output}/{objects[shard]}", expected=DOCUMENTS) as reader:
-            return str(reader.read_all().column("document_id")[row].as_py())
+    def document_ids(wanted: Rows) -> Iterator[list[str]]:
+        for shard, rows in wanted.items():
+            url, columns = f"{output}/{objects[shard]}", ("document_id",)
+            with open_shard(url, expected=DOCUMENTS, columns=columns) as reader:
+                yield reader.read_all().column("document_id").take(pa.array(rows)).to_pylist()
 
-    rows = choose_duplicates(reports, document_id=document_id)
+    rows = choose_duplicates(reports, document_ids=document_ids)
     with ShardWriter(DUPLICATES_FILE, schema=DUPLICATES, output=output) as shard:
         if rows:
             shard.write(pa.RecordBatch.from_pylist(rows, schema=DUPLICATES))

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import itertools
 
-import pyarrow as pa
+from pathlib import Path
+from typing import Any
 
-from pipelines.duplicates import choose_duplicates, digest_blobs, duplicate_rows, repeated_keys
+import pyarrow as pa
+import pytest
+
+from pipelines import duplicates
+from pipelines.duplicates import (
+    Rows,
+    choose_duplicates,
+    digest_blobs,
+    duplicate_rows,
+    repeated_keys,
+)
 from pipelines.duplicates import write_duplicates as write
 from pipelines.shard_work import WorkReport
-from pipelines.shards import open_shard
+from pipelines.shards import ShardWriter, open_shard
+from schemas.arrow import DOCUMENTS
+from schemas.manifest import FileEntry
 
 
 def _digest(text: str) -> bytes:
@@ -36,12 +49,15 @@ def _found(*shards: list[tuple[str, str]]) -> list[WorkReport]:
 
 
 def _left_out(*shards: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    def document_id(shard: str, row: int) -> str:
-        return shards[int(shard.removeprefix("part-"))][row][0]
+    def document_ids(wanted: Rows) -> list[list[str]]:
+        return [
+            [shards[int(shard.removeprefix("part-"))][row][0] for row in rows]
+            for shard, rows in wanted.items()
+        ]
 
     return [
         (row["document_id"], row["reason"], row["kept_document_id"])
-        for row in choose_duplicates(_found(*shards), document_id=document_id)
+        for row in choose_duplicates(_found(*shards), document_ids=document_ids)
     ]
 
 
@@ -81,3 +97,45 @@ def test_table_is_written_and_read_by_shard(tmp_path) -> None:
     assert duplicate_rows(url, shard="part-2") == frozenset()
     with open_shard(url) as reader:
         assert isinstance(reader.read_all(), pa.Table)
+
+
+def _shards(output: Path, *shards: list[tuple[str, str]]) -> list[FileEntry]:
+    entries = []
+    for number, rows in enumerate(shards):
+        with ShardWriter(f"part-{number}", schema=DOCUMENTS, output=str(output)) as shard:
+            documents = [
+                {
+                    **dict.fromkeys(("source", "title", "file", "timestamp"), ""),
+                    **dict.fromkeys(("byte_start", "byte_end", "page_id", "revision_id"), 0),
+                    "document_id": name,
+                    "sentences": [text],
+                    "digest": _digest(text),
+                }
+                for name, text in rows
+            ]
+            shard.write(pa.RecordBatch.from_pylist(documents, schema=DOCUMENTS))
+        entries.append(shard.entry())
+    return entries
+
+
+@pytest.mark.parametrize("repeated", [20, 40])
+def test_a_shard_is_read_once_however_many_ids_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeated: int
+) -> None:
+    """Its one column: it used to be read whole for each repeated id."""
+    shards = [
+        [(f"page-{number}", f"{shard} {number}") for number in range(repeated)]
+        for shard in range(3)
+    ]
+    entries = _shards(tmp_path, *shards)
+    read: list[tuple[str, Any]] = []
+
+    def counting(url: str, **options: Any) -> Any:
+        read.append((url, options.get("columns")))
+        return open_shard(url, **options)
+
+    monkeypatch.setattr(duplicates, "open_shard", counting)
+    found = write(_found(*shards), output=str(tmp_path), shards=entries)
+    assert found.counters == {"duplicates-same-id": 2 * repeated}
+    assert len(read) == len({url for url, _ in read}) <= len(shards)
+    assert {columns for _, columns in read} == {("document_id",)}
