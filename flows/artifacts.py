@@ -227,8 +227,11 @@ class ArtifactStore(StoreNames):
             raise ArtifactNotFoundError(f"{self.url(path)}: the manifest is gone") from error
         return parse_manifest(stored, where=self.url(path))
 
-    def check_files(self, manifest: Manifest) -> None:
+    def check_files(self, manifest: Manifest) -> dict[str, int]:
         """Compare which files are there, and how long they are, with the manifest.
+
+        Returns:
+            the size of every file of the data folder, of those too that the manifest does not name.
 
         Raises:
             ArtifactCorruptError: one is missing or has another size.
@@ -242,6 +245,7 @@ class ArtifactStore(StoreNames):
                 raise ArtifactCorruptError(
                     f"{where}: expected {entry.size:,} bytes of {entry.path}, found {what}"
                 )
+        return sizes
 
     # Writing
 
@@ -267,7 +271,10 @@ class ArtifactStore(StoreNames):
             ArtifactCorruptError: a file of the attempt is missing or has another size.
             DeterminismError: the key leads to an artifact with other content.
         """
-        self.check_files(manifest)
+        sizes = self.check_files(manifest)
+        # What a repeated worker left there would be read by whoever opens the folder as a whole.
+        for stray in sizes.keys() - {entry.object for entry in manifest.files}:
+            self.backend.delete(f"{manifest.data}/{stray}")
         if not self.backend.create(manifest.path, to_json(manifest.model_dump(mode="json"))):
             raise StoreError(f"{self.url(manifest.path)}: this attempt is published already")
         replaced = None

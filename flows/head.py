@@ -71,8 +71,10 @@ def _part(manifest: Manifest, part: str) -> str:
     """The logical name of a part: itself, its number among the shards, or "" for the first."""
     paths = [entry.path for entry in manifest.files]
     parts = [path for path in paths if path.startswith("part-")] or paths
-    if part in paths:
-        return part
+    # A file in a folder of its own, such as held-out shards, is known by its name alone too.
+    named = [path for path in paths if path == part or path.endswith(f"/{part}")] if part else []
+    if named:
+        return named[0]
     if not part:
         with_rows = [e.path for e in manifest.files if e.path in parts and e.rows != 0]
         return (with_rows or parts)[0]

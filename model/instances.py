@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from model.mapped_shards import MappedShards
 from model.shard_files import local_files
+from pipelines.held_out import HELD_OUT_PREFIX
 from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry, StageInput
 
 Int64s = npt.NDArray[np.int64]
 Part = Literal["training", "held-out"]
-_PREFIXES: dict[Part, str] = {"training": "part-", "held-out": "held-out-"}
+_PREFIXES: dict[Part, str] = {"training": "part-", "held-out": HELD_OUT_PREFIX}
 
 
 class RowHeads(NamedTuple):

@@ -21,6 +21,7 @@ from model.instances import InstanceSet
 from model.loader import fixed_batches
 from model.starting import Start
 from model.training_job import TrainingJob
+from pipelines.held_out import HELD_OUT_PREFIX
 
 _COUNTS = ("mlm_loss", "mlm_correct", "predictions", "nsp_loss", "nsp_correct", "pairs")
 
@@ -52,7 +53,7 @@ class HeldOut:
     @classmethod
     def open(cls, job: TrainingJob, *, ranks: Ranks, start: Start) -> Self | None:
         """The job's held-out instances, or None where there are none."""
-        if not any(entry.path.startswith("held-out-") for entry in job.instances.files):
+        if not any(entry.path.startswith(HELD_OUT_PREFIX) for entry in job.instances.files):
             return None
         instances = InstanceSet.open(
             job.instances,

@@ -2,8 +2,9 @@
 
 `part-00003-pass-01.arrow` holds what pass 1 makes of the token shard `part-00003.arrow`, in the
 order of its documents: the loader takes any permutation by random access, so nothing is shuffled.
-`held-out-00003.arrow` holds what pass 0 makes of that shard's held-out documents; it is there where
-the shard has any. No instance has tokens of both: random Bs come from documents of A's own part.
+`__held-out__/held-out-00003.arrow` holds what pass 0 makes of that shard's held-out documents; it
+is there where the shard has any, in a folder that whoever opens the one above as a data set does
+not read. No instance has tokens of both: random Bs come from documents of A's own part.
 
 Rows name the shard that B comes from by its place in the pool; the file's statistics say which it
 is. So the bytes of a shard depend on what it and its pool hold, not on their numbers.
@@ -18,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.counters import Counters, check_balance
-from pipelines.held_out import HELD_OUT, TRAINING
+from pipelines.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING
 from pipelines.instance_plan import InstancePiece, Ranking, plan, pool_text
 from pipelines.instances import InstanceBatch, create_instances
 from pipelines.masking import VocabularyIds
@@ -34,7 +35,7 @@ from schemas.arrow import instances_schema
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
 
-STAGE_VERSION = 3
+STAGE_VERSION = 4
 LIBRARIES = ("pyarrow", "numpy")
 
 HELD_OUT_DOCUMENTS, HELD_OUT_SHARDS = 128, 16
@@ -196,7 +197,7 @@ class BuildInstanceShard(PieceWork):
     def _path(self, piece: InstancePiece) -> str:
         stem = self.tokens.files[piece.shard].path.removesuffix(".arrow")
         if piece.part == HELD_OUT:
-            return f"{HELD_OUT}-{stem.removeprefix('part-')}.arrow"
+            return f"{HELD_OUT_PREFIX}{stem.removeprefix('part-')}.arrow"
         return f"{stem}-pass-{piece.duplicate:02d}.arrow"
 
     def _origin(self, piece: InstancePiece) -> Statistics:

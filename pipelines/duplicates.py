@@ -27,7 +27,8 @@ from pipelines.shards import ShardWriter, open_shard
 from schemas.arrow import DOCUMENTS, DUPLICATES
 from schemas.manifest import FileEntry
 
-DUPLICATES_FILE = "duplicates.arrow"
+DUPLICATES_FILE = "__duplicates__/duplicates.arrow"
+"""In a folder that opening the one above as a data set passes over: its rows are no documents."""
 BUCKETS = 64
 """Of each kind of key. Many enough that no bucket of English Wikipedia is large (100,000 rows)."""
 
@@ -189,7 +190,7 @@ def _names(
 def write_duplicates(
     reports: Iterable[WorkReport], *, output: str, shards: Iterable[FileEntry]
 ) -> Duplicates:
-    """Write `duplicates.arrow`, by shard and row.
+    """Write `DUPLICATES_FILE`, by shard and row.
 
     Args:
         reports: of the buckets.

@@ -156,7 +156,7 @@ class Progress:
 
     def _look(self) -> Reading | None:
         try:
-            listed = self._fs.ls(self._folder, detail=True)
+            listed = self._fs.find(self._folder, detail=True).values()
         except OSError as error:  # a store that is slow to answer must not stop the job
             _LOGGER.debug("%s: cannot list %s: %s", self._job, self._folder, error)
             return None

@@ -104,7 +104,7 @@ def random_shards(
         own = made[cuts[number] : cuts[number + 1]]
         found[f"part-{number:05d}-pass-00.arrow"] = [own[:3], [], own[3:4], own[4:]]
     found["part-99999-pass-00.arrow"] = []
-    found["held-out-00000.arrow"] = [made[rows:]]
+    found["__held-out__/held-out-00000.arrow"] = [made[rows:]]
     return found
 
 

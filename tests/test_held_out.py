@@ -288,8 +288,8 @@ def test_files_and_counts_of_the_stage(tmp_path: Path) -> None:
     made = corpus.build(config, tmp_path / "one")
     assert [entry.path for entry in made.files] == [
         *(f"part-0000{shard}-pass-0{n}.arrow" for n in range(2) for shard in range(3)),
-        "held-out-00000.arrow",
-        "held-out-00001.arrow",
+        "__held-out__/held-out-00000.arrow",
+        "__held-out__/held-out-00001.arrow",
     ]  # a shard that nothing is held out of has no such file
     held_out, documents = len(corpus.held_out(0.5)), len(corpus.of_token)
     counters = made.counters
@@ -362,7 +362,10 @@ def test_documents_without_tokens_are_counted_in_their_part(tmp_path: Path) -> N
     assert counters["held-out-documents-dropped-no-token"] == 1
     check_balance(counters, "held-out-documents", where="test")
     check_balance(counters, "documents", where="test")
-    assert [(e.path, e.rows) for e in entries_of(reports)][-1] == ("held-out-00001.arrow", 0)
+    assert [(e.path, e.rows) for e in entries_of(reports)][-1] == (
+        "__held-out__/held-out-00001.arrow",
+        0,
+    )
 
 
 def test_pools_of_held_out_documents_are_large_enough_but_bounded(
@@ -414,10 +417,11 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
     pointer = store.ref(name)
     assert pointer is not None
     manifest = store.read_manifest(pointer.manifest)
-    held_out = [entry for entry in manifest.files if entry.path.startswith("held-out-")]
+    held_out = [entry for entry in manifest.files if entry.path.startswith("__held-out__/")]
     assert held_out
     shown = text(f"{name}:{held_out[0].path}")
     assert shown.count(" row ") == held_out[0].rows
+    assert text(f"{name}:{held_out[0].path.removeprefix('__held-out__/')}") == shown
     path = f"{store.root}/{manifest.data}/{held_out[0].object}"
     assert text(path) == shown
     for line in shown.splitlines():

@@ -94,7 +94,7 @@ def test_the_order_of_the_files_in_the_manifest_decides_nothing(artifact, shards
 
 def test_held_out_rows_are_a_set_of_their_own(artifact, shards):
     held_out = opened(artifact, part="held-out")
-    (rows,) = shards["held-out-00000.arrow"]
+    (rows,) = shards["__held-out__/held-out-00000.arrow"]
     check_rows(held_out.gather(np.arange(len(held_out))), rows, range(4))
 
 
@@ -178,7 +178,7 @@ def test_an_artifact_of_another_stage_is_refused(artifact):
 
 @pytest.mark.parametrize(("part", "hint"), [("training", "corpus"), ("held-out", "held_out_share")])
 def test_no_instances_at_all_is_an_error(tmp_path, part, hint):
-    empty = {"part-00000-pass-00.arrow": [], "held-out-00000.arrow": [[]]}
+    empty = {"part-00000-pass-00.arrow": [], "__held-out__/held-out-00000.arrow": [[]]}
     artifact = write_artifact(str(tmp_path), empty, vocab_size=VOCAB_SIZE, longest=LONGEST)
     with pytest.raises(InstancesError, match=f"has no {part} instances.*{hint}"):
         opened(artifact, part=part)

@@ -19,6 +19,7 @@ from flows.ancestry.tracing import DocumentTrace, Trace, segment_ids, token_shar
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
 from flows.head import Shard, find_shard
+from pipelines.duplicates import DUPLICATES_FILE
 from pipelines.shards import ShardWriter
 from pipelines.vocab_files import VOCAB_FILE
 from pipelines.wordpiece import WordPieceTokenizer
@@ -81,7 +82,7 @@ def _random_rows(entries: list[FileEntry], count: int) -> list[tuple[FileEntry, 
     return found
 
 
-@pytest.mark.parametrize("part", ["part-", "held-out-"])
+@pytest.mark.parametrize("part", ["part-", "__held-out__/"])
 def test_random_instances_are_runs_of_the_named_documents(corpus: Corpus, part: str) -> None:
     entries = [entry for entry in corpus.instances.files if entry.path.startswith(part)]
     labels = set()
@@ -181,7 +182,7 @@ def test_rows_that_are_not_there(corpus: Corpus) -> None:
     vocabulary = corpus.made["build-vocabulary"]
     with pytest.raises(ConfigError, match="expected a shard of instances, tokens, documents"):
         trace(corpus.shard("build-vocabulary", vocabulary.files[0].path), 0)
-    duplicates = corpus.shard("build-documents", "duplicates.arrow")
+    duplicates = corpus.shard("build-documents", DUPLICATES_FILE)
     with pytest.raises(ConfigError, match="the table 'duplicates'"):
         trace(duplicates, 0)
     alone = Shard(corpus.url(corpus.instances, entry.path), entry.path, None, None)

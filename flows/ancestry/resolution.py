@@ -117,8 +117,8 @@ def artifact_of_path(text: str) -> tuple[Manifest, str] | None:
     except (ValueError, ImportError):
         return None
     folder = str(path).rstrip("/")
-    # The folder itself, its manifest, its data folder or a file in it.
-    for _ in range(3):
+    # The folder itself, its manifest, its data folder or a file in that or one level below.
+    for _ in range(4):
         if fs.isfile(f"{folder}/{MANIFEST}"):
             where = str(fs.unstrip_protocol(f"{folder}/{MANIFEST}"))
             manifest = parse_manifest(fs.cat_file(f"{folder}/{MANIFEST}"), where=where)
@@ -141,9 +141,8 @@ def artifact_of_file(path: str) -> tuple[Manifest, ArtifactStore, str] | None:
     if found is None:
         return None
     manifest, root = found
-    name = path.rstrip("/").rpartition("/")[2]
     for entry in manifest.files:
-        if entry.object == name:
+        if path.endswith(f"/{manifest.data}/{entry.object}"):
             return manifest, ArtifactStore(root, create=False), entry.path
     if Path(path).is_file():
         raise ArtifactNotFoundError(

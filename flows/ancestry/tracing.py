@@ -22,7 +22,6 @@ from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
 
-_DUPLICATES_FILE = "duplicates.arrow"
 _TRACED = ("instances", "tokens", "documents")
 
 
@@ -200,10 +199,10 @@ def _document_row(
     url = _url(documents, store, entry)
     rows = rows_with(url, "document_id", document_id)
     if len(rows) > 1 and tokens.config.get("remove_duplicates", True):
-        table = documents.file(_DUPLICATES_FILE)
-        if table is not None:
-            dropped = _dropped_rows(_url(documents, store, table), entry.path)
-            rows = [row for row in rows if row not in dropped]
+        for table in documents.files:
+            if not table.path.startswith("part-"):
+                dropped = _dropped_rows(_url(documents, store, table), entry.path)
+                rows = [row for row in rows if row not in dropped]
     if earlier >= len(rows):
         raise ArtifactCorruptError(
             f"{url}: has no document {document_id!r}, which {tokens.artifact_id} was made from; "
@@ -253,7 +252,7 @@ def _shards(manifest: Manifest) -> list[str]:
 
 def _document_shard(documents: Manifest, *, number: int) -> FileEntry:
     """That which the token shard of this number was made of: there is one for each, in order."""
-    shards = [entry for entry in documents.files if entry.path != _DUPLICATES_FILE]
+    shards = [entry for entry in documents.files if entry.path.startswith("part-")]
     if number >= len(shards):
         raise ArtifactCorruptError(
             f"artifact {documents.artifact_id} ({documents.stage}): expected a document shard for "

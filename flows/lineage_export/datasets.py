@@ -125,7 +125,7 @@ def _amounts(manifest: Manifest) -> tuple[int | None, int, int]:
     rows = [
         entry.rows
         for entry in manifest.files
-        if entry.rows is not None and entry.path != "duplicates.arrow"
+        if entry.rows is not None and not entry.path.endswith("duplicates.arrow")
     ]
     return (sum(rows) if rows else None), manifest.size, len(manifest.files)
 
