@@ -34,7 +34,7 @@ from schemas.configs import AnySource, DocumentsConfig, ExecutionConfig
 from schemas.errors import InputError
 from schemas.manifest import FileEntry, StageInput, StageOutput
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 LIBRARIES = ("pyarrow", "sentencex", "charset-normalizer")
 
 _BATCH_CHARACTERS = 4 << 20
