@@ -9,12 +9,16 @@ import sys
 from pathlib import Path
 
 from model.child_processes import LAUNCHER_VARIABLE
+from model.core_share import bound_spinning
 from model.training_job import TrainingJob, write_failure
 from schemas.errors import BertloomError
+
+_LOGGER = logging.getLogger("model.training_process")  # run as a program, it has another name
 
 
 def main(arguments: list[str]) -> int:
     """Train; the exit code: 0 at the end of the budget, 1 for an error, which is left in a file."""
+    share = bound_spinning()  # before the next lines load torch
     from model.stopping import StopRequest
     from model.training import train
 
@@ -22,6 +26,8 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("model").setLevel(logging.INFO)
     job_file = Path(arguments[0])
     job = TrainingJob.model_validate_json(job_file.read_text(encoding="utf-8"))
+    if share is not None and os.environ.get("RANK", "0") == "0":
+        _LOGGER.info("%s: %s", job.name, share.text)
     launcher = os.environ.get(LAUNCHER_VARIABLE)
     try:
         with StopRequest(launcher=int(launcher) if launcher else None) as stop:

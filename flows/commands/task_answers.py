@@ -14,6 +14,7 @@ import pyarrow as pa
 from flows.ancestry.resolution import resolve
 from flows.commands.options import open_store
 from flows.commands.task_recipes import checkpoint_folder
+from model.core_share import bound_spinning
 from model.kinds import kind_module
 from model.kinds.official_predictions import read_any
 from model.kinds.prediction_files import check_ids, is_answered, to_lines
@@ -57,9 +58,9 @@ def score_model(
     task: str, gold: str, *, model: str, split: str, out: Path | None, store: str | None
 ) -> Score:
     """Ask a model about a file of a task, and score what it says."""
-    from model.tuning.predictor import answer
-
     predictors = open_predictors(model, store=store)
+    from model.tuning.predictor import answer  # loads torch, for which that has seen to the threads
+
     found = find_task(task)
     own = predictors[0].task
     if found.kind != own.kind:
@@ -100,6 +101,7 @@ def open_predictors(model: str, *, store: str | None) -> list[Predictor]:
         ConfigError: there is none of that name.
         CheckpointError: it was not fine-tuned here.
     """
+    bound_spinning()  # before the next line loads torch
     from model.tuning.predictor import Predictor
 
     folders, threshold = _models(model, store=store)

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from flows.artifacts import ArtifactStore
 from flows.provenance import checkout
+from model.core_share import CoreShare, measured_share
 from schemas.errors import BertloomError, StoreError
 
 DISTRIBUTION = "bertloom"
@@ -57,7 +58,7 @@ class Finding(NamedTuple):
 
 def examine(root: str) -> list[Finding]:
     """All checks, those of a store where there is one."""
-    return [*software(), *store_findings(root)]
+    return [*software(), cores(measured_share()), *store_findings(root)]
 
 
 def software(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
@@ -144,6 +145,17 @@ def _checkout() -> Finding:
         text = f"{code.commit[:12]} with changes that are not committed; artifacts will say so"
         return Finding("checkout", "warn", text, "commit them before a run that counts")
     return Finding("checkout", "ok", f"{code.commit[:12]}, clean")
+
+
+def cores(found: CoreShare) -> Finding:
+    """What share of the cores is to be had while everything else runs that runs."""
+    if not found.is_busy:
+        return Finding("cores", "ok", found.text)
+    remedy = (
+        "let the other work end first; where a quota is the reason, set `threads` of pretrain and "
+        "finetune to the cores that it leaves"
+    )
+    return Finding("cores", "warn", found.text, remedy)
 
 
 # The store

@@ -25,6 +25,7 @@ from typing import IO, Any
 from pydantic import BaseModel
 
 from model.child_processes import LAUNCHER_VARIABLE, error_record
+from model.core_share import bound_spinning
 from model.stopping import StopRequest
 from model.tuning.task_process import IDLE_VARIABLE
 from schemas.errors import BertloomError, TrainingError
@@ -40,6 +41,9 @@ def main() -> int:
     calls, answers = _private_pipes()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("model").setLevel(logging.INFO)
+    # Before the first call loads torch.
+    if (share := bound_spinning()) is not None:
+        logging.getLogger("model.tuning").info("fine-tuning and answering: %s", share.text)
     launcher = int(os.environ.get(LAUNCHER_VARIABLE, os.getppid()))
     idle = float(os.environ.get(IDLE_VARIABLE, _IDLE_SECONDS))
     while True:
