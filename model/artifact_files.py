@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
+from pipelines.file_systems import file_system
 from pipelines.inputs import digest_file
 from pipelines.shards import FileWriter
 from pipelines.vocabulary import VOCAB_FILE
@@ -53,7 +52,7 @@ def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tup
     Raises:
         MissingInputError: there is no such checkpoint.
     """
-    fs, folder = fsspec.core.url_to_fs(folder_url)
+    fs, folder = file_system(folder_url)
     try:
         names = sorted(str(path).rpartition("/")[2] for path in fs.ls(folder, detail=False))
     except FileNotFoundError:

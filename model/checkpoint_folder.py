@@ -14,12 +14,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import fsspec
 
 from model.folder_lock import folder_lock
 from model.tensor_files import TensorFile
+from pipelines.file_systems import file_system
 from schemas.errors import CheckpointError
 
 RECORD_FILE = "checkpoint.json"
@@ -34,12 +32,8 @@ class CheckpointFolder:
 
     def __init__(self, folder: str) -> None:
         """`folder` is a local folder, made when it is first written to, or an fsspec URL."""
-        options: dict[str, Any] = {}
-        if "://" in folder and not folder.startswith(("file:", "local:", "memory:")):
-            # A listing that is remembered would hide what other processes wrote.
-            options["use_listings_cache"] = False
         try:
-            self._fs, root = fsspec.core.url_to_fs(folder, **options)
+            self._fs, root = file_system(folder)
         except (ValueError, ImportError) as error:
             raise CheckpointError(
                 f"checkpoints in {folder}: {error}. Expected a folder or an fsspec URL (s3:// "

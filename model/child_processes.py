@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 import schemas.errors as errors
+from pipelines.file_systems import file_system
 from pipelines.inputs import cache_folder
 from schemas.errors import BertloomError, ConfigError, RunnerError, TrainingError
 
@@ -61,7 +60,7 @@ def check_not_in_memory(urls: Iterable[str], *, name: str) -> None:
 
 def local_folder(work: str) -> Path:
     """Local folder for what belongs to a folder of work: that itself where it is local."""
-    fs, path = fsspec.core.url_to_fs(work)
+    fs, path = file_system(work)
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
     if "file" in protocols:
         return Path(path)

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fsspec
-
 from model.artifact_files import to_json, write_file
 from model.kinds.official_files import official_files
 from model.kinds.prediction_files import Scored, predictions_file, score_file, to_lines
@@ -22,6 +20,7 @@ from model.tasks.examples import read_examples, splits_of
 from model.tuning.comparison import Cell, compare, read_cells
 from model.tuning.evaluation_job import EvaluationJob
 from model.tuning.task_process import call
+from pipelines.file_systems import read_file
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
@@ -158,8 +157,7 @@ def _answer(
 
 def _copy(given: StageInput, path: str, *, folder: str) -> None:
     (entry,) = [entry for entry in given.files if entry.path == path]
-    with fsspec.open(f"{given.data}/{entry.object}", "rb") as source:
-        Path(folder, path).write_bytes(source.read())
+    Path(folder, path).write_bytes(read_file(f"{given.data}/{entry.object}"))
 
 
 def _score(task: Task, examples: StageInput, *, split: str, folder: str) -> Scored:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
-import fsspec
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
+from pipelines.file_systems import file_system, read_file
 from schemas.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
@@ -96,7 +96,7 @@ def _parsed(content: bytes, *, where: str) -> dict[str, Any]:
 def _listed(folder: str) -> set[str]:
     """Names of the folder's files."""
     try:
-        fs, path = fsspec.core.url_to_fs(folder)
+        fs, path = file_system(folder)
         found = fs.ls(path, detail=False)
     except (OSError, ValueError, ImportError) as error:
         raise CheckpointError(f"{folder}: cannot be listed: {error}") from error
@@ -106,9 +106,7 @@ def _listed(folder: str) -> set[str]:
 def _read(folder: str, name: str) -> bytes:
     url = f"{folder}/{name}"
     try:
-        fs, path = fsspec.core.url_to_fs(url)
-        with fs.open(path, "rb") as source:
-            return cast("bytes", source.read())
+        return read_file(url)
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{url}: no such file: expected a checkpoint in Hugging Face's layout, with "

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import fsspec
-
 from model.artifact_files import checkpoint_raw_inputs, chunks_of, write_file
 from model.training_job import TrainingJob, run_job
+from pipelines.file_systems import read_file
 from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
@@ -102,5 +101,5 @@ def _vocabulary_files(vocabulary: StageInput, *, output: str) -> Iterator[FileEn
     """What `transformers` makes a tokenizer of, under the names that it looks for."""
     by_path = {entry.path: entry for entry in vocabulary.files}
     for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
-        with fsspec.open(f"{vocabulary.data}/{by_path[path].object}", "rb") as source:
-            yield write_file(path, [source.read()], output=output)
+        found = read_file(f"{vocabulary.data}/{by_path[path].object}")
+        yield write_file(path, [found], output=output)

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from pipelines.file_systems import file_system
 from pipelines.inputs import cache_folder, digest_file
 from schemas.errors import ArtifactCorruptError, InputError, InstancesError
 from schemas.manifest import FileEntry, StageInput
@@ -55,7 +55,7 @@ def local_files(
 def _local_file(entry: FileEntry, *, data: StageInput, verify: bool) -> Path:
     url = f"{data.data}/{entry.object}"
     try:
-        fs, path = fsspec.core.url_to_fs(url)
+        fs, path = file_system(url)
     except (ValueError, ImportError) as error:
         raise InstancesError(
             f"{_name(entry, data)}: {url} cannot be reached: {error}. A remote store may need its "

@@ -6,7 +6,6 @@ import json
 import logging
 from dataclasses import dataclass
 
-import fsspec
 import numpy as np
 from safetensors.torch import load as load_tensors
 
@@ -21,6 +20,7 @@ from model.optimizer import Optimizer, build_optimizer
 from model.pretrain import OPTIMIZER_FILE, STATE_FILE
 from model.training_job import TrainingJob
 from model.training_state import Amounts, TrainingState
+from pipelines.file_systems import file_system, read_file
 from pipelines.masking import VocabularyIds
 from pipelines.vocabulary import PAD, VOCAB_FILE, read_vocab
 from pipelines.wordpiece import WordPieceTokenizer
@@ -204,7 +204,7 @@ def _check_vocabulary(theirs: str, ours: str, *, found: int, expected: int) -> N
             f"of the instances {expected:,}: build the instances with the checkpoint's vocab.txt "
             "(build_vocabulary.vocab_file)"
         )
-    fs, path = fsspec.core.url_to_fs(theirs)
+    fs, path = file_system(theirs)
     if not fs.exists(path):
         _LOGGER.warning("%s is not there: that its ids mean the same is taken on trust", theirs)
         return
@@ -224,8 +224,7 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
     if job.checkpoint is None:
         raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
     where = file_url(job.checkpoint, STATE_FILE)
-    with fsspec.open(where, "rb") as source:
-        before = json.loads(source.read())
+    before = json.loads(read_file(where))
     name = job.config.optimizer.name
     if before["optimizer"] != name:
         raise ConfigError(
@@ -240,8 +239,7 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
             "optimizer_state to reset"
         )
     where = file_url(job.checkpoint, OPTIMIZER_FILE)
-    with fsspec.open(where, "rb") as source:
-        optimizer.load_state_tensors(load_tensors(source.read()), where=where)
+    optimizer.load_state_tensors(load_tensors(read_file(where)), where=where)
     return Amounts(steps=before["steps"], tokens=before["tokens"], seconds=before["seconds"])
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.counters import Counters, check_balance
 from pipelines.document_shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
+from pipelines.file_systems import file_system
 from pipelines.memory import release_freed_memory
 from pipelines.pieces import PieceWork, reuse_of, reusing
 from pipelines.shard_jobs import run_shard_job
@@ -266,7 +266,7 @@ def _count_corpus(
     with ShardWriter(WORD_COUNTS_FILE, schema=WORD_COUNTS, output=output) as shard:
         for batch in words.combine_chunks().to_batches():
             shard.write(batch)
-    fs, folder = fsspec.core.url_to_fs(output)
+    fs, folder = file_system(output)
     for report in buckets:
         for entry in report.files:
             fs.rm_file(f"{folder}/{entry.object}")

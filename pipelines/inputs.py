@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from pipelines.file_systems import file_system
 from pipelines.splits import SourceFile
 from schemas.errors import InputError, MissingInputError
 
@@ -144,7 +144,7 @@ def filesystem(uri: str) -> tuple[Any, str]:
         InputError: its protocol is not known, or its package is not installed.
     """
     try:
-        fs, path = fsspec.core.url_to_fs(uri)
+        fs, path = file_system(uri)
     except (ValueError, ImportError) as error:
         raise InputError(
             f"{uri}: cannot be reached: {error}. Expected a local path or an fsspec URL; a remote "

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
+from pipelines.file_systems import file_system
 from pipelines.shards import physical_name, protocols_of
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry
@@ -45,8 +44,8 @@ class PieceFiles:
 
     def _place(self) -> tuple[Any, str, str, str]:
         """The file system, the root in it, the records' folder and the output's."""
-        fs, pieces = fsspec.core.url_to_fs(self.pieces)
-        other, output = fsspec.core.url_to_fs(self.output)
+        fs, pieces = file_system(self.pieces)
+        other, output = file_system(self.output)
         root, name, *_ = pieces.rstrip("/").rsplit("/", 3)
         if name != "pieces" or type(fs) is not type(other) or not output.startswith(f"{root}/"):
             raise ConfigError(

@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
+_REMOTE_LOOK_SECONDS = 5.0  # each look is a request or more
 _LINE_SECONDS = 15.0
 _WRITE_SECONDS = 1.0
 
@@ -132,6 +133,7 @@ class Progress:
 
     def __init__(self, job: str, *, fs: fsspec.AbstractFileSystem, folder: str, total: int) -> None:
         self._job, self._fs, self._folder, self._total = job, fs, folder, total
+        self._is_local = isinstance(fs, fsspec.get_filesystem_class("file"))
         self._listeners = Listeners()
         self._rows: dict[str, int] = {}
         self._started = time.monotonic()
@@ -172,7 +174,7 @@ class Progress:
         )
 
     def _count_rows(self, paths: list[str]) -> int:
-        if not isinstance(self._fs, fsspec.get_filesystem_class("file")):
+        if not self._is_local:
             return 0  # each file would cost a request or two
         import pyarrow as pa
         import pyarrow.dataset as datasets
@@ -199,7 +201,7 @@ class Progress:
                 position=place,
             ) as bar,
         ):
-            while not self._stop.wait(_LOOK_SECONDS):
+            while not self._stop.wait(_LOOK_SECONDS if self._is_local else _REMOTE_LOOK_SECONDS):
                 reading = self._look()
                 if reading is None:
                     continue

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
-import fsspec
 from apache_beam.metrics.metric import Metrics
 from apache_beam.transforms.combiners import ToListCombineFn
 
+from pipelines.file_systems import file_system
 from pipelines.pieces import ReusingWork
 from pipelines.progress import Progress
 from pipelines.runners import Launch, launch_for, run_pipeline
@@ -113,8 +113,8 @@ class _WriteReports(beam.DoFn):
 
     def process(self, reports: list[str]) -> None:
         # Sorted, so that a bundle which runs twice writes the same bytes twice.
-        with fsspec.open(self._url, "w", encoding="utf-8") as sink:
-            sink.write("\n".join(sorted(reports)))
+        fs, path = file_system(self._url)
+        fs.pipe_file(path, "\n".join(sorted(reports)).encode())
 
 
 @dataclass(kw_only=True, eq=False)
@@ -165,7 +165,7 @@ def run_shard_job(
         weights = work.weights_left(pieces)
         if sum(weights.values()) < WORTH_PROCESSES:
             launch = launch_for(ExecutionConfig())
-    fs, folder = fsspec.core.url_to_fs(output)
+    fs, folder = file_system(output)
     names = {kind: f"{folder}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
     urls = {kind: fs.unstrip_protocol(path) for kind, path in names.items()}
 
@@ -188,7 +188,7 @@ def run_shard_job(
     return reports, _read_reports(fs, names["groups"]) if grouping is not None else []
 
 
-def _read_reports(fs: fsspec.AbstractFileSystem, path: str) -> list[WorkReport]:
+def _read_reports(fs: Any, path: str) -> list[WorkReport]:
     lines = fs.cat_file(path).decode().split("\n")
     fs.rm_file(path)
     return sorted(

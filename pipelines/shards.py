@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import fsspec
 import pyarrow as pa
 
+from pipelines.file_systems import file_system
 from pipelines.row_digest import MODULUS, rows_digest
 from schemas.arrow import check_schema
 from schemas.errors import ArtifactCorruptError
@@ -73,7 +73,7 @@ class FileWriter:
         """
         self.path = path
         self.object = path if is_only_writer else physical_name(path)
-        self._fs, folder = fsspec.core.url_to_fs(output)
+        self._fs, folder = file_system(output)
         self._target = f"{folder}/{self.object}"
         self._is_local = "file" in protocols_of(self._fs)
         # A folder shows a file while it is being written; an object store does not.
@@ -213,7 +213,7 @@ def open_shard(
 
 @contextlib.contextmanager
 def _local_copy(url: str) -> Iterator[Path]:
-    fs, path = fsspec.core.url_to_fs(url)
+    fs, path = file_system(url)
     if "file" in protocols_of(fs):
         yield Path(path)
         return
@@ -223,6 +223,6 @@ def _local_copy(url: str) -> Iterator[Path]:
         yield local
 
 
-def protocols_of(fs: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+def protocols_of(fs: Any) -> tuple[str, ...]:
     """Names of a file system's protocols, such as ("file", "local")."""
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import fsspec
-
+from pipelines.file_systems import read_file
 from schemas.errors import VocabularyError
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -30,8 +29,7 @@ def read_vocab(uri: str) -> list[str]:
         VocabularyError: the file is missing, or is no vocabulary; the message names the line.
     """
     try:
-        with fsspec.open(uri, "rb") as stream:
-            text: str = stream.read().decode()
+        text = read_file(uri).decode()
     except (FileNotFoundError, IsADirectoryError) as error:
         raise VocabularyError(
             f"{uri}: no file there; expected a vocab.txt with one piece a line"

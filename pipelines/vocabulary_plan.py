@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-import fsspec
-
+from pipelines.file_systems import file_system
 from pipelines.vocab_files import VOCAB_FILE, read_vocab, vocab_text
 from schemas.configs import VocabularyConfig
 from schemas.manifest import RawInput
@@ -15,7 +14,7 @@ def raw_inputs(config: VocabularyConfig) -> tuple[RawInput, ...]:
     """The given vocab.txt with its digest, if one is given."""
     if config.vocab_file is None:
         return ()
-    fs, path = fsspec.core.url_to_fs(config.vocab_file)
+    fs, path = file_system(config.vocab_file)
     text = vocab_text(read_vocab(config.vocab_file)).encode()
     digest = hashlib.sha256(text).hexdigest()
     return (

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-import fsspec
-
 from flows.artifacts import ArtifactStore, Pointer, parse_manifest
+from pipelines.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest
 
@@ -113,7 +112,7 @@ def artifact_of_path(text: str) -> tuple[Manifest, str] | None:
     None where it is in no artifact.
     """
     try:
-        fs, path = fsspec.core.url_to_fs(text)
+        fs, path = file_system(text)
     except (ValueError, ImportError):
         return None
     folder = str(path).rstrip("/")

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.file_systems import file_system
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 
 
@@ -53,7 +53,7 @@ def open_columns(
 
     A local one is mapped, a remote one read by ranges.
     """
-    fs, path = fsspec.core.url_to_fs(url)
+    fs, path = file_system(url)
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
     with pa.memory_map(path) if "file" in protocols else fs.open(path, "rb") as source:
         try:

@@ -159,8 +159,5 @@ def _tables(results: Sequence[StepResult], *, store: ArtifactStore) -> list[str]
     if last.stage != "tabulate":
         return []
     (entry,) = [entry for entry in last.files if entry.path == "tables.txt"]
-    import fsspec
-
-    with fsspec.open(store.url(f"{last.data}/{entry.object}"), "rb") as source:
-        text: str = source.read().decode()
+    text = store.backend.read(f"{last.data}/{entry.object}").decode()
     return ["", *text.rstrip().splitlines()]

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from model.tasks import find_task
+from pipelines.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
@@ -99,7 +98,7 @@ def checkpoint_folder(text: str, *, store: str | None) -> str:
     Raises:
         ConfigError: there is nothing of that name.
     """
-    fs, path = fsspec.core.url_to_fs(text)
+    fs, path = file_system(text)
     if fs.exists(f"{path.rstrip('/')}/config.json"):
         return text if "://" in text else str(Path(text).absolute())
     from flows.ancestry.resolution import resolve

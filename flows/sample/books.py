@@ -8,9 +8,8 @@ import tarfile
 import zlib
 from collections.abc import Iterable
 
-import fsspec
-
 from flows.sample.tales import Tale
+from pipelines.file_systems import file_system
 
 _WIDTH = 70
 _LICENCE = (
@@ -43,7 +42,7 @@ def write_books(folder: str, tales: Iterable[Tale]) -> str:
             data = book_bytes(tale, number)
             member.size, member.mode = len(data), 0o644  # mtime and owner stay 0
             tar.addfile(member, io.BytesIO(data))
-    fs, root = fsspec.core.url_to_fs(folder)
+    fs, root = file_system(folder)
     fs.makedirs(root, exist_ok=True)
     path = f"{root.rstrip('/')}/books.tar.gz"
     fs.pipe_file(path, _stored_gzip(archive.getvalue()))

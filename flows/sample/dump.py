@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, NamedTuple
 
-import fsspec
-
 from flows.sample.pages import Page
+from pipelines.file_systems import file_system
 
 NAMESPACES = {
     -2: "Media", -1: "Special", 0: "", 1: "Talk", 2: "User", 3: "User talk", 4: "Samplewiki",
@@ -54,7 +53,7 @@ def write_dump(
 
     Memory holds a few streams, whatever the size of the dump.
     """
-    fs, root = fsspec.core.url_to_fs(folder)
+    fs, root = file_system(folder)
     fs.makedirs(root, exist_ok=True)
     base = f"samplewiki-{date}-pages-articles-multistream"
     names = (f"{base}.xml.bz2", f"{base}-index.txt.bz2")

@@ -20,14 +20,13 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import fsspec
-
 from flows.sample.labelled_cast import Cast, casts
 from flows.sample.labelled_names import tagged
 from flows.sample.labelled_order import judged
 from flows.sample.labelled_questions import Passage, passages
 from flows.sample.labelled_sequels import choices, pairs
 from flows.sample.labelled_topics import rated
+from pipelines.file_systems import file_system
 
 _SENTENCES = {"train": 600, "dev": 300, "test": 200}
 _ROWS = {"train": 400, "dev": 300, "test": 200}
@@ -42,7 +41,7 @@ def write_labelled(folder: str, *, seed: int) -> str:
     Args:
         seed: of the sample; the sets speak of the world of that seed.
     """
-    fs, root = fsspec.core.url_to_fs(folder)
+    fs, root = file_system(folder)
     base = f"{root.rstrip('/')}/tasks"
     everyone = casts(seed)
     for task, write in _TASKS.items():

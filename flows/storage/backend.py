@@ -22,10 +22,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-import fsspec
-
 from flows.storage.conditional_writes import remove_remote, swap_remote, write_over_stale
 from flows.storage.local_files import create_local, locked, remove_local, replace_local
+from pipelines.file_systems import file_system
 from schemas.errors import StoreError
 
 _CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
@@ -54,12 +53,8 @@ class StoreBackend:
         Raises:
             StoreError: it cannot be reached, or is on a backend without put-if-absent.
         """
-        options: dict[str, Any] = {}
-        if "://" in root and not root.startswith(("file:", "local:", "memory:")):
-            # A listing that is remembered would hide what other processes published.
-            options["use_listings_cache"] = False
         try:
-            self.fs, path = fsspec.core.url_to_fs(root, **options)
+            self.fs, path = file_system(root)
         except (ValueError, ImportError) as error:
             raise StoreError(
                 f"store {root}: {error}. Expected a folder or a memory://, s3:// or gs:// URL "

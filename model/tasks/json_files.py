@@ -6,9 +6,8 @@ import gzip
 import json
 from typing import Any
 
-import fsspec
-
 from pipelines.compression import Damage, compression_of, pieces
+from pipelines.file_systems import file_system
 from pipelines.inputs import open_file
 from schemas.errors import CorruptInputError, InputError
 
@@ -60,7 +59,8 @@ def write_json(value: Any, url: str) -> None:
     data = (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode()
     if url.endswith(".gz"):
         data = gzip.compress(data, mtime=0)
-    with fsspec.open(url, "wb") as target:
+    fs, path = file_system(url)
+    with fs.open(path, "wb") as target:
         target.write(data)
 
 

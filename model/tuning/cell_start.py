@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import fsspec
 import pyarrow as pa
 
 from model.kinds import kind_module
@@ -17,6 +16,7 @@ from model.tasks.examples import read_examples, splits_of
 from model.tuning.cell_job import CellJob
 from model.tuning.feature_tagger import FeatureTagger, start_feature_tagger
 from model.tuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
+from pipelines.file_systems import read_file
 from pipelines.seeds import key_for
 from pipelines.vocabulary import (
     CONTINUATION,
@@ -204,8 +204,7 @@ def _read_json(url: str | None) -> dict[str, Any]:
     if url is None:
         return {}
     try:
-        with fsspec.open(url, "rb") as source:
-            found = json.loads(source.read())
+        found = json.loads(read_file(url))
     except FileNotFoundError:
         return {}
     except ValueError as error:

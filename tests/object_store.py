@@ -1,0 +1,250 @@
+"""S3 as a server of its own by HTTP, and a proxy before it that counts requests and spoils some.
+
+The server is moto's, in a process of its own. The proxy decides by a seed which of the requests
+come to harm and how; which request is the n-th is up to whoever asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import botocore.session
+
+FAULTS = ("500", "503", "reset", "lost", "cut", "stall")
+"""Answered with that status, or cut off, before the server heard of it; done, with the answer lost;
+half of the answer; nothing for `STALL_SECONDS`, and then cut off."""
+
+READ_SECONDS, STALL_SECONDS = 1.0, 2.0
+"""How long clients of a spoiling proxy wait, and how long a stall lasts."""
+
+
+class S3Server:
+    """An empty S3; use as a context manager."""
+
+    def __enter__(self) -> Self:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return self
+            time.sleep(0.1)
+        self._process.kill()
+        raise TimeoutError("moto's server did not start within a minute")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def make_bucket(self, name: str) -> str:
+        """The URL of a new bucket."""
+        client = botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+        client.create_bucket(Bucket=name)
+        client.close()
+        return f"s3://{name}"
+
+
+def environment(endpoint: str, *, read_seconds: float | None = None) -> dict[str, str]:
+    """What a process needs to know to use such a server."""
+    found = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    if read_seconds is not None:
+        found["FSSPEC_S3"] = json.dumps({"config_kwargs": {"read_timeout": read_seconds}})
+    return found
+
+
+class Proxy:
+    """Passes requests on; use as a context manager.
+
+    Args:
+        upstream: URL of the server.
+        share: of the requests that come to harm.
+        seed: decides which, and how.
+        faults: those of `FAULTS` that may happen.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        share: float = 0.0,
+        seed: int = 0,
+        faults: tuple[str, ...] = FAULTS,
+    ) -> None:
+        self.upstream, self.share = urlsplit(upstream).netloc, share
+        self.faults = faults
+        self.requests: list[tuple[str, str]] = []
+        """Operation (`GET`, `PUT`, `LIST`, ...) and path of each request."""
+
+        self.harmed: Counter[str] = Counter()
+        self._draws, self._lock = random.Random(seed), threading.Lock()
+        owner = self
+
+        class Handler(_Handler):
+            proxy = owner
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def counts(self) -> Counter[str]:
+        """Requests so far by operation."""
+        with self._lock:
+            return Counter(operation for operation, _ in self.requests)
+
+    def note(self, method: str, target: str) -> str:
+        """Count a request; the harm it comes to, "" for none."""
+        found = urlsplit(target)
+        is_list = method == "GET" and ("list-type" in found.query or found.path.count("/") < 2)
+        with self._lock:
+            self.requests.append(("LIST" if is_list else method, found.path))
+            fault = self._draws.choice(self.faults) if self._draws.random() < self.share else ""
+            self.harmed[fault] += bool(fault)
+        return fault
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up is no news here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    proxy: Proxy
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer goes out as one
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def setup(self) -> None:
+        super().setup()
+        self._up: http.client.HTTPConnection | None = None
+
+    def finish(self) -> None:
+        if self._up is not None:
+            self._up.close()
+        super().finish()
+
+    def handle_expect_100(self) -> bool:
+        done = super().handle_expect_100()
+        self.wfile.flush()
+        return done
+
+    def _pass_on(self) -> None:
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        fault = self.proxy.note(self.command, self.path)
+        if fault in ("500", "503"):
+            self._answer(int(fault), [("Content-Type", "application/xml")], b"")
+        elif fault == "reset":
+            self._hang_up()
+        else:
+            if fault == "stall":
+                time.sleep(STALL_SECONDS)
+                self._hang_up()
+                return
+            status, headers, body = self._ask(data)
+            if fault == "lost":
+                self._hang_up()
+                return
+            self._answer(status, headers, body, cut=fault == "cut")
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815 - the server asks for them
+
+    def _ask(self, data: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        headers = {key: value for key, value in self.headers.items() if key != "Expect"}
+        for attempt in range(2):
+            if self._up is None:
+                self._up = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
+            try:
+                self._up.request(self.command, self.path, data, headers)
+                answer = self._up.getresponse()
+                return answer.status, answer.getheaders(), answer.read()
+            except (OSError, http.client.HTTPException):
+                self._up.close()
+                self._up = None
+                if attempt:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _answer(
+        self, status: int, headers: list[tuple[str, str]], body: bytes, *, cut: bool = False
+    ) -> None:
+        self.send_response_only(status)
+        left_out = {"connection", "transfer-encoding", "content-length"}
+        length = len(body)
+        for key, value in headers:
+            if key.lower() == "content-length" and self.command == "HEAD":
+                length = int(value)
+            if key.lower() not in left_out:
+                self.send_header(key, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[: len(body) // 2] if cut else body)
+        self.wfile.flush()
+        if cut:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End the connection with a reset, as a server that crashes does."""
+        self.close_connection = True
+        self.connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
+        )
+        self.connection.close()
+
+
+@contextlib.contextmanager
+def counted_s3() -> Iterator[tuple[S3Server, Proxy]]:
+    """A server and a proxy before it that spoils nothing."""
+    with S3Server() as server, Proxy(server.url) as proxy:
+        yield server, proxy
