@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.errors import BertloomError
@@ -23,8 +23,23 @@ def task_amount(stage: str, statistics: Statistics) -> str | None:
 
 
 def _examples(statistics: Statistics) -> str:
+    from model.tasks.cut_data import split_text
+
     splits = ", ".join(f"{rows:,} {split}" for split, rows in statistics["splits"].items())
-    return f"{splits} examples"
+    cut = [split_text(split, cut) for split, cut in statistics.get("cut", {}).items()]
+    return f"{splits} examples{_in_brackets(cut)}"
+
+
+def _in_brackets(texts: Iterable[str]) -> str:
+    """What a number was not given, behind it."""
+    told = "; ".join(dict.fromkeys(texts))
+    return f" ({told})" if told else ""
+
+
+def _cut_on_dev(statistics: Statistics) -> tuple[str, ...]:
+    from model.tasks.cut_data import cut_on
+
+    return cut_on("dev", statistics.get("cut", {}))
 
 
 def _dev_metrics(statistics: Statistics) -> list[tuple[str, float]]:
@@ -38,10 +53,31 @@ def _dev_metrics(statistics: Statistics) -> list[tuple[str, float]]:
 
 def _cell(statistics: Statistics) -> str:
     shown = [f"{name} {share_text(value)}" for name, value in _dev_metrics(statistics)[:2]]
-    return f"{', '.join(shown)} on dev" if shown else "no answers on dev"
+    told = f"{', '.join(shown)} on dev" if shown else "no answers on dev"
+    return f"{told}{_in_brackets(_cut_on_dev(statistics))}"
 
 
 def _evaluation(statistics: Statistics) -> str:
+    return f"{_scores(statistics)}{_in_brackets(_cut_on_dev(statistics))}"
+
+
+def score_cut(name: str, statistics: Statistics) -> tuple[str, ...]:
+    """What a number of an artifact's statistics was not given, in a few words each.
+
+    Args:
+        name: its dotted path, such as `metrics.dev.accuracy`.
+        statistics: the artifact's.
+    """
+    from model.tasks.cut_data import cut_on
+
+    kind, *path = name.split(".")
+    if kind == "entries":  # of the tables; names of entries may have dots
+        told = ((entry, about.get("cut", ())) for entry, about in statistics[kind].items())
+        return tuple(next((cut for entry, cut in told if name.startswith(f"{kind}.{entry}.")), ()))
+    return cut_on(path[0], statistics.get("cut", {})) if kind == "metrics" else ()
+
+
+def _scores(statistics: Statistics) -> str:
     points = {point["name"]: point for point in statistics["points"]}
     point = points[statistics["best_point"]]
     metric = statistics["metric"]
@@ -77,7 +113,8 @@ def cells_amount(cells: Sequence[Statistics]) -> str:
     values = [found[1] for found in firsts if found is not None]
     if not values or firsts[0] is None:
         return count
-    return f"{count}, {firsts[0][0]} {_between(values)}"
+    cut = [text for cell in cells for text in _cut_on_dev(cell)]
+    return f"{count}, {firsts[0][0]} {_between(values)}{_in_brackets(cut)}"
 
 
 def _between(values: Sequence[float]) -> str:

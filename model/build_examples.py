@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from model.tasks import find_task
 from model.tasks.answer_names import AnswerNames
+from model.tasks.cut_data import cut_split, units_of
 from model.tasks.example_files import ExampleFile, find_files, raw_inputs_of
 from model.tasks.task import Bad, Row, Task
 from pipelines.counters import Counters, check_balance
@@ -25,7 +26,7 @@ from schemas.errors import ExamplesError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.task_configs import ExamplesConfig
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 LIBRARIES = ("pyarrow",)
 
 _BATCH_ROWS = 4096
@@ -69,10 +70,13 @@ def build_examples(
     answers = AnswerNames(task)
     counters = Counters()
     notes, files, rows = list[str](), list[FileEntry](), dict[str, int]()
+    cuts = dict[str, Any]()
     for split, split_files in found.items():
         build = _SplitBuild(split, config=config, task=task, answers=answers)
         files.append(build.write(split_files, output=output))
         rows[split] = build.counters["rows-kept"]
+        if (cut := build.cut()) is not None:
+            cuts[split] = cut
         for name, count in build.counters.items():
             counters.count(name, count)
             counters.count(f"{name}@{split}", count)
@@ -86,6 +90,7 @@ def build_examples(
             "kind": task.kind,
             "labels": list(answers.labels()),
             "splits": rows,
+            **({"cut": cuts} if cuts else {}),
             **({"data": config.data} if config.data else {}),
         },
         table=EXAMPLES[task.kind].metadata[b"bertloom.table"].decode(),
@@ -115,6 +120,7 @@ class _SplitBuild:
         self._split, self._config, self._task, self._answers = split, config, task, answers
         self._ids: set[str] = set()
         self._repeated: list[str] = []
+        self._kept = self._left_out = 0  # in units of the task's size
 
     def write(self, files: tuple[ExampleFile, ...], *, output: str) -> FileEntry:
         """Read the files, write the table.
@@ -131,6 +137,16 @@ class _SplitBuild:
             self._check(files)
         return shard.entry()
 
+    def cut(self) -> dict[str, Any] | None:
+        """What the table has of the whole split; None where it has all of it."""
+        return cut_split(
+            self._kept,
+            left_out=self._left_out,
+            split=self._split,
+            task=self._task,
+            data=self._config.data,
+        )
+
     def _rows_of(self, file: ExampleFile) -> Iterator[Row]:
         """The rows of a file that are kept; a bad file makes an error at its end."""
         read, bad = 0, list[Bad]()
@@ -142,13 +158,16 @@ class _SplitBuild:
                 self.counters.count(f"rows-dropped-{item.reason}")
                 if item.is_fault:
                     read, faults = read + 1, faults + 1
+                    self._left_out += 1
                     bad += [item] if len(bad) < _SHOWN_BAD else []
                 continue
             read += 1
             if self.counters["rows-kept"] >= self._config.max_examples.get(self._split, 1 << 62):
                 self.counters.count("rows-dropped-over-limit")
+                self._left_out += units_of(item, task=self._task)
                 continue
             self.counters.count("rows-kept")
+            self._kept += units_of(item, task=self._task)
             for note in item.notes:
                 self.counters.count(f"rows-{note}")
             self._remember_id(item)

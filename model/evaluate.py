@@ -16,8 +16,9 @@ from model.artifact_files import to_json, write_file
 from model.kinds.official_files import official_files
 from model.kinds.prediction_files import Scored, predictions_file, score_file, to_lines
 from model.tasks import Task, find_task
+from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
-from model.tuning.comparison import Cell, compare, read_cells
+from model.tuning.comparison import Cell, Comparison, compare, read_cells
 from model.tuning.evaluation_job import EvaluationJob
 from model.tuning.task_process import call
 from pipelines.file_systems import read_file
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         answering as answering,  # runs elsewhere, and is part of this stage's code
     )
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 LIBRARIES = ("torch", "numpy", "pyarrow", "scikit-learn", "scipy")
 
 _EXAMPLES = "examples"
@@ -87,6 +88,7 @@ def evaluate(
                 config, task, chosen=chosen, data=str(examples.statistics.get("data", ""))
             ),
             "metrics": known,
+            "cut": _cut(examples, compared, chosen=chosen),
             "threshold": threshold,
             **compared.statistics(),
         },
@@ -109,6 +111,13 @@ def _statistics(
         "method": best.method,
         "model": {"start": config.start, **best.model, "method": best.method, **on},
     }
+
+
+def _cut(examples: StageInput, compared: Comparison, *, chosen: list[Cell]) -> dict[str, Any]:
+    """What the restarts that are shown and the models that answer were not given."""
+    point = [cell for cell in compared.best if cell.point == compared.best_point]
+    trained = [cell.cut for cell in (*point, *chosen)]
+    return joined([examples_cut(examples.statistics), *trained])
 
 
 def _different(cells: list[Cell]) -> list[Cell]:

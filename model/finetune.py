@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from model.artifact_files import checkpoint_raw_inputs, chunks_of, to_json, write_file
 from model.kinds.prediction_files import predictions_file, score_file, to_lines
 from model.tasks import find_task
+from model.tasks.cut_data import examples_cut
 from model.tasks.examples import read_examples, splits_of
 from model.tuning.cell_job import (
     MAJORITY_FILE,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
         finetuning as finetuning,  # runs elsewhere, and is part of this stage's code
     )
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "scipy")
 
 _TRAIN, _DEV = "train", "dev"
@@ -154,6 +155,7 @@ def _majority(config: CellConfig, examples: StageInput, *, output: str) -> Stage
         "metrics": metrics,
         "threshold": 0.0,
         "majority": answer,
+        "cut": examples_cut(examples.statistics),
         "training": {"steps": 0, "examples": len(train), "tokens": 0},
     }
     counters = {"examples@train": len(train)}

@@ -24,7 +24,7 @@ from schemas.errors import PredictionsError
 from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.task_configs import TabulateConfig
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 LIBRARIES = ("matplotlib", "numpy", "scipy")
 
 JSON_FILE = "tables.json"
@@ -145,6 +145,7 @@ def _result_data(row: ResultRow) -> dict[str, Any]:
         "best": figures.best,
         "ensemble": figures.ensemble,
         "majority": row.majority,
+        "cut": list(row.cut),
         "cells": row.cells,
         "ensemble_of": row.ensemble,
         "paper": dict(row.paper),
@@ -213,6 +214,7 @@ def _statistics(tables: Tables) -> dict[str, Any]:
                 "best": row.figures.best,
                 "ensemble": row.figures.ensemble,
                 "majority": row.majority,
+                "cut": list(row.cut),
                 "paper": dict(row.paper),
             }
             for row in main

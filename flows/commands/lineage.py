@@ -10,6 +10,7 @@ import typer
 
 from flows.commands.completion import artifact_names
 from flows.commands.options import JsonOption, StoreOption, open_store, print_json, print_lines
+from flows.task_amounts import score_cut
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ def _list_metrics(metrics: tuple[Metric, ...], *, as_json: bool) -> None:
 
 
 def _metric_line(metric: Metric) -> str:
-    return f"{metric.label} {metric.name} = {metric.value:.6g}"
+    cut = "; ".join(score_cut(metric.name, metric.manifest.statistics))
+    return f"{metric.label} {metric.name} = {metric.value:.6g}{f' ({cut})' if cut else ''}"
 
 
 def _metrics_json(metrics: tuple[Metric, ...]) -> list[dict[str, Any]]:
@@ -139,6 +141,7 @@ def _metrics_json(metrics: tuple[Metric, ...]) -> list[dict[str, Any]]:
             "step": metric.label,
             "metric": metric.name,
             "value": metric.value,
+            "cut": list(score_cut(metric.name, metric.manifest.statistics)),
             "artifact_id": metric.manifest.artifact_id,
         }
         for metric in metrics

@@ -8,6 +8,7 @@ from typing import Any
 from flows.artifacts import ArtifactStore
 from flows.runs import StepRef
 from flows.show import amount, balance_rows, byte_text, time_text
+from flows.task_amounts import score_cut
 from schemas.manifest import Manifest
 
 _SHOWN_VALUES = 40
@@ -45,11 +46,13 @@ def metric_rows(manifest: Manifest) -> list[dict[str, Any]]:
     """The numbers that a stage is run for, a row each; none for stages that prepare data."""
     if manifest.stage not in _METRIC_STAGES:
         return []
-    return [
-        {"metric": name, "value": value}
-        for name, value in _numbers(manifest.statistics)
-        if not name.startswith("model.")
-    ]
+    rows: list[dict[str, Any]] = []
+    for name, value in _numbers(manifest.statistics):
+        if name.startswith("model."):
+            continue
+        cut = "; ".join(score_cut(name, manifest.statistics))
+        rows.append({"metric": name, "value": value, **({"not given": cut} if cut else {})})
+    return rows
 
 
 def _numbers(statistics: dict[str, Any]) -> Iterator[tuple[str, int | float]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.reporting.drawing import GRID, INK, MUTED, PAPER, SERIES, draw_panel
 from flows.reporting.kept_figures import Figure, Key, Panel
-from flows.reporting.result_tables import main_results, percent
+from flows.reporting.result_tables import cut_notes, main_results, marked, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,8 @@ def result_figure(data: dict[str, Any], *, name: str) -> Figure:
         _panel(task, rows, name=f"{name}-{number}")
         for number, (task, rows) in enumerate(by_task.items())
     )
-    return Figure(panels=panels, legend=_legend(data), note="Metrics on dev, times 100.")
+    note = " ".join(["Metrics on dev, times 100.", *cut_notes(main_results(data))])
+    return Figure(panels=panels, legend=_legend(data), note=note)
 
 
 def _legend(data: dict[str, Any]) -> tuple[Key, ...]:
@@ -56,13 +57,16 @@ def _legend(data: dict[str, Any]) -> tuple[Key, ...]:
 
 def _panel(task: str, rows: Sequence[dict[str, Any]], *, name: str) -> Panel:
     title = f"{task}: {rows[0]['metric']}"
-    said = [f"{row['entry']} {percent(row['mean'], row['sd']) or 'no value'}" for row in rows]
+    said = [
+        f"{row['entry']} {marked(percent(row['mean'], row['sd']), row) or 'no value'}"
+        for row in rows
+    ]
 
     def draw(axes: Axes) -> None:
         for place, row in enumerate(rows):
             _draw_row(axes, place, row)
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_yticks(range(len(rows)), [str(row["entry"]) for row in rows])
+        axes.set_yticks(range(len(rows)), [marked(str(row["entry"]), row) for row in rows])
         for label in axes.get_yticklabels():
             label.set_parse_math(False)
         axes.tick_params(axis="y", length=0, labelcolor=INK)

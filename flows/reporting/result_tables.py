@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from flows.artifacts import ArtifactStore
+from model.tasks.cut_data import MARK
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 
@@ -65,6 +67,17 @@ def percent(value: float | None, sd: float | None = None) -> str:
     return shown if sd is None else f"{shown} ± {100 * sd:.1f}"
 
 
+def marked(text: str, row: Mapping[str, Any]) -> str:
+    """A number with the mark of those that are of cut-down data."""
+    return f"{text} {MARK}" if text and row.get("cut") else text
+
+
+def cut_notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each entry whose number is of cut-down data: what it was not given."""
+    told = {str(row["entry"]): "; ".join(row["cut"]) for row in rows if row.get("cut")}
+    return [f"{MARK} {entry}: {cut}." for entry, cut in told.items()]
+
+
 def results_table(data: dict[str, Any]) -> Table:
     """The main number of every entry."""
     rows = [
@@ -73,9 +86,9 @@ def results_table(data: dict[str, Any]) -> Table:
                 row["task"],
                 row["entry"],
                 row["metric"],
-                percent(row["mean"], row["sd"]),
-                percent(row["best"]),
-                percent(row["ensemble"]),
+                marked(percent(row["mean"], row["sd"]), row),
+                marked(percent(row["best"]), row),
+                marked(percent(row["ensemble"]), row),
                 percent(row["majority"]),
                 _paper(row),
                 str(len(row["runs"]) + row["failed"]),
@@ -88,6 +101,7 @@ def results_table(data: dict[str, Any]) -> Table:
     notes = (
         "Times 100, on dev. mean: over the restarts of the best grid point, with their standard "
         "deviation; best: the model that was chosen.",
+        *cut_notes(main_results(data)),
     )
     return _without_empty(
         Table("Results", (*header, "BERT_BASE", "restarts", "model"), tuple(rows), notes, texts=3)
@@ -149,7 +163,10 @@ def comparison_table(data: dict[str, Any]) -> Table:
                 item["first"],
                 item["second"],
                 item["metric"],
-                f"{100 * item['difference']:+.1f}",
+                marked(
+                    f"{100 * item['difference']:+.1f}",
+                    {"cut": [*item.get("first_cut", ()), *item.get("second_cut", ())]},
+                ),
                 _interval(item),
                 _chance(item["p"]),
             )
@@ -160,6 +177,11 @@ def comparison_table(data: dict[str, Any]) -> Table:
         "difference: of the means, times 100, with its 95 % interval; p: two-sided, of Welch's "
         "test that the means are equal. Neither is corrected for the number of comparisons, and "
         "the grid points were chosen on the same rows.",
+        *cut_notes(
+            {"entry": item[side], "cut": item.get(f"{side}_cut", ())}
+            for item in data["comparisons"]
+            for side in ("first", "second")
+        ),
     )
     header = ("task", "first", "second", "metric", "difference", "95 % interval", "p")
     return Table("How sure the differences are", header, tuple(rows), notes, texts=4)

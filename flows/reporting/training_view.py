@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flows.reporting.result_tables import Row, Table, main_results, percent
+from flows.reporting.result_tables import Row, Table, main_results, marked, percent
 from flows.reporting.run_view import Fact
 from flows.show import time_text
 from schemas.manifest import Manifest
@@ -107,6 +107,11 @@ def _result_texts(row: Mapping[str, Any], shown: float) -> tuple[str, str]:
     """A result's number, and what it is of."""
     entry = "" if row["entry"] == row["task"] else f"{row['entry']}, "
     if row["sd"] is None or row["mean"] is None:
-        return percent(shown), f"{entry}on dev"
+        return marked(percent(shown), row), f"{entry}on dev{_cut_text(row)}"
     told = f"{entry}{len(row['runs'])} restarts on dev, best {percent(row['best'])}"
-    return percent(row["mean"], row["sd"]), told.removesuffix(", best ")
+    told = told.removesuffix(", best ") + _cut_text(row)
+    return marked(percent(row["mean"], row["sd"]), row), told
+
+
+def _cut_text(row: Mapping[str, Any]) -> str:
+    return f" ({'; '.join(row['cut'])})" if row.get("cut") else ""

@@ -32,6 +32,11 @@ class Comparison(NamedTuple):
     """Two-sided, of Welch's test that the means are equal; None without an interval, or where no
     run differs from another of its entry, so that there is nothing to judge by."""
 
+    first_cut: tuple[str, ...] = ()
+    """What the first was not given: rows, steps, ends of texts; a few words each."""
+
+    second_cut: tuple[str, ...] = ()
+
     @property
     def difference(self) -> float:
         """First mean minus second mean."""
@@ -78,6 +83,8 @@ def _comparison(first: Evaluation, second: Evaluation) -> Comparison:
         low=low,
         high=high,
         p=p,
+        first_cut=first.cut_on(DEV),
+        second_cut=second.cut_on(DEV),
     )
 
 

@@ -14,7 +14,7 @@ from model.tables.paper_tables import (
     glue_average,
     paper_cells,
 )
-from model.tables.task_results import Evaluation, model_label, repeats_others
+from model.tables.task_results import Evaluation, cut_notes, marked, model_label, repeats_others
 from model.tasks.task import Task
 
 _MIXED = "mixed"
@@ -38,10 +38,13 @@ class FilledCell(NamedTuple):
     entry: str
     """Whose it is; "" for an average."""
 
+    cut: tuple[str, ...] = ()
+    """What it was not given: rows, steps, ends of texts; of an average, of any of its scores."""
+
     @property
     def text(self) -> str:
-        """`84.4`, or `84.4 ± 0.3` where there are several restarts."""
-        return percent(self.value, self.sd)
+        """`84.4`, `84.4 ± 0.3` where there are several restarts, with a mark where it is cut."""
+        return marked(percent(self.value, self.sd), self.cut)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +116,7 @@ def _fill(
     shown = {entry for row in told for entry in row.entries}
     others = [item for item in evaluations if item.entry in shown and item.is_on_other_data]
     notes = [*table.notes, *_notes(table, told)]
+    notes += cut_notes((cell.entry, cell.cut) for row in told for cell in row.cells.values())
     if others:
         data = ", ".join(dict.fromkeys(str(item.model["data"]) for item in others))
         notes.append(
@@ -172,11 +176,11 @@ def _cell(
     evaluation: Evaluation, split: str, metric: str, *, is_ensemble: bool
 ) -> FilledCell | None:
     figures = evaluation.figures(split, metric)
-    kind = split.partition("-")[0]
+    kind, cut, entry = split.partition("-")[0], evaluation.cut_on(split), evaluation.entry
     if not is_ensemble and figures.mean is not None:
-        return FilledCell(figures.mean, figures.sd, len(figures.runs), kind, evaluation.entry)
+        return FilledCell(figures.mean, figures.sd, len(figures.runs), kind, entry, cut)
     value = figures.ensemble if is_ensemble else figures.best
-    return None if value is None else FilledCell(value, None, 0, kind, evaluation.entry)
+    return None if value is None else FilledCell(value, None, 0, kind, entry, cut)
 
 
 def _rows(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
@@ -217,7 +221,8 @@ def _average(cells: Mapping[str, FilledCell]) -> FilledCell | None:
     if value is None:
         return None
     splits = {cell.split for cell in cells.values()}
-    return FilledCell(value, None, 0, splits.pop() if len(splits) == 1 else _MIXED, "")
+    cut = tuple(dict.fromkeys(text for cell in cells.values() for text in cell.cut))
+    return FilledCell(value, None, 0, splits.pop() if len(splits) == 1 else _MIXED, "", cut)
 
 
 def _notes(table: PaperTable, rows: Sequence[OurRow]) -> Iterator[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from model.tables.filled_tables import percent
 from model.tables.result_rows import ResultRow
-from model.tables.task_results import DEV
+from model.tables.task_results import DEV, cut_notes, marked
 from schemas.errors import PredictionsError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _OTHER, _MAJORITY, _GREY, _INK = "#BBBBBB", "#CCCCCC", "#666666", "#222222"
 _WIDTH, _DPI = 10.0, 120
 _ROW, _FRAME = 0.36, 0.95  # inches: of a bar, and of title and axis
 _LEGEND_LINE, _LEGEND_COLUMNS = 0.18, 3  # inches, and how many side by side
+_NOTE_WIDTH = 120  # letters of a line of notes below
 _GAP = 0.9  # between tasks, in bars
 _DOT_SPREAD = 0.18  # dots of restarts stand apart by so much of a bar at most
 _NUMBERS, _RIGHT = 102.0, 112.0  # where the column of numbers begins and ends
@@ -70,7 +72,8 @@ def _png(places: Sequence[_Place], *, title: str) -> bytes:
 
     colours = _colours(places)
     marks = _marks([place.row for place in places], colours)
-    lines = -(-len(marks) // _LEGEND_COLUMNS)
+    cut = [line for note in _cut_notes(places) for line in textwrap.wrap(note, _NOTE_WIDTH)]
+    lines = -(-len(marks) // _LEGEND_COLUMNS) + len(cut)
     height = (places[-1].y + 2) * _ROW + _FRAME + lines * _LEGEND_LINE
     figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
@@ -79,6 +82,7 @@ def _png(places: Sequence[_Place], *, title: str) -> bytes:
         _draw_bar(axes, place, colour=colours[place.row.model])
     _draw_tasks(axes, places)
     _set_axes(axes, places)
+    axes.set_xlabel("\n".join(["times 100", *cut]), parse_math=False)
     figure.legend(
         handles=marks, loc="outside lower center", ncols=_LEGEND_COLUMNS, fontsize=8, frameon=False
     )
@@ -86,6 +90,10 @@ def _png(places: Sequence[_Place], *, title: str) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, format="png", metadata={"Software": None})  # else it names the version
     return data.getvalue()
+
+
+def _cut_notes(places: Sequence[_Place]) -> list[str]:
+    return cut_notes((place.row.entry, place.row.cut) for place in places)
 
 
 def _colours(places: Sequence[_Place]) -> dict[str, str]:
@@ -116,7 +124,9 @@ def _draw_bar(axes: Axes, place: _Place, *, colour: str) -> None:
     if row.figures.ensemble is not None and row.shown != row.figures.ensemble:
         together = 100 * row.figures.ensemble
         axes.scatter(together, y, s=36, marker="^", color="white", edgecolors=_INK, zorder=6)
-    axes.text(_NUMBERS, y, percent(row.shown, sd), va="center", fontsize=8, color=_INK)
+    axes.text(
+        _NUMBERS, y, marked(percent(row.shown, sd), row.cut), va="center", fontsize=8, color=_INK
+    )
 
 
 def _draw_tasks(axes: Axes, places: Sequence[_Place]) -> None:
@@ -147,7 +157,6 @@ def _set_axes(axes: Axes, places: Sequence[_Place]) -> None:
     axes.set_yticks([place.y for place in places])
     axes.set_yticklabels([place.row.entry for place in places], fontsize=8)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("times 100")
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)

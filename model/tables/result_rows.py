@@ -36,6 +36,9 @@ class ResultRow(NamedTuple):
     """Whether it is one of the task's own metrics; others are in JSON and CSV alone."""
 
     figures: Figures
+    cut: tuple[str, ...]
+    """What the numbers were not given: rows, steps, ends of texts; a few words each."""
+
     majority: float | None
     """What always the most frequent label gives, a share of 1; None without such an entry."""
 
@@ -118,6 +121,7 @@ def _rows(
                 is_main=metric == item.metric,
                 is_listed=task is None or metric in task.metrics,
                 figures=figures,
+                cut=item.cut_on(split),
                 majority=majority.get((item.task, split, metric)),
                 cells=len(item.cells),
                 ensemble=item.ensemble,

@@ -142,6 +142,8 @@ def _choose(name: str, candidates: Sequence[Candidate], *, notes: list[str]) -> 
 
     chosen, *others = sorted(candidates, key=rank)
     is_majority = chosen.evaluation.is_majority
+    if cut := chosen.evaluation.cut_on(""):
+        notes.append(f"{name}: {chosen.evaluation.entry} was tuned on less: {'; '.join(cut)}")
     if others:
         why = "the best on dev"
         if name == WNLI_FILE and is_majority:

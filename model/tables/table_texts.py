@@ -11,9 +11,10 @@ from model.tables.entry_comparison import Comparison
 from model.tables.filled_tables import FilledTable, OurRow, is_other_split, percent
 from model.tables.paper_tables import PaperTable, System
 from model.tables.result_rows import ResultRow
+from model.tables.task_results import cut_notes, marked
 
 _AVERAGE = "Average"
-CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value")
+CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut")
 
 
 class Grid(NamedTuple):
@@ -78,9 +79,10 @@ def results_grid(rows: Sequence[ResultRow]) -> Grid:
 def _result(row: ResultRow, *, has_ensemble: bool) -> tuple[str, ...]:
     figures = row.figures
     cells = [row.title, row.entry, row.split, row.metric]
-    cells += [percent(row.majority), percent(figures.mean, figures.sd)]
-    cells += [str(len(figures.runs) + figures.failed or ""), percent(figures.best)]
-    cells += [percent(figures.ensemble)] if has_ensemble else []
+    cells += [percent(row.majority), marked(percent(figures.mean, figures.sd), row.cut)]
+    cells += [str(len(figures.runs) + figures.failed or "")]
+    cells += [marked(percent(figures.best), row.cut)]
+    cells += [marked(percent(figures.ensemble), row.cut)] if has_ensemble else []
     cells += [_paper_text(row, row.paper.get("BERT_BASE"))]
     cells += [_paper_text(row, row.paper.get("BERT_LARGE"))]
     return tuple(cells)
@@ -106,7 +108,7 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
                 f"{row.entry}, {row.split}: {row.metric} has no value in {row.figures.failed} of "
                 f"{row.figures.failed + len(row.figures.runs)} restarts, so there is no mean."
             )
-    return notes
+    return notes + cut_notes((row.entry, row.cut) for row in rows)
 
 
 def comparisons_grid(comparisons: Sequence[Comparison]) -> Grid:
@@ -114,11 +116,17 @@ def comparisons_grid(comparisons: Sequence[Comparison]) -> Grid:
     header = ["task", "better", "other", "metric", "better mean", "other mean", "runs"]
     header += ["difference", "95 % interval", "p"]
     rows = tuple(_comparison(item) for item in comparisons)
+    cut = cut_notes(
+        pair
+        for item in comparisons
+        for pair in ((item.first, item.first_cut), (item.second, item.second_cut))
+    )
     notes = (
         "Means over the restarts of each entry's best grid point on dev, times 100; interval and "
         "p of Welch's t test, where both have two restarts or more.",
         "The points were chosen on the same dev rows, so means lean upward, and more after wider "
         "grids. Neither interval nor p is corrected for the number of comparisons.",
+        *cut,
     )
     return Grid("Entries on the same task", tuple(header), (rows,), notes, texts=4)
 
@@ -132,8 +140,8 @@ def _comparison(item: Comparison) -> tuple[str, ...]:
         item.first,
         item.second,
         item.metric,
-        percent(item.first_mean),
-        percent(item.second_mean),
+        marked(percent(item.first_mean), item.first_cut),
+        marked(percent(item.second_mean), item.second_cut),
         f"{item.first_runs}/{item.second_runs}",
         f"{100 * item.difference:+.1f}",
         interval,
@@ -225,7 +233,10 @@ def to_csv(rows: Sequence[ResultRow]) -> str:
         for statistic, value in _values(row):
             if value is not None:
                 writer.writerow(
-                    (row.entry, row.task, row.split, row.metric, statistic, repr(value))
+                    (
+                        *(row.entry, row.task, row.split, row.metric, statistic, repr(value)),
+                        "; ".join(() if statistic.startswith("paper-") else row.cut),
+                    )
                 )
     return out.getvalue()
 

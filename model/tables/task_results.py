@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from model.tasks.cut_data import MARK, cut_on
 from schemas.errors import PredictionsError
 
 MAJORITY = "majority"
@@ -66,6 +67,9 @@ class Evaluation(_Record):
 
     ensemble: int = Field(default=1, ge=1)
     method: str = "fine-tune"
+    cut: dict[str, Any] = {}
+    """What of the data and the steps was left out (`model.tasks.cut_data`)."""
+
     model: dict[str, Any] = {}
     """What was tuned: `start`, `layers`, `hidden_size`, `heads`, `method`; and `data`, what it was
     tuned and scored on, where that is not the task's own."""
@@ -100,6 +104,10 @@ class Evaluation(_Record):
     def is_majority(self) -> bool:
         """Whether it is no model, but always the most frequent label."""
         return self.method == MAJORITY
+
+    def cut_on(self, split: str) -> tuple[str, ...]:
+        """What its scores on a split were not given, in a few words each."""
+        return cut_on(split, self.cut)
 
     @property
     def dev_score(self) -> float | None:
@@ -155,6 +163,19 @@ class Figures(NamedTuple):
     def sd(self) -> float | None:
         """Standard deviation over the restarts (of a sample: n - 1); None below two."""
         return statistics.stdev(self.runs) if len(self.runs) > 1 and not self.failed else None
+
+
+def cut_notes(found: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """A line for each entry, given with what its number was not given, that is not of the whole."""
+    texts: dict[str, dict[str, None]] = {}
+    for entry, cut in found:
+        texts.setdefault(entry, {}).update(dict.fromkeys(cut))
+    return [f"{MARK} {entry}: {'; '.join(cut)}." for entry, cut in texts.items() if cut]
+
+
+def marked(text: str, cut: Sequence[str]) -> str:
+    """A number as it is shown, with the mark of those that are of cut-down data."""
+    return f"{text} {MARK}" if text and cut else text
 
 
 def number(value: float | None) -> float | None:

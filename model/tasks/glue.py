@@ -106,6 +106,10 @@ def _cells(column: str, metric: str, *splits: str) -> dict[str, tuple[str, str]]
     return {f"{split}/{metric}": ("table-1", column) for split in splits or ("dev", "test")}
 
 
+def _sizes(train: int, dev: int, test: int) -> dict[str, int]:
+    return {"train": train, "dev": dev, "test": test}
+
+
 def _columns(texts: Sequence[tuple[str, ...]], **more: Any) -> dict[str, TextColumns]:
     return {"text": TextColumns(texts=tuple(texts), **more)}
 
@@ -134,6 +138,7 @@ GLUE_TASKS: dict[str, Task] = {
             "cola",
             "CoLA",
             splits=_splits("CoLA", "cola"),
+            sizes=_sizes(8_551, 1_043, 1_063),
             is_pair=False,
             labels=("0", "1"),
             metrics=("matthews", "accuracy"),
@@ -148,6 +153,7 @@ GLUE_TASKS: dict[str, Task] = {
             "sst-2",
             "SST-2",
             splits=_splits("SST-2", "sst2"),
+            sizes=_sizes(67_349, 872, 1_821),
             is_pair=False,
             labels=("0", "1"),
             metrics=("accuracy",),
@@ -164,6 +170,7 @@ GLUE_TASKS: dict[str, Task] = {
                 dev=(MSR_TRAIN,),
                 test=("msr_paraphrase_test.txt",),
             ),
+            sizes=_sizes(3_668, 408, 1_725),
             reader=_READ_MRPC,
             labels=("0", "1"),
             metrics=("f1", "accuracy"),
@@ -180,6 +187,7 @@ GLUE_TASKS: dict[str, Task] = {
             "STS-B",
             kind="regression",
             splits=_splits("STS-B", "stsb"),
+            sizes=_sizes(5_749, 1_500, 1_379),
             metrics=("spearman", "pearson"),
             paper=_cells("STS-B", "spearman"),
             columns=_columns(_PAIR, answers=("score", "label"), score_range=(0.0, 5.0)),
@@ -188,6 +196,7 @@ GLUE_TASKS: dict[str, Task] = {
             "qqp",
             "QQP",
             splits=_splits("QQP", "qqp"),
+            sizes=_sizes(363_846, 40_430, 390_965),
             labels=("0", "1"),
             metrics=("f1", "accuracy"),
             paper=_cells("QQP", "f1"),
@@ -202,6 +211,8 @@ GLUE_TASKS: dict[str, Task] = {
             "mnli",
             "MNLI",
             splits=_mnli_splits(),
+            sizes=_sizes(392_702, 9_815, 9_796)
+            | {"dev-mismatched": 9_832, "test-mismatched": 9_847, "diagnostic": 1_104},
             labels=_MNLI_ORDER,
             metrics=("accuracy",),
             submission={
@@ -222,6 +233,7 @@ GLUE_TASKS: dict[str, Task] = {
             "qnli",
             "QNLI",
             splits=_splits("QNLI", "qnli"),
+            sizes=_sizes(104_743, 5_463, 5_463),
             labels=("entailment", "not_entailment"),
             metrics=("accuracy",),
             paper=_cells("QNLI", "accuracy"),
@@ -231,6 +243,7 @@ GLUE_TASKS: dict[str, Task] = {
             "rte",
             "RTE",
             splits=_splits("RTE", "rte"),
+            sizes=_sizes(2_490, 277, 3_000),
             labels=("entailment", "not_entailment"),
             metrics=("accuracy",),
             paper=_cells("RTE", "accuracy"),
@@ -240,6 +253,7 @@ GLUE_TASKS: dict[str, Task] = {
             "wnli",
             "WNLI",
             splits=_splits("WNLI", "wnli"),
+            sizes=_sizes(635, 71, 146),
             labels=("0", "1"),
             metrics=("accuracy",),
             columns=_columns(_PAIR, names=_binary("not_entailment", "entailment")),
@@ -248,6 +262,7 @@ GLUE_TASKS: dict[str, Task] = {
             "ax",
             "AX",
             splits={"test": table_globs(*_DIAGNOSTIC, folders=_DIAGNOSTIC_FOLDERS, hub=("test",))},
+            sizes={"test": 1_104},
             labels=_MNLI_ORDER,
             metrics=("matthews", "accuracy"),
             columns=_columns(

@@ -128,6 +128,7 @@ _CONLL_2003 = _task(
             "*.testb",
         ),
     },
+    sizes={"train": 14_041, "dev": 3_250, "test": 3_453},
     paper={
         "dev/entity-f1": ("table-7", "dev"),
         "test/entity-f1": ("table-7", "test"),
@@ -152,6 +153,7 @@ _WNUT17 = _task(
         "dev": ("emerging.dev.conll", "dev.conll", "dev.txt"),
         "test": ("emerging.test.annotated", "emerging.test.conll", "test.conll", "test.txt"),
     },
+    sizes={"train": 3_394, "dev": 1_009, "test": 1_287},
 )
 """It has no marks of documents, and its neighbouring sentences are posts of different people: each
 is a document of its own."""

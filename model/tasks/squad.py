@@ -207,7 +207,7 @@ def _fault_of(value: Any, name: str) -> tuple[str, str] | None:
     return None if value.strip() else (f"empty-{name}", repr(value))
 
 
-def _task(version: str, *, table: str, config: str) -> Task:
+def _task(version: str, *, table: str, config: str, sizes: tuple[int, int]) -> Task:
     return Task(
         name=f"squad-{version}",
         title=f"SQuAD {version}",
@@ -226,6 +226,7 @@ def _task(version: str, *, table: str, config: str) -> Task:
                 "triviaqa*.json*",
             ),
         },
+        sizes=dict(zip(("train", "dev"), sizes, strict=True)),
         reader=read_squad,
         metrics=("f1", "em"),
         has_unanswerable=version == "2.0",
@@ -241,8 +242,8 @@ def _task(version: str, *, table: str, config: str) -> Task:
 SQUAD_TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        _task("1.1", table="table-2", config="plain_text"),
-        _task("2.0", table="table-3", config="squad_v2"),
+        _task("1.1", table="table-2", config="plain_text", sizes=(87_599, 10_570)),
+        _task("2.0", table="table-3", config="squad_v2", sizes=(130_319, 11_873)),
     )
 }
 """The two versions, by name."""

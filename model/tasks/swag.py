@@ -170,6 +170,7 @@ _SWAG = Task(
         ),
         "test": ("test.csv", "test-*.parquet", "test.parquet", "regular/test-*.parquet"),
     },
+    sizes={"train": 73_546, "dev": 20_006, "test": 20_005},
     reader=read_swag,
     metrics=("accuracy",),
     is_pair=True,

@@ -81,6 +81,10 @@ class Task:
     max_seq_length: int = 128
     """Of the paper's code, for recipes that the command line makes."""
 
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Rows of the official splits (of tagging, sentences), where they are published: scores of
+    fewer are marked."""
+
     submission: Mapping[str, str] = field(default_factory=dict)
     """Name of the test server's file by split (GLUE: `{"test": "CoLA.tsv"}`)."""
 

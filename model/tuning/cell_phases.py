@@ -21,6 +21,9 @@ class Phase(NamedTuple):
     steps: int
     """Updates in all, where the learning rate ends at 0."""
 
+    whole: int
+    """Updates of all epochs; more than `steps` where `max_steps` ends it before."""
+
 
 @dataclass
 class CellState:
@@ -58,10 +61,10 @@ def phases_of(start: CellStart) -> tuple[Phase, ...]:
             continue
         split = start.splits[name]
         batches = -(-split.features.units // config.batch)
-        steps = batches * epochs
+        whole = steps = batches * epochs
         if config.max_steps is not None:
             steps = min(steps, config.max_steps)
-        found.append(Phase(name, split, batches, steps))
+        found.append(Phase(name, split, batches, steps, whole))
     return tuple(found)
 
 

@@ -12,8 +12,9 @@ from model.artifact_files import to_json
 from model.kinds import kind_module
 from model.kinds.prediction_files import is_answered, predictions_file, score_file, to_lines
 from model.stopping import StopRequest
+from model.tasks.cut_data import examples_cut
 from model.tuning.cell_job import CURVE_FILE, METRICS_FILE, TIMING_FILE, cell_point
-from model.tuning.cell_phases import CellState
+from model.tuning.cell_phases import CellState, phases_of
 from model.tuning.cell_progress import CellProgress
 from model.tuning.cell_start import DEV, CellStart
 from model.tuning.feature_tagger import FeatureTagger, save_feature_tagger
@@ -158,8 +159,32 @@ def _statistics(
         "threshold": threshold,
         "lowercase": start.tokenizer.lowercase,
         "model": model,
+        "cut": _cut(start),
         "training": {"steps": done.steps, "examples": done.examples, "tokens": done.tokens},
     }
+
+
+def _cut(start: CellStart) -> dict[str, Any]:
+    """What of the whole data and of all epochs this training was not given."""
+    cut = examples_cut(start.job.examples.statistics)
+    phases, config = phases_of(start), start.job.config
+    steps, whole = sum(phase.steps for phase in phases), sum(phase.whole for phase in phases)
+    if steps < whole:
+        cut["training"].append(f"{steps:,} of {whole:,} steps")
+    counters = start.counters
+    unused = sum(n for name, n in counters.items() if _is_unused_in_training(name))
+    if unused:
+        cut["training"].append(f"without {unused:,} training rows that make no sequence")
+    if config.max_seq_length < start.task.max_seq_length:
+        texts = sum(n for name, n in counters.items() if name.startswith("texts-truncated@"))
+        if texts:
+            cut["training"].append(f"{texts:,} texts cut at {config.max_seq_length} tokens")
+    return cut
+
+
+def _is_unused_in_training(counter: str) -> bool:
+    name, _, split = counter.partition("@")
+    return name.startswith("rows-dropped-") and split != DEV
 
 
 def _device_name(device: torch.device) -> str:

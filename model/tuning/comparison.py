@@ -42,6 +42,11 @@ class Cell(NamedTuple):
         return dict(self.given.statistics.get("model", {}))
 
     @property
+    def cut(self) -> dict[str, Any]:
+        """What of its data and steps it was not given (`model.tasks.cut_data`)."""
+        return dict(self.given.statistics.get("cut", {}))
+
+    @property
     def threshold(self) -> float:
         return float(self.given.statistics.get("threshold", 0.0))
 
