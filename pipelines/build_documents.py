@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.counters import Counters, check_balance
+from pipelines.document_notes import JobCounts, document_notes
 from pipelines.document_plan import DocumentPiece, piece_identity, plan, raw_inputs_of
-from pipelines.duplicates import (
-    FindDuplicates,
-    digest_blobs,
-    write_duplicates,
-)
+from pipelines.duplicates import KEY_COLUMNS, FindDuplicates, digest_blobs, write_duplicates
 from pipelines.pieces import PieceWork, reuse_of, reusing
 from pipelines.sentences import normalised_text, split_sentences
 from pipelines.shard_jobs import run_shard_job
-from pipelines.shard_work import Blob, WorkReport, add_up
+from pipelines.shard_work import Blob, WorkReport
 from pipelines.shards import ShardWriter, open_shard
 from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
@@ -129,11 +125,9 @@ class BuildDocumentShard(PieceWork):
         del keepsake
         blobs: list[Blob] = []
         for entry in files:
-            columns = ["document_id", "digest"]
             url = f"{self.output}/{entry.object}"
-            with open_shard(url, expected=DOCUMENTS, columns=columns) as reader:
-                ids, digests = (reader.read_all().column(name).to_pylist() for name in columns)
-            blobs.extend(digest_blobs(ids, digests, shard=entry.path))
+            with open_shard(url, expected=DOCUMENTS, columns=KEY_COLUMNS) as reader:
+                blobs.extend(digest_blobs(reader.read_all(), shard=entry.path))
         return blobs
 
     def process(self, piece: DocumentPiece) -> WorkReport:
@@ -149,6 +143,7 @@ class BuildDocumentShard(PieceWork):
         by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
         counters.update(by_source)
         report.counters = counters
+        report.details = [counters.examples]
         return report
 
     def _write_shard(
@@ -156,20 +151,19 @@ class BuildDocumentShard(PieceWork):
     ) -> bool:
         """Write the next shard of a split; False when the batches are used up."""
         path = _shard_path(report.index, number)
-        ids: list[str] = []
-        digests: list[bytes] = []
+        keys: list[pa.RecordBatch] = []
         text_bytes, more = 0, False
         with ShardWriter(path, schema=DOCUMENTS, output=self.output, compression="zstd") as shard:
             for batch in batches:
                 shard.write(batch)
-                ids.extend(batch.column("document_id").to_pylist())
-                digests.extend(batch.column("digest").to_pylist())
+                keys.append(batch.select(KEY_COLUMNS))
                 text_bytes += batch.column("sentences").flatten().nbytes
                 if text_bytes >= self.config.shard_bytes:
                     more = True
                     break
         report.files.append(shard.entry())
-        report.blobs.extend(digest_blobs(ids, digests, shard=path))
+        if keys:
+            report.blobs.extend(digest_blobs(pa.Table.from_batches(keys), shard=path))
         return more
 
 
@@ -195,13 +189,12 @@ def build_documents(
         pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
 
     Raises:
-        InputError: raw input is missing, damaged (see `on_corrupt`), or not what its checksum says.
+        InputError: raw input is missing, damaged (see `on_corrupt`), not what its checksum says,
+            or comes to no document at all.
         CountError: pages or books in are not those kept and dropped.
     """
     del inputs
     planned = plan(config)
-    if not planned:
-        raise InputError("the sources hold no input at all: every file is empty")
     reports, groups = run_shard_job(
         "build-documents",
         planned,
@@ -210,16 +203,17 @@ def build_documents(
         execution=execution,
         grouping=lambda blobs: blobs | FindDuplicates(),
     )
-    counters = add_up(reports)
-    _check_counts(config, counters)
     shards = [entry for report in reports for entry in report.files]
     duplicates = write_duplicates(groups, output=output, shards=shards)
-    counters.update(duplicates.counters)
+    job = JobCounts.of(planned, reports, duplicates.rows)
+    _check_counts(config, job.counters)
+    if not job.counters["documents-kept"]:
+        raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")
     return StageOutput(
-        files=(*shards, *duplicates.files),
-        counters=dict(sorted(counters.items())),
+        files=(*shards, duplicates.file),
+        counters=dict(sorted(job.counters.items())),
         table="documents",
-        notes=(*_damage_notes(config, counters), *_language_notes(config, planned)),
+        notes=tuple(document_notes(config, job)),
         raw_inputs=raw_inputs_of(planned, config),
         reuse=reuse_of(planned, reports),
     )
@@ -234,31 +228,3 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
         }
         for things in ("pages", "books", "rows", "documents"):
             check_balance(of_source, things, where=f"build-documents, source {source.name!r}")
-
-
-def _damage_notes(config: DocumentsConfig, counters: Counters) -> Iterator[str]:
-    for source in config.sources:
-        truncated = counters.get(f"files-truncated@{source.name}", 0)
-        streams = counters.get(f"streams-dropped-corrupt@{source.name}", 0)
-        if truncated or streams:
-            yield (
-                f"source {source.name!r}: {truncated} truncated files and {streams} damaged "
-                "streams; their whole pages were kept (on_corrupt: keep-whole-pages)"
-            )
-
-
-def _language_notes(config: DocumentsConfig, pieces: list[DocumentPiece]) -> Iterator[str]:
-    """A dump cleaned by the words of its own language, but split into sentences by another's."""
-    said: dict[str, set[str]] = {}
-    for piece in pieces:
-        detail = json.loads(piece.split.detail) if piece.split.detail.startswith("{") else {}
-        said.setdefault(piece.split.source, set()).add(str(detail.get("language") or ""))
-    for source in config.sources:
-        base = source.language.split("-")[0]
-        others = sorted(said.get(source.name, set()) - {"", base, source.language})
-        if others:
-            yield (
-                f"source {source.name!r}: its dumps say they are in {', '.join(others)}, the "
-                f"recipe says {source.language}, whose rules split the sentences; set language if "
-                "that is wrong"
-            )

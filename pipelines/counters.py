@@ -15,16 +15,26 @@ from schemas.errors import CountError
 
 
 class Count(Protocol):
-    """Adds `amount` to the counter `name`."""
+    """Adds `amount` to the counter `name`; `example` says where one of them is to be seen."""
 
-    def __call__(self, name: str, amount: int = 1, /) -> None: ...
+    def __call__(self, name: str, amount: int = 1, /, *, example: str = "") -> None: ...
 
 
 class Counters(collections.Counter[str]):
-    """Named counts of one split, or of many added together."""
+    """Named counts of one split, or of many added together.
 
-    def count(self, name: str, amount: int = 1, /) -> None:
+    Attributes:
+        examples: by name, the first example that was given of what is counted.
+    """
+
+    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
+        super().__init__(counts)
+        self.examples: dict[str, str] = {}
+
+    def count(self, name: str, amount: int = 1, /, *, example: str = "") -> None:
         self[name] += amount
+        if example:
+            self.examples.setdefault(name, example)
 
 
 def check_balance(counters: Mapping[str, int], things: str, *, where: str) -> None:

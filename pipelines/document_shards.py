@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipelines.counters import Counters
-from pipelines.duplicates import DUPLICATES_FILE, duplicate_rows
+from pipelines.duplicates import DUPLICATES_FILE, SAME_ID, SAME_TEXT, duplicate_rows
 from pipelines.shards import open_shard
 from schemas.arrow import DOCUMENTS
 from schemas.manifest import FileEntry, StageInput
@@ -29,26 +29,41 @@ class ShardPiece(NamedTuple):
     url: str
     weight: int
     duplicates: str
-    """URL of the table of duplicates, "" where there is none or it is not wanted."""
+    """URL of the table of duplicates, "" where there is none."""
 
     sha256: str
     """Of the shard's bytes."""
 
+    remove_duplicates: bool
+    """Whether rows that say the same as another are left out. Those of a repeated id always are."""
+
     def identity(self) -> dict[str, Any]:
         """The documents that `wanted_documents` gives."""
-        return {"shard": self.sha256, "left-out": sorted(self.left_out())}
+        repeated, duplicates = self.repeated(), self.left_out()
+        return {
+            "shard": self.sha256,
+            "repeated": sorted(repeated),
+            "left-out": sorted(duplicates),
+        }
+
+    def repeated(self) -> frozenset[int]:
+        """The rows that `build-documents` dropped after they were written: of a repeated id."""
+        return self._rows(SAME_ID)
 
     def left_out(self) -> frozenset[int]:
-        """The rows that are duplicates."""
+        """The rows that say the same as another and are not wanted."""
+        return self._rows(SAME_TEXT) if self.remove_duplicates else frozenset()
+
+    def _rows(self, reason: str) -> frozenset[int]:
         if not self.duplicates:
             return frozenset()
-        return duplicate_rows(self.duplicates, shard=self.path)
+        return duplicate_rows(self.duplicates, shard=self.path, reason=reason)
 
 
 def shard_pieces(documents: StageInput, *, remove_duplicates: bool) -> list[ShardPiece]:
     """One piece for each document shard, in order."""
     tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
-    table = f"{documents.data}/{tables[0].object}" if tables and remove_duplicates else ""
+    table = f"{documents.data}/{tables[0].object}" if tables else ""
     return [
         ShardPiece(
             index,
@@ -57,25 +72,31 @@ def shard_pieces(documents: StageInput, *, remove_duplicates: bool) -> list[Shar
             entry.size,
             table,
             entry.sha256,
+            remove_duplicates,
         )
         for index, entry in enumerate(document_shards(documents))
     ]
 
 
 def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.RecordBatch]:
-    """The batches of a document shard without its duplicates; counts `documents-*`."""
-    left_out = piece.left_out()
+    """The batches of a document shard without its duplicates; counts `documents-*`.
+
+    Rows of a repeated id were dropped and counted by `build-documents`: here they do not exist.
+    """
+    repeated, duplicates = piece.repeated(), piece.left_out()
     first = 0
     with open_shard(piece.url, expected=DOCUMENTS) as reader:
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
             rows = range(first, first + batch.num_rows)
             first += batch.num_rows
-            counters.count("documents-in", batch.num_rows)
-            keep = [row - rows.start for row in rows if row not in left_out]
+            there = [row for row in rows if row not in repeated]
+            counters.count("documents-in", len(there))
+            keep = [row - rows.start for row in there if row not in duplicates]
             counters.count("documents-kept", len(keep))
+            if len(keep) < len(there):
+                counters.count("documents-dropped-duplicate", len(there) - len(keep))
             if len(keep) < batch.num_rows:
-                counters.count("documents-dropped-duplicate", batch.num_rows - len(keep))
                 batch = batch.take(pa.array(keep, pa.int64()))
             if batch.num_rows:
                 yield batch

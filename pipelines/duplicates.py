@@ -1,16 +1,20 @@
 """Documents that say the same, and documents that bear the same id: found by grouping digests.
 
 Each shard sends, for each of `BUCKETS` buckets, a few packed bytes a document: of one kind its
-text's digest, row and id, of the other its id's digest, row and part of the text's. Beam groups a
-bucket's bytes; equal digests meet in one bucket. Of equal texts the smallest `document_id` stays,
-and of equal ids the row with the smallest digest. The runner of one machine holds several copies
-of what it groups, so what is sent is small: about 60 bytes a document.
+text's digest, row and id, of the other its id's digest, row and revision. Beam groups a bucket's
+bytes; equal digests meet in one bucket. The runner of one machine holds several copies of what it
+groups, so what is sent is small: about 60 bytes a document.
+
+Of equal texts the smallest `document_id` stays. Of equal ids the first in the order of the plan
+stays, whatever the others say, for every draw belongs to an id. Of one page (its number and its
+title) in several revisions, as in dumps of two months, the newest stays.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +25,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from pipelines.counters import Counters
 from pipelines.shard_work import Blob, WorkReport
 from pipelines.shards import ShardWriter, open_shard
 from schemas.arrow import DOCUMENTS, DUPLICATES
@@ -29,8 +32,21 @@ from schemas.manifest import FileEntry
 
 DUPLICATES_FILE = "__duplicates__/duplicates.arrow"
 """In a folder that opening the one above as a data set passes over: its rows are no documents."""
+
 BUCKETS = 64
 """Of each kind of key. Many enough that no bucket of English Wikipedia is large (100,000 rows)."""
+
+SAME_ID, SAME_TEXT = "same-id", "same-text"
+"""Why a row is left out. One of a repeated id always is."""
+
+KEY_COLUMNS = ("document_id", "digest", "title", "page_id", "revision_id")
+"""Columns of the documents table that `digest_blobs` needs."""
+
+Place = tuple[str, int]
+"""Logical name of a document shard, and a row of it."""
+
+Rows = Mapping[str, Sequence[int]]
+"""Numbers of rows by the shard that they are in."""
 
 _BY_TEXT, _BY_ID = 0, 1
 _KEY_BYTES = 16
@@ -38,35 +54,59 @@ _HEAD = struct.Struct("<HII")  # bytes of the shard's name, rows, bytes of what 
 
 
 class _Member(NamedTuple):
-    """Ordered so that the smallest of a group is the one that stays."""
+    """Ordered so that the smallest of a group of equal texts is the one that stays."""
 
     rank: str
-    """By text: the document's id. By id: 8 bytes of the text's digest, in hex."""
+    """By text: the document's id. By id: its revision, if any, a space, digest of its title."""
 
     shard: str
     row: int
 
+    @property
+    def place(self) -> Place:
+        return self.shard, self.row
 
-def digest_blobs(ids: list[str], digests: list[bytes], *, shard: str) -> list[Blob]:
-    """The packed keys of one shard, a blob for each bucket that has any."""
-    id_keys = [hashlib.blake2b(name.encode(), digest_size=_KEY_BYTES).digest() for name in ids]
-    ranks = {_BY_TEXT: (digests, ids), _BY_ID: (id_keys, [digest[:8].hex() for digest in digests])}
+
+def digest_blobs(documents: pa.Table | pa.RecordBatch, *, shard: str) -> list[Blob]:
+    """The packed keys of one shard, a blob for each bucket that has any.
+
+    Args:
+        documents: all rows of the shard, of the `KEY_COLUMNS` at least.
+        shard: its logical name.
+    """
+    ids, digests, titles, pages, revisions = (
+        documents.column(name).to_pylist() for name in KEY_COLUMNS
+    )
+    named = list(zip(ids, pages, revisions, strict=True))
+    id_keys = [_digest(_without_revision(*names), _KEY_BYTES) for names in named]
+    id_ranks = [
+        f"{'' if revision is None else revision} {_digest(title, 4).hex()}"
+        for revision, title in zip(revisions, titles, strict=True)
+    ]
     blobs: list[Blob] = []
-    for kind, (keys, rank) in ranks.items():
+    for kind, keys, ranks in ((_BY_TEXT, digests, ids), (_BY_ID, id_keys, id_ranks)):
         rows: dict[int, list[int]] = {}
         for row, key in enumerate(keys):
             rows.setdefault(key[0] % BUCKETS, []).append(row)
         for bucket, members in sorted(rows.items()):
-            packed = _pack([keys[row] for row in members], members, [rank[row] for row in members])
+            packed = _pack([keys[row] for row in members], members, [ranks[row] for row in members])
             name = shard.encode()
             head = _HEAD.pack(len(name), len(members), len(packed))
             blobs.append(Blob(bucket * 2 + kind, head + name + packed))
     return blobs
 
 
+def _digest(text: str, size: int) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=size).digest()
+
+
+def _without_revision(name: str, page: int | None, revision: int | None) -> str:
+    return name if page is None or revision is None else name.removesuffix(f":{revision}")
+
+
 def _pack(keys: list[bytes], rows: list[int], ranks: list[str]) -> bytes:
-    # Ids of one source share most of their letters.
-    names = zlib.compress("\n".join(ranks).encode(), 1)
+    # Ids of one source share most of their letters; they may hold any character.
+    names = zlib.compress(json.dumps(ranks).encode(), 1)
     return b"".join(keys) + np.array(rows, "<u4").tobytes() + names
 
 
@@ -78,24 +118,20 @@ def _unpack(blob: bytes) -> Iterator[tuple[bytes, _Member]]:
         raise ValueError(f"a blob of {shard} has {len(packed)} bytes, not {packed_bytes}")
     keys = count * _KEY_BYTES
     rows = np.frombuffer(packed, "<u4", count, keys).tolist()
-    ranks = zlib.decompress(packed[keys + 4 * count :]).decode().split("\n")
+    ranks = json.loads(zlib.decompress(packed[keys + 4 * count :]))
     for number, (row, rank) in enumerate(zip(rows, ranks, strict=True)):
         start = number * _KEY_BYTES
         yield packed[start : start + _KEY_BYTES], _Member(rank, shard, row)
 
 
-def repeated_keys(blobs: Iterable[bytes], *, by_id: bool) -> Iterator[list[_Member]]:
-    """The groups of two or more rows with one key, each sorted; groups in order of the key.
-
-    Rows with one id *and* one text are left to the grouping by text.
-    """
+def repeated_keys(blobs: Iterable[bytes]) -> Iterator[list[_Member]]:
+    """The groups of two or more rows with one key, each sorted; groups in order of the key."""
     groups: dict[bytes, list[_Member]] = {}
     for blob in blobs:
         for key, member in _unpack(blob):
             groups.setdefault(key, []).append(member)
     for _, members in sorted(item for item in groups.items() if len(item[1]) > 1):
-        if not by_id or len({member.rank for member in members}) > 1:
-            yield sorted(members)
+        yield sorted(members)
 
 
 class _FindInBucket(beam.DoFn):
@@ -103,8 +139,7 @@ class _FindInBucket(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[str]:
         bucket, blobs = element
-        found = repeated_keys(blobs, by_id=bucket % 2 == _BY_ID)
-        groups = [[list(member) for member in group] for group in found]
+        groups = [[list(member) for member in group] for group in repeated_keys(blobs)]
         yield WorkReport(bucket, details=groups).to_json()
 
 
@@ -121,14 +156,11 @@ class FindDuplicates(beam.PTransform[Any, Any]):
 
 @dataclass
 class Duplicates:
-    """The table of duplicates, as a file of the artifact, and its counts."""
+    """The table of duplicates, as a file of the artifact, and its rows."""
 
-    files: list[FileEntry]
-    counters: Counters
-
-
-Rows = Mapping[str, Sequence[int]]
-"""Numbers of rows by the shard that they are in."""
+    file: FileEntry
+    rows: list[dict[str, Any]]
+    """Of the table `DUPLICATES`, by shard and row."""
 
 
 def choose_duplicates(
@@ -142,49 +174,69 @@ def choose_duplicates(
     Args:
         reports: of the buckets.
         document_ids: reads ids: for each shard, in the order given, those of its rows. Asked once,
-            for one row of each repeated id.
+            for the rows whose ids are repeated.
     """
     groups: dict[int, list[list[_Member]]] = {_BY_ID: [], _BY_TEXT: []}
     for report in reports:
         groups[report.index % 2].extend(
             [_Member(*member) for member in group] for group in report.details
         )
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
-
-    def leave_out(member: _Member, *, name: str, reason: str, kept: str) -> None:
-        rows[member.shard, member.row] = {
-            "document_id": name,
-            "shard": member.shard,
-            "row": member.row,
-            "reason": reason,
-            "kept_document_id": kept,
-        }
-
-    names = _names(groups[_BY_ID], document_ids)
-    for group in groups[_BY_ID]:
-        name = names[group[0].shard, group[0].row]
-        for member in group:
-            if member.rank != group[0].rank:
-                leave_out(member, name=name, reason="same-id", kept=name)
+    repeated = {left: kept for group in groups[_BY_ID] for left, kept in _repeated_ids(group)}
+    names = _names({*repeated, *repeated.values()}, document_ids)
+    rows = {
+        left: _row(left, names[left], reason=SAME_ID, kept=names[kept])
+        for left, kept in repeated.items()
+    }
     for group in groups[_BY_TEXT]:
-        left = sorted(member for member in group if (member.shard, member.row) not in rows)
+        left = sorted(member for member in group if member.place not in repeated)
         for member in left[1:]:
-            leave_out(member, name=member.rank, reason="same-text", kept=left[0].rank)
+            rows[member.place] = _row(
+                member.place, member.rank, reason=SAME_TEXT, kept=left[0].rank
+            )
     return [rows[place] for place in sorted(rows)]
 
 
 def _names(
-    groups: Iterable[list[_Member]], document_ids: Callable[[Rows], Iterable[list[str]]]
-) -> dict[tuple[str, int], str]:
-    """The ids of groups with equal ids, by shard and row of the first member."""
+    places: Iterable[Place], document_ids: Callable[[Rows], Iterable[list[str]]]
+) -> dict[Place, str]:
     wanted: dict[str, list[int]] = {}
-    for first, *_ in groups:
-        wanted.setdefault(first.shard, []).append(first.row)
+    for shard, row in sorted(places):
+        wanted.setdefault(shard, []).append(row)
     return {
         (shard, row): name
         for (shard, rows), names in zip(wanted.items(), document_ids(wanted), strict=True)
         for row, name in zip(rows, names, strict=True)
     }
+
+
+def _row(place: Place, name: str, *, reason: str, kept: str) -> dict[str, Any]:
+    shard, row = place
+    return {
+        "document_id": name,
+        "shard": shard,
+        "row": row,
+        "reason": reason,
+        "kept_document_id": kept,
+    }
+
+
+def _repeated_ids(group: Sequence[_Member]) -> Iterator[tuple[Place, Place]]:
+    """Pairs of a row to leave out and the one that stays, of rows that share all but a revision."""
+    titles: dict[str, list[tuple[int, Place]]] = {}
+    revisions: dict[str, list[tuple[int, Place]]] = {}
+    for member in group:
+        revision, _, title = member.rank.partition(" ")
+        if revision:  # the newest first
+            titles.setdefault(title, []).append((-int(revision), member.place))
+        else:
+            revisions.setdefault(revision, []).append((0, member.place))
+    for page in titles.values():
+        newest, *others = sorted(page)
+        yield from ((place, newest[1]) for _, place in others)
+        revisions.setdefault(str(-newest[0]), []).append(newest)
+    for rows in revisions.values():
+        first, *others = sorted(rows)
+        yield from ((place, first[1]) for _, place in others)
 
 
 def write_duplicates(
@@ -209,23 +261,20 @@ def write_duplicates(
     with ShardWriter(DUPLICATES_FILE, schema=DUPLICATES, output=output) as shard:
         if rows:
             shard.write(pa.RecordBatch.from_pylist(rows, schema=DUPLICATES))
-    counters = Counters()
-    for row in rows:
-        counters.count(f"duplicates-{row['reason']}")
-    return Duplicates([shard.entry()], counters)
+    return Duplicates(shard.entry(), rows)
 
 
-def duplicate_rows(table: str, *, shard: str) -> frozenset[int]:
-    """The rows of one document shard that are duplicates, from the table's URL."""
-    return _rows_by_shard(table).get(shard, frozenset())
+def duplicate_rows(table: str, *, shard: str, reason: str) -> frozenset[int]:
+    """The rows of one document shard that are left out for a reason, from the table's URL."""
+    return _rows_by_shard(table).get((shard, reason), frozenset())
 
 
 @functools.lru_cache(maxsize=2)  # a file's physical name is never given to another
-def _rows_by_shard(table: str) -> dict[str, frozenset[int]]:
+def _rows_by_shard(table: str) -> dict[tuple[str, str], frozenset[int]]:
     with open_shard(table, expected=DUPLICATES) as reader:
         found = reader.read_all()
-    rows: dict[str, set[int]] = {}
-    columns = (found.column(name).to_pylist() for name in ("shard", "row"))
-    for shard, row in zip(*columns, strict=True):
-        rows.setdefault(shard, set()).add(row)
-    return {shard: frozenset(numbers) for shard, numbers in rows.items()}
+    rows: dict[tuple[str, str], set[int]] = {}
+    columns = (found.column(name).to_pylist() for name in ("shard", "reason", "row"))
+    for shard, reason, row in zip(*columns, strict=True):
+        rows.setdefault((shard, reason), set()).add(row)
+    return {key: frozenset(numbers) for key, numbers in rows.items()}

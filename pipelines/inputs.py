@@ -13,6 +13,7 @@ import logging
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -97,6 +98,31 @@ def describe_file(uri: str, *, name: str) -> SourceFile:
     """
     read = digest_file(uri)
     return SourceFile(uri=uri, name=name, size=read.size, sha256=read.digests["sha256"])
+
+
+def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
+    """Files with their sizes and digests, and each with a name of its own, for ids are made of it.
+
+    Of two files with one name and the same bytes one is taken. Where the bytes differ, the names
+    get the digest before them, so that they depend on no path and no order.
+
+    Args:
+        found: as `expand_paths` gives them.
+
+    Raises:
+        InputError: as `describe_file`.
+    """
+    files: dict[tuple[str, str], SourceFile] = {}
+    for uri, name in found:
+        file = describe_file(uri, name=name)
+        same = files.setdefault((name, file.sha256), file)
+        if same is not file:
+            _log.warning("%s is the same as %s and is read once", file.uri, same.uri)
+    times = Counter(name for name, _ in files)
+    return [
+        file if times[file.name] == 1 else file._replace(name=f"{file.sha256[:12]}/{file.name}")
+        for file in files.values()
+    ]
 
 
 def digest_file(uri: str, *, algorithms: Iterable[str] = ("sha256",)) -> FileDigests:

@@ -6,6 +6,7 @@ not. Only plain files can be read from the middle.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,12 @@ _CHUNK = 1 << 20
 _HEAD = 16
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
+# Also the marks of Chinese, Japanese and Hindi, in UTF-8; no space follows them.
+_SENTENCE_END = re.compile(
+    rb"(?:[.!?]|\xe2\x80\xa6)(?:[\"')\]]|\xe2\x80[\x99\x9d])*\s+"
+    rb"|(?:\xe3\x80\x82|\xef\xbc[\x81\x9f]|\xe0\xa5\xa4)(?:\xe3\x80[\x8d\x8f])?"
+)
+_WORD_END = re.compile(rb"\s+")
 
 
 class Line(NamedTuple):
@@ -34,6 +41,9 @@ class Line(NamedTuple):
 
     data: bytes
     """Its bytes, without the line end and without a byte-order mark."""
+
+    is_cut: bool = False
+    """It was too long: what follows goes on with it."""
 
 
 class Readable(Protocol):
@@ -53,7 +63,7 @@ def is_compressed(file: SourceFile) -> bool:
 
 
 def read_lines(
-    file: SourceFile, *, start: int = 0, end: int | None = None
+    file: SourceFile, *, start: int = 0, end: int | None = None, longest: int = 0
 ) -> Generator[Line, None, None]:
     """The lines from byte `start` on that begin before byte `end`.
 
@@ -61,6 +71,8 @@ def read_lines(
         file: plain, .gz, .bz2 or .zst.
         start: where a line starts; not 0 only in a plain file.
         end: None for the end of the file; must be None in a compressed one.
+        longest: longer lines are cut to so many bytes, where a sentence ends; 0 refuses those of
+            more than `MAX_LINE_BYTES`.
 
     Raises:
         CorruptInputError: a compressed file is cut off or damaged.
@@ -69,7 +81,8 @@ def read_lines(
     with open_file(file.uri) as source:
         compression = compression_of(source.read(_HEAD), name=file.name)
         found = pieces(source, compression, start=start, end=file.size)
-        yield from _cut(_bytes_of(found, file), where=file.uri, start=start, end=end)
+        chunks = _bytes_of(found, file)
+        yield from _cut(chunks, where=file.uri, start=start, end=end, longest=longest)
 
 
 def stream_lines(stream: Readable, *, where: str) -> Generator[Line, None, None]:
@@ -91,7 +104,7 @@ def _bytes_of(found: Iterable[Piece | Damage], file: SourceFile) -> Iterator[byt
 
 
 def _cut(
-    chunks: Iterable[bytes], *, where: str, start: int, end: int | None
+    chunks: Iterable[bytes], *, where: str, start: int, end: int | None, longest: int = 0
 ) -> Generator[Line, None, None]:
     position, rest, waiting = start, list[bytes](), 0  # of a line whose end is not yet read
     for chunk in chunks:
@@ -100,22 +113,58 @@ def _cut(
         head, *tail = chunk.split(b"\n")
         rest.append(head)
         waiting += len(head)
-        if not tail:
-            if waiting > MAX_LINE_BYTES:
-                raise InputError(
-                    f"{where}: the line that starts at byte {position:,} has more than "
-                    f"{MAX_LINE_BYTES:,} bytes. Expected a text of lines, ended by LF or CRLF"
-                )
-            continue
-        for data in (b"".join(rest), *tail[:-1]):
+        for data in (b"".join(rest), *tail[:-1]) if tail else ():
             if end is not None and position >= end:
                 return
+            position, data = yield from _shorten(position, data, longest=longest)
             yield _line(position, data, len(data) + 1)
             position += len(data) + 1
-        rest, waiting = [tail[-1]], len(tail[-1])
+        if tail:
+            rest, waiting = [tail[-1]], len(tail[-1])
+        elif longest and waiting > longest and (end is None or position < end):
+            position, data = yield from _shorten(position, b"".join(rest), longest=longest)
+            rest, waiting = [data], len(data)
+            # The line began before `end`, so the whole of it is read.
+            end = None if end is None else max(end, position + 1)
+        elif waiting > MAX_LINE_BYTES:
+            raise InputError(
+                f"{where}: the line that starts at byte {position:,} has more than "
+                f"{MAX_LINE_BYTES:,} bytes. Expected a text of lines, ended by LF or CRLF"
+            )
     last = b"".join(rest)
     if last and (end is None or position < end):
+        position, last = yield from _shorten(position, last, longest=longest)
         yield _line(position, last, len(last))
+
+
+def _shorten(
+    position: int, data: bytes, *, longest: int
+) -> Generator[Line, None, tuple[int, bytes]]:
+    """Yields pieces of a line that is too long; returns where its last one starts, and that."""
+    at = 0
+    while longest and len(data) - at > longest:
+        size = sentence_cut(data[at : at + longest])
+        yield _line(position + at, data[at : at + size], size)._replace(is_cut=True)
+        at += size
+    return position + at, data[at:]
+
+
+def sentence_cut(data: bytes) -> int:
+    """How many bytes of a text make whole sentences; else whole words; else whole characters.
+
+    Args:
+        data: UTF-8, or another encoding that writes ASCII as it is. What lies in its first half is
+            always taken.
+    """
+    half = len(data) // 2
+    for end in (_SENTENCE_END, _WORD_END):
+        ends = [found.end() for found in end.finditer(data, half)]
+        if ends:
+            return ends[-1]
+    size = len(data)
+    while size > half + 1 and data[size - 1] & 0xC0 == 0x80:  # the rest of a UTF-8 character
+        size -= 1
+    return size - 1 if size > half + 1 and data[size - 1] >= 0xC0 else len(data)
 
 
 def _line(position: int, data: bytes, length: int) -> Line:

@@ -109,10 +109,17 @@ class BookCorpusSource(SourceConfig):
 
 
 class TextSource(SourceConfig):
-    """Your own text: .txt (a blank line ends a document), .jsonl and .parquet (a row a document);
+    """Your own text: .txt (`document` says what ends one), .jsonl and .parquet (a row a document);
     .gz, .bz2 and .zst around .txt and .jsonl."""
 
     kind: Literal["text"] = "text"
+
+    document: Literal["blank-line", "line", "file"] = "blank-line"
+    """What ends a document in a .txt file: a blank line, each line, or only the end of the file.
+    The lines of a document are its paragraphs."""
+
+    max_document_bytes: int = Field(default=8 << 20, ge=1 << 10, le=64 << 20)
+    """A longer document, of any form, is cut into several: where a line ends, or a sentence."""
 
     text_column: str = "text"
     """Column or key that holds the text (.jsonl, .parquet)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,9 @@ def test_utf_16_is_refused_with_the_remedy(tmp_path: Path) -> None:
 def test_empty_files_give_nothing(tmp_path: Path) -> None:
     for name in ("a.txt", "b.jsonl"):
         (tmp_path / name).write_bytes(b"")
-        assert read_all(config_of(tmp_path / name))[:2] == ([], [])
+        splits, documents, counters = read_all(config_of(tmp_path / name))
+        assert [split.file.name for split in splits] == [name], "it is planned, so it can be noted"
+        assert (documents, counters) == ([], {})
 
 
 ROWS = [{"id": n, "text": f"text {n}\n\nmore", "title": f"Title {n}"} for n in range(50)]
@@ -227,3 +230,141 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "a.txt").write_bytes(b"x" * (1 << 20))
     with pytest.raises(InputError, match="1,000 bytes"):
         read_all(config_of(tmp_path / "a.txt"))
+
+
+LINES = "".join(f"Sentence {n} is here. It has a second part.\n" for n in range(3000))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("document", "text", "expected"),
+    [
+        ("file", "a\n\nb\nc\n\n\nd", [["a", "b", "c", "d"]]),
+        ("line", "a\n\nb\nc\n\n\nd", [["a"], ["b"], ["c"], ["d"]]),
+        ("blank-line", "a\n\nb\nc\n\n\nd", [["a"], ["b", "c"], ["d"]]),
+    ],
+)
+def test_what_ends_a_document_is_chosen(
+    tmp_path: Path, document: str, text: str, expected: list[list[str]], suffix: str
+) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](text.encode()))
+    _, documents, counters = read_all(config_of(path, document=document))
+    assert [raw.paragraphs for raw in documents] == expected
+    assert len({raw.document_id for raw in documents}) == len(expected)
+    assert counters["rows-cut"] == 0
+
+
+@pytest.mark.parametrize("document", ["file", "line", "blank-line"])
+@pytest.mark.parametrize("split_bytes", [1024, 5000, 1 << 20])
+def test_documents_do_not_depend_on_splits_whatever_ends_them(
+    tmp_path: Path, document: str, split_bytes: int
+) -> None:
+    (tmp_path / "a.txt").write_text(TXT + LINES + "x" * 9000 + "\n\n" + TXT)
+    options = {"document": document, "max_document_bytes": 2048}
+    whole = read_all(config_of(tmp_path / "a.txt", **options))
+    cut = read_all(config_of(tmp_path / "a.txt", split_bytes=split_bytes, **options))
+    assert cut[1:] == whole[1:]
+    if document == "line":
+        assert len(cut[0]) > 1 or split_bytes > 5000
+
+
+def test_a_long_document_is_cut_where_a_sentence_ends(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(LINES)
+    config = config_of(tmp_path / "a.txt", max_document_bytes=10_000)
+    _, documents, counters = read_all(config)
+    assert len(documents) == len({raw.document_id for raw in documents}) == 14
+    assert counters["rows-cut"] == 13
+    assert counters["files-without-blank-line"] == 0  # the last part is short
+    assert "".join(f"{line}\n" for raw in documents for line in raw.paragraphs) == LINES
+    assert all(sum(map(len, raw.paragraphs)) <= 10_000 for raw in documents)
+
+
+def test_a_line_without_end_is_cut_and_never_held_whole(tmp_path: Path) -> None:
+    """100 MB without a line end used to be one document of 1.75 GB of memory."""
+    sentence = "This is one of many sentences of a text without any line end. "
+    (tmp_path / "a.txt").write_text(sentence * 50_000)
+    config = config_of(tmp_path / "a.txt", max_document_bytes=100_000)
+    tracemalloc.start()
+    splits = text.plan(config)
+    counters = Counters()
+    made = [raw for split in splits for raw in text.read(split, config, counters.count)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * 50_000 * len(sentence)  # the documents themselves are kept here
+    assert counters["rows-cut"] == len(made) - 1 >= 30
+    for raw in made:
+        assert " ".join(raw.paragraphs).endswith("line end.")
+    assert sum(raw.paragraphs[0].count("sentences") for raw in made) == 50_000
+
+
+@pytest.mark.parametrize("text_of", ["文は続く。", "日本", "x", "caf\u00e9 "])
+def test_a_cut_never_parts_a_character(tmp_path: Path, text_of: str) -> None:
+    for name, stored in (
+        ("a.txt", text_of * 4000),
+        ("a.jsonl", json.dumps({"text": text_of * 4000})),
+    ):
+        (tmp_path / name).write_text(stored)
+        config = config_of(tmp_path / name, max_document_bytes=1024)
+        _, documents, counters = read_all(config)
+        assert len(documents) >= 4
+        assert counters["rows-decoded-as-iso-8859-1"] == 0
+        made = "".join(line for raw in documents for line in raw.paragraphs)
+        assert made.replace(" ", "") == (text_of * 4000).replace(" ", "")
+        assert len({raw.document_id for raw in documents}) == len(documents)
+
+
+def test_a_long_row_is_cut_into_numbered_documents(tmp_path: Path) -> None:
+    row = {"text": LINES, "id": "a"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    config = config_of(tmp_path / "a.jsonl", id_column="id", max_document_bytes=50_000)
+    _, documents, counters = read_all(config)
+    assert [raw.document_id for raw in documents] == ["mine:a", "mine:a#2", "mine:a#3"]
+    assert counters["rows-cut"] == 2
+    assert "".join(f"{line}\n" for raw in documents for line in raw.paragraphs) == LINES
+
+
+@pytest.mark.parametrize("field", ["text", "id", "title"])
+def test_half_a_character_costs_only_its_row(tmp_path: Path, field: str) -> None:
+    rows = [{"id": str(n), "text": f"text {n}", "title": "t"} for n in range(3)]
+    rows[1][field] += "\ud800"
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    config = config_of(tmp_path / "a.jsonl", id_column="id", title_column="title")
+    _, documents, counters = read_all(config)
+    assert [raw.document_id for raw in documents] == ["mine:0", "mine:2"]
+    assert counters["rows-dropped-lone-surrogate"] == 1
+    assert counters.examples["rows-dropped-lone-surrogate"].startswith("a.jsonl, byte 4")
+
+
+@pytest.mark.parametrize("field", ["text", "id"])
+def test_strings_of_parquet_that_are_no_utf_8(tmp_path: Path, field: str) -> None:
+    values = {"text": [b"one", b"two", b"three"], "id": [b"a", b"b", b"c"]}
+    values[field][1] = b"caf\xe9"
+    columns = {name: pa.array(items, pa.binary()) for name, items in values.items()}
+    strings = {
+        name: pa.StringArray.from_buffers(3, *column.buffers()[1:])
+        for name, column in columns.items()
+    }
+    pq.write_table(pa.table(strings), tmp_path / "a.parquet")
+    _, documents, counters = read_all(config_of(tmp_path / "a.parquet", id_column="id"))
+    if field == "text":
+        assert [raw.paragraphs for raw in documents] == [["one"], ["caf\u00e9"], ["three"]]
+        assert counters["rows-decoded-as-iso-8859-1"] == 1
+    else:
+        assert [raw.document_id for raw in documents] == ["mine:a", "mine:c"]
+        assert counters.examples["rows-dropped-undecodable"] == "a.parquet, row 1"
+
+
+def test_files_of_one_name_give_documents_of_different_ids(tmp_path: Path) -> None:
+    for folder, stored in (("one", "first"), ("two", "second"), ("three", "first")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text(stored)
+    paths = [str(tmp_path / name) for name in ("one", "two", "three")]
+    found = [
+        read_all(TextSource(name="mine", paths=tuple(order)))[1] for order in (paths, paths[::-1])
+    ]
+    assert [raw.paragraphs for raw in found[0]] == [raw.paragraphs for raw in found[1]]
+    assert sorted(raw.paragraphs[0] for raw in found[0]) == ["first", "second"]
+    ids = {raw.document_id for raw in found[0]}
+    assert ids == {raw.document_id for raw in found[1]}
+    assert len(ids) == 2

@@ -198,7 +198,7 @@ def _document_row(
     """The row of a document; of several of one id, the one after `earlier` that were kept."""
     url = _url(documents, store, entry)
     rows = rows_with(url, "document_id", document_id)
-    if len(rows) > 1 and tokens.config.get("remove_duplicates", True):
+    if len(rows) > 1:
         for table in documents.files:
             if not table.path.startswith("part-"):
                 dropped = _dropped_rows(_url(documents, store, table), entry.path)
@@ -212,9 +212,14 @@ def _document_row(
 
 
 def _dropped_rows(url: str, shard: str) -> set[int]:
-    with open_columns(url, columns=["shard", "row"]) as reader:
+    """The rows that no stage reads, for their ids are repeated."""
+    with open_columns(url, columns=["shard", "reason", "row"]) as reader:
         table = reader.read_all()
-    mine = table.filter(pc.equal(table.column("shard"), pa.scalar(shard, pa.string())))
+    same = (
+        pc.equal(table.column(name), pa.scalar(value, pa.string()))
+        for name, value in (("shard", shard), ("reason", "same-id"))
+    )
+    mine = table.filter(pc.and_(*same))
     return set(mine.column("row").to_pylist())
 
 

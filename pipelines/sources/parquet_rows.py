@@ -42,6 +42,8 @@ def plan_parquet(file: SourceFile, config: TextSource) -> Iterator[Split]:
             f"{file.uri}: expected text in the column {config.text_column!r}, found {kind}. Set "
             f"text_column of the source {config.name!r} to a column of strings"
         )
+    if not sizes:
+        yield Split(config.name, file, 0, 0)
     start, size = 0, 0
     for number, group in enumerate(sizes):
         size += group
@@ -67,12 +69,28 @@ def parquet_rows(split: Split, config: TextSource) -> Iterator[TextRow]:
             batches = parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns)
             for batch in batches:
                 values = [
-                    [None] * batch.num_rows if name is None else batch.column(name).to_pylist()
+                    [None] * batch.num_rows if name is None else _values(batch.column(name))
                     for name in wanted
                 ]
                 for text, identifier, title in zip(*values, strict=True):
-                    yield TextRow(text, identifier, title, number, *where)
+                    yield TextRow(text, identifier, title, number, *where, f"row {number}")
                     number += 1
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """A column's values; of strings that are no UTF-8, which Parquet does not check, the bytes."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        text = scalar.value if isinstance(scalar, pa.DictionaryScalar) else scalar
+        return text.as_buffer().to_pybytes()
 
 
 def _group_bytes(group: Any) -> tuple[int, int]:

@@ -1,29 +1,39 @@
 """Your own text: .txt, .jsonl and .parquet files.
 
-* .txt: a blank line ends a document, each line within is a paragraph;
+* .txt: a blank line ends a document (or each line, or the file alone: `document`), each line
+  within is a paragraph;
 * .jsonl (also .ndjson) and .parquet: a row is a document, each line of its text a paragraph.
 
-Around .txt and .jsonl there may be .gz, .bz2 or .zst; such a file is one split. Plain files are cut
+A document of more than `max_document_bytes` is cut, where a line ends or else a sentence. Around
+.txt and .jsonl there may be .gz, .bz2 or .zst; such a file is one split. Plain files are cut
 between documents, Parquet between row groups. Without an `id_column` a document's id is the file's
 name and its place: the offset of its first byte in the (decompressed) text, or the row's number in
-a Parquet file. So ids do not depend on how the input is cut.
+a Parquet file. So ids do not depend on how the input is cut into splits.
 
-Counters: `rows-in`, `rows-kept`, `rows-dropped-` malformed-json, no-text, no-id or undecodable;
-`rows-decoded-as-ENCODING` where it is not UTF-8; `raw-bytes`.
+Counters: `rows-in`, `rows-kept`, `rows-dropped-` malformed-json, no-text, no-id, undecodable or
+lone-surrogate; `rows-decoded-as-ENCODING` where it is not UTF-8; `rows-cut` (at the largest size;
+each part is a row), `files-without-blank-line` (long ones, where blank lines are to end documents);
+`raw-bytes`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pipelines.books_cleaning import normalise
 from pipelines.counters import Count
 from pipelines.encodings import decode_text
-from pipelines.inputs import describe_file, expand_paths
-from pipelines.lines import COMPRESSED_SUFFIXES, Line, is_compressed, read_lines
+from pipelines.inputs import describe_files, expand_paths
+from pipelines.lines import (
+    COMPRESSED_SUFFIXES,
+    Line,
+    is_compressed,
+    read_lines,
+    sentence_cut,
+)
 from pipelines.sources.text_rows import TextRow, require_fields
 from pipelines.splits import RawDocument, SourceFile, Split
 from schemas.configs import TextSource
@@ -34,6 +44,11 @@ _SUFFIXES = (
     *(name + end for name in (*_TXT, *_JSONL) for end in ("", *COMPRESSED_SUFFIXES)),
 )
 _PROBED_ROWS = 100
+_SENTENCE_ENDS = tuple(
+    (mark + quote).encode() for mark in ".!?…。।" for quote in ("", '"', "'", "”", ")", "」")
+)
+_LONG_TEXT = 1 << 16
+"""Bytes of a file that is hardly meant to be one paragraph: about 10,000 words."""
 
 
 def plan(config: TextSource) -> list[Split]:
@@ -46,8 +61,7 @@ def plan(config: TextSource) -> list[Split]:
         CorruptInputError: a Parquet file is cut off or damaged.
     """
     splits: list[Split] = []
-    for uri, name in expand_paths(config.paths, suffixes=_SUFFIXES):
-        file = describe_file(uri, name=name)
+    for file in describe_files(expand_paths(config.paths, suffixes=_SUFFIXES)):
         if _form(file.name) == "parquet":
             splits.extend(_parquet().plan_parquet(file, config))
             continue
@@ -68,14 +82,20 @@ def read(split: Split, config: TextSource, count: Count) -> Iterator[RawDocument
         rows = _parquet().parquet_rows(split, config)
     else:
         end = None if split.detail else split.end
-        lines = read_lines(split.file, start=split.start, end=end)
-        found = _json_rows(lines, config, count) if form == "jsonl" else _text_rows(lines)
+        longest = config.max_document_bytes if form == "txt" else 0
+        lines = read_lines(split.file, start=split.start, end=end, longest=longest)
+        found = (
+            _json_rows(lines, split.file, config, count)
+            if form == "jsonl"
+            else _text_rows(lines, split, config, count)
+        )
         rows = _stored_places(found, split)
     for row in rows:
-        document = _document(row, split.file, config, count)
-        if document is not None:
-            count("rows-kept")
-            yield document
+        for part in _parts(row, config, count):
+            document = _document(part, split.file, config, count)
+            if document is not None:
+                count("rows-kept")
+                yield document
 
 
 def _parquet() -> Any:
@@ -94,33 +114,70 @@ def _form(name: str) -> str:
     return "jsonl" if lowered.endswith(_JSONL) else "txt"
 
 
+def _parts(row: TextRow, config: TextSource, count: Count) -> Iterator[TextRow]:
+    """A row of a table, cut where it is too long; lines of a file come cut."""
+    text = row.text
+    if not isinstance(text, str) or len(text) * 4 <= config.max_document_bytes:
+        yield row
+        return
+    data, at, number = text.encode("utf-8", "surrogatepass"), 0, 1
+    while at < len(data):
+        left = len(data) - at
+        size = left if left <= config.max_document_bytes else config.max_document_bytes
+        if size < left:
+            window = data[at : at + size]
+            line_end = window.rfind(b"\n", size // 2) + 1
+            size = line_end or sentence_cut(window)
+            count("rows-cut")
+        part = data[at : at + size].decode("utf-8", "surrogatepass")
+        yield row._replace(text=part, part=number)
+        at, number = at + size, number + 1
+
+
 def _document(
     row: TextRow, file: SourceFile, config: TextSource, count: Count
 ) -> RawDocument | None:
     count("rows-in")
+    where = f"{file.name}, {row.where or f'byte {row.place:,} of its text'}"
     text = row.text
     if isinstance(text, bytes):
         count("raw-bytes", len(text))
         decoded = decode_text(text)
         if decoded is None:
-            count("rows-dropped-undecodable")
+            count("rows-dropped-undecodable", example=where)
             return None
         if decoded.encoding != "utf-8":
-            count(f"rows-decoded-as-{decoded.encoding}")
+            count(f"rows-decoded-as-{decoded.encoding}", example=where)
         text = decoded.text
     lines = normalise(text).split("\n") if isinstance(text, str) else []
     paragraphs = [" ".join(line.split()) for line in lines if line.strip()]
     if not paragraphs:
-        count("rows-dropped-no-text")
+        count("rows-dropped-no-text", example=where)
         return None
     identifier = f"{file.name}:{row.place}" if config.id_column is None else row.identifier
     if identifier is None or identifier == "":
-        count("rows-dropped-no-id")
+        count("rows-dropped-no-id", example=where)
         return None
+    if isinstance(identifier, bytes) or isinstance(row.title, bytes):
+        count("rows-dropped-undecodable", example=where)
+        return None
+    identifier = str(identifier) if row.part == 1 else f"{identifier}#{row.part}"
     title = "" if row.title is None else " ".join(str(row.title).split())
+    if any(map(_has_surrogate, (identifier, title, *paragraphs))):
+        count("rows-dropped-lone-surrogate", example=where)
+        return None
     return RawDocument(
         f"{config.name}:{identifier}", title, paragraphs, row.byte_start, row.byte_end
     )
+
+
+def _has_surrogate(text: str) -> bool:
+    """Whether half a character is in it, as JSON may write one: it can be stored nowhere."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _stored_places(rows: Iterator[TextRow], split: Split) -> Iterator[TextRow]:
@@ -129,23 +186,60 @@ def _stored_places(rows: Iterator[TextRow], split: Split) -> Iterator[TextRow]:
         yield row._replace(byte_start=0, byte_end=split.file.size) if split.detail else row
 
 
-def _text_rows(lines: Iterator[Line]) -> Iterator[TextRow]:
-    document: list[bytes] = []
-    start = end = 0
+def _text_rows(
+    lines: Iterable[Line], split: Split, config: TextSource, count: Count
+) -> Iterator[TextRow]:
+    """The documents of a .txt file, by what ends one; none is larger than is allowed."""
+    document: list[Line] = []
+    size, texts, goes_on = 0, 0, False
     for line in lines:
-        if line.data.strip():
-            if not document:
-                start = line.start
-            document.append(line.data)
-            end = line.end
-        elif document:
-            yield TextRow(b"\n".join(document), None, None, start, start, end)
-            document = []
+        is_blank = not line.data.strip()
+        if config.document == "line" or (is_blank and config.document == "blank-line"):
+            if document:
+                yield _text_row(document)
+            document, size, goes_on = [], 0, False
+        if is_blank:
+            continue
+        if document and size + len(line.data) > config.max_document_bytes:
+            kept = _whole_sentences(document)
+            yield _text_row(document[:kept])
+            count("rows-cut", example=_place(split.file, line))
+            document, goes_on = document[kept:], True
+            size = sum(len(other.data) + 1 for other in document)
+        texts += not document and not goes_on
+        document.append(line)
+        size += len(line.data) + 1
+        if line.is_cut:
+            yield _text_row(document)
+            count("rows-cut", example=_place(split.file, line))
+            document, size, goes_on = [], 0, True
     if document:
-        yield TextRow(b"\n".join(document), None, None, start, start, end)
+        yield _text_row(document)
+    is_all = bool(split.detail) or (split.start, split.end) == (0, split.file.size)
+    if config.document == "blank-line" and texts == 1 and is_all and size > _LONG_TEXT:
+        count("files-without-blank-line", example=split.file.name)
 
 
-def _json_rows(lines: Iterator[Line], config: TextSource, count: Count) -> Iterator[TextRow]:
+def _place(file: SourceFile, line: Line) -> str:
+    return f"{file.name}, byte {line.start:,} of its text"
+
+
+def _whole_sentences(document: list[Line]) -> int:
+    """How many lines of a document are taken, so that the last one ends a sentence if it can be."""
+    for number in range(len(document), len(document) // 2, -1):
+        if document[number - 1].data.rstrip().endswith(_SENTENCE_ENDS):
+            return number
+    return len(document)
+
+
+def _text_row(document: list[Line]) -> TextRow:
+    start, end = document[0].start, document[-1].end
+    return TextRow(b"\n".join(line.data for line in document), None, None, start, start, end)
+
+
+def _json_rows(
+    lines: Iterator[Line], file: SourceFile, config: TextSource, count: Count
+) -> Iterator[TextRow]:
     for line in lines:
         if not line.data.strip():
             continue
@@ -153,7 +247,7 @@ def _json_rows(lines: Iterator[Line], config: TextSource, count: Count) -> Itera
         row = _parsed(line.data)
         if row is None:
             count("rows-in")
-            count("rows-dropped-malformed-json")
+            count("rows-dropped-malformed-json", example=_place(file, line))
             continue
         text = row.get(config.text_column)
         identifier = None if config.id_column is None else row.get(config.id_column)
@@ -186,30 +280,29 @@ def _check_keys(file: SourceFile, config: TextSource) -> None:
 
 
 def _plan_lines(file: SourceFile, config: TextSource) -> Iterator[Split]:
-    if file.size == 0:
-        return
-    if is_compressed(file):
+    if file.size == 0 or is_compressed(file):
         yield Split(config.name, file, 0, file.size, json.dumps({"compressed": True}))
         return
     start = 0
     while start < file.size:
-        end = _next_document(file, start + config.split_bytes)
+        end = _next_document(file, start + config.split_bytes, config)
         yield Split(config.name, file, start, end)
         start = end
 
 
-def _next_document(file: SourceFile, offset: int) -> int:
+def _next_document(file: SourceFile, offset: int, config: TextSource) -> int:
     """Where the first document begins whose beginning lies at or behind `offset`."""
-    if offset >= file.size:
+    is_text = _form(file.name) == "txt"
+    if offset >= file.size or (is_text and config.document == "file"):
         return file.size
-    needs_blank = _form(file.name) == "txt"
-    ended = not needs_blank
-    with contextlib.closing(read_lines(file, start=offset)) as lines:
-        # What stands from `offset` to the next line end may be the rest of a line.
-        first = next(lines, None)
-        for line in lines if first is not None else ():
-            if not line.data.strip():
+    ended = not is_text or config.document == "line"
+    longest = config.max_document_bytes if is_text else 0
+    within = True  # what stands from `offset` to the next line end may be the rest of a line
+    with contextlib.closing(read_lines(file, start=offset, longest=longest)) as lines:
+        for line in lines:
+            if not within and not line.data.strip():
                 ended = True
-            elif ended:
+            elif not within and ended:
                 return line.start
+            within = line.is_cut
     return file.size

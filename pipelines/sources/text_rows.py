@@ -18,6 +18,11 @@ class TextRow(NamedTuple):
     place: int
     byte_start: int
     byte_end: int
+    where: str = ""
+    """`place` in words, where it is not a byte of the text."""
+
+    part: int = 1
+    """Number of the part, where it was too long and was cut."""
 
 
 def require_fields(found: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
