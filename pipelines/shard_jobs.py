@@ -24,9 +24,8 @@ from pipelines.pieces import ReusingWork
 from pipelines.progress import Progress
 from pipelines.runners import Launch, launch_for, run_pipeline
 from pipelines.shard_work import ShardWork, WorkReport
-from pipelines.worker_errors import ErrorFiles
 from schemas.configs import ExecutionConfig
-from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.errors import ConfigError, RunnerError
 
 BLOBS = "blobs"
 WORTH_PROCESSES = 8 << 20
@@ -59,8 +58,8 @@ def deal(
 
 
 class _DoWork(beam.DoFn):
-    def __init__(self, work: ShardWork, errors: ErrorFiles) -> None:
-        self._work, self._errors = work, errors
+    def __init__(self, work: ShardWork) -> None:
+        self._work = work
         kind = type(work.work if isinstance(work, ReusingWork) else work)
         self._counted_under = kind.__name__
 
@@ -70,8 +69,7 @@ class _DoWork(beam.DoFn):
     def process(self, element: tuple[int, Iterable[list[Any]]]) -> Iterator[Any]:
         for pieces in element[1]:
             for piece in pieces:
-                with self._errors.telling(piece):
-                    report = self._work.process(piece)
+                report = self._work.process(piece)
                 for name, amount in report.counters.items():
                     # For the runner's own console; the manifest takes the reports' counts, which
                     # no retried bundle can count twice.
@@ -95,15 +93,13 @@ class DoShardWork(beam.PTransform[Any, Any]):
 
     work: ShardWork
     lanes: list[list[Any]]
-    errors: ErrorFiles
 
     def expand(self, begin: Any) -> Any:
-        do_work = beam.ParDo(_DoWork(self.work, self.errors))
         outputs = (
             begin
             | "PlanWork" >> beam.Create(list(enumerate(self.lanes)), reshuffle=False)
             | "SpreadWork" >> beam.GroupByKey()
-            | "DoWork" >> do_work.with_outputs(BLOBS, main="reports")
+            | "DoWork" >> beam.ParDo(_DoWork(self.work)).with_outputs(BLOBS, main="reports")
         )
         return {
             "reports": outputs["reports"],
@@ -160,8 +156,6 @@ def run_shard_job(
         The reports of the pieces in the order of the plan, and those of the grouping, sorted.
 
     Raises:
-        BertloomError: as a worker raised it, on whatever runner: its class, words and attributes.
-        OSError: the same, of a full disk or a store that is out of reach.
         RunnerError: the runner failed, or a piece has not been reported exactly once.
     """
     launch = launch_for(execution)
@@ -175,18 +169,16 @@ def run_shard_job(
     names = {kind: f"{folder}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
     urls = {kind: fs.unstrip_protocol(path) for kind, path in names.items()}
 
-    errors = ErrorFiles(fs.unstrip_protocol(f"{folder}/.reports-errors-{uuid.uuid4().hex}"))
-
     def build(pipeline: beam.Pipeline) -> None:
         lanes = deal(pieces, launch.lanes, weights=weights)
-        done = pipeline | job >> DoShardWork(work=work, lanes=lanes, errors=errors)
+        done = pipeline | job >> DoShardWork(work=work, lanes=lanes)
         _ = done["reports"] | "CollectReports" >> CollectReports(url=urls["work"])
         if grouping is not None:
             grouped = grouping(done[BLOBS])
             _ = grouped | "CollectGroups" >> CollectReports(url=urls["groups"])
 
     with Progress(job, fs=fs, folder=folder, total=len(pieces)):
-        _run(job, build, launch=launch, errors=errors)
+        run_pipeline(job, build, launch=launch)
     reports = _read_reports(fs, names["work"])
     if [report.index for report in reports] != [piece.number for piece in pieces]:
         raise RunnerError(
@@ -194,18 +186,6 @@ def run_shard_job(
             "(each must be, exactly once); the runner lost or repeated work"
         )
     return reports, _read_reports(fs, names["groups"]) if grouping is not None else []
-
-
-def _run(
-    job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch, errors: ErrorFiles
-) -> None:
-    try:
-        run_pipeline(job, build, launch=launch)
-    except BertloomError as error:
-        told = errors.first(job)
-        if told is None or not isinstance(error, RunnerError):
-            raise  # nothing was told, or it was raised in this process, with its traceback
-        raise told from error
 
 
 def _read_reports(fs: Any, path: str) -> list[WorkReport]:

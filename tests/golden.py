@@ -10,9 +10,9 @@ from pipelines.row_digest import MODULUS
 from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
-    "build-documents": "6de1b3cefce798d7c5bc61b5a30cc105",
-    "build-instances.length-64": "066d4e988534ca5f31332384a5408f77",
-    "build-tokens": "53729541f242f5fef060c1125b428ddd",
+    "build-documents": "28bb3dec0c00b46961c7fc37ac22851b",
+    "build-instances.length-64": "4dd20c55a48af99d9337d6237c4ef2e0",
+    "build-tokens": "189176bb875b8d02b76e4436ee2f9d3f",
     "build-vocabulary": "f884bc0eaa55fed629f389503da78910",
     "build-vocabulary/vocab.txt": "5c8cd02ceab3e8f4451f6a3c66d2bc38",
 }

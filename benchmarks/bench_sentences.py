@@ -1,0 +1,209 @@
+"""How well paragraphs are split into sentences, and how fast, beside the bare sentencex.
+
+    python -m benchmarks.bench_sentences [--data DIR]
+
+Boundaries within paragraphs, compared without white space:
+
+* written: `segmented_text.txt`, in the genres of UD English-GUM, split as that splits;
+* wikigold: Wikipedia with sentences told apart by hand (its words are put together again);
+* QNLI in SQuAD: paragraphs of SQuAD with the one sentence that QNLI has of them (CoreNLP's).
+
+Rules were looked at with every second document of wikigold and once with the written text; the
+other documents (`wikigold, unseen`) and QNLI's were not looked at in their making.
+precision = boundaries of both / ours; recall = boundaries of both / those of the gold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import sentencex
+
+from benchmarks.bench_books_cleaning import BY_HAND, members
+from pipelines.sentences import split_sentences
+
+WRITTEN = Path(__file__).parent / "segmented_text.txt"
+_ROUNDS = 5
+_LONGEST = 100_000
+_TAKES_NO_SPACE = re.compile(r" (?=[,.;:!?%)\]]|n't\b|'(?:s|re|ve|ll|d|m)\b)|(?<=[(\[$£]) ")
+
+Split = Callable[[str], list[str]]
+
+
+class Gold(NamedTuple):
+    """A paragraph and the boundaries known in it."""
+
+    text: str
+    ends: frozenset[int]
+    """Where sentences end, counted in characters that are no white space."""
+
+    first: int
+    last: int
+    """Between these, inclusive, every boundary is known."""
+
+
+class Score(NamedTuple):
+    """Boundaries of both, ours and the gold's."""
+
+    both: int
+    ours: int
+    gold: int
+
+    @property
+    def precision(self) -> float:
+        return self.both / max(1, self.ours)
+
+    @property
+    def recall(self) -> float:
+        return self.both / max(1, self.gold)
+
+
+def ends_of(sentences: list[str]) -> frozenset[int]:
+    """Offsets of the sentences' ends, white space not counted."""
+    at, ends = 0, []
+    for sentence in sentences:
+        at += len("".join(sentence.split()))
+        ends.append(at)
+    return frozenset(ends)
+
+
+def paragraph_of(sentences: list[str]) -> Gold:
+    """A paragraph whose sentences are all known; its own end is no boundary to find."""
+    ends = ends_of(sentences)
+    return Gold(" ".join(sentences), ends, 1, max(ends) - 1)
+
+
+def score(paragraphs: list[Gold], split: Split) -> Score:
+    """Boundaries of a splitter beside the gold ones."""
+    both = ours = gold = 0
+    for paragraph in paragraphs:
+        judged = range(paragraph.first, paragraph.last + 1)
+        found = {end for end in ends_of(split(paragraph.text)) if end in judged}
+        known = {end for end in paragraph.ends if end in judged}
+        both, ours, gold = both + len(found & known), ours + len(found), gold + len(known)
+    return Score(both, ours, gold)
+
+
+def written(path: Path = WRITTEN) -> list[Gold]:
+    """The text written for this project."""
+    paragraphs = re.split(r"\n\s*\n", re.sub(r"^#.*\n", "", path.read_text("utf-8"), flags=re.M))
+    return [paragraph_of(lines) for text in paragraphs if (lines := text.strip().splitlines())]
+
+
+def wikigold(data: Path) -> list[Gold]:
+    """Documents of wikigold, a paragraph each."""
+    text = (data / "ner" / "wikigold" / "data" / "wikigold.conll.txt").read_text("utf-8")
+    documents = []
+    for document in text.split("-DOCSTART- O"):
+        sentences = [_put_together(block) for block in document.split("\n\n") if block.strip()]
+        if sentences:
+            documents.append(paragraph_of(sentences))
+    return documents
+
+
+def _put_together(block: str) -> str:
+    """A sentence of its words; quotes open and close in turn, a last one closes."""
+    words = [line.split(" ", 1)[0] for line in block.strip().splitlines()]
+    text, opens = "", True
+    for number, word in enumerate(words):
+        if word != '"':
+            text += f"{word} "
+        elif opens and number < len(words) - 1:
+            text, opens = text + word, False
+        else:
+            text, opens = f"{text.rstrip()}{word} ", True
+    return _TAKES_NO_SPACE.sub("", text).strip()
+
+
+def qnli(data: Path) -> list[Gold]:
+    """Paragraphs of SQuAD with a sentence that QNLI took from them."""
+    contexts = {}
+    for name in ("train", "dev"):
+        with gzip.open(data / "squad" / f"{name}-v1.1.json.gz") as file:
+            for article in json.load(file)["data"]:
+                for paragraph in article["paragraphs"]:
+                    for question in paragraph["qas"]:
+                        contexts[question["question"].strip()] = paragraph["context"]
+    rows = (data / "glue" / "QNLI" / "dev.tsv").read_text("utf-8").splitlines()[1:]
+    pairs = dict.fromkeys(
+        (contexts.get(row.split("\t")[1].strip(), ""), row.split("\t")[2]) for row in rows
+    )
+    return [gold for text, sentence in pairs if (gold := _around(text, sentence)) is not None]
+
+
+def _around(text: str, sentence: str) -> Gold | None:
+    at = text.find(sentence)
+    if at < 0:
+        return None
+    start = len("".join(text[:at].split()))
+    end = start + len("".join(sentence.split()))
+    inner = len("".join(text.split())) - 1
+    return Gold(text, frozenset((start, end)), max(1, start), min(end, inner))
+
+
+def bare(text: str) -> list[str]:
+    """The sentences of sentencex alone."""
+    return list(sentencex.segment("en", text))
+
+
+def ours(text: str) -> list[str]:
+    """The sentences of this project."""
+    return split_sentences([text], "en", max_characters=_LONGEST)
+
+
+def speed(paragraphs: list[str]) -> dict[str, float]:
+    """Megabytes a second of processor time, the best of rounds in which both take turns."""
+    size = sum(len(paragraph.encode()) for paragraph in paragraphs)
+    best = {"sentencex": 0.0, "ours": 0.0}
+    for _ in range(_ROUNDS):
+        for name, split in (("sentencex", bare), ("ours", ours)):
+            start = time.process_time()
+            for paragraph in paragraphs:
+                split(paragraph)
+            best[name] = max(best[name], size / 1e6 / (time.process_time() - start))
+    return best
+
+
+def _books(data: Path) -> Iterator[str]:
+    for number, (_, content) in enumerate(members(data / "books" / BY_HAND)):
+        if number % 10 == 0:
+            text = content.decode("utf-8-sig").replace("\r", "")
+            yield from (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    default = os.environ.get("BERTLOOM_DATA", Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=default, help="folder of the real data")
+    data = parser.parse_args().data
+    documents = wikigold(data)
+    sources = {
+        "written": written(),
+        "wikigold, looked at": documents[::2],
+        "wikigold, unseen": documents[1::2],
+        "QNLI in SQuAD, unseen": qnli(data),
+    }
+    print(f"{'':22} {'boundaries':>10}   {'sentencex':>17}   {'ours':>17}")
+    for name, paragraphs in sources.items():
+        peer, own = score(paragraphs, bare), score(paragraphs, ours)
+        print(
+            f"{name:22} {own.gold:10,}   P {peer.precision:.4f} R {peer.recall:.4f}   "
+            f"P {own.precision:.4f} R {own.recall:.4f}"
+        )
+    rates = speed(list(_books(data)))
+    print(
+        "speed, novels, processor time: " + ", ".join(f"{n} {r:.1f} MB/s" for n, r in rates.items())
+    )
+
+
+if __name__ == "__main__":
+    main()
