@@ -93,6 +93,7 @@ class ArtifactStore(StoreNames):
             StoreError: it cannot be reached, is none (`create=False`), or has another layout.
         """
         self.backend = StoreBackend(root)
+        self._manifests: dict[str, Manifest] = {}
         try:
             self._open(create=create)
         except StoreError:
@@ -162,7 +163,7 @@ class ArtifactStore(StoreNames):
             return None
         except FileNotFoundError:
             return None
-        return manifest
+        return self._remembered(manifest)
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
         """What a key leads to, unchecked; None where there is nothing."""
@@ -226,6 +227,17 @@ class ArtifactStore(StoreNames):
         except FileNotFoundError as error:
             raise ArtifactNotFoundError(f"{self.url(path)}: the manifest is gone") from error
         return parse_manifest(stored, where=self.url(path))
+
+    def manifest(self, path: str) -> Manifest:
+        """As `read_manifest`; from S3 or GCS each is fetched once, as what is published stays."""
+        if path not in self._manifests:
+            return self._remembered(self.read_manifest(path))
+        return self._manifests[path]
+
+    def _remembered(self, manifest: Manifest) -> Manifest:
+        if self.backend.is_remote:
+            self._manifests[manifest.path] = manifest
+        return manifest
 
     def check_files(self, manifest: Manifest) -> dict[str, int]:
         """Compare which files are there, and how long they are, with the manifest.
@@ -291,7 +303,7 @@ class ArtifactStore(StoreNames):
                 refuse_conflict(self.backend, winner, manifest)
                 self.backend.delete_folder(manifest.location)
                 return Commit(winner, won=False)
-        return Commit(manifest, won=True, replaced=replaced)
+        return Commit(self._remembered(manifest), won=True, replaced=replaced)
 
     def withdraw(self, pointer: Pointer, *, reason: str) -> None:
         """Take a pointer back: it moves to quarantine, with the reason."""

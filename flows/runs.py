@@ -203,7 +203,7 @@ def execute_step(
     Where another run is building it, that one is waited for until `stopping` is set.
     """
     store, step = run.store, run.by_label[label]
-    manifests = {name: store.read_manifest(ref.manifest) for name, ref in inputs.items()}
+    manifests = {name: store.manifest(ref.manifest) for name, ref in inputs.items()}
     run.events.step_started(step, manifests)
     try:
         result = run_step(
@@ -326,7 +326,7 @@ def load_results(run: RunPlan, refs: Sequence[StepRef]) -> list[StepResult]:
     return [
         StepResult(
             ref.label,
-            run.store.read_manifest(ref.manifest),
+            run.store.manifest(ref.manifest),
             ref.was_cached,
             ref.seconds,
             ref.warning,

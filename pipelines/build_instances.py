@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -274,6 +275,7 @@ def build_instances(
         work=reusing(work, pieces=pieces, output=output),
         output=output,
         execution=execution,
+        together=attrgetter("shard"),
     )
     counters = add_up(reports)
     for things in ("documents", f"{HELD_OUT}-documents"):

@@ -7,6 +7,7 @@ Learning happens on the launching machine, from the counts. Or a given vocab.txt
 
 from __future__ import annotations
 
+import base64
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ STAGE_VERSION = 1
 LIBRARIES = ("pyarrow", "tokenizers")
 
 BUCKETS = 32
+SMALL_BUCKET = 128 << 10
+"""Bytes of a bucket's words that its report still takes along; more of them get a file."""
+
 WORD_COUNTS_FILE = "word-counts.arrow"
 _BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
@@ -152,6 +156,11 @@ class _WriteWordCounts(beam.DoFn):
         kept = table.filter(pc.greater_equal(table.column("count"), self._min_count))
         counters = Counters({"distinct-words": table.num_rows})
         counters["distinct-words-dropped-rare"] = table.num_rows - kept.num_rows
+        data = _to_bytes(kept)
+        if len(data) <= SMALL_BUCKET:
+            text = base64.b64encode(data).decode()
+            yield WorkReport(bucket, counters=counters, details=[text]).to_json()
+            return
         with ShardWriter(
             f"words-{bucket:05d}.arrow", schema=WORD_COUNTS, output=self._output
         ) as shard:
@@ -162,7 +171,7 @@ class _WriteWordCounts(beam.DoFn):
 
 @dataclass
 class _SumWords:
-    """(bucket, bytes) blobs in; JSON reports out, each naming the file of one bucket's words."""
+    """(bucket, bytes) blobs in; JSON reports out, each with one bucket's words or their file."""
 
     output: str
     min_count: int
@@ -232,6 +241,15 @@ def build_vocabulary(
     )
 
 
+def _bucket_tables(buckets: Iterable[WorkReport], *, output: str) -> Iterator[pa.Table]:
+    """The words of each bucket, from its report or its file."""
+    for report in buckets:
+        yield from (_from_bytes(base64.b64decode(text)) for text in report.details)
+        for entry in report.files:
+            with open_shard(f"{output}/{entry.object}", expected=WORD_COUNTS) as reader:
+                yield reader.read_all()
+
+
 class _CountedWords(NamedTuple):
     words: pa.Table
     counters: Counters
@@ -257,12 +275,7 @@ def _count_corpus(
         grouping=_SumWords(output, config.min_count),
     )
     check_balance(add_up(reports), "documents", where="build-vocabulary")
-    tables = []
-    for report in buckets:
-        for entry in report.files:
-            with open_shard(f"{output}/{entry.object}", expected=WORD_COUNTS) as reader:
-                tables.append(reader.read_all())
-    words = merge_counts(tables)
+    words = merge_counts(_bucket_tables(buckets, output=output))
     with ShardWriter(WORD_COUNTS_FILE, schema=WORD_COUNTS, output=output) as shard:
         for batch in words.combine_chunks().to_batches():
             shard.write(batch)

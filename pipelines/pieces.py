@@ -17,8 +17,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -31,6 +32,10 @@ from schemas.manifest import FileEntry, Reuse
 RECORD_VERSION = 1
 READING_IS_CHEAPER = 64
 """About so many times as doing the work: files are hashed as fast as they are read."""
+
+WORTH_REQUESTS = 0.25
+"""Seconds of work from which a piece is recorded in an object store, where taking it over costs
+half a dozen requests."""
 
 MOST_PLACES = 3
 """Artifacts that a record remembers its files in, the newest first: garbage is collected."""
@@ -110,9 +115,18 @@ class ReusingWork:
 
     work: PieceWork
     files: PieceFiles
+    worth_seconds: float = 0.0
+    """Of processor time: what took less is not recorded, as it is done again sooner than found."""
+
+    _known: set[str] | None = field(default=None, repr=False)
+    """Names of the records there are, where asking for one would be a request."""
 
     def setup(self) -> None:
+        self._known = set(self.files.names()) if self.files.is_remote else None
         self.work.setup()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": None}
 
     def process(self, piece: Any) -> WorkReport:
         key = piece_key(self.work.identity(piece))
@@ -123,8 +137,10 @@ class ReusingWork:
                 if report is not None:
                     self._remember(key, report, record)
                     return report
+        began = time.process_time()
         report = self.work.process(piece)
-        self._remember(key, report, self._new_record(key, report))
+        if time.process_time() - began >= self.worth_seconds:
+            self._remember(key, report, self._new_record(key, report))
         return report
 
     def weights_left(self, pieces: Iterable[Piece]) -> dict[int, int]:
@@ -139,7 +155,10 @@ class ReusingWork:
         return weights
 
     def _record(self, key: str) -> PieceRecord | None:
-        data = self.files.read(f"{key[:2]}/{key}.json")
+        name = f"{key}.json"
+        if self._known is not None and name not in self._known:
+            return None
+        data = self.files.read(f"{key[:2]}/{name}")
         if data is None:
             return None
         try:
@@ -169,6 +188,8 @@ class ReusingWork:
         places = tuple(dict.fromkeys([here, *record.places]))[:MOST_PLACES]
         kept = record.model_copy(update={"places": places})
         self.files.write(f"{key[:2]}/{key}.json", kept.model_dump_json(indent=2).encode())
+        if self._known is not None:
+            self._known.add(f"{key}.json")
 
     def _take_over(
         self, record: PieceRecord, place: Sequence[str], piece: Piece, *, key: str

@@ -10,9 +10,11 @@ A shard file that no report names, because its worker was retried or killed, is 
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -20,7 +22,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.transforms.combiners import ToListCombineFn
 
 from pipelines.file_systems import file_system
-from pipelines.pieces import ReusingWork
+from pipelines.pieces import WORTH_REQUESTS, ReusingWork
 from pipelines.progress import Progress
 from pipelines.runners import Launch, launch_for, run_pipeline
 from pipelines.shard_work import ShardWork, WorkReport
@@ -28,13 +30,18 @@ from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
 
 BLOBS = "blobs"
+_HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even
 WORTH_PROCESSES = 8 << 20
 """Worker processes take seconds to start, in which this one does so many bytes of work: where not
 more is left after what is taken over, there are none."""
 
 
 def deal(
-    pieces: Sequence[Any], lanes: int, *, weights: Mapping[int, int] | None = None
+    pieces: Sequence[Any],
+    lanes: int,
+    *,
+    weights: Mapping[int, int] | None = None,
+    together: Callable[[Any], Any] | None = None,
 ) -> list[list[Any]]:
     """Deal pieces to `lanes` lanes of about equal weight, the heaviest first; 0: a lane a piece.
 
@@ -44,16 +51,30 @@ def deal(
         pieces: what to deal out.
         lanes: how many get some.
         weights: what they weigh, by number, where that is not their own weight.
+        together: see `run_shard_job`. Such pieces stay in one lane, one after the other, as far as
+            they are no more than a fraction of what a lane gets.
     """
     if lanes <= 0 or lanes >= len(pieces):
         return [[piece] for piece in pieces]
     known = weights or {piece.number: piece.weight for piece in pieces}
+    most = sum(known.values()) / (lanes * _HANDFULS) if together else 0
+    handfuls: dict[Any, list[list[Any]]] = {}
+    for piece in pieces:
+        found = handfuls.setdefault(together(piece) if together else piece.number, [[]])
+        if found[-1] and sum(known[p.number] for p in found[-1]) + known[piece.number] > most:
+            found.append([])
+        found[-1].append(piece)
+    weighed = [
+        (sum(known[piece.number] for piece in handful), handful)
+        for group in handfuls.values()
+        for handful in group
+    ]
     dealt: list[list[Any]] = [[] for _ in range(lanes)]
     loads = [0] * lanes
-    for piece in sorted(pieces, key=lambda piece: (-known[piece.number], piece.number)):
+    for weight, handful in sorted(weighed, key=lambda pair: (-pair[0], pair[1][0].number)):
         lane = loads.index(min(loads))
-        dealt[lane].append(piece)
-        loads[lane] += known[piece.number]
+        dealt[lane] += handful
+        loads[lane] += weight
     return dealt
 
 
@@ -143,6 +164,7 @@ def run_shard_job(
     output: str,
     execution: ExecutionConfig,
     grouping: Grouping | None = None,
+    together: Callable[[Any], Any] | None = None,
 ) -> tuple[list[WorkReport], list[WorkReport]]:
     """Do `work` on every piece.
 
@@ -150,6 +172,8 @@ def run_shard_job(
         job: names the job in logs and on the runner.
         output: URL of the folder that the work writes to; needed by other processes too unless
             the runner works in this one.
+        together: what pieces have in common that are best done by one worker, such as a shard that
+            all of them read.
         grouping: what to do with the blobs; it may write files of its own and reports them.
 
     Returns:
@@ -161,34 +185,53 @@ def run_shard_job(
     launch = launch_for(execution)
     _check_reachable(output, execution, launch)
     weights: dict[int, int] | None = None
-    if isinstance(work, ReusingWork) and launch.lanes > 1:
-        weights = work.weights_left(pieces)
-        if sum(weights.values()) < WORTH_PROCESSES:
-            launch = launch_for(ExecutionConfig())
+    if isinstance(work, ReusingWork):
+        if work.files.is_remote:
+            work = replace(work, worth_seconds=WORTH_REQUESTS)
+        if launch.lanes > 1:
+            weights = work.weights_left(pieces)
+            if sum(weights.values()) < WORTH_PROCESSES:
+                launch = launch_for(ExecutionConfig())
     fs, folder = file_system(output)
-    names = {kind: f"{folder}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
-    urls = {kind: fs.unstrip_protocol(path) for kind, path in names.items()}
+    with _report_folder(output, launch) as place:
+        urls = {kind: f"{place}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
 
-    def build(pipeline: beam.Pipeline) -> None:
-        lanes = deal(pieces, launch.lanes, weights=weights)
-        done = pipeline | job >> DoShardWork(work=work, lanes=lanes)
-        _ = done["reports"] | "CollectReports" >> CollectReports(url=urls["work"])
-        if grouping is not None:
-            grouped = grouping(done[BLOBS])
-            _ = grouped | "CollectGroups" >> CollectReports(url=urls["groups"])
+        def build(pipeline: beam.Pipeline) -> None:
+            lanes = deal(pieces, launch.lanes, weights=weights, together=together)
+            done = pipeline | job >> DoShardWork(work=work, lanes=lanes)
+            _ = done["reports"] | "CollectReports" >> CollectReports(url=urls["work"])
+            if grouping is not None:
+                grouped = grouping(done[BLOBS])
+                _ = grouped | "CollectGroups" >> CollectReports(url=urls["groups"])
 
-    with Progress(job, fs=fs, folder=folder, total=len(pieces)):
-        run_pipeline(job, build, launch=launch)
-    reports = _read_reports(fs, names["work"])
+        with Progress(job, fs=fs, folder=folder, total=len(pieces)):
+            run_pipeline(job, build, launch=launch)
+        reports = _read_reports(urls["work"])
+        groups = _read_reports(urls["groups"]) if grouping is not None else []
     if [report.index for report in reports] != [piece.number for piece in pieces]:
         raise RunnerError(
             f"{job}: {len(pieces)} pieces were planned and {len(reports)} reported "
             "(each must be, exactly once); the runner lost or repeated work"
         )
-    return reports, _read_reports(fs, names["groups"]) if grouping is not None else []
+    return reports, groups
 
 
-def _read_reports(fs: Any, path: str) -> list[WorkReport]:
+@contextlib.contextmanager
+def _report_folder(output: str, launch: Launch) -> Iterator[str]:
+    """The URL of a folder for reports: on this machine's disk where all workers are on it.
+
+    Elsewhere they lie hidden beside the shards. An object store would answer three requests more
+    for each file of reports.
+    """
+    if launch.lanes == 0:
+        yield output
+        return
+    with tempfile.TemporaryDirectory(prefix="bertloom-reports-") as folder:
+        yield folder
+
+
+def _read_reports(url: str) -> list[WorkReport]:
+    fs, path = file_system(url)
     lines = fs.cat_file(path).decode().split("\n")
     fs.rm_file(path)
     return sorted(

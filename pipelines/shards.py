@@ -223,6 +223,11 @@ def _local_copy(url: str) -> Iterator[Path]:
         yield local
 
 
+def is_local(url: str) -> bool:
+    """Whether a file is read where it lies, not copied first."""
+    return "file" in protocols_of(file_system(url)[0])
+
+
 def protocols_of(fs: Any) -> tuple[str, ...]:
     """Names of a file system's protocols, such as ("file", "local")."""
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

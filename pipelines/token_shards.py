@@ -6,13 +6,14 @@ What is not asked for is not copied: a part never holds a token of the other.
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.held_out import is_held_out
-from pipelines.shards import open_shard
+from pipelines.shards import is_local, open_shard
 from pipelines.token_documents import Int64s, TokenDocuments
 from schemas.arrow import tokens_schema
 
@@ -20,11 +21,16 @@ REMEMBERED_BYTES = 64 << 20
 """Bytes of held-out documents that a worker keeps before it forgets them all."""
 
 
+FETCHED_BYTES = 1 << 30
+"""Bytes of shards from elsewhere that a worker keeps copies of; the one in use is always kept."""
+
+
 class TokenShards:
     """Reads token shards by number, in two parts.
 
     It remembers which rows are held out (8 bytes each), so that ids are read once a shard, and the
     held-out documents themselves up to `REMEMBERED_BYTES`: pools of many shards take few of each.
+    Shards of an object store are fetched once, as far as `FETCHED_BYTES` of disk hold them.
 
     Args:
         urls: of the shards, in the order of their numbers.
@@ -38,6 +44,7 @@ class TokenShards:
         self._share = share
         self._rows: dict[int, Int64s] = {}
         self._held_out: dict[int, TokenDocuments] = {}
+        self._fetched: OrderedDict[int, pa.Table] = OrderedDict()
 
     def __len__(self) -> int:
         """Number of shards."""
@@ -64,8 +71,7 @@ class TokenShards:
 
     def _read(self, number: int) -> pa.Table:
         """A shard; what is held out of it is remembered."""
-        with open_shard(self._urls[number], expected=self._schema) as reader:
-            table: pa.Table = reader.read_all()
+        table = self._table(number)
         if number not in self._rows:
             self._rows[number] = self._held_out_rows(table)
         if number not in self._held_out:
@@ -77,6 +83,24 @@ class TokenShards:
                 self._held_out.clear()
             self._held_out[number] = found.copy()
         return table
+
+    def _table(self, number: int) -> pa.Table:
+        """A shard's rows: mapped, or of one that was fetched from elsewhere, from the copy."""
+        if number in self._fetched:
+            self._fetched.move_to_end(number)
+            return self._fetched[number]
+        url = self._urls[number]
+        with open_shard(url, expected=self._schema) as reader:
+            table: pa.Table = reader.read_all()
+        if not is_local(url):
+            # The copy has no name any more; its bytes stay on disk for as long as they are mapped.
+            self._fetched[number] = table
+            while len(self._fetched) > 1 and self._bytes_fetched() > FETCHED_BYTES:
+                self._fetched.popitem(last=False)
+        return table
+
+    def _bytes_fetched(self) -> int:
+        return sum(table.nbytes for table in self._fetched.values())
 
     def _held_out_rows(self, table: pa.Table) -> Int64s:
         if self._share == 0.0:

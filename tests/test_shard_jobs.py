@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 from typing import NamedTuple
 
@@ -51,6 +52,17 @@ def test_dealing_gives_each_piece_to_one_lane_evenly(lanes: int) -> None:
     loads = [sum(piece.weight for piece in lane) for lane in dealt]
     assert len(loads) == lanes
     assert max(loads) - min(loads) <= 2
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_pieces_of_one_shard_stay_together_where_lanes_come_out_even(lanes: int) -> None:
+    pieces = [_Piece(number, 10) for number in range(48)]
+    dealt = deal(pieces, lanes, together=lambda piece: piece.number % 6)
+    assert sorted(piece for lane in dealt for piece in lane) == pieces
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 4
+    fetched = [[piece.number % 6 for piece in lane] for lane in dealt]
+    changes = [sum(a != b for a, b in itertools.pairwise(lane)) + 1 for lane in fetched]
+    assert sum(changes) <= (6 if lanes == 1 else 12)  # each shard is opened twice at most
 
 
 @pytest.mark.parametrize("lanes", [0, 6, 50])

@@ -88,7 +88,7 @@ def upstream_graph(
                 continue
             graph.nodes[ref.artifact_id] = _gone(ref)
             try:
-                found.append(store.read_manifest(ref.manifest))
+                found.append(store.manifest(ref.manifest))
             except ArtifactNotFoundError:
                 continue  # collected: the node that says so stays
         waiting += reversed(found)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_SHARDS = 8
 MAX_ROWS = 200_000
 _BINS = 40
+_FETCHED_WHOLE = 16 << 20  # bytes of a remote shard up to which one request costs less than several
 _TAIL = 99.5  # percentile at which the linear histogram of sentences ends
 
 
@@ -153,9 +154,14 @@ def _batches(
     import pyarrow as pa
 
     path = f"{manifest.data}/{entry.object}"
-    local = store.backend.is_local
+    if store.backend.is_local:
+        opened = pa.memory_map(store.url(path))
+    elif entry.size <= _FETCHED_WHOLE:
+        opened = pa.BufferReader(store.backend.read(path))
+    else:
+        opened = store.backend.open(path)
     with (
-        pa.memory_map(store.url(path)) if local else store.backend.open(path) as source,
+        opened as source,
         pa.ipc.open_file(source) as reader,
     ):
         place = reader.schema.get_field_index(field)

@@ -71,7 +71,7 @@ def read_steps(store: ArtifactStore, record: RunRecord) -> Steps:
     problems: dict[str, str] = {}
     for step in record.steps:
         try:
-            manifests[step.label] = store.read_manifest(step.manifest)
+            manifests[step.label] = store.manifest(step.manifest)
         except StoreError as error:
             problems[step.label] = str(error)
     done = {step.label: step for step in record.steps}

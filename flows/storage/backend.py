@@ -17,7 +17,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -87,6 +87,28 @@ class StoreBackend:
     def read(self, path: str) -> bytes:
         """Raises FileNotFoundError where there is none."""
         return bytes(self.fs.cat_file(self._full(path)))
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of those of some small files that are there, by path; fetched side by side.
+
+        One that is not there is left out.
+        """
+        wanted = {self._full(path): path for path in paths}
+        if not self.is_remote:
+            pairs = ((path, self._read_if_there(path)) for path in wanted.values())
+            return {path: data for path, data in pairs if data is not None}
+        found = self.fs.cat(list(wanted), on_error="return") if wanted else {}
+        for data in found.values():
+            if isinstance(data, BaseException) and not isinstance(data, FileNotFoundError):
+                raise data
+        read = {wanted[full]: data for full, data in found.items()}
+        return {path: bytes(data) for path, data in read.items() if not isinstance(data, OSError)}
+
+    def _read_if_there(self, path: str) -> bytes | None:
+        try:
+            return self.read(path)
+        except FileNotFoundError:
+            return None
 
     def open(self, path: str) -> IO[bytes]:
         """A file's bytes as a stream, which the caller closes."""
@@ -213,21 +235,25 @@ class StoreBackend:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of each file below a folder, by its path relative to that folder."""
+        start = len(self._full(folder)) + 1
+        found = self._listed(folder)
+        return {str(name)[start:]: int(info["size"]) for name, info in found.items()}
+
+    def _listed(self, folder: str) -> dict[str, Any]:
+        """What the file system says of each file below a folder, by its full path."""
         full = self._full(folder)
         try:
-            found = self.fs.find(full, detail=True)
+            if self.is_remote:
+                # By prefix: a folder that is not there costs one request, not three.
+                parent, _, name = full.rpartition("/")
+                return dict(self.fs.find(parent, prefix=f"{name}/", detail=True))
+            return dict(self.fs.find(full, detail=True))
         except FileNotFoundError:
             return {}
-        start = len(full) + 1
-        return {str(name)[start:]: int(info["size"]) for name, info in found.items()}
 
     def facts(self, folder: str) -> dict[str, FileFacts]:
         """What is known of each file below a folder, hidden ones too, by path from the root."""
-        full = self._full(folder)
-        try:
-            found = self.fs.find(full, detail=True)
-        except FileNotFoundError:
-            return {}
+        found = self._listed(folder)
         if self.is_memory:
             found = {
                 name: {**info, "mtime": self.fs.modified(name)} for name, info in found.items()
