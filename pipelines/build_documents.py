@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pipelines.shard_jobs import run_shard_job
 from pipelines.shard_work import Blob, WorkReport
 from pipelines.shards import ShardWriter, open_shard
 from pipelines.sources import SOURCES, RawDocument, Split
+from pipelines.wikitext_holes import UNKNOWN_TEMPLATE
 from schemas.arrow import DOCUMENTS
 from schemas.configs import AnySource, DocumentsConfig, ExecutionConfig
 from schemas.errors import InputError
@@ -60,9 +62,10 @@ def document_rows(
     split: Split, source: AnySource, config: DocumentsConfig, counters: Counters
 ) -> Iterator[dict[str, Any]]:
     """Read, clean, split and measure the documents of one split; count what is dropped."""
+    language = source.language or _detail(split)["language"]
     for raw in SOURCES[source.kind].read(split, source, counters.count):
         sentences = split_sentences(
-            raw.paragraphs, source.language, max_characters=config.max_sentence_characters
+            raw.paragraphs, language, max_characters=config.max_sentence_characters
         )
         counters.count("documents-in")
         if len(sentences) < config.min_sentences:
@@ -75,6 +78,11 @@ def document_rows(
             counters.count("words", sum(len(sentence.split()) for sentence in sentences))
             counters.count("characters", sum(map(len, sentences)))
             yield _row(raw, sentences, split)
+
+
+def _detail(split: Split) -> dict[str, Any]:
+    """What a split says of itself, where that is a JSON object: of a dump, its language."""
+    return dict(json.loads(split.detail)) if split.detail.startswith("{") else {}
 
 
 def _has_words(sentences: list[str], least: int) -> bool:
@@ -140,10 +148,13 @@ class BuildDocumentShard(PieceWork):
             # An input without any document still makes one (empty) shard.
             if not self._write_shard(batches, report, number):
                 break
+        names = {name: n for name, n in counters.items() if name.startswith(UNKNOWN_TEMPLATE)}
+        for name in names:
+            del counters[name]
         by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
         counters.update(by_source)
         report.counters = counters
-        report.details = [counters.examples]
+        report.details = [counters.examples, names]
         return report
 
     def _write_shard(
@@ -209,9 +220,10 @@ def build_documents(
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
         raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")
+    counters = job.counters | job.unknown_templates()
     return StageOutput(
         files=(*shards, duplicates.file),
-        counters=dict(sorted(job.counters.items())),
+        counters=dict(sorted(counters.items())),
         table="documents",
         notes=tuple(document_notes(config, job)),
         raw_inputs=raw_inputs_of(planned, config),

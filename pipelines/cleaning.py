@@ -22,6 +22,12 @@ DISPLAY = "\ufded"
 PHONETIC = "\ufdec"
 """Stands before and after phonetic signs, which are dropped in brackets: (IPA: [...])."""
 
+HOLE = "\ufdeb"
+"""Stands before and after the name of a template that nothing is known of."""
+
+LOST = "\ufdea"
+"""As `FORMULA`, for a template that nothing is known of."""
+
 LINK_TEXT = "\ufdee"
 """Stands where the label of a web link begins; the bracket after it is no text."""
 
@@ -96,7 +102,7 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
     if PHONETIC in raw:
         raw = _PHONETIC.sub(_keep_in_running_text, raw)
     if FORMULA in raw or DISPLAY in raw:
-        raw = drop_marked_sentences(raw)
+        raw, _ = drop_marked_sentences(raw)
     if "&" in raw:
         raw = decode_entities(raw)
     if "__" in raw:
@@ -193,18 +199,24 @@ def _mistaken_bold(pieces: list[str], runs: list[int]) -> int | None:
     return min(ranked)[1] if ranked else None
 
 
-def drop_marked_sentences(text: str) -> str:
-    """Leave out the sentences in which a formula or code stood."""
-    kept, start = [], 0
-    for match in _SENTENCE_END.finditer(text):
-        sentence = text[start : match.end()]
-        if FORMULA not in sentence and DISPLAY not in sentence:
+def drop_marked_sentences(
+    text: str, marks: frozenset[str] = frozenset({FORMULA, DISPLAY})
+) -> tuple[str, int]:
+    """Leave out the sentences in which one of the marks stands (a formula or code stood there).
+
+    Returns:
+        The rest, and how many sentences were left out.
+    """
+    kept, start, dropped = [], 0, 0
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    for end in (*ends, len(text)):
+        sentence = text[start:end]
+        if marks.isdisjoint(sentence):
             kept.append(sentence)
-        start = match.end()
-    rest = text[start:]
-    if FORMULA not in rest and DISPLAY not in rest:
-        kept.append(rest)
-    return "".join(kept)
+        else:
+            dropped += 1
+        start = end
+    return "".join(kept), dropped
 
 
 def _keep_in_running_text(match: re.Match[str]) -> str:

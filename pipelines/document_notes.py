@@ -18,6 +18,9 @@ from pipelines.shard_work import WorkReport, add_up
 from schemas.configs import DocumentsConfig, TextSource
 
 _SHOWN_FILES = 5
+_SHOWN_TEMPLATES = 20
+"""Unknown templates of a source that are named, those that occur most."""
+
 _FEW_WORDS, _MANY_DOCUMENTS = 100, 20
 """Documents of fewer words on average are paragraphs rather than texts, where there are many."""
 
@@ -79,6 +82,19 @@ class JobCounts:
                 )
         return files
 
+    def unknown_templates(self) -> dict[str, int]:
+        """`template-unknown:NAME@SOURCE`: those that left most holes in sentences."""
+        found: dict[str, Counters] = {}
+        for piece, report in zip(self.pieces, self.reports, strict=True):
+            found.setdefault(piece.split.source, Counters()).update(report.details[1])
+        return {
+            f"{name}@{source}": number
+            for source, names in found.items()
+            for name, number in sorted(names.items(), key=lambda item: (-item[1], item[0]))[
+                :_SHOWN_TEMPLATES
+            ]
+        }
+
     def yields_of_files(self) -> list[str]:
         """What each source's files held and why it was left out, in words."""
         sources = dict.fromkeys(piece.split.source for piece in self.pieces)
@@ -108,19 +124,19 @@ def _damage(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
 
 
 def _languages(config: DocumentsConfig, pieces: Sequence[DocumentPiece]) -> Iterator[str]:
-    """A dump cleaned by the words of its own language, but split into sentences by another's."""
+    """A dump that is read by the words and rules of another language than it says."""
     said: dict[str, set[str]] = {}
     for piece in pieces:
         detail = json.loads(piece.split.detail) if piece.split.detail.startswith("{") else {}
-        said.setdefault(piece.split.source, set()).add(str(detail.get("language") or ""))
+        said.setdefault(piece.split.source, set()).add(str(detail.get("said") or ""))
     for source in config.sources:
         base = source.language.split("-")[0]
         others = sorted(said.get(source.name, set()) - {"", base, source.language})
-        if others:
+        if base and others:
             yield (
                 f"source {source.name!r}: its dumps say they are in {', '.join(others)}, the "
-                f"recipe says {source.language}, whose rules split the sentences; set language if "
-                "that is wrong"
+                f"recipe says {source.language}, which decides the words of the markup and how "
+                "sentences are split; correct language if that is wrong, or leave it out"
             )
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import itertools
 import re
 
-from pipelines.cleaning import DISPLAY, FORMULA, clean_paragraph
+from pipelines.cleaning import DISPLAY, FORMULA, HOLE, clean_paragraph
+from pipelines.wikitext_holes import Holes
 from pipelines.wikitext_scanner import Scanner
 from pipelines.wikitext_words import REDIRECT_WORDS, WikiMarkup, markup_for
 
-__all__ = ["WikiMarkup", "clean_wikitext", "is_redirect", "markup_for"]
+__all__ = ["Holes", "WikiMarkup", "clean_wikitext", "is_redirect", "markup_for"]
 
 _REDIRECT = re.compile(
     rf"\s*[#＃]\s*(?:{'|'.join(map(re.escape, REDIRECT_WORDS))})\s*[:：]?\s*\[\[", re.IGNORECASE
@@ -33,12 +34,13 @@ def is_redirect(text: str) -> bool:
     return _REDIRECT.match(text) is not None
 
 
-def clean_wikitext(text: str, markup: WikiMarkup) -> list[str]:
+def clean_wikitext(text: str, markup: WikiMarkup, holes: Holes | None = None) -> list[str]:
     """The text passages of one page, in order.
 
     Args:
         text: wikitext as in a dump's `<text>`, XML already decoded.
         markup: see `markup_for`.
+        holes: counts templates that nothing is known of and that stood within a sentence.
 
     Returns:
         Paragraphs without line breaks, none of them empty. Headings, lists (and indented lines),
@@ -48,6 +50,8 @@ def clean_wikitext(text: str, markup: WikiMarkup) -> list[str]:
     raws = _raw_paragraphs(Scanner(text, markup).run().split("\n"), markup)
     if len(raws) > 1:  # a line all in bold stands for a heading
         raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
+    counted = Holes() if holes is None else holes
+    raws = [counted.take_out(raw) if HOLE in raw else raw for raw in raws]
     cleaned = (clean_paragraph(raw, language=markup.language) for raw in raws)
     return [paragraph for paragraph in cleaned if paragraph]
 

@@ -1,6 +1,8 @@
-"""What inline templates do with their arguments: the functions that write them.
+"""What inline templates do with their arguments: the functions that patterns of rules may use.
 
-The marks in the text are those of `pipelines.cleaning`.
+A function is given the words after its name in the pattern, the wording of the language, and what
+turns a word into an argument; it gives what writes the field. A `LookupError` says that the
+language lacks a word, and so the rule. Marks in the text are those of `pipelines.cleaning`.
 """
 
 # ruff: noqa: RUF001 - typographic characters are what these templates are for
@@ -12,7 +14,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pipelines.cleaning import PHONETIC
-from pipelines.wikitext_units import unit_words
+from pipelines.languages import LanguageFile
+from pipelines.wikitext_units import unit_form, unit_symbol
 
 PIPE = "\ufdd2"  # stands for a | that separates nothing ({{!}}) until the page is done
 APOSTROPHE = "\ufdd3"  # the same for one that is neither bold nor italics
@@ -20,10 +23,10 @@ SUPERSCRIPTS = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹
 
 _NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?")
-_MONTH_NAMES = (
-    "January February March April May June July August September October November December"
-)
-_MONTHS = tuple(_MONTH_NAMES.split())
+_GROUPED = re.compile(r"[-+−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_ISO_DATE = re.compile(r"([-−]?\d{1,4})-(\d{1,2})(?:-(\d{1,2}))?(?:T.*)?")
+_ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"),
+          (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
 
 
 class Arguments(NamedTuple):
@@ -31,7 +34,6 @@ class Arguments(NamedTuple):
 
     positional: list[str]
     named: dict[str, str]
-    language: str
 
     def at(self, number: int) -> str:
         """The argument of that number, counted from 1; "" where there is none."""
@@ -40,16 +42,37 @@ class Arguments(NamedTuple):
             return found
         return self.positional[number - 1] if number <= len(self.positional) else ""
 
+    def get(self, name: int | str) -> str:
+        """The argument of that number or name, "" where there is none."""
+        return self.at(name) if isinstance(name, int) else self.named.get(name, "")
+
+    def are_filled(self) -> bool:
+        """Whether there is anything in one of those without a name."""
+        return any(self.positional)
+
     def last(self) -> str:
         """The last unnamed argument that is not empty."""
         filled = [value for value in self.positional if value]
         return filled[-1] if filled else self.at(1)
 
 
-Renderer = Callable[[Arguments], str]
+class Wording(NamedTuple):
+    """The words of one language, and what is common to all."""
+
+    code: str
+    own: LanguageFile
+    common: LanguageFile
+
+    def word(self, name: str) -> str:
+        """A word of the language. Raises LookupError where it has none."""
+        return self.own.words[name]
 
 
-def parse_arguments(content: str, language: str) -> Arguments:
+Field = Callable[[Arguments], str]
+Function = Callable[[list[str], Wording, Callable[[str], Field]], Field]
+
+
+def parse_arguments(content: str) -> Arguments:
     """Split `name|a|b=c` (the name is ignored) at its pipes."""
     positional, named = [], {}
     for part in content.split("|")[1:]:
@@ -58,251 +81,45 @@ def parse_arguments(content: str, language: str) -> Arguments:
             named[match[1].lower()] = match[2].strip()
         else:
             positional.append(part.strip())
-    return Arguments(positional, named, language)
+    return Arguments(positional, named)
 
 
-def constant(value: str) -> Renderer:
-    return lambda _: value
+# Lists and characters
 
 
-def argument(number: int) -> Renderer:
-    return lambda arguments: arguments.at(number)
-
-
-def around(before: str, after: str) -> Renderer:
-    return lambda arguments: f"{before}{arguments.at(1)}{after}" if arguments.at(1) else ""
-
-
-def joined(separator: str) -> Renderer:
+def _joined(words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{join SEPARATOR}`: all unnamed arguments."""
+    separator = words[0] if words else ""
     return lambda arguments: separator.join(filter(None, arguments.positional)) or arguments.at(1)
 
 
-def last_argument(arguments: Arguments) -> str:
-    return arguments.last()
+def _listed(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{list SEPARATOR 2 3 extra}`: those of the arguments that are filled."""
+    separator, fields = words[0], [select(word) for word in words[1:]]
+    return lambda arguments: separator.join(filter(None, (f(arguments) for f in fields)))
 
 
-def in_language(arguments: Arguments) -> str:
-    return arguments.named.get("text") or arguments.at(2)
+def _character(value: str) -> Function:
+    return lambda _words, _wording, _select: lambda _: value
 
 
-def linked(arguments: Arguments) -> str:
-    for name in ("lt", "label", "display"):
-        if arguments.named.get(name):
-            return arguments.named[name]
-    return arguments.at(1)
+def _phonetic(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{phonetic BEFORE 1 AFTER}`: signs that a paragraph keeps only in its running text."""
+    field = select("1")
+    before, after = words if words else ("", "")
+
+    def write(arguments: Arguments) -> str:
+        signs = field(arguments)
+        return f"{PHONETIC}{before}{signs}{after}{PHONETIC}" if signs else ""
+
+    return write
 
 
-def pronounced(before: str, after: str) -> Renderer:
-    """Phonetic signs, marked so that a paragraph keeps them only in its running text."""
-
-    def render(arguments: Arguments) -> str:
-        signs = "".join(f"{before}{value}{after}" for value in arguments.positional[:1] if value)
-        return f"{PHONETIC}{signs}{PHONETIC}" if signs else ""
-
-    return render
-
-
-def with_reading(arguments: Arguments) -> str:
-    word, reading = arguments.at(1), arguments.at(2)
-    return f"{word}（{reading}）" if reading else word
-
-
-def nihongo(arguments: Arguments) -> str:
-    extra = arguments.named.get("extra") or arguments.at(4)
-    inside = ", ".join(filter(None, (arguments.at(2), arguments.at(3), extra)))
-    if not arguments.at(1):
-        return inside
-    return f"{arguments.at(1)} ({inside})" if inside else arguments.at(1)
-
-
-def fraction(arguments: Arguments) -> str:
-    match list(filter(None, arguments.positional)):
-        case [denominator]:
-            return f"1/{denominator}"
-        case [numerator, denominator]:
-            return f"{numerator}/{denominator}"
-        case [whole, numerator, denominator]:
-            return f"{whole} {numerator}/{denominator}"
-    return ""
-
-
-def format_number(number: str, language: str) -> str:
-    """Digits grouped by threes and a decimal mark, as `language` writes them."""
-    number = number.strip()
-    if not _NUMBER.fullmatch(number):
-        return number
-    group, mark = {"en": (",", "."), "ja": (",", "."), "zh": (",", "."), "ko": (",", ".")}.get(
-        language,
-        (" ", ",") if language in {"fr", "pl", "ru", "uk", "sv", "cs", "fi"} else (".", ","),
-    )
-    whole, point, decimals = number.partition(".")
-    sign = whole[0] if whole[0] in "-+−" else ""
-    digits = whole[len(sign) :]
-    if len(digits) > 4 or (len(digits) == 4 and language == "en"):
-        head = len(digits) % 3
-        groups = [digits[:head], *(digits[i : i + 3] for i in range(head, len(digits), 3))]
-        digits = group.join(filter(None, groups))
-    return f"{sign}{digits}{mark if point else ''}{decimals}"
-
-
-def number(arguments: Arguments) -> str:
-    return format_number(arguments.at(1), arguments.language)
-
-
-def scientific(arguments: Arguments) -> str:
-    exponent = arguments.named.get("e", "")
-    unit = arguments.named.get("u") or arguments.named.get("ul") or ""
-    value = arguments.at(1).replace("\N{MINUS SIGN}", "-")
-    power = f" × 10{exponent.translate(SUPERSCRIPTS)}" if exponent else ""
-    text = format_number(value, arguments.language) + power
-    return f"{text} {unit}" if unit else text
-
-
-def power_of_ten(arguments: Arguments) -> str:
-    if arguments.at(2):
-        return f"{arguments.at(1)} × 10{arguments.at(2).translate(SUPERSCRIPTS)}"
-    return f" × 10{arguments.at(1).translate(SUPERSCRIPTS)}"
-
-
-_BETWEEN = {
-    "-": "–",
-    "–": "–",
-    "to": " to ",
-    "to(-)": " to ",
-    "and": " and ",
-    "and(-)": " and ",
-    "or": " or ",
-    "by": " by ",
-    "x": " × ",
-    "×": " × ",
-    "+/-": " ± ",
-    "±": " ± ",
-}
-
-
-def convert(arguments: Arguments) -> str:
-    """`{{convert|5|to|10|km|mi}}`: "5 to 10 kilometres"; what it is converted to is left out."""
-    values = arguments.positional
-    if len(values) < 2:
-        return " ".join(values)
-    amount, index = values[0], 1
-    while index + 1 < len(values) and values[index] in _BETWEEN:
-        amount += _BETWEEN[values[index]] + values[index + 1]
-        index += 2
-    unit = values[index] if index < len(values) else ""
-    adjective = arguments.named.get("adj", "") in {"on", "mid", "1"} or "sing" in arguments.named
-    symbol = arguments.named.get("abbr", "") in {"on", "in", "unit"}
-    name = unit_words(unit, amount=amount, symbol=symbol, adjective=adjective)
-    if index + 2 < len(values) and _NUMBER.fullmatch(values[index + 1]):  # 5|ft|10|in
-        second = values[index + 2]
-        rest = unit_words(second, amount=values[index + 1], symbol=symbol, adjective=adjective)
-        return f"{amount} {name} {values[index + 1]} {rest}"
-    joint = "-" if adjective and not symbol else "" if name.startswith("/") else " "
-    return f"{_grouped(amount)}{joint}{name}"
-
-
-def _grouped(amount: str) -> str:
-    return format_number(amount, "en") if _NUMBER.fullmatch(amount) else amount
-
-
-def cvt(arguments: Arguments) -> str:
-    return convert(arguments._replace(named={"abbr": "on", **arguments.named}))
-
-
-def as_of(arguments: Arguments) -> str:
-    if arguments.named.get("alt"):
-        return arguments.named["alt"]
-    date = _date_words(arguments.at(1), arguments.at(2), arguments.at(3), day_first=True)
-    word = "since" if arguments.named.get("since") else "as of"
-    if arguments.named.get("bare"):
-        return date
-    return f"{word if arguments.named.get('lc') else word.capitalize()} {date}"
-
-
-def _date_words(year: str, month: str, day: str, *, day_first: bool) -> str:
-    if month.isdecimal() and 1 <= int(month[-4:]) <= 12:
-        month = _MONTHS[int(month[-4:]) - 1]
-    if not month:
-        return year
-    if not day:
-        return f"{month} {year}"
-    return f"{day} {month} {year}" if day_first else f"{month} {day}, {year}"
-
-
-def date(arguments: Arguments) -> str:
-    if arguments.language == "ja":
-        marks = zip(arguments.positional[:3], "年月日", strict=False)
-        return "".join(f"{value}{mark}" for value, mark in marks if value)
-    day_first = arguments.named.get("df", "") in {"y", "yes", "true", "1"}
-    return _date_words(arguments.at(1), arguments.at(2), arguments.at(3), day_first=day_first)
-
-
-def approximate(word: str) -> Renderer:
-    def render(arguments: Arguments) -> str:
-        years = list(filter(None, arguments.positional))
-        return f"{word} " + " – ".join(years) if years else word
-
-    return render
-
-
-def year(era: str) -> Renderer:
-    return lambda arguments: f"{arguments.last()} {era}".lstrip()
-
-
-def authors(arguments: Arguments) -> str:
-    *names, year = [*filter(None, arguments.positional)] or [""]
-    if not names:
-        return year
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{listed} ({year})"
-
-
-def ship(prefix: str) -> Renderer:
-    def render(arguments: Arguments) -> str:
-        name, pennant = arguments.at(1), arguments.at(2)
-        return f"{prefix} {name} ({pennant})" if pennant else f"{prefix} {name}"
-
-    return render
-
-
-def money(symbol: str) -> Renderer:
-    return lambda arguments: f"{symbol}{format_number(arguments.at(1), 'en')}"
-
-
-def coordinates(arguments: Arguments) -> str:
-    if "inline" not in arguments.named.get("display", "inline"):
-        return ""
-    text, marks = "", iter("°′″°′″")
-    for value in arguments.positional[:8]:
-        if value in {"N", "S"}:
-            text, marks = f"{text}{value} ", iter("°′″")
-        elif value in {"E", "W"}:
-            return text + value
-        elif _NUMBER.fullmatch(value):
-            text += value + next(marks, "")
-    return text.strip() if "N" in text or "S" in text else ""
-
-
-def quoted(arguments: Arguments) -> str:
-    text = arguments.named.get("text") or arguments.named.get("quote") or arguments.at(1)
-    return f"\n\n{text}\n\n"
-
-
-def verse(arguments: Arguments) -> str:
-    numbers = [value for value in arguments.positional[1:] if value[:1].isdecimal()]
-    return " ".join((arguments.at(1), *numbers[:1]))
-
-
-def metric(arguments: Arguments) -> str:
-    return " ".join(filter(None, (arguments.at(1), arguments.at(2) + arguments.at(3))))
-
-
-def units(arguments: Arguments) -> str:
-    return f"{arguments.at(1)} ({arguments.at(2)})" if arguments.at(2) else arguments.at(1)
-
-
-def superscript(arguments: Arguments) -> str:
-    return raised_text(arguments.at(1))
+def _choice(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{choice 1 flat=♭ sharp=♯}`: what stands for the argument's value."""
+    field = select(words[0])
+    values = dict(word.split("=", 1) for word in words[1:])
+    return lambda arguments: values.get(field(arguments), "")
 
 
 def raised_text(text: str) -> str:
@@ -312,14 +129,375 @@ def raised_text(text: str) -> str:
     return raised.translate(SUPERSCRIPTS) if is_power else text
 
 
-def accidental(arguments: Arguments) -> str:
-    """`{{music|flat}}`: a sharp or flat sign."""
-    return {"b": "♭", "flat": "♭", "#": "♯", "sharp": "♯"}.get(arguments.at(1), "")
+def _raised(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    field = select(words[0])
+    return lambda arguments: raised_text(field(arguments))
 
 
-def formatted(number_text: str) -> Renderer:
-    """`{{formatnum:1234}}`, whose argument is part of its name."""
-    return lambda arguments: format_number(number_text, arguments.language)
+# Numbers
+
+
+def format_number(number: str, language: LanguageFile) -> str:
+    """Digits in groups and a decimal mark, as the language writes them; other text stays.
+
+    Args:
+        number: as English or the language itself writes it, grouped or not.
+    """
+    number = number.strip()
+    style = language.numbers
+    if style.mark == "," and number.count(",") == 1 and number.replace(",", "").isdecimal():
+        number = number.replace(",", ".")
+    elif _GROUPED.fullmatch(number):
+        number = number.replace(",", "")
+    if not _NUMBER.fullmatch(number):
+        return number
+    whole, point, decimals = number.partition(".")
+    sign = whole[0] if whole[0] in "-+−" else ""
+    digits = whole[len(sign) :]
+    if len(digits) >= style.least:
+        head = len(digits) % 3
+        groups = [digits[:head], *(digits[i : i + 3] for i in range(head, len(digits), 3))]
+        digits = style.group.join(filter(None, groups))
+    return f"{sign}{digits}{style.mark if point else ''}{decimals}"
+
+
+def _number(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    field = select(words[0])
+    return lambda arguments: format_number(field(arguments), wording.own)
+
+
+def _fraction(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    def write(arguments: Arguments) -> str:
+        match list(filter(None, arguments.positional)):
+            case [denominator]:
+                return f"1/{denominator}"
+            case [numerator, denominator]:
+                return f"{numerator}/{denominator}"
+            case [whole, numerator, denominator, *_]:
+                return f"{whole} {numerator}/{denominator}"
+        return ""
+
+    return write
+
+
+def _power(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{power}` of ten: exponent, or factor and exponent."""
+
+    def write(arguments: Arguments) -> str:
+        *factor, exponent = [*filter(None, arguments.positional[:2])] or [""]
+        raised = raised_text(exponent)
+        return f"{factor[0] if factor else ''} × 10{raised}" if raised else ""
+
+    return write
+
+
+def _value(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{value}`: number, e=exponent, u=unit (or ul=)."""
+
+    def write(arguments: Arguments) -> str:
+        number = arguments.at(1).replace("\N{MINUS SIGN}", "-")
+        exponent = arguments.named.get("e", "")
+        unit = arguments.named.get("u") or arguments.named.get("ul") or ""
+        text = format_number(number, wording.own)
+        if exponent:
+            text += f" × 10{exponent.translate(SUPERSCRIPTS)}"
+        return f"{text} {unit}".strip() if unit else text
+
+    return write
+
+
+def _roman(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{roman 1}`: digits as a Roman number, other text as it is."""
+    field = select(words[0])
+
+    def write(arguments: Arguments) -> str:
+        text = field(arguments)
+        if not (text.isascii() and text.isdecimal() and 0 < int(text[:5]) < 4000):
+            return text
+        number, letters = int(text[:5]), []
+        for value, letter in _ROMAN:
+            letters.append(letter * (number // value))
+            number %= value
+        return "".join(letters)
+
+    return write
+
+
+def _ordinal(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{ordinal 1}`: a number and the word `ordinal` of its last two digits, its last, or any."""
+    field, endings = select(words[0]), wording.own.words
+    other = endings["ordinal"]
+
+    def write(arguments: Arguments) -> str:
+        number = field(arguments)
+        if not number[-1:].isdecimal():
+            return number
+        ending = endings.get(f"ordinal {number[-2:]}") or endings.get(f"ordinal {number[-1:]}")
+        return f"{number}{ending or other}"
+
+    return write
+
+
+def _coordinates(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    def write(arguments: Arguments) -> str:
+        if "inline" not in arguments.named.get("display", "inline"):
+            return ""
+        text, marks = "", iter("°′″°′″")
+        for value in arguments.positional[:8]:
+            if value in {"N", "S"}:
+                text, marks = f"{text}{value} ", iter("°′″")
+            elif value in {"E", "W"}:
+                return text + value
+            elif _NUMBER.fullmatch(value):
+                text += value + next(marks, "")
+        return text.strip() if "N" in text or "S" in text else ""
+
+    return write
+
+
+# Measures
+
+_BETWEEN = {"-": "–", "–": "–", "to": "to", "to(-)": "to", "and": "and", "and(-)": "and",
+            "or": "or", "by": "by", "x": " × ", "×": " × ", "xx": " × ", "+/-": " ± ", "±": " ± ",
+            "+": " + ", "to about": "to"}  # fmt: skip
+_NEUTRAL = {"to": "–", "and": ", ", "or": "/", "by": " × "}
+
+
+def _between(sign: str, wording: Wording) -> str:
+    """What stands between two amounts; a sign where the language has no word."""
+    name = _BETWEEN[sign]
+    if name not in _NEUTRAL:
+        return name
+    word = wording.own.words.get(name)
+    if word is None:
+        return _NEUTRAL[name]
+    return word if wording.own.spaceless else f" {word} "
+
+
+def _convert(words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{convert}`: amounts with their unit, in full or as a symbol ({convert symbol}); what they
+    are converted to is left out: "5 to 10 kilometres"."""
+    always_symbol = words == ["symbol"]
+
+    def write(arguments: Arguments) -> str:
+        values, named = arguments.positional, arguments.named
+        if len(values) < 2:
+            return " ".join(format_number(value, wording.own) for value in values)
+        pieces, last, index = [format_number(values[0], wording.own)], values[0], 1
+        while index + 1 < len(values) and values[index] in _BETWEEN:
+            last = values[index + 1]
+            pieces += [_between(values[index], wording), format_number(last, wording.own)]
+            index += 2
+        code = values[index] if index < len(values) else ""
+        symbol = named.get("abbr", "on" if always_symbol else "") in {"on", "in", "unit"}
+        adjective = named.get("adj", "") in {"on", "mid", "1"} or "sing" in named
+        if len(pieces) > 1:
+            last = f"{last} "  # several amounts are never one
+        text = _measure("".join(pieces), last, code, wording, symbol=symbol, adjective=adjective)
+        if index + 2 < len(values) and _NUMBER.fullmatch(values[index + 1]):  # 5|ft|10|in
+            second, code = values[index + 1 : index + 3]
+            text += " " + _measure(second, second, code, wording, symbol=symbol, adjective=False)
+        return text
+
+    return write
+
+
+def _measure(
+    shown: str, amount: str, code: str, wording: Wording, *, symbol: bool, adjective: bool
+) -> str:
+    """An amount and its unit. An adjective ("6-foot") is singular, in English with a hyphen."""
+    form = "" if symbol else unit_form(code, amount, wording.own, singular=adjective)
+    name = form or unit_symbol(code, wording.own, wording.common)
+    if code and not name:
+        return ""  # the language has no word for it: better a hole that is counted
+    joint = " "
+    if name.startswith("/"):
+        joint = ""
+    elif form and adjective:
+        joint = wording.own.words.get("adjective joint", " ")
+    elif form and wording.own.spaceless:
+        joint = ""
+    return f"{shown}{joint}{name}".rstrip()
+
+
+def _quantity(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{quantity}`: a number, then units as they are written, each perhaps with its exponent."""
+
+    def write(arguments: Arguments) -> str:
+        number, *units = arguments.positional or [arguments.at(1)]
+        pieces = [format_number(number, wording.own)]
+        if exponent := arguments.named.get("e"):
+            pieces.append(f"× 10{exponent.translate(SUPERSCRIPTS)}")
+        for value in filter(None, units):
+            if _NUMBER.fullmatch(value):
+                pieces[-1] += raised_text(value)
+            else:
+                pieces.append(value)
+        return " ".join(filter(None, pieces))
+
+    return write
+
+
+_GAUGE = re.compile(r"(\d+(?:[.,]\d+)?) ?(mm|ft|in|m)")
+
+
+def _gauge(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{gauge 1}`: width of a railway's track, from `1435mm`, `3ft6in` or a short name."""
+    field = select(words[0])
+    named = dict.fromkeys(("sg", "ussg", "uksg", "standard"), "1435mm") | {"mg": "1000mm"}
+
+    def write(arguments: Arguments) -> str:
+        text = field(arguments).lower()
+        found = _GAUGE.findall(named.get(text, text))
+        return " ".join(f"{format_number(number, wording.own)} {unit}" for number, unit in found)
+
+    return write
+
+
+# Dates
+
+
+def _month(text: str, wording: Wording, *, in_date: bool) -> str:
+    names = wording.own.months
+    if text.isascii() and text.isdecimal() and 1 <= int(text[-4:]) <= 12:
+        names = (wording.own.months_in_dates or names) if in_date else names
+        return names[int(text[-4:]) - 1]
+    if in_date and text.lower() in names and wording.own.months_in_dates:
+        return wording.own.months_in_dates[names.index(text.lower())]
+    return text
+
+
+def date_words(parts: tuple[str, str, str], wording: Wording, *, day_first: bool) -> str:
+    """A date in the language's own words and order.
+
+    Args:
+        parts: year, month (a number or a name) and day, "" for what is not said.
+        wording: of the language.
+        day_first: whether the day stands first in any case.
+    """
+    year, month, day = parts
+    dates = wording.own.dates
+    if (iso := _ISO_DATE.fullmatch(year)) and not month and not day:
+        year, month, day = iso[1], iso[2], iso[3] or ""
+    month_name = _month(month, wording, in_date=bool(day))
+    if not month_name:
+        return day if day and not year else year
+    if day.isdecimal() and day.isascii():
+        day = day.lstrip("0") or day
+        day = dates.first_day if day == "1" else day
+    if not day:
+        return dates.month.format(month=month_name, year=year) if year else month_name
+    form = dates.day if year else dates.day_of_year
+    if day_first and year:
+        form = "{day} {month} {year}"
+    return form.format(day=day, month=month_name, year=year)
+
+
+def _date(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{date YEAR MONTH DAY}`: which arguments they are; 0 for none."""
+    if len(wording.own.months) != 12:
+        raise LookupError("months")
+    year, month, day = [select(word) for word in (*words, "0", "0")][:3]
+
+    def write(arguments: Arguments) -> str:
+        day_first = arguments.named.get("df", "") in {"y", "yes", "true", "1"}
+        parts = (year(arguments), month(arguments), day(arguments))
+        return date_words(parts, wording, day_first=day_first)
+
+    return write
+
+
+def _month_name(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{month 1}`: the name of a month from its number."""
+    if len(wording.own.months) != 12:
+        raise LookupError("months")
+    field = select(words[0])
+    return lambda arguments: _month(field(arguments), wording, in_date=False)
+
+
+def _age(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{age Y M D Y M D}`: whole years from the first date to the second."""
+    fields = [select(word) for word in words]
+
+    def write(arguments: Arguments) -> str:
+        values = [field(arguments) for field in fields]
+        if not all(value.isascii() and value.isdecimal() and len(value) < 5 for value in values):
+            return ""
+        numbers = [int(value) for value in values]
+        years = numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3])
+        return str(years) if years >= 0 else ""
+
+    return write
+
+
+def _as_of(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    as_of, since = wording.word("as of"), wording.word("since")
+
+    def write(arguments: Arguments) -> str:
+        named = arguments.named
+        if named.get("alt"):
+            return named["alt"]
+        parts = (arguments.at(1), arguments.at(2), arguments.at(3))
+        date = date_words(parts, wording, day_first=True)
+        if named.get("bare"):
+            return date
+        word = since if named.get("since") else as_of
+        return f"{word if named.get('lc') else word.capitalize()} {date}"
+
+    return write
+
+
+# Names
+
+
+def _authors(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    joint = wording.word("and")
+
+    def write(arguments: Arguments) -> str:
+        *names, year = [*filter(None, arguments.positional)] or [""]
+        if not names:
+            return year
+        listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {joint} {names[-1]}"
+        return f"{listed} ({year})"
+
+    return write
+
+
+def _verse(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    def write(arguments: Arguments) -> str:
+        numbers = [value for value in arguments.positional[1:] if value[:1].isdecimal()]
+        return " ".join((arguments.at(1), *numbers[:1])).strip()
+
+    return write
+
+
+FUNCTIONS: dict[str, Function] = {
+    "age": _age,
+    "apostrophe": _character(APOSTROPHE),
+    "as_of": _as_of,
+    "authors": _authors,
+    "block": _character("\n\n"),
+    "choice": _choice,
+    "convert": _convert,
+    "coordinates": _coordinates,
+    "date": _date,
+    "fraction": _fraction,
+    "gauge": _gauge,
+    "join": _joined,
+    "list": _listed,
+    "month": _month_name,
+    "number": _number,
+    "ordinal": _ordinal,
+    "phonetic": _phonetic,
+    "pipe": _character(PIPE),
+    "power": _power,
+    "quantity": _quantity,
+    "raised": _raised,
+    "roman": _roman,
+    "value": _value,
+    "verse": _verse,
+}
+"""By the name that patterns use."""
 
 
 def subpage_word(arguments: Arguments) -> str:

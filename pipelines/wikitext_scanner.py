@@ -18,8 +18,10 @@ from typing import NamedTuple
 from pipelines import wikitext_tags as tags
 from pipelines.cleaning import DROPPED, FORMULA, LINK_TEXT, PROTECT
 from pipelines.wikitext_ends import NOWHERE, Ends
-from pipelines.wikitext_renderers import Renderer, parse_arguments, raised_text, subpage_word
-from pipelines.wikitext_templates import is_block, renderer_for
+from pipelines.wikitext_holes import goes_on, hole_mark
+from pipelines.wikitext_renderers import parse_arguments, raised_text, subpage_word
+from pipelines.wikitext_rules import Rule
+from pipelines.wikitext_templates import counted_name, rule_for
 from pipelines.wikitext_words import LANGUAGE_CODES, WIKI_PREFIXES, WikiMarkup
 
 _MAX_DEPTH = 40  # deeper nesting is no text; MediaWiki stops there as well
@@ -48,7 +50,8 @@ _HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
 _SPACES = re.compile(r"[ \t]*")
 _COMMENT = re.compile(r"<!--.*?-->")
 
-_renderer = functools.lru_cache(maxsize=4096)(renderer_for)
+_rule = functools.lru_cache(maxsize=4096)(rule_for)
+_SUBPAGE_WORD = Rule(subpage_word)
 
 
 class _Open(NamedTuple):
@@ -57,8 +60,11 @@ class _Open(NamedTuple):
     start: int
     """Where its text starts in the output."""
 
-    renderer: Renderer | None
+    rule: Rule | None
     """What will write the template; None for a link."""
+
+    name: str = ""
+    """Of the template, as in the page."""
 
 
 def _shown(target: str) -> str:
@@ -148,7 +154,7 @@ class Scanner:
         return self._leave_out(end) if end != NOWHERE else self._ends.of_line(position)
 
     def _close_link(self, token: re.Match[str]) -> int:
-        if self._stack and self._stack[-1].renderer is None:
+        if self._stack and self._stack[-1].rule is None:
             index = self._stack.pop().start
             content = "".join(self._out[index:])
             target, pipe, label = content.partition("|")
@@ -171,39 +177,55 @@ class Scanner:
     # Templates
 
     def _open_template(self, token: re.Match[str]) -> int:
-        text, name = self._text, token[6]
-        renderer = _renderer(name, self._markup.language)
+        text, name, start = self._text, token[6], token.start()
+        rule = _rule(name, self._markup.language)
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n" and "\n" not in name
-        if renderer is None and is_inline and "/" in name:
-            renderer = subpage_word
-        if renderer is not None and "\n\n" not in name and len(self._stack) < _MAX_DEPTH:
-            self._stack.append(_Open(len(self._out), renderer))
+        if rule is None and is_inline and "/" in name:
+            rule = _SUBPAGE_WORD
+        is_written = rule is not None and not rule.is_drop
+        if is_written and "\n\n" not in name and len(self._stack) < _MAX_DEPTH:
+            self._stack.append(_Open(len(self._out), rule, name))
             self._out.append("")
             self._templates += 1
             return token.end()
-        end = self._ends.of_braces(token.start())
+        end = self._ends.of_braces(start)
         if end != NOWHERE:
+            if rule is None and "\n" not in name and text.find("\n", token.end(), end) < 0:
+                return self._leave_hole(end, name, is_inline=is_inline)
             return self._leave_out(end, mark=DROPPED)
-        if text.startswith("{{{", token.start()) and not name:
-            return self._leave_out(token.start() + 3, mark=DROPPED)
-        return self._leave_out(self._ends.of_paragraph(token.start() + 2), mark=DROPPED)
+        if text.startswith("{{{", start) and not name:
+            return self._leave_out(start + 3, mark=DROPPED)
+        return self._leave_out(self._ends.of_paragraph(start + 2), mark=DROPPED)
+
+    def _leave_hole(self, position: int, name: str, *, is_inline: bool) -> int:
+        """Go on behind a template that nothing is known of; if it stands in a line of text, a mark
+        in its place bears its name."""
+        plain = counted_name(name, self._markup.language)
+        if not plain or not (is_inline or goes_on(self._text, position)):
+            return self._leave_out(position, mark=DROPPED)
+        self._out.append(hole_mark(plain))
+        return position
 
     def _close_template(self, token: re.Match[str]) -> int:
         if not self._templates:
             return token.end()
-        while (top := self._stack.pop()).renderer is None:
+        while (top := self._stack.pop()).rule is None:
             self._forgive(top)
         self._templates -= 1
         content = "".join(self._out[top.start :])
-        if "\n\n" in content.strip() and not is_block(top.renderer):
+        if "\n\n" in content.strip() and not top.rule.is_block:
             self._forgive(top)  # these braces are another's: what it holds is running text
             return token.end()
         del self._out[top.start :]
-        value = top.renderer(parse_arguments(content, self._markup.language))
+        arguments = parse_arguments(content)
+        value = top.rule.write(arguments)
         if value:
             self._out.append(value)
             return token.end()
-        return self._leave_out(token.end(), mark=DROPPED)
+        if top.rule.may_be_empty or not arguments.are_filled():
+            return self._leave_out(token.end(), mark=DROPPED)
+        is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
+        return self._leave_hole(token.end(), top.name, is_inline=is_inline)
 
     def _unwind(self) -> None:
         """Nothing of what is open will be closed."""
@@ -309,7 +331,7 @@ class Scanner:
     # Lines
 
     def _end_links(self) -> None:
-        while self._stack and self._stack[-1].renderer is None:
+        while self._stack and self._stack[-1].rule is None:
             self._forgive(self._stack.pop())
 
     def _heading(self, token: re.Match[str]) -> int:

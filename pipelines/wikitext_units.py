@@ -1,103 +1,108 @@
-"""Units of measurement as `{{convert}}` and `{{cvt}}` of English Wikipedia name them."""
+"""Which form of a unit goes with a number, in each kind of language, and what its symbol is.
+
+Codes are those of `{{convert}}` of English Wikipedia, which other wikis took over.
+The kinds of plural are those of Unicode's CLDR, as far as units of measurement need them.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Callable
+
+from pipelines.languages import LanguageFile
+
+_WORD = re.compile(r"[a-z]{4,}")  # furlong, acre: no symbol is so long and in lower case
+_ENGLISH = "English"
 
 
-class Unit(NamedTuple):
-    """How one unit is written."""
-
-    singular: str
-    plural: str
-    symbol: str
+def _one_other(whole: int, is_whole: bool) -> int:
+    return 0 if whole == 1 and is_whole else 1
 
 
-# code: singular / plural / symbol; a code that is its own symbol leaves the last out.
-_UNITS = """
-m: metre/metres | km: kilometre/kilometres | cm: centimetre/centimetres
-mm: millimetre/millimetres | um: micrometre/micrometres/μm | μm: micrometre/micrometres
-nm: nanometre/nanometres | ft: foot/feet | in: inch/inches | yd: yard/yards | mi: mile/miles
-nmi: nautical mile/nautical miles | furlong: furlong/furlongs | fathom: fathom/fathoms
-ly: light-year/light-years | AU: AU/AU | pc: parsec/parsecs | chain: chain/chains
-rod: rod/rods | league: league/leagues | m2: square metre/square metres/m²
-km2: square kilometre/square kilometres/km² | cm2: square centimetre/square centimetres/cm²
-mm2: square millimetre/square millimetres/mm² | ha: hectare/hectares | acre: acre/acres
-sqmi: square mile/square miles/sq mi | sqft: square foot/square feet/sq ft
-sqin: square inch/square inches/sq in | sqyd: square yard/square yards/sq yd
-sqkm: square kilometre/square kilometres/km² | m3: cubic metre/cubic metres/m³
-km3: cubic kilometre/cubic kilometres/km³ | cm3: cubic centimetre/cubic centimetres/cm³
-cc: cubic centimetre/cubic centimetres | cuft: cubic foot/cubic feet/cu ft
-cuin: cubic inch/cubic inches/cu in | cuyd: cubic yard/cubic yards/cu yd
-cumi: cubic mile/cubic miles/cu mi | l: litre/litres | L: litre/litres
-ml: millilitre/millilitres | mL: millilitre/millilitres | cl: centilitre/centilitres
-hl: hectolitre/hectolitres | gal: gallon/gallons | USgal: US gallon/US gallons/US gal
-impgal: imperial gallon/imperial gallons/imp gal | USqt: US quart/US quarts | qt: quart/quarts
-pt: pint/pints | USpt: US pint/US pints | imppt: imperial pint/imperial pints
-oilbbl: barrel/barrels/bbl | USoz: US fluid ounce/US fluid ounces
-impoz: imperial fluid ounce/imperial fluid ounces | USfloz: US fluid ounce/US fluid ounces
-acre.ft: acre-foot/acre-feet | acre-ft: acre-foot/acre-feet | bu: bushel/bushels
-kg: kilogram/kilograms | g: gram/grams | mg: milligram/milligrams | t: tonne/tonnes
-lb: pound/pounds | oz: ounce/ounces | st: stone/stone | ST: short ton/short tons
-LT: long ton/long tons | ton: ton/tons | lbs: pound/pounds/lb | MT: metric ton/metric tons
-tonne: tonne/tonnes/t | cwt: hundredweight/hundredweight | C: degree Celsius/degrees Celsius/°C
-F: degree Fahrenheit/degrees Fahrenheit/°F | K: kelvin/kelvins
-C-change: degree Celsius/degrees Celsius/°C | F-change: degree Fahrenheit/degrees Fahrenheit/°F
-km/h: kilometre per hour/kilometres per hour | kph: kilometre per hour/kilometres per hour/km/h
-kmph: kilometre per hour/kilometres per hour/km/h | mph: mile per hour/miles per hour
-m/s: metre per second/metres per second | km/s: kilometre per second/kilometres per second
-ft/s: foot per second/feet per second | kn: knot/knots | kt: knot/knots/kn
-mi/h: mile per hour/miles per hour | kW: kilowatt/kilowatts | MW: megawatt/megawatts
-W: watt/watts | hp: horsepower/horsepower | bhp: brake horsepower/brake horsepower | PS: PS/PS
-shp: shaft horsepower/shaft horsepower | ihp: indicated horsepower/indicated horsepower
-GW: gigawatt/gigawatts | Nm: newton metre/newton metres/N⋅m | lbft: pound-foot/pound-feet/lb⋅ft
-N: newton/newtons | kN: kilonewton/kilonewtons | lbf: pound-force/pounds-force
-kgf: kilogram-force/kilograms-force | Pa: pascal/pascals | kPa: kilopascal/kilopascals
-MPa: megapascal/megapascals | hPa: hectopascal/hectopascals | bar: bar/bars
-psi: pound per square inch/pounds per square inch | atm: atmosphere/atmospheres
-mbar: millibar/millibars | inHg: inch of mercury/inches of mercury
-mmHg: millimetre of mercury/millimetres of mercury | J: joule/joules | kJ: kilojoule/kilojoules
-MJ: megajoule/megajoules | kcal: kilocalorie/kilocalories | kWh: kilowatt-hour/kilowatt-hours
-eV: electronvolt/electronvolts | cal: calorie/calories
-/km2: per square kilometre/per square kilometres//km²
-/sqmi: per square mile/per square mile//sq mi
-PD/km2: inhabitant per square kilometre/inhabitants per square kilometre//km²
-PD/sqmi: inhabitant per square mile/inhabitants per square mile//sq mi
-mpgus: mile per US gallon/miles per US gallon/mpg
-mpgimp: mile per imperial gallon/miles per imperial gallon/mpg
-kg/m3: kilogram per cubic metre/kilograms per cubic metre/kg/m³
-m3/s: cubic metre per second/cubic metres per second/m³/s
-cuft/s: cubic foot per second/cubic feet per second/cu ft/s | hand: hand/hands
-carat: carat/carats
-"""
+def _below_two(whole: int, _is_whole: bool) -> int:
+    return 0 if whole < 2 else 1
 
 
-def _parse(table: str) -> dict[str, Unit]:
-    units = {}
-    for entry in table.replace("\n", "|").split("|"):
-        code, _, words = entry.strip().partition(": ")
-        if code:
-            singular, plural, symbol = [*_split(words), code][:3]
-            units[code] = Unit(singular, plural, symbol)
-    return units
+def _slavic(whole: int, is_whole: bool) -> int:
+    """One, few, many; a number with decimals takes the singular's genitive, which is "few"."""
+    if not is_whole:
+        return 1
+    if whole % 10 == 1 and whole % 100 != 11:
+        return 0
+    return 1 if whole % 10 in (2, 3, 4) and whole % 100 not in (12, 13, 14) else 2
 
 
-def _split(words: str) -> list[str]:
-    # A symbol may hold slashes of its own: only the first two separate.
-    return words.split("/", 2)
+def _polish(whole: int, is_whole: bool) -> int:
+    """One, few, many, and the genitive that goes with decimals."""
+    if not is_whole:
+        return 3
+    if whole == 1:
+        return 0
+    return 1 if whole % 10 in (2, 3, 4) and whole % 100 not in (12, 13, 14) else 2
 
 
-UNITS = _parse(_UNITS)
+def _czech(whole: int, is_whole: bool) -> int:
+    """One, two to four, more, and the genitive that goes with decimals."""
+    if not is_whole:
+        return 3
+    return 0 if whole == 1 else 1 if whole in (2, 3, 4) else 2
 
 
-def unit_words(code: str, *, amount: str, symbol: bool, adjective: bool) -> str:
-    """The unit `code` after `amount`: in full ("kilometres"), or its symbol; unknown codes stay.
+def _romanian(whole: int, is_whole: bool) -> int:
+    """One, few, and those from twenty on, which take "de"."""
+    if whole == 1 and is_whole:
+        return 0
+    return 1 if not is_whole or whole == 0 or 1 < whole % 100 < 20 else 2
 
-    An adjective ("a 6-foot wall") is always singular and joined with a hyphen by the caller.
-    """
-    unit = UNITS.get(code)
-    if unit is None:
-        return code
-    if symbol:
-        return unit.symbol
-    return unit.singular if adjective or amount in {"1", "one", "a"} else unit.plural
+
+def _arabic(whole: int, is_whole: bool) -> int:
+    """One, two, three to ten, more."""
+    if not is_whole:
+        return 3
+    if whole in (1, 2):
+        return whole - 1
+    return 2 if 3 <= whole % 100 <= 10 else 3
+
+
+def _slovene(whole: int, is_whole: bool) -> int:
+    """One, two, three and four, more."""
+    if not is_whole:
+        return 2
+    return {1: 0, 2: 1, 3: 2, 4: 2}.get(whole % 100, 3)
+
+
+PLURALS: dict[str, tuple[int, Callable[[int, bool], int]]] = {
+    "none": (1, lambda _whole, _is_whole: 0),
+    "one-other": (2, _one_other),
+    "below-two": (2, _below_two),
+    "slavic": (3, _slavic),
+    "polish": (4, _polish),
+    "czech": (4, _czech),
+    "romanian": (3, _romanian),
+    "arabic": (4, _arabic),
+    "slovene": (4, _slovene),
+}
+"""How many forms a unit has, and which of them goes with a number's whole part."""
+
+
+def unit_form(code: str, amount: str, language: LanguageFile, *, singular: bool) -> str:
+    """The unit `code` in full, in the form that goes with `amount`; "" if it has no word for it."""
+    forms = language.units.get(code)
+    if forms is None:
+        return ""
+    listed = forms.split(" / ")
+    if singular or amount in {"one", "a"}:
+        return listed[0]
+    whole, _, decimals = amount.lstrip("-+\N{MINUS SIGN}").replace(",", "").partition(".")
+    if not (whole.isascii() and whole.isdecimal()):
+        return listed[-1]
+    return listed[PLURALS[language.plural][1](int(whole[-9:]), not decimals)]
+
+
+def unit_symbol(code: str, language: LanguageFile, common: LanguageFile) -> str:
+    """The unit's symbol. A code that none is known for is its own, unless it is a word of English
+    and `language` is another: then there is none ("")."""
+    symbol = language.symbols.get(code) or common.symbols.get(code)
+    if symbol is None and _WORD.fullmatch(code) and language.name != _ENGLISH:
+        return ""
+    return symbol or code

@@ -80,11 +80,19 @@ class WikipediaSource(SourceConfig):
 
     kind: Literal["wikipedia"] = "wikipedia"
 
+    language: Annotated[str, Field(pattern=r"^([a-z]{2,3}(-[a-z0-9]+)*)?$")] = ""
+    """ISO 639 code; decides the words of the markup, how templates are written and sentences split.
+    "" for what the dump's header says, and English where it says nothing."""
+
     namespaces: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
     """Namespace numbers of the pages to keep; 0 holds the articles."""
 
     on_corrupt: Literal["fail", "keep-whole-pages"] = "fail"
     """What to do with a truncated or damaged file; what was kept is said in the manifest."""
+
+    on_unknown_template: Literal["keep", "drop-sentence"] = "keep"
+    """What to do with a sentence in which a template stands that no rule is known for: keep it with
+    the hole that is left, or drop it whole. Either way holes are counted by the template's name."""
 
     verify_checksums: bool = not_identity(True)
     """Compare each file with a `*sha1sums*` or `*md5sums*` list that lies beside it."""

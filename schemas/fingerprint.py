@@ -141,7 +141,8 @@ def code_fingerprint(
     """Digest of a module's code and of all first-party code it imports, however far away.
 
     Comments, docstrings, layout and line numbers do not count. The `__init__` of every package on
-    the way does. Imports made by computed names are invisible to it.
+    the way does, and with it the package's data (`*.yaml` beside it), byte for byte. Imports made
+    by computed names are invisible to it.
 
     Args:
         module: e.g. `pipelines.build_tokens`.
@@ -149,13 +150,20 @@ def code_fingerprint(
         digest_of: `source_digest` of a file, perhaps from a memory; None to parse it.
 
     Returns:
-        `sha256:...` of the whole, and of each module by name.
+        `sha256:...` of the whole, and of each module (or `package/file` of data) by name.
 
     Raises:
         FingerprintError: a module is missing or cannot be parsed.
     """
     digest = digest_of or _module_digest
-    modules = {name: digest(path) for name, path in _closure(module, tuple(packages))}
+    closure = _closure(module, tuple(packages))
+    modules = {name: digest(path) for name, path in closure}
+    modules |= {
+        f"{name}/{data.name}": f"sha256:{hashlib.sha256(data.read_bytes()).hexdigest()}"
+        for name, path in closure
+        if path.name == "__init__.py"
+        for data in sorted(path.parent.glob("*.yaml"))
+    }
     return fingerprint(modules), modules
 
 

@@ -5,7 +5,9 @@ is one split. A document is the cleaned text of a page's last revision.
 
 Counters: `pages-in`, `pages-kept`, `pages-dropped-` malformed, namespace, not-wikitext, redirect,
 empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (as stored); where there were any,
-`revisions-superseded`, `streams-dropped-corrupt` and `files-truncated`.
+`revisions-superseded`, `streams-dropped-corrupt` and `files-truncated`. Of the pages kept:
+`templates-unknown` (templates that no rule is known for and that stood within a sentence),
+`template-unknown:NAME` for those that a split held most, and `sentences-dropped-unknown-template`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from pipelines.dump_xml import WIKITEXT, Page, iterate_pages, page_name
 from pipelines.inputs import expand_paths, open_file
 from pipelines.multistream import choose_starts, find_all_streams, is_index
 from pipelines.splits import RawDocument, SourceFile, Split
-from pipelines.wikitext import WikiMarkup, clean_wikitext, is_redirect, markup_for
+from pipelines.wikitext import Holes, WikiMarkup, clean_wikitext, is_redirect, markup_for
+from pipelines.wikitext_holes import UNKNOWN_TEMPLATE
 from schemas.configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
@@ -39,6 +42,11 @@ class _Detail(NamedTuple):
 
     compression: Compression
     language: str
+    """Of the recipe, or else of the header."""
+
+    said: str
+    """What the header says, "" for nothing."""
+
     namespaces: dict[int, str]
     streams: tuple[int, ...]
     """Where bzip2 streams start in the range."""
@@ -51,7 +59,7 @@ class _Detail(NamedTuple):
         stored = json.loads(text)
         names = {int(number): name for number, name in stored["namespaces"].items()}
         streams = tuple(stored["streams"])
-        return cls(stored["compression"], stored["language"], names, streams)
+        return cls(stored["compression"], stored["language"], stored["said"], names, streams)
 
 
 def plan(config: WikipediaSource) -> list[Split]:
@@ -81,6 +89,7 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDoc
     detail = _Detail.from_json(split.detail)
     markup = markup_for(detail.language, detail.namespaces)
     count("raw-bytes", split.end - split.start)
+    holes = Holes(drop_sentences=config.on_unknown_template == "drop-sentence")
     last_whole = ""
     for item in _pages(split, detail, count):
         if isinstance(item, Damage):
@@ -91,12 +100,22 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDoc
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)
         reason = drop_reason(item, namespaces=config.namespaces, names=detail.namespaces)
-        document = None if reason else clean_page(item, markup, source=split.source)
+        document = None if reason else clean_page(item, markup, source=split.source, holes=holes)
         if document is None:
             count(f"pages-dropped-{reason or 'no-text-left'}")
             continue
         count("pages-kept")
         yield document
+    _count_holes(holes, count)
+
+
+def _count_holes(holes: Holes, count: Count) -> None:
+    if holes.total:
+        count("templates-unknown", holes.total)
+    if holes.sentences_dropped:
+        count("sentences-dropped-unknown-template", holes.sentences_dropped)
+    for name, number in holes.most_common():
+        count(f"{UNKNOWN_TEMPLATE}{name}", number)
 
 
 def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
@@ -118,9 +137,11 @@ def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, 
     return "" if page.text.strip() else "empty"
 
 
-def clean_page(page: Page, markup: WikiMarkup, *, source: str) -> RawDocument | None:
+def clean_page(
+    page: Page, markup: WikiMarkup, *, source: str, holes: Holes | None = None
+) -> RawDocument | None:
     """The page as a document; None if its markup holds no text."""
-    paragraphs = clean_wikitext(page.text, markup)
+    paragraphs = clean_wikitext(page.text, markup, holes)
     if not paragraphs:
         return None
     revision = [] if page.revision_id is None else [str(page.revision_id)]
@@ -188,7 +209,8 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
         )
     elif compression == "plain":
         ranges = _cut_anywhere(file.size, split_bytes=config.split_bytes)
-    detail = _Detail(compression, header.language or config.language, dict(header.namespaces), ())
+    language = config.language or header.language or "en"
+    detail = _Detail(compression, language, header.language, dict(header.namespaces), ())
     return [
         Split(
             source=config.name,
