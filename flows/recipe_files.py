@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from flows.recipe_errors import explain
 from flows.task_steps import check_tasks
+from flows.yaml_texts import MAX_NESTING, load_yaml, read_yaml
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
@@ -113,7 +113,10 @@ def recipe_from(
     for change in changes:
         _change(data, change)
     data = _expand_variables(data, path="", where=where)
-    _resolve_paths(data, folder)
+    try:
+        _resolve_paths(data, folder)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     if store is not None:
         data["store"] = _resolve(store, Path.cwd())
     data.setdefault("store", default_store())
@@ -134,10 +137,9 @@ def _find(name: str) -> tuple[str, str, Path]:
     """A recipe's text, how to call it, and the folder its paths are relative to."""
     file = Path(name)
     if file.is_file():
-        try:
-            return file.read_text(encoding="utf-8"), name, file.parent.absolute()
-        except (OSError, UnicodeError) as error:
-            raise ConfigError(f"{name}: cannot be read: {error}") from error
+        return read_yaml(file, where=name), name, file.parent.absolute()
+    if file.is_dir():
+        raise ConfigError(f"{name}: is a folder: expected a YAML file")
     known = packaged_recipes()
     if name in known:
         return packaged_text(name), f"recipe {name!r}", Path.cwd()
@@ -161,52 +163,22 @@ def _as_typed(value: Any) -> Any:
     return _Typed(value) if isinstance(value, str) else value
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, of which one would be lost in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[Any, yaml.Node] = {}
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                mark = key_node.start_mark
-                raise ConfigError(
-                    f"line {mark.line + 1}: expected text as a key, found {key!r}: put it in quotes"
-                )
-            if key in seen:
-                first, second = seen[key].start_mark.line + 1, key_node.start_mark.line + 1
-                raise ConfigError(
-                    f"line {second}: the key {key!r} is there already in line {first}"
-                )
-            seen[key] = key_node
-        return dict(super().construct_mapping(node, deep=deep))
-
-
-def _load_safely(text: str) -> Any:
-    loader = _Loader(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
-
-
 def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
     """A YAML text that holds keys with values.
 
     Raises:
         ConfigError: it is not YAML, or no mapping, or gives a key twice.
     """
-    try:
-        data = _load_safely(text)
-    except ConfigError as error:
-        raise ConfigError(f"{where}, {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: is not YAML: {error}") from error
+    data = load_yaml(text, where=where)
+    if data is None:
+        raise ConfigError(f"{where}: is empty: expected keys with values")
     if not isinstance(data, dict):
-        raise ConfigError(f"{where}: expected keys with values, found {type(data).__name__}")
+        raise ConfigError(f"{where}: expected keys with values, found {_kind_of(data)}")
     return data
+
+
+def _kind_of(value: Any) -> str:
+    return "a list" if isinstance(value, list) else f"{value!r:.80}"
 
 
 def _expand_variables(value: Any, *, path: str, where: str) -> Any:
@@ -235,7 +207,9 @@ def _expand_variables(value: Any, *, path: str, where: str) -> Any:
             )
         return found
 
-    return type(value)(_VARIABLE.sub(replace, value))
+    # Behind the last brace nothing ends, and looking for it from each `${` would take a square.
+    end = value.rfind("}") + 1
+    return type(value)(_VARIABLE.sub(replace, value[:end]) + value[end:].replace("$$", "$"))
 
 
 def _change(data: dict[str, Any], change: str) -> None:
@@ -245,11 +219,10 @@ def _change(data: dict[str, Any], change: str) -> None:
         raise ConfigError(
             f"--set {change}: expected KEY=VALUE, e.g. build_instances.length-128.seed=1"
         )
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {change}: the value is not YAML: {error}") from error
+    value = load_yaml(text, where=f"--set {change:.80}")
     parts = key.strip().split(".")
+    if len(parts) > MAX_NESTING:
+        raise ConfigError(f"--set {change:.80}: names more than {MAX_NESTING} levels")
     here: Any = data
     while True:
         name, parts = _step_into(here, parts, change=change)
@@ -326,4 +299,10 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
 def _resolve(path: str, folder: Path) -> str:
     if "://" in path or "::" in path:
         return path
-    return os.path.normpath(folder / Path(path).expanduser())
+    try:
+        return os.path.normpath(folder / Path(path).expanduser())
+    except RuntimeError as error:
+        user = path.partition("/")[0]
+        raise ConfigError(
+            f"{path}: there is no user {user}: give the folder's whole path"
+        ) from error

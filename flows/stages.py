@@ -18,6 +18,7 @@ from flows.stage_table import Step
 from flows.step_keys import StepKey, code_now, code_of, pieces_digest, step_key
 from flows.storage.leases import hold_lease
 from flows.storage.verification import verify
+from pipelines.progress import working_on
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
@@ -201,9 +202,14 @@ class _Task:
             if rebuild:  # nothing from before is taken over, now or later
                 store.backend.delete_folder(f"pieces/{stage.name}/{shared}")
             folders["pieces"] = store.pieces(stage.name, shared)
-        output = function(
-            step.config, inputs=given, output=attempt.output, execution=self._execution, **folders
-        )
+        with working_on(step.label):
+            output = function(
+                step.config,
+                inputs=given,
+                output=attempt.output,
+                execution=self._execution,
+                **folders,
+            )
         if not isinstance(output, StageOutput):
             raise TypeError(f"{step.label}: expected a StageOutput, found {type(output).__name__}")
         return output

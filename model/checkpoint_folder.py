@@ -110,11 +110,14 @@ class CheckpointFolder:
         _sync_folder(target.parent)
         _sync_folder(target.parent.parent)
         partial = target.with_name(f".{target.name}.partial")
-        with partial.open("xb") as sink:
-            sink.write(record)
-            sink.flush()
-            os.fsync(sink.fileno())
-        partial.replace(target)
+        try:
+            with partial.open("xb") as sink:
+                sink.write(record)
+                sink.flush()
+                os.fsync(sink.fileno())
+            partial.replace(target)
+        finally:  # on a full disk it would stand in the way of the next try
+            partial.unlink(missing_ok=True)
         _sync_folder(target.parent)
 
     def delete(self, name: str) -> None:

@@ -22,6 +22,7 @@ from model.tuning.comparison import Cell, Comparison, compare, read_cells
 from model.tuning.evaluation_job import EvaluationJob
 from model.tuning.task_process import call
 from pipelines.file_systems import read_file
+from pipelines.progress import step_name
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
@@ -152,7 +153,7 @@ def _answer(
     if not asked:
         return best.threshold
     job = EvaluationJob(
-        name=f"evaluate {config.entry}",
+        name=step_name(f"evaluate {config.entry}"),
         examples=examples,
         members=tuple(cell.given for cell in chosen),
         splits=asked,

@@ -29,7 +29,7 @@ from model.tuning.cell_job import (
 )
 from model.tuning.majority import majority_answer, majority_predictions
 from model.tuning.task_process import call
-from pipelines.progress import READING_FILE, following
+from pipelines.progress import READING_FILE, following, step_name
 from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, MissingInputError
@@ -97,7 +97,7 @@ def finetune(
     if config.method == "majority":
         return _majority(config, examples, output=output)
     job = CellJob(
-        name=cell_name(config, task=str(examples.statistics["task"])),
+        name=step_name(cell_name(config, task=str(examples.statistics["task"]))),
         config=config,
         examples=examples,
         checkpoint=inputs.get("checkpoint"),

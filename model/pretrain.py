@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from model.artifact_files import checkpoint_raw_inputs, chunks_of, write_file
 from model.training_job import TrainingJob, run_job
 from pipelines.file_systems import read_file
+from pipelines.progress import step_name
 from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
@@ -65,7 +66,7 @@ def pretrain(
     """
     del execution
     job = TrainingJob(
-        name=f"pretrain {config.instances}",
+        name=step_name(f"pretrain {config.instances}"),
         config=config,
         instances=inputs["instances"],
         vocabulary=inputs["vocabulary"],

@@ -44,7 +44,7 @@ class TrainingJob(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: str
-    """What people see, such as `pretrain length-128`."""
+    """What people see, such as `pretrain.phase-1`."""
 
     config: PretrainConfig
     instances: StageInput

@@ -21,7 +21,9 @@ _LOGGER = logging.getLogger(__name__)
 _LINE_SECONDS = 15.0
 _PACE_SECONDS = 120.0
 _PACE_GAP_SECONDS = 0.5
-_BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {postfix}"
+_BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| "
+_BAR_COLUMNS = 25
+"""Width that a bar is left, of which a share of a percent can be seen, before details are shown."""
 
 
 class TrainingProgress:
@@ -92,7 +94,14 @@ class TrainingProgress:
             return
         self._step, self._speed = step, speed
         if self._in_terminal:
-            self._bar.set_postfix_str(self.status(), refresh=True)
+            self._bar.bar_format = _BAR_FORMAT + self.status(room=self._room())
+            self._bar.refresh()
+
+    def _room(self) -> int | None:
+        """Characters beside a bar of good width; None if the terminal's width is not known."""
+        if self._bar.ncols is None:
+            return None
+        return int(self._bar.ncols) - len(f"{self._name}: 100%|| ") - _BAR_COLUMNS
 
     def note_evaluation(self, evaluation: EvaluationRecord) -> None:
         """Tell what an evaluation found, at once."""
@@ -111,21 +120,35 @@ class TrainingProgress:
         else:
             _LOGGER.info("%s", text)
 
-    def status(self) -> str:
-        """How far, how well, how fast and how much longer, in one line."""
-        parts = [self._place()]
+    def status(self, *, room: int | None = None) -> str:
+        """How far, how well, how fast and how much longer, in one line.
+
+        Args:
+            room: characters that there are for it: details are left out, the least telling first.
+                Place, loss and what is left are always said. None for no limit.
+        """
+        parts = self._parts()
+        for rank in sorted({rank for rank, _ in parts if rank}, reverse=True):
+            if room is None or len(", ".join(text for _, text in parts)) <= room:
+                break
+            parts = [part for part in parts if part[0] != rank]
+        return ", ".join(text for _, text in parts)
+
+    def _parts(self) -> list[tuple[int, str]]:
+        """What there is to say, in its order; those of a higher rank are left out before others."""
+        parts = [(0, self._place())]
         if (step := self._step) is not None:
-            parts += [f"loss {step.loss:.2f}", f"MLM {_share(step.mlm_accuracy)}"]
+            parts += [(0, f"loss {step.loss:.2f}"), (1, f"MLM {_share(step.mlm_accuracy)}")]
             if step.nsp_accuracy is not None:
-                parts.append(f"NSP {_share(step.nsp_accuracy)}")
+                parts.append((2, f"NSP {_share(step.nsp_accuracy)}"))
         if (speed := self._speed) is not None:
-            parts.append(f"{_rounded(speed.tokens_per_second)} tokens/s")
+            parts.append((3, f"{_rounded(speed.tokens_per_second)} tokens/s"))
             if speed.model_flops_utilisation is not None:
-                parts.append(f"{100 * speed.model_flops_utilisation:.0f} % MFU")
+                parts.append((4, f"{100 * speed.model_flops_utilisation:.0f} % MFU"))
         left = self.seconds_left()
         if left is not None:
-            parts.append(f"{duration_text(left)} left")
-        return ", ".join(parts)
+            parts.append((0, f"{duration_text(left)} left"))
+        return parts
 
     def seconds_left(self) -> float | None:
         """Until the budget is used up, at the pace of the last minutes; None before there is one.

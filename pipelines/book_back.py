@@ -67,12 +67,11 @@ def _ends_book(book: Book, number: int) -> bool:
 
 def _is_tail(book: Book, start: int) -> bool:
     """Whether the blocks from `start` on are what stands behind a text, not more of it."""
-    tail = book.texts[start:]
+    shown = book.texts[start : start + _ADVERTISED_BLOCKS]
     share = book.words(start) / max(1, book.words())
-    if share <= _MAX_BACK_SHARE and any(map(matter.is_publisher, tail[:_ADVERTISED_BLOCKS])):
+    if share <= _MAX_BACK_SHARE and any(map(matter.is_publisher, shown)):
         return True
-    prose = sum(map(matter.is_prose, tail))
-    return share <= _TAIL_SHARE and prose <= _TAIL_PROSE_BLOCKS
+    return share <= _TAIL_SHARE and book.prose_from[start] <= _TAIL_PROSE_BLOCKS
 
 
 def _is_back(book: Book, number: int) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import itertools
 import statistics
 from collections.abc import Iterator
 
@@ -51,10 +53,31 @@ class Book:
         self.entries: set[str] = set()
         gaps = [block.gap for block in self.blocks[1:]]
         self.usual_gap = statistics.median_low(gaps) if gaps else 1
+        self._prose: dict[int, bool] = {}
 
     def words(self, start: int = 0) -> int:
         """Words of the blocks from `start` on."""
-        return sum(text.count(" ") + 1 for text in self.texts[start:])
+        return self._words_from[start]
+
+    def is_prose(self, number: int) -> bool:
+        """Whether a block is sentences; asked of it by each heading before it, found once."""
+        if number not in self._prose:
+            self._prose[number] = matter.is_prose(self.texts[number])
+        return self._prose[number]
+
+    @functools.cached_property
+    def prose_from(self) -> list[int]:
+        """How many blocks of sentences there are from each block on."""
+        return _sums_from([self.is_prose(number) for number in range(len(self.texts))])
+
+    @functools.cached_property
+    def _words_from(self) -> list[int]:
+        return _sums_from([text.count(" ") + 1 for text in self.texts])
+
+
+def _sums_from(values: list[int]) -> list[int]:
+    """The sum from each value to the end, and the 0 behind the last."""
+    return list(itertools.accumulate(reversed(values), initial=0))[::-1]
 
 
 def is_speech(text: str) -> bool:
@@ -70,11 +93,15 @@ def _split_headings(blocks: list[Block]) -> Iterator[Block]:
         if not rest or not headed or len(first) > _MAX_HEADING_LINE:
             yield block
             continue
-        while rest and (matter.is_capitals(rest[0]) or _is_lone_title(rest)):
-            first, rest = f"{first.rstrip()} {rest[0].strip()}", rest[1:]
-        yield Block([first], block.gap)
-        if rest:
-            yield Block(rest, 0)
+        heading, at = [first], 0
+        while at < len(rest) and (
+            matter.is_capitals(rest[at]) or _is_lone_title(rest[at : at + 4])
+        ):
+            heading.append(rest[at].lstrip())
+            at += 1
+        yield Block([" ".join((*map(str.rstrip, heading[:-1]), heading[-1]))], block.gap)
+        if at < len(rest):
+            yield Block(rest[at:], 0)
 
 
 def _split_inner_headings(blocks: list[Block]) -> Iterator[Block]:
@@ -88,5 +115,10 @@ def _split_inner_headings(blocks: list[Block]) -> Iterator[Block]:
         yield Block(block.lines[inner[0] :], 0)
 
 
+def _goes_on(lines: list[str], at: int) -> bool:
+    """Whether the heading above line `at` of a block goes on there."""
+    return matter.is_capitals(lines[at]) or (len(lines) - at <= 3 and _is_lone_title(lines[at:]))
+
+
 def _is_lone_title(lines: list[str]) -> bool:
-    return len(lines) <= 3 and matter.is_title(" ".join(line.strip() for line in lines))
+    return matter.is_title(" ".join(line.strip() for line in lines))

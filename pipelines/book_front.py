@@ -52,10 +52,11 @@ def _front_end(book: Book) -> int:
     """Index of the first block of the book's text proper, its heading included."""
     total = sum(map(len, book.texts))
     passed, run, words = 0, 0, 0
+    deciding = _next_deciding(book)
     for number, kind in enumerate(book.kinds):
         if number > _FRONT_BLOCKS and passed > _FRONT_SHARE * total:
             break
-        if kind is Kind.HEADING and _opens_chapter(book, number):
+        if kind is Kind.HEADING and _opens_chapter(book, number, deciding):
             return number
         running = kind is Kind.TEXT and _is_running(book, number)
         run, words = (run + 1, words + book.texts[number].count(" ")) if running else (0, 0)
@@ -70,37 +71,43 @@ def _is_running(book: Book, number: int) -> bool:
     text = book.texts[number]
     if matter.is_publisher(text):
         return False
-    return matter.is_prose(text) or is_speech(text)
+    return book.is_prose(number) or is_speech(text)
 
 
-def _opens_chapter(book: Book, number: int) -> bool:
+def _next_deciding(book: Book) -> list[int]:
+    """For each block, and for the end, the next from there on that is text or part of a list."""
+    deciding, found = [len(book.kinds)], len(book.kinds)
+    for number in range(len(book.kinds) - 1, -1, -1):
+        if book.kinds[number] in (Kind.TEXT, Kind.LISTING, Kind.LIST_HEADING):
+            found = number
+        deciding.append(found)
+    return deciding[::-1]
+
+
+def _opens_chapter(book: Book, number: int, deciding: list[int]) -> bool:
     """Whether prose follows a numbered heading before long."""
     text = book.texts[number]
     first = book.blocks[number].lines[0].strip()
     numbered = matter.is_part_heading(text) or matter.is_numeral(text)
     if not (numbered or matter.is_numbered_title(first)):
         key = matter.entry_key(text)
-        following = book.texts[number + 1 : number + 2]
         if key == book.title_key or key not in book.entries:
             return False
-        if not any(map(matter.is_prose, following)):
+        if number + 1 == len(book.texts) or not book.is_prose(number + 1):
             return False
-    checked = 0
-    for after in range(number + 1, len(book.texts)):
-        if book.kinds[after] is Kind.TEXT:
-            if matter.is_prose(book.texts[after]):
-                return True
-            checked += 1
-        elif book.kinds[after] in (Kind.LISTING, Kind.LIST_HEADING):
+    after = number
+    for _ in range(_OPENING_BLOCKS + 1):
+        after = deciding[after + 1] if after < len(book.texts) else after
+        if after == len(book.texts) or book.kinds[after] is not Kind.TEXT:
             return False
-        if checked > _OPENING_BLOCKS:
-            return False
+        if book.is_prose(after):
+            return True
     return False
 
 
 def _first_prose(book: Book) -> int:
     for number, text in enumerate(book.texts):
-        if book.kinds[number] is not Kind.TEXT or not matter.is_prose(text):
+        if book.kinds[number] is not Kind.TEXT or not book.is_prose(number):
             continue
         if matter.is_publisher(text):
             continue

@@ -26,14 +26,14 @@ _BLANK_SHARE = 0.03
 _INDENT = 2
 _MAX_INDENT = 8
 _TITLE_SHARE = 0.7
-_RULE_LINE = re.compile(r"[ \t]*(?:[_*=~#-][ \t]*){10,}$|[ \t]*(?:\*[ \t]*){3,}$")
+_RULE_LINE = re.compile(r"[ \t]*+(?:[_*=~#-][ \t]*+){10,}+$|[ \t]*+(?:\*[ \t]*+){3,}+$")
 _ENDS_STRONGLY = re.compile(r"[.!?][\"'”’»)\]_*]*\s*$")
 _ENDS_SENTENCE = re.compile(r"[.!?:;][\"'”’»)\]_*]*\s*$|(?:--|[-—–])[\"'”’»]?\s*$")
 _STARTS_PARAGRAPH = re.compile(r"[\"'“‘«(\[_]*[^\W\d_a-zß-öø-ÿ]|[\"'“‘«(\[_]*\d")
 _STARTS_LOWER = re.compile(r"[\"'“‘«(\[_]*[a-zß-öø-ÿ]")
-_HYPHENATED = re.compile(r"([^\W\d_]+)-$")
+_HYPHENATED = re.compile(r"(?<![^\W\d_])([^\W\d_]++)-$")
 _FIRST_WORD = re.compile(r"([a-zß-öø-ÿ]+)")
-_CUT_WORD = re.compile(r"\S+-[ \t]*\n\s*\S+")
+_CUT_WORD = re.compile(r"(?<!\S)\S++(?<=\S-)[ \t]*+\n\s*+\S++")
 _WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 
 

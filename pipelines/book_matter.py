@@ -53,7 +53,7 @@ _NUMBERED_TITLE = re.compile(
 _LIST_HEADING = re.compile(
     r"[ \t_*=]*(?:(?:TABLE\s+OF\s+)?CONTENTS|(?:LIST\s+OF\s+|THE\s+)?ILLUSTRATIONS|CHAPTERS|INDEX"
     r"|LIST\s+OF\s+(?:PLATES|CHAPTERS|MAPS)|(?:FULL[- ]PAGE\s+)?COLOU?RED\s+PLATES)"
-    r"[.:_*= ]*(?:PAGE)?[.:_*= ]*$",
+    r"[.:_*= ]*+(?:PAGE[.:_*= ]*+)?$",
     re.IGNORECASE,
 )
 _ORNAMENT = re.compile(r"[\s*_#~=+|·•—–.,:;<>oO§-]*$")
@@ -67,14 +67,15 @@ _COLOPHON = re.compile(
     r"|entered according to|\be-?text\b|\be-?book|transcribed|project gutenberg|proofread|"
     r"scanned (?:by|from|and)|digiti[sz]ed|\bisbn\b|smashwords|"
     r"licen[cs]e notes|personal enjoyment|work of fiction|resemblance to|no part of this|"
-    r"post-?processed|html version|www\.|https?:|[\w.]+@[\w]+\.|cover (?:art|design)|"
+    r"post-?processed|html version|www\.|https?:|[\w.]@\w+\.|cover (?:art|design)|"
     r"(?:strand|cornhill|fraser's|harper's|pall mall) _?magazine|bibliographical note",
     re.IGNORECASE,
 )
 _PUBLISHER = re.compile(
-    r"(?:published|printed|reprinted|set up|electrotyped|presswork|engraved|issued|illustrat\w*|"
-    r"translated|edited|etched|designed|produced|prepared|created|decorated) (?:and "
-    r"(?:published|printed|bound) )?(?:in|by|for|from)\b|first (?:published|edition|printed|issued)"
+    r"(?:published|printed|reprinted|set up|electrotyped|presswork|engraved|issued"
+    r"|illustrat\w{0,9}|translated|edited|etched|designed|produced|prepared|created|decorated) "
+    r"(?:and (?:published|printed|bound) )?(?:in|by|for|from)\b"
+    r"|first (?:published|edition|printed|issued)"
     r"|\breprinted\b|second edition|new edition|\bedition of\b|this edition|\bimpression\b"
     r"|publish(?:ers?|ing|ed under)|printers|author(?:ess)? of|by the same author|university press"
     r"|\bpress,|& (?:co|sons?|company)\b|\bltd\b|limited[,.]|(?:with|and) (?:\w+ )?illustrations|"
@@ -88,11 +89,13 @@ _PRINTER = re.compile(
 )
 _PRICE = re.compile(
     r"\b\d+s\.(?: ?\d+d\.)?|\b\d+d\.|[$£]\s?\d|\bcents\b|\b(?:8|12|16|18|24|32)(?:mo|vo)\b|"
-    r"\bcrown 8|\bcloth\b|\bgilt\b|\bmorocco\b|post-?paid|\bvols?\.|volumes?\b.*\bseries\b|"
-    r"\bseries\b.*\bvolumes?\b|"
+    r"\bcrown 8|\bcloth\b|\bgilt\b|\bmorocco\b|post-?paid|\bvols?\.|"
     r"included in the series|catalogue of|price \w+|\bbound in\b",
     re.IGNORECASE,
 )
+_VOLUMES = re.compile(r"volumes?\b", re.IGNORECASE)
+_VOLUME = re.compile(r"\bvolumes?\b", re.IGNORECASE)
+_SERIES = re.compile(r"\bseries\b", re.IGNORECASE)
 _NOTE_HEADING = re.compile(
     r"[ \t_*=|+\[-]*(?:TRANSCRIBER|TRANSCRIPTION|PREPARER|PROOFREADER|E-?TEXT EDITOR|EDITOR AND "
     r"TRANSCRIBER|E-?BOOK TRANSCRIBER)['’]?S?['’]?\s*(?:END\s*)?"
@@ -107,9 +110,12 @@ _AUTHOR_NOTE = re.compile(
     re.IGNORECASE,
 )
 _PAGE_TAIL = re.compile(
-    r"(?:\s{2,}|\.\s?\.|\s[\"”]\s+|_?page_?\s|\bp\.\s?)\s*[\"”]?\s*\d{1,4}\W*$|(?:\. ){3,}|\.{4,}"
-    r"|\s{2,}_?(?:frontispiece|front|page|to face)\b",
+    r"(?:(?<!\s)\s{2,}+|\.\s?\.|\s[\"”]\s|_?page_?\s|\bp\.)\s*+[\"”]?+\s*+\d{1,4}\W*+$"
+    r"|(?:\. ){3}|\.{4}|(?<!\s)\s{2,}+_?(?:frontispiece|front|page|to face)\b",
     re.IGNORECASE,
+)
+_PAGE_NUMBER = re.compile(
+    r"(?:(?<![\s.])[\s.]{2,}+|\s[\"”]\s++)_?(?:page_?\s*+)?\d{1,4}\W*+$", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"(?:[.!?:;,]|--|—|–|-)[\"'”’»)\]_*=]*$")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
@@ -120,6 +126,7 @@ _CLOSING_QUOTES = ('"', "”", "’", "'")
 _MAX_TITLE_WORDS = 24
 _MAX_PUBLISHER_WORDS = 40
 _MAX_TITLE_CHARACTERS = 220
+_MAX_NUMBERS = 4  # of volume, book, part and chapter, in one line
 
 
 def is_ornament(text: str) -> bool:
@@ -229,7 +236,7 @@ def is_publisher(text: str) -> bool:
     if _COLOPHON.search(text) is not None:
         return True
     return text.count(" ") < _MAX_PUBLISHER_WORDS and (
-        _PUBLISHER.search(text) is not None or _PRICE.search(text) is not None
+        _PUBLISHER.search(text) is not None or is_advertisement(text)
     )
 
 
@@ -240,7 +247,16 @@ def is_printer(text: str) -> bool:
 
 def is_advertisement(text: str) -> bool:
     """A line with a price or a binding, as in lists of a publisher's other books."""
-    return _PRICE.search(text) is not None
+    return _PRICE.search(text) is not None or _names_series(text)
+
+
+def _names_series(text: str) -> bool:
+    """`Volumes of the Pocket Series`, or the two words the other way round."""
+    volume, series = _VOLUMES.search(text), _SERIES.search(text)
+    if volume is None or series is None:
+        return False
+    after = _VOLUME.search(text, series.end()), _SERIES.search(text, volume.end())
+    return any(found is not None for found in after)
 
 
 def is_prose(text: str) -> bool:
@@ -273,12 +289,12 @@ def is_listing(lines: list[str]) -> bool:
 
 def entry_key(text: str) -> str:
     """What is left of a heading or a contents entry without number and page, for comparison."""
-    text = re.sub(
-        r"(?:[\s.]{2,}|\s[\"”]\s+)_?(?:page_?\s*)?\d{1,4}\W*$", "", text, flags=re.IGNORECASE
-    )
+    text = _PAGE_NUMBER.sub("", text)
     match = _PART_HEADING.match(text)
     numbered = _NUMBERED_TITLE.match(text) if match is None else None
-    while match is not None:  # "VOLUME ONE, CHAPTER TWO. THE FAIR": two numbers before the title
+    for _ in range(_MAX_NUMBERS):  # "VOLUME ONE, CHAPTER TWO. THE FAIR": two before the title
+        if match is None:
+            break
         text = match["rest"].lstrip(" .:,;-—–_")
         match = _PART_HEADING.match(text)
     text = numbered["rest"] if numbered is not None else text

@@ -73,17 +73,21 @@ _NO_BEGINNING = frozenset(",;:.)、。，；）」』]\ufdd0")
 # What only introduced what was dropped: (pronounced: ..., ), (... or ...).
 _LABEL = re.compile(r"(?<=[(（,;、；])\s*[^\s(),;:（）、；：]+(?: [^\s(),;:]+)? ?[:：]\s*\ufdd0")
 _LINKING = re.compile(r"\ufdd0\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\ufdd0")
-_EMPTY = re.compile(rf"[{_BLANK}]*(?:\([{_BLANK},;:./–—-]*\)|（[{_BLANK},;:、，；・]*）)")
+# A run of blanks is tried once, from where it begins: a page may hold a hundred thousand in a row.
+_EMPTY = re.compile(
+    rf"(?<![{_BLANK}])[{_BLANK}]*+(?:\([{_BLANK},;:./–—-]*+\)|（[{_BLANK},;:、，；・]*+）)"
+)
 _EMPTY_OTHER = re.compile(
     rf"\[[{_BLANK}]+\]|\[\ufdd0+\]|「[{_BLANK}]*」|『[{_BLANK}]*』|“[{_BLANK}]*”"
 )
 _CALL = re.compile(r"(?<=[A-Za-z0-9_])\(\)")
 _AFTER_OPENING = re.compile(rf"([(（\[「『“])[{_BLANK},;:、，；]+")
-_BEFORE_CLOSING = re.compile(rf"[{_BLANK},;、，；]+([)）\]」』])")
-_REPEATED = re.compile(rf"([,;、，；])(?:[{_BLANK}]*[,;、，；])+")
-_BEFORE_MARK = re.compile(rf"[{_BLANK}]+(?=[,、。，]|[.;:!?](?:[{_BLANK}\"'”’)]|$))")
-_BEFORE_MARK_FRENCH = re.compile(rf"[{_BLANK}]+(?=,|\.(?:[{_BLANK}\"'”’)]|$))")
-_COMMA_STOP = re.compile(rf"[,;][{_BLANK}]*(?=\.(?:\s|$))|[、，](?=。)")
+_BEFORE_CLOSING = re.compile(rf"(?<![{_BLANK},;、，；])[{_BLANK},;、，；]++([)）\]」』])")
+_REPEATED = re.compile(rf"([,;、，；])(?:[{_BLANK}]*+[,;、，；])++")
+_BLANKS = rf"(?<![{_BLANK}])[{_BLANK}]++"
+_BEFORE_MARK = re.compile(rf"{_BLANKS}(?=[,、。，]|[.;:!?](?:[{_BLANK}\"'”’)]|$))")
+_BEFORE_MARK_FRENCH = re.compile(rf"{_BLANKS}(?=,|\.(?:[{_BLANK}\"'”’)]|$))")
+_COMMA_STOP = re.compile(rf"[,;][{_BLANK}]*+(?=\.(?:\s|$))|[、，](?=。)")
 _LEADING = re.compile(rf"^(?:[{_BLANK},;:)、。，；）」』\]]|\.(?=\s|$)|(?<=\ufdd0)[{_BLANK}–—-]+)+")
 
 

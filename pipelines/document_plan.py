@@ -22,6 +22,11 @@ class DocumentPiece(NamedTuple):
     weight: int
     """About how many bytes of text or XML it comes to."""
 
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.split.file.uri} ({self.split.start:,} to {self.split.end:,})"
+
 
 def plan(config: DocumentsConfig) -> list[DocumentPiece]:
     """The splits of every source, in an order that no list of paths can change."""

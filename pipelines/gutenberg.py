@@ -22,10 +22,10 @@ _SMALL_PRINT_END = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _END = re.compile(
-    r"^[ \t]*(?:"
+    r"^[ \t]*+(?:"
     r"\*{2,}[ \t]*END[ \t]+OF[ \t]+(?:THE|THIS)[ \t]+PROJECT[ \t]+GUTENBERG"
-    rf"|\**[ \t]*(?:The[ \t]+)?End[ \t]+of[ \t]+(?:(?:the|this)[ \t]+)?{_NAME}"
-    rf"|\**[ \t]*This[ \t]+is[ \t]+the[ \t]+end[ \t]+of[ \t]+(?:the[ \t]+)?{_NAME}"
+    rf"|\**+[ \t]*+(?:The[ \t]+)?End[ \t]+of[ \t]+(?:(?:the|this)[ \t]+)?{_NAME}"
+    rf"|\**+[ \t]*+This[ \t]+is[ \t]+the[ \t]+end[ \t]+of[ \t]+(?:the[ \t]+)?{_NAME}"
     r"|\*{3,}[ \t]*START:?[ \t]+FULL[ \t]+LICENSE"
     r"|\*{3,}[ \t]*This[ \t]+file[ \t]+should[ \t]+be[ \t]+named"
     r")",
@@ -34,21 +34,23 @@ _END = re.compile(
 _TITLE = re.compile(r"^Title:[ \t]*(\S[^\n]*(?:\n[ \t]+[^\s:][^\n:]*)*)", re.MULTILINE)
 _AUTHOR = re.compile(r"^(?:Author|Creator):[ \t]*(\S[^\n]*)", re.MULTILINE)
 _FIRST_LINE = re.compile(
-    rf"^\W*(?:The\s+)?{_NAME}(?:['’]s)?\s+(?:E-?Book|Etext|E-text)?\s*(?:of|,)?\s+"
-    r"(?P<title>\S.*?)(?:,?\s+by\s+(?P<author>\S.*?))?\s*$",
+    rf"\W*+(?:The\s++)?{_NAME}(?:['’]s)?(?:\s++(?:E-?Book|Etext|E-text)(?:\s*+(?:of|,))?"
+    r"|\s++(?:of|,)|\s)\s++(?P<title>\S.*?)(?:,?\s+by\s+(?P<author>\S.*?))?\s*$",
     re.IGNORECASE | re.DOTALL,
 )
+_FIRST_CHARACTERS = 600
 _HEADER_CHARACTERS = 40_000  # the longest header with small print is about 20,000
 _BRACKET = re.compile(
-    r"\[[ \t\n]*[_*]*(?:Illustrations?|Picture|Frontispiece|Image|Plate|Map|Decoration|Drawing"
+    r"\[[ \t\n]*+[_*]*+(?:Illustrations?|Picture|Frontispiece|Image|Plate|Map|Decoration|Drawing"
     r"|Cover|Blank Page|Page \d+|Pg \d+|Transcri(?:ber|ption)\w*|Etext|E-text|Proofread"
     r"|Footnote|Sidenote|Editor(?:'s|’s)? Note|Typographical|Music|Greek|Hebrew|Arabic)"
-    r"\b[^\[\]]*",
+    r"\b[^\[\]]*+",
     re.IGNORECASE,
 )
-_KEEPS_TEXT = re.compile(r"\[[ \t\n]*[_*]*(?:Greek|Hebrew|Arabic)\b", re.IGNORECASE)
-_FOOTNOTE = re.compile(r"\[[ _*]*Footnote[ ]*\w{0,3}[ _*]*:\s*", re.IGNORECASE)
+_KEEPS_TEXT = re.compile(r"\[[ \t\n]*+[_*]*+(?:Greek|Hebrew|Arabic)\b", re.IGNORECASE)
+_FOOTNOTE = re.compile(r"\[[ _*]*+Footnote[ ]*+\w{0,3}[ _*]*+:\s*+", re.IGNORECASE)
 _OWN_PARAGRAPH = re.compile(r"\n[ ]*\n[ ]*\Z")
+_ANY_BRACKET = re.compile(r"[\[\]]")
 _MAX_BRACKET = 20_000
 
 
@@ -82,7 +84,7 @@ def strip_gutenberg(text: str) -> GutenbergText:
 
 def _names(header: str, text: str) -> tuple[str, str]:
     title, author = _TITLE.search(header), _AUTHOR.search(header)
-    first = _FIRST_LINE.match(text[:600].strip().split("\n\n", 1)[0])
+    first = _FIRST_LINE.match(text[:_FIRST_CHARACTERS].strip().split("\n\n", 1)[0])
     found = title[1] if title else first["title"] if first else ""
     writer = author[1] if author else (first["author"] or "") if first else ""
     return " ".join(found.split()), " ".join(writer.split())
@@ -96,11 +98,12 @@ def drop_brackets(text: str) -> str:
     """
     pieces: list[str] = []
     at = 0
+    ends = _bracket_ends(text)
     for match in _BRACKET.finditer(text):
         if match.start() < at or _KEEPS_TEXT.match(match[0]):
             continue
         pieces.append(text[at : match.start()])
-        at = _bracket_end(text, match.start())
+        at = _bracket_end(text, match.start(), ends)
         note = _FOOTNOTE.match(text, match.start(), at)
         own = _OWN_PARAGRAPH.search(text, max(0, match.start() - 80), match.start())
         if note is not None and own is not None:
@@ -109,14 +112,21 @@ def drop_brackets(text: str) -> str:
     return "".join(pieces)
 
 
-def _bracket_end(text: str, start: int) -> int:
-    depth = 0
-    for at in range(start, min(len(text), start + _MAX_BRACKET)):
-        if text[at] == "[":
-            depth += 1
-        elif text[at] == "]":
-            depth -= 1
-            if depth == 0:
-                return at + 1
+def _bracket_ends(text: str) -> dict[int, int]:
+    """Where each `[` that is closed stands, and where the bracket that closes it ends."""
+    ends: dict[int, int] = {}
+    opened: list[int] = []
+    for match in _ANY_BRACKET.finditer(text):
+        if match[0] == "[":
+            opened.append(match.start())
+        elif opened:
+            ends[opened.pop()] = match.end()
+    return ends
+
+
+def _bracket_end(text: str, start: int, ends: dict[int, int]) -> int:
+    end = ends.get(start)
+    if end is not None and end - start <= _MAX_BRACKET:
+        return end
     blank = text.find("\n\n", start)
     return len(text) if blank < 0 else blank

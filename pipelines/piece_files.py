@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.file_systems import file_system
-from pipelines.shards import physical_name, protocols_of
+from pipelines.shards import naming, physical_name, protocols_of
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry
 
@@ -96,8 +96,12 @@ class PieceFiles:
             Path(target).parent.mkdir(parents=True, exist_ok=True)
             written = Path(f"{target}.{uuid.uuid4().hex[:12]}.partial")
             # Not flushed to disk: what a power cut damages is found out, and built again.
-            written.write_bytes(data)
-            written.replace(target)
+            try:
+                with naming(target):
+                    written.write_bytes(data)
+                written.replace(target)
+            finally:
+                written.unlink(missing_ok=True)
         else:
             fs.pipe_file(target, data)
         return hashlib.sha256(data).hexdigest()
@@ -153,7 +157,7 @@ def _link_or_copy(fs: Any, source: str, target: str) -> None:
 def _copy(source: str, target: Path) -> None:
     written = target.with_name(f"{target.name}.partial")
     try:
-        with Path(source).open("rb") as read, written.open("wb") as sink:
+        with naming(str(target)), Path(source).open("rb") as read, written.open("wb") as sink:
             shutil.copyfileobj(read, sink, _CHUNK)
             sink.flush()
             os.fsync(sink.fileno())

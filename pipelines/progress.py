@@ -87,6 +87,24 @@ def listening(callback: Listener) -> Iterator[None]:
         _LISTENERS.reset(token)
 
 
+_STEP: contextvars.ContextVar[str] = contextvars.ContextVar("_STEP", default="")
+
+
+@contextlib.contextmanager
+def working_on(step: str) -> Iterator[None]:
+    """Jobs that start in this block, by this thread, are called as the step is in the recipe."""
+    token = _STEP.set(step)
+    try:
+        yield
+    finally:
+        _STEP.reset(token)
+
+
+def step_name(otherwise: str) -> str:
+    """What people call the step in progress, `pretrain.phase-1`; outside of one, what is given."""
+    return _STEP.get() or otherwise
+
+
 class Listeners:
     """Those of the block that a job starts in."""
 

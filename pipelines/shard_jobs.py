@@ -26,8 +26,9 @@ from pipelines.pieces import WORTH_REQUESTS, ReusingWork
 from pipelines.progress import Progress
 from pipelines.runners import Launch, launch_for, run_pipeline
 from pipelines.shard_work import ShardWork, WorkReport
+from pipelines.worker_errors import ErrorFiles
 from schemas.configs import ExecutionConfig
-from schemas.errors import ConfigError, RunnerError
+from schemas.errors import BertloomError, ConfigError, RunnerError
 
 BLOBS = "blobs"
 _HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even
@@ -79,8 +80,8 @@ def deal(
 
 
 class _DoWork(beam.DoFn):
-    def __init__(self, work: ShardWork) -> None:
-        self._work = work
+    def __init__(self, work: ShardWork, errors: ErrorFiles) -> None:
+        self._work, self._errors = work, errors
         kind = type(work.work if isinstance(work, ReusingWork) else work)
         self._counted_under = kind.__name__
 
@@ -90,7 +91,8 @@ class _DoWork(beam.DoFn):
     def process(self, element: tuple[int, Iterable[list[Any]]]) -> Iterator[Any]:
         for pieces in element[1]:
             for piece in pieces:
-                report = self._work.process(piece)
+                with self._errors.telling(piece):
+                    report = self._work.process(piece)
                 for name, amount in report.counters.items():
                     # For the runner's own console; the manifest takes the reports' counts, which
                     # no retried bundle can count twice.
@@ -114,13 +116,15 @@ class DoShardWork(beam.PTransform[Any, Any]):
 
     work: ShardWork
     lanes: list[list[Any]]
+    errors: ErrorFiles
 
     def expand(self, begin: Any) -> Any:
+        do_work = beam.ParDo(_DoWork(self.work, self.errors))
         outputs = (
             begin
             | "PlanWork" >> beam.Create(list(enumerate(self.lanes)), reshuffle=False)
             | "SpreadWork" >> beam.GroupByKey()
-            | "DoWork" >> beam.ParDo(_DoWork(self.work)).with_outputs(BLOBS, main="reports")
+            | "DoWork" >> do_work.with_outputs(BLOBS, main="reports")
         )
         return {
             "reports": outputs["reports"],
@@ -180,6 +184,8 @@ def run_shard_job(
         The reports of the pieces in the order of the plan, and those of the grouping, sorted.
 
     Raises:
+        BertloomError: as a worker raised it, on whatever runner: its class, words and attributes.
+        OSError: the same, of a full disk or a store that is out of reach.
         RunnerError: the runner failed, or a piece has not been reported exactly once.
     """
     launch = launch_for(execution)
@@ -195,17 +201,18 @@ def run_shard_job(
     fs, folder = file_system(output)
     with _report_folder(output, launch) as place:
         urls = {kind: f"{place}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
+        errors = ErrorFiles(f"{place}/.reports-errors-{uuid.uuid4().hex}")
 
         def build(pipeline: beam.Pipeline) -> None:
             lanes = deal(pieces, launch.lanes, weights=weights, together=together)
-            done = pipeline | job >> DoShardWork(work=work, lanes=lanes)
+            done = pipeline | job >> DoShardWork(work=work, lanes=lanes, errors=errors)
             _ = done["reports"] | "CollectReports" >> CollectReports(url=urls["work"])
             if grouping is not None:
                 grouped = grouping(done[BLOBS])
                 _ = grouped | "CollectGroups" >> CollectReports(url=urls["groups"])
 
         with Progress(job, fs=fs, folder=folder, total=len(pieces)):
-            run_pipeline(job, build, launch=launch)
+            _run(job, build, launch=launch, errors=errors)
         reports = _read_reports(urls["work"])
         groups = _read_reports(urls["groups"]) if grouping is not None else []
     if [report.index for report in reports] != [piece.number for piece in pieces]:
@@ -228,6 +235,18 @@ def _report_folder(output: str, launch: Launch) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="bertloom-reports-") as folder:
         yield folder
+
+
+def _run(
+    job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch, errors: ErrorFiles
+) -> None:
+    try:
+        run_pipeline(job, build, launch=launch)
+    except BertloomError as error:
+        told = errors.first(job)
+        if told is None or not isinstance(error, RunnerError):
+            raise  # nothing was told, or it was raised in this process, with its traceback
+        raise told from error
 
 
 def _read_reports(url: str) -> list[WorkReport]:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import os
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
@@ -32,9 +33,9 @@ Statistics = dict[str, int | float | str]
 class _DigestingFile(io.RawIOBase):
     """A write-only file that hashes and counts what passes through."""
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Any, *, path: str) -> None:
         super().__init__()
-        self._sink = sink
+        self._sink, self._path = sink, path
         self.sha256 = hashlib.sha256()
         self.size = 0
 
@@ -45,8 +46,20 @@ class _DigestingFile(io.RawIOBase):
         self.sha256.update(data)
         size = memoryview(data).nbytes
         self.size += size
-        self._sink.write(data)
+        with naming(self._path):
+            self._sink.write(data)
         return size
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Let an error of the system say which file it is about: that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def physical_name(path: str) -> str:
@@ -85,7 +98,7 @@ class FileWriter:
         if self._is_local:
             Path(self._written).parent.mkdir(parents=True, exist_ok=True)
         self._sink = self._fs.open(self._written, "wb")
-        self.file = _DigestingFile(self._sink)
+        self.file = _DigestingFile(self._sink, path=self._target)
         return self
 
     def __exit__(
@@ -97,6 +110,14 @@ class FileWriter:
         if kind is not None:
             self._give_up()
             return
+        try:
+            with naming(self._target):
+                self._finish()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _finish(self) -> None:
         if self._is_local:
             self._sink.flush()
             os.fsync(self._sink.fileno())
@@ -106,7 +127,9 @@ class FileWriter:
 
     def _give_up(self) -> None:
         if self._is_local:
-            self._sink.close()
+            # On a full disk closing fails as writing did: what was not written yet is tried again.
+            with contextlib.suppress(OSError):
+                self._sink.close()
             Path(self._written).unlink(missing_ok=True)
             return
         # An object store's upload is given up, not finished with half the bytes.
@@ -154,7 +177,11 @@ class ShardWriter:
 
     def __enter__(self) -> Self:
         self._writer.__enter__()
-        self._arrow = pa.ipc.new_file(self._writer.file, self.schema, options=self._options)
+        try:
+            self._arrow = pa.ipc.new_file(self._writer.file, self.schema, options=self._options)
+        except BaseException:
+            self._writer.__exit__(*sys.exc_info())
+            raise
         return self
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -169,7 +196,11 @@ class ShardWriter:
         trace: TracebackType | None,
     ) -> None:
         if kind is None:
-            self._arrow.close()
+            try:
+                self._arrow.close()
+            except BaseException:
+                self._writer.__exit__(*sys.exc_info())
+                raise
         self._writer.__exit__(kind, error, trace)
 
     def entry(self, *, statistics: Statistics | None = None) -> FileEntry:

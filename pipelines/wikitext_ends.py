@@ -1,13 +1,16 @@
 """Where what was opened in a page of wikitext ends, found without reading what lies between.
 
-Each step that finds an end is paid by what it steps over. A step that finds none is paid from a
-budget in proportion to the page; when that is used up none is tried any more. So the time spent
-here is linear in the page's length whatever the page holds.
+The endings of tags are found once for the page, when the first is asked for. Of the others, a step
+that finds an end is paid by what it steps over; one that finds none is paid from a budget in
+proportion to the page, and when that is used up none is tried any more. So the time spent here is
+linear in the page's length (but for a binary search) whatever the page holds.
 """
 
 from __future__ import annotations
 
+import bisect
 import re
+from collections.abc import Iterable
 
 from pipelines import wikitext_tags as tags
 
@@ -17,6 +20,7 @@ NOWHERE = -1
 _BRACES = re.compile(r"\{\{++|\}\}++|<(?:!--|(nowiki|math|pre|source|syntaxhighlight)\b[^<>]*+>)")
 _BRACKETS = re.compile(r"\[\[|\]\]")
 _TABLE = re.compile(r"\n[ \t:*#]*+(?:(\{\|)|\|\}(?!\})|\{\{[ ]*[Ee]nd[ ]*\}\})")
+_COMMENT_END = re.compile("-->")
 _BREAK = re.compile(r"\n[ \t]*(?=[\n=])")
 
 
@@ -25,7 +29,7 @@ class Ends:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._next: dict[str, int] = {}  # where an ending written plainly comes next
+        self._found: dict[str, tuple[list[int], list[int]]] = {}  # endings of tags, by name
         self._budget = 8 * len(text) + 1024  # characters that steps without an end may look at
 
     def of_paragraph(self, position: int) -> int:
@@ -88,29 +92,38 @@ class Ends:
         return NOWHERE
 
     def of_tag(self, name: str, position: int) -> int:
-        """The end of the first ending of the tag `name`, or of a comment (name "-->")."""
-        text, plain = self._text, name if name == "-->" else f"</{name}>"
-        known = self._next.get(plain, 0)
-        if known != NOWHERE and known < position:
-            known = text.find(plain, position)
-            self._next[plain] = known
-        if name == "-->":
-            return known + len(plain) if known != NOWHERE else NOWHERE
-        if known != NOWHERE and text.find(f"<{name}", position, known) < 0:
-            return known + len(plain)
-        return self._of_irregular_tag(name, position)
+        """The end of the first ending of the tag `name`, or of a comment (name "-->").
 
-    def _of_irregular_tag(self, name: str, position: int) -> int:
-        """As `of_tag`, where tags nest or are written like `</REF >`."""
-        absent = f"no </{name}>"
-        if absent in self._next or self._budget < 0:
-            return NOWHERE
-        depth = 1
-        for found in tags.ENDINGS[name].finditer(self._text, position):
-            depth += 1 if found.lastindex else -1
-            if depth == 0:
-                return found.end()
-        if depth == 1:
-            self._next[absent] = position
-        self._budget -= len(self._text) - position
-        return NOWHERE
+        For a tag that nests, `position` is right behind its opening.
+        """
+        starts, ends = self._endings(name)
+        index = bisect.bisect_left(starts, position)
+        if name in tags.NESTING:  # its own opening comes before; the end that belongs to it is kept
+            return ends[index - 1] if index else NOWHERE
+        return ends[index] if index < len(ends) else NOWHERE
+
+    def _endings(self, name: str) -> tuple[list[int], list[int]]:
+        """Where a tag's endings start and end; of one that nests, its openings and their ends."""
+        found = self._found.get(name)
+        if found is None:
+            matches = (_COMMENT_END if name == "-->" else tags.ENDINGS[name]).finditer(self._text)
+            if name in tags.NESTING:
+                found = _matched(matches)
+            else:
+                spans = [match.span() for match in matches]
+                found = [start for start, _ in spans], [end for _, end in spans]
+            self._found[name] = found
+        return found
+
+
+def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
+    """Where each opening tag starts, and where the tag that closes it ends: `NOWHERE` if none."""
+    starts, ends, open_tags = list[int](), list[int](), list[int]()
+    for match in tags_found:
+        if match.lastindex:
+            open_tags.append(len(starts))
+            starts.append(match.start())
+            ends.append(NOWHERE)
+        elif open_tags:
+            ends[open_tags.pop()] = match.end()
+    return starts, ends

@@ -48,7 +48,6 @@ _TOKEN = re.compile(
 )
 _HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
 _SPACES = re.compile(r"[ \t]*")
-_COMMENT = re.compile(r"<!--.*?-->")
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
 _SUBPAGE_WORD = Rule(subpage_word)
@@ -72,6 +71,16 @@ def _shown(target: str) -> str:
     prefix, colon, title = target.lstrip(":").partition(":")
     is_wiki = colon and title and prefix.strip().lower() in WIKI_PREFIXES
     return title if is_wiki else target.removeprefix(":")
+
+
+def _without_comments(line: str) -> str:
+    """A line without its `<!-- ... -->`; what is opened and never closed stays."""
+    kept = []
+    at = 0
+    while (start := line.find("<!--", at)) >= 0 and (end := line.find("-->", start + 4)) >= 0:
+        kept.append(line[at:start])
+        at = end + 3
+    return "".join((*kept, line[at:]))
 
 
 class Scanner:
@@ -335,7 +344,7 @@ class Scanner:
             self._forgive(self._stack.pop())
 
     def _heading(self, token: re.Match[str]) -> int:
-        title = _COMMENT.sub("", token[15]).rstrip()
+        title = _without_comments(token[15]).rstrip()
         self._unwind()
         self._out.append("\n\n")
         if not title.endswith("="):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -466,8 +467,29 @@ def test_a_bar_in_a_terminal(
         progress.note_evaluation(evaluation_record(120))
     shown = capsys.readouterr().err
     assert "pretrain:  60%|" in shown
-    assert "step 120 of 200, loss 3.71, MLM .73, NSP .50, 41,200 tokens/s, 12 % MFU" in shown
+    assert "| step 120 of 200, loss 3.71, MLM .73, NSP .50, 41,200 tokens/s, 12 % MFU" in shown
     assert "pretrain: step 120, held-out MLM loss 2.500" in shown
+
+
+def test_in_a_narrower_terminal_the_bar_keeps_its_width_and_details_go(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], clock: list[float]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    narrow = functools.partial(training_progress.tqdm, ncols=110)  # as found in a real terminal
+    monkeypatch.setattr(training_progress, "tqdm", narrow)
+    budget = BudgetConfig(steps=1_000)
+    with TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts()) as progress:
+        for step in range(101, 121):
+            clock[0] += 1
+            advance(progress, step)
+        progress.note_line(step_record(120), speed_record(120))
+    last = capsys.readouterr().err.split("\r")[-3]
+    assert "pretrain.phase-1:  12%|" in last
+    assert "step 120 of 1,000, loss 3.71, MLM .73" in last
+    assert "15 min left" in last
+    assert "MFU" not in last
+    assert len(last.split("|")[1]) >= 25
+    assert len(last) <= 110
 
 
 @pytest.mark.parametrize(

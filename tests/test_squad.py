@@ -17,6 +17,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.kinds.squad_metrics import gold_answers, score_question
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.tasks.span_answers import NOT_FOUND, check_answers
 from model.tasks.squad import SQUAD_TASKS
@@ -89,7 +90,6 @@ def test_a_question_becomes_an_example(tmp_path: Path) -> None:
         ({"answers": [], "is_impossible": False}, "no-answer"),
         ({"is_impossible": True}, "contradictory"),
         ({"is_impossible": "no"}, "malformed"),
-        ({"answers": [{"text": " ", "answer_start": 3}]}, "empty-answer"),
         ({"answers": [{"answer_start": 3}]}, "malformed"),
         ({"answers": [{"text": "mill", "answer_start": "3"}]}, "malformed"),
         ({"answers": "mill"}, "malformed"),
@@ -190,12 +190,31 @@ def test_training_keeps_a_question_with_one_answer_that_is_found(tmp_path: Path)
     assert found.values["answer_starts"] == [NOT_FOUND, 4]
 
 
-def test_an_empty_answer_beside_others_is_left_out(tmp_path: Path) -> None:
+def test_nothing_is_learnt_from_an_empty_answer(tmp_path: Path) -> None:
     answers = [{"text": "", "answer_start": 0}, {"text": "mill", "answer_start": 4}]
-    found = read_one(tmp_path, question(answers=answers), split="dev")
+    found = read_one(tmp_path, question(answers=answers))
     assert isinstance(found, Row)
     assert found.values["answers"] == ["mill"]
     assert found.notes == ("empty-answer-left-out",)
+    alone = read_one(tmp_path, question(answers=[{"text": " ", "answer_start": 3}]))
+    assert isinstance(alone, Bad)
+    assert alone.reason == "empty-answer"
+
+
+@pytest.mark.parametrize("task", ["squad-1.1", "squad-2.0"])
+def test_an_empty_answer_is_scored_as_the_official_script_does(tmp_path: Path, task: str) -> None:
+    """It compares with it, and in 2.0 counts the question among those that have an answer."""
+    answers = [{"text": " \n", "answer_start": 3}]
+    found = read_one(tmp_path, question(answers=answers), task=task, split="dev")
+    assert isinstance(found, Row)
+    assert found.values["answers"] == [" \n"]
+    assert found.values["answer_starts"] == [NOT_FOUND]
+    assert found.values["is_impossible"] is False
+    assert found.notes == ("empty-answer",)
+    table = pa.Table.from_pylist([found.values], schema=SPAN_EXAMPLES)
+    [gold] = gold_answers(table, has_unanswerable=task == "squad-2.0")
+    assert gold.has_answer
+    assert score_question("", gold, has_unanswerable=task == "squad-2.0").em == 1.0
 
 
 def test_questions_without_answer_are_examples_of_2_0(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from flows.stage_table import STAGES, rebuilt_labels, steps
 from flows.stages import StepResult, run_step
 from flows.step_keys import declared, step_key
 from flows.task_steps import PLANS
+from pipelines.progress import step_name
 from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,
@@ -144,6 +145,21 @@ def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:
     ]
     assert tokens.environment.packages["pyarrow"] == tokens.key_spec["environment"]["pyarrow"]
     assert tokens.produced_by.runner == "local"
+
+
+def test_jobs_are_called_as_their_step(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, names = fakes.module._make, []
+
+    def noting(*given: Any, **more: Any) -> Any:
+        names.append(step_name("no step"))
+        return make(*given, **more)
+
+    monkeypatch.setattr(fakes.module, "_make", noting)
+    run(fakes.recipe(root))
+    assert names == LABELS
+    assert step_name("no step") == "no step"
 
 
 def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:

@@ -18,7 +18,7 @@ from tuning_runs import span_rows, text_rows, write_checkpoint
 from flows.ancestry.resolution import resolve
 from flows.artifacts import ArtifactStore
 from flows.cli import main
-from flows.commands.task_answers import texts_as_examples
+from flows.commands.asked_texts import texts_as_examples
 from model.tasks import TASKS
 from model.tuning.task_process import end_process
 from schemas.errors import ConfigError
@@ -267,6 +267,6 @@ def test_a_model_under_two_names_answers_once(questions: Path) -> None:
 
 def test_a_continuation_needs_no_second_text() -> None:
     given = texts_as_examples(TASKS["swag"], ["She sat"], choices=("down", "up", "in", "out"))
-    assert given["continuations"].to_pylist() == [["down", "up", "in", "out"]]
+    assert given.examples["continuations"].to_pylist() == [["down", "up", "in", "out"]]
     with pytest.raises(ConfigError, match="--pair: swag"):
         texts_as_examples(TASKS["swag"], ["She sat"], pair="down", choices=("a", "b", "c", "d"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,23 +11,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from flows.ancestry.resolution import resolve
+from flows.commands.asked_texts import AskedTexts
 from flows.commands.options import open_store
 from flows.commands.task_recipes import checkpoint_folder
 from model.core_share import bound_spinning
 from model.kinds import kind_module
 from model.kinds.official_predictions import read_any
 from model.kinds.prediction_files import check_ids, is_answered, to_lines
+from model.kinds.squad_metrics import texts_by_id
+from model.kinds.squad_no_answer import official_figures, read_no_answer_probabilities
 from model.tasks import Task, find_task
+from model.tasks.cut_data import cut_split, split_text
 from model.tasks.file_examples import examples_of_file
-from schemas.arrow import EXAMPLES
 from schemas.errors import ArtifactNotFoundError, ConfigError, PredictionsError
 from schemas.manifest import Manifest
 
 if TYPE_CHECKING:
     from model.tuning.predictor import Predictor
 
-_WORD = re.compile(r"\w+(?:[-'\u2019.]\w+)*|[^\w\s]")
-"""Words as newspapers' corpora split them: punctuation apart, hyphens and apostrophes inside."""
+_SHOWN = 5
 
 
 class Score(NamedTuple):
@@ -41,38 +42,110 @@ class Score(NamedTuple):
     counts: dict[str, int]
     """Rows of the gold file: `rows-in`, `rows-kept`, `rows-dropped-REASON`."""
 
+    official: dict[str, float] | None = None
+    """What SQuAD 2.0's own script prints of probabilities of no answer, in percent."""
 
-def score_predictions(task: str, gold: str, *, predictions: str, split: str) -> Score:
+    cut: str = ""
+    """`500 of 872 dev rows`, where the file is not the whole official split."""
+
+
+class NoAnswer(NamedTuple):
+    """How sure saved predictions of SQuAD 2.0 are that a question has no answer."""
+
+    file: str
+    threshold: float
+    """Above it a question counts as answered with ""."""
+
+
+def score_predictions(
+    task: str, gold: str, *, predictions: str, split: str, no_answer: NoAnswer | None = None
+) -> Score:
     """Score saved predictions against a file of a task.
 
     Raises:
+        ConfigError: probabilities of no answer for a task that always has one.
         ExamplesError, PredictionsError: a file cannot be used, or they do not belong together.
     """
     found = find_task(task)
+    if no_answer is not None and not found.has_unanswerable:
+        raise ConfigError(
+            f"--na-prob-file: every question of {found.name} has an answer; it is for squad-2.0"
+        )
     examples, counts = examples_of_file(found, gold, split=split)
     read = read_any(predictions, examples, task=found)
-    return _score(found, examples, read, counts, where=gold)
+    score = _score(found, examples, read, counts, split=split, where=gold)
+    if no_answer is None:
+        return score
+    figures = official_figures(
+        examples,
+        texts_by_id(read),
+        read_no_answer_probabilities(no_answer.file),
+        threshold=no_answer.threshold,
+    )
+    return score._replace(official=figures)
 
 
 def score_model(
-    task: str, gold: str, *, model: str, split: str, out: Path | None, store: str | None
+    task: str,
+    gold: str,
+    *,
+    model: str,
+    split: str,
+    out: Path | None,
+    store: str | None,
+    force: bool = False,
 ) -> Score:
-    """Ask a model about a file of a task, and score what it says."""
+    """Ask a model about a file of a task, and score what it says.
+
+    Args:
+        force: ask it though it was tuned on another task, or does not know every label of the file.
+
+    Raises:
+        ConfigError: it was tuned on another task; with `force`, it gives answers that the task has
+            not.
+        ExamplesError, PredictionsError: the file cannot be used, or has no answers.
+    """
     predictors = open_predictors(model, store=store)
     from model.tuning.predictor import answer  # loads torch, for which that has seen to the threads
 
     found = find_task(task)
     own = predictors[0].task
-    if found.kind != own.kind:
+    labels = predictors[0].labels
+    _check_task(found, own, labels=labels, model=model, force=force)
+    examples, counts = examples_of_file(found, gold, split=split, labels=labels)
+    if (strange := counts.get("rows-dropped-label-not-of-the-model", 0)) and not force:
         raise ConfigError(
-            f"{model} was fine-tuned for {own.name} ({own.kind}), {task} is {found.kind}: choose a "
-            "model of that kind"
+            f"{gold}: {strange:,} of {counts['rows-in']:,} rows have a label that {model} does not "
+            f"know (it knows {', '.join(labels)}), and would count nothing: give a file of its own "
+            "task, or leave those rows out with --force"
         )
-    examples, counts = examples_of_file(found, gold, split=split, labels=predictors[0].labels)
     said = answer(predictors, examples, progress=f"{split} of {task}")
     if out is not None:
         out.write_bytes(to_lines(said))
-    return _score(found, examples, said, counts, where=gold)
+    return _score(found, examples, said, counts, split=split, where=gold)
+
+
+def _check_task(task: Task, own: Task, *, labels: Sequence[str], model: str, force: bool) -> None:
+    """See that a model's answers are those of a task.
+
+    A task without training data of its own, such as GLUE's diagnostic set, is for the models of
+    other tasks with its labels.
+    """
+    where = f"{model} was fine-tuned for {own.name} ({own.kind})"
+    alike = task.kind == own.kind and task.choices == own.choices
+    if not alike or (
+        task.labels and task.kind == "classification" and set(task.labels) != set(labels)
+    ):
+        answers = f", its labels are {', '.join(labels)}" if labels else ""
+        expected = f" with the labels {', '.join(task.labels)}" if task.labels else ""
+        raise ConfigError(
+            f"{where}{answers}; {task.name} is {task.kind}{expected}: choose a model of that task"
+        )
+    if task.name != own.name and "train" in task.splits and not force:
+        raise ConfigError(
+            f"{where}, not for {task.name}, so that its score would say nothing of {task.name}: "
+            "choose a model of that task, or give --force to score it all the same"
+        )
 
 
 def _score(
@@ -81,6 +154,7 @@ def _score(
     predictions: list[dict[str, Any]],
     counts: dict[str, int],
     *,
+    split: str,
     where: str,
 ) -> Score:
     if not is_answered(task.kind, examples):
@@ -91,7 +165,14 @@ def _score(
     if task.kind != "span":  # whose official scorer goes by id, and counts what is missing as 0
         check_ids(predictions, examples, where="the predictions")
     metrics = kind_module(task.kind).score(examples, predictions, task=task)
-    return Score(task.name, {name: float(value) for name, value in metrics.items()}, counts)
+    kept = sum(map(len, examples["sentence_lengths"])) if task.kind == "tagging" else len(examples)
+    cut = cut_split(kept, left_out=0, split=split, task=task, data="")
+    return Score(
+        task.name,
+        {name: float(value) for name, value in metrics.items()},
+        counts,
+        cut=split_text(split, cut) if cut else "",
+    )
 
 
 def open_predictors(model: str, *, store: str | None) -> list[Predictor]:
@@ -139,81 +220,54 @@ def _folder_of(manifest: Manifest, *, root: str) -> str:
     return root
 
 
-def file_as_examples(task: str, file: str, *, split: str, labels: Sequence[str]) -> pa.Table:
-    """The examples of a file of a task."""
-    return examples_of_file(find_task(task), file, split=split, labels=labels)[0]
+def file_as_examples(
+    task: str, file: str, *, split: str, labels: Sequence[str]
+) -> tuple[pa.Table, str]:
+    """The examples of a file of a task, and which rows of it are none ("" where all are)."""
+    examples, counts = examples_of_file(find_task(task), file, split=split, labels=labels)
+    lost = [
+        f"{name.removeprefix('rows-dropped-')} {count:,}"
+        for name, count in sorted(counts.items())
+        if name.startswith("rows-dropped-")
+    ]
+    if not lost:
+        return examples, ""
+    without = counts["rows-in"] - counts["rows-kept"]
+    told = f"{without:,} of {counts['rows-in']:,} rows get no answer: {', '.join(lost)}"
+    return examples, f"{file}: {told}"
 
 
-def texts_as_examples(
-    task: Task,
-    texts: Sequence[str],
-    *,
-    pair: str | None = None,
-    question: str | None = None,
-    choices: Sequence[str] = (),
-) -> pa.Table:
-    """Texts from the command line as examples of a task.
+def ask(predictors: Sequence[Predictor], asked: AskedTexts, *, as_json: bool) -> Iterator[str]:
+    """A line for each text, in order: the answer and how sure the model is, or why there is none.
 
     Raises:
-        ConfigError: a part that the task needs is missing, or one that it has no use for is given.
+        PredictionsError: after the last line, if some text could not be asked about; says which.
     """
-    parts: tuple[tuple[str, object, bool], ...] = (
-        ("pair", pair, task.is_pair and task.kind != "choice"),
-        ("question", question, task.kind == "span"),
-        ("choice", choices or None, task.kind == "choice"),
-    )
-    for name, value, is_needed in parts:
-        if value is not None and not is_needed:
-            raise ConfigError(f"--{name}: {task.name} ({task.kind}) has no use for it")
-        if value is None and is_needed and not (name == "pair" and _has_tabs(texts)):
-            more = " (or a tab between the two texts)" if name == "pair" else ""
-            raise ConfigError(f"--{name} is missing: {task.name} ({task.kind}) needs it{more}")
-    rows = [
-        _row(task, number, text, pair=pair, question=question, choices=choices)
-        for number, text in enumerate(texts)
-    ]
-    schema = EXAMPLES[task.kind]
-    full = [{field.name: row.get(field.name) for field in schema} for row in rows]
-    return pa.Table.from_pylist(full, schema=schema)
+    answers = iter(_answers(predictors, asked.examples, as_json=as_json))
+    for number in range(asked.size):
+        fault = asked.faults.get(number)
+        if fault is None:
+            yield next(answers)
+        elif as_json:
+            yield json.dumps({"id": str(number), "error": f"line {number + 1}: {fault}"})
+        else:
+            yield f"(not answered: {fault})"
+    if asked.faults:
+        told = [f"line {number + 1}: {fault}" for number, fault in asked.faults.items()]
+        more = f"; and {len(told) - _SHOWN:,} more" if len(told) > _SHOWN else ""
+        raise PredictionsError(
+            f"{len(told):,} of {asked.size:,} lines were not answered: "
+            f"{'; '.join(told[:_SHOWN])}{more}"
+        )
 
 
-def _has_tabs(texts: Sequence[str]) -> bool:
-    return all(text.count("\t") == 1 for text in texts)
-
-
-def _row(
-    task: Task,
-    number: int,
-    text: str,
-    *,
-    pair: str | None,
-    question: str | None,
-    choices: Sequence[str],
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"id": str(number)}
-    if task.kind == "choice":
-        if len(choices) != task.choices:
-            raise ConfigError(
-                f"--choice: expected {task.choices} of them for {task.name}, found {len(choices)}"
-            )
-        return {**row, "context": text, "continuations": list(choices)}
-    if task.kind == "span":
-        return {**row, "title": "", "question": question, "context": text,
-                "answers": [], "answer_starts": []}  # fmt: skip
-    if task.kind == "tagging":
-        words = _WORD.findall(text)
-        if not words:
-            raise ConfigError(f"{text!r}: no words to tag")
-        return {**row, "sentence_lengths": [len(words)], "words": words}
-    if task.is_pair and pair is None:
-        text, _, pair = text.partition("\t")
-    return {**row, "text_a": text, "text_b": pair}
-
-
-def ask(predictors: Sequence[Predictor], examples: pa.Table, *, as_json: bool) -> Iterator[str]:
-    """A line for each example: the answer, and how sure the model is."""
+def _answers(
+    predictors: Sequence[Predictor], examples: pa.Table, *, as_json: bool
+) -> Iterator[str]:
     from model.tuning.predictor import answer
 
+    if not len(examples):
+        return
     kind = predictors[0].task.kind
     for row, said in zip(examples.to_pylist(), answer(predictors, examples), strict=True):
         if as_json:

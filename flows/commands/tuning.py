@@ -101,6 +101,20 @@ def evaluate(
         typer.Option(help="Or a fine-tuned model to ask: artifact of the store, folder or URL."),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split's layout the file has.")] = "dev",
+    na_prob_file: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="With --predictions of squad-2.0: the official file of probabilities (or odds) of "
+            "no answer. Prints the best thresholds too, as the official script does."
+        ),
+    ] = None,
+    na_prob_thresh: Annotated[
+        float,
+        typer.Option(help="With --na-prob-file: above it a question counts as not answered."),
+    ] = 1.0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Score a --model that was tuned on another task too.")
+    ] = False,
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="Keep the model's predictions here, one JSON object a line."),
@@ -109,25 +123,37 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Score predictions, or a fine-tuned model, on a file of a task."""
-    from flows.commands.task_answers import score_model, score_predictions
+    from flows.commands.task_answers import NoAnswer, score_model, score_predictions
 
     if (predictions is None) == (model is None):
         raise ConfigError(
             "expected one of --predictions (saved ones to score) and --model (to be asked)"
         )
+    if na_prob_file is not None and predictions is None:
+        raise ConfigError("--na-prob-file goes with --predictions: expected both")
     if predictions is not None:
         if out is not None:
             raise ConfigError("--out keeps what a --model says: leave it out with --predictions")
-        found = score_predictions(task, gold, predictions=predictions, split=split)
+        no_answer = NoAnswer(na_prob_file, na_prob_thresh) if na_prob_file is not None else None
+        found = score_predictions(
+            task, gold, predictions=predictions, split=split, no_answer=no_answer
+        )
     else:
-        found = score_model(task, gold, model=str(model), split=split, out=out, store=store)
+        found = score_model(
+            task, gold, model=str(model), split=split, out=out, store=store, force=force
+        )
     if as_json:
         typer.echo(json.dumps(found._asdict(), indent=2, sort_keys=True))
         return
     for metric, value in found.metrics.items():
         typer.echo(f"{metric:<24} {100 * value:8.3f}")
+    for figure, value in (found.official or {}).items():
+        is_count = figure.endswith("total")
+        typer.echo(f"{figure:<24} {value:8,.0f}" if is_count else f"{figure:<24} {value:8.3f}")
     for thing, count in found.counts.items():
         typer.echo(f"{thing:<24} {count:8,}")
+    if found.cut:
+        typer.echo(f"not the whole split: {found.cut}")
 
 
 def predict(
@@ -140,7 +166,7 @@ def predict(
     ],
     texts: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(help="Texts; without any, lines of standard input."),
+        typer.Argument(help="Texts; without any, lines of standard input: an answer each."),
     ] = None,
     pair: Annotated[
         Optional[str],  # noqa: UP045
@@ -163,7 +189,8 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Ask a fine-tuned model: text in, answer out."""
-    from flows.commands.task_answers import ask, open_predictors, texts_as_examples
+    from flows.commands.asked_texts import AskedTexts, lines_of, texts_as_examples
+    from flows.commands.task_answers import ask, open_predictors
 
     predictors = open_predictors(model, store=store)
     task = predictors[0].task
@@ -172,15 +199,19 @@ def predict(
             raise ConfigError("--file: expected it alone, without texts and parts of them")
         from flows.commands.task_answers import file_as_examples
 
-        examples = file_as_examples(task.name, file, split=split, labels=predictors[0].labels)
+        labels = predictors[0].labels
+        examples, lost = file_as_examples(task.name, file, split=split, labels=labels)
+        asked = AskedTexts(examples, {})
+        if lost:
+            typer.echo(lost, err=True)
     else:
-        given = texts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
+        given = texts or lines_of(sys.stdin.buffer)
         if not given:
             raise PredictionsError("no text: give one, or lines on standard input, or --file")
-        examples = texts_as_examples(
+        asked = texts_as_examples(
             task, given, pair=pair, question=question, choices=tuple(choices or ())
         )
-    for line in ask(predictors, examples, as_json=as_json):
+    for line in ask(predictors, asked, as_json=as_json):
         typer.echo(line)
 
 

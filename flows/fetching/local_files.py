@@ -64,11 +64,14 @@ def notes_of(path: Path) -> Path:
 def write_text(path: Path, text: str) -> None:
     """Write a small file so that it is there as a whole or not at all."""
     partial = partial_of(path)
-    with partial.open("w", encoding="utf-8") as sink:
-        sink.write(text)
-        sink.flush()
-        os.fsync(sink.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding="utf-8") as sink:
+            sink.write(text)
+            sink.flush()
+            os.fsync(sink.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Self
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from flows.yaml_texts import load_yaml, read_yaml
 from schemas.configs import Config, SourceName
 from schemas.errors import ConfigError
 
@@ -118,19 +117,13 @@ def load_sources(own: str | None = None) -> Sources:
     )
     if own is None:
         return packaged
-    try:
-        text = Path(own).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--sources {own}: cannot be read: {error}") from error
-    mine = _parsed(text, f"--sources {own}")
+    mine = _parsed(read_yaml(own, where=f"--sources {own}"), f"--sources {own}")
     return Sources(sets=packaged.sets | mine.sets, elsewhere=packaged.elsewhere | mine.elsewhere)
 
 
 def _parsed(text: str, where: str) -> Sources:
     try:
-        return Sources.model_validate(yaml.safe_load(text) or {})
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: is no YAML: {error}") from error
+        return Sources.model_validate(load_yaml(text, where=where) or {})
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])

@@ -32,7 +32,7 @@ class WrongAnswersError(ValueError):
     """Answers of a shape that no reader can use; says which."""
 
 
-def check_answers(given: Any, context: str) -> Answers:
+def check_answers(given: Any, context: str, *, keeps_blank: bool = False) -> Answers:
     """Find each answer in its context.
 
     An answer that does not stand where the file says is looked for elsewhere: its nearest
@@ -42,6 +42,8 @@ def check_answers(given: Any, context: str) -> Answers:
         given: `[{"text": ..., "answer_start": ...}, ...]` (the official files) or
             `{"text": [...], "answer_start": [...]}` (Hugging Face).
         context: the passage.
+        keeps_blank: keep an answer of white space alone, found nowhere, since the official scripts
+            compare with it; nothing can be learnt from it.
 
     Raises:
         WrongAnswersError: it has neither shape.
@@ -51,7 +53,10 @@ def check_answers(given: Any, context: str) -> Answers:
     notes: list[str] = []
     for text, start in _pairs(given):
         if not text.strip():
-            notes.append("empty-answer-left-out")
+            notes.append("empty-answer" if keeps_blank else "empty-answer-left-out")
+            if keeps_blank:
+                texts.append(text)
+                starts.append(NOT_FOUND)
             continue
         found, at, note = _find(text, start, context)
         texts.append(found)

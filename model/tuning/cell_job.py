@@ -25,7 +25,7 @@ class CellJob(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: str
-    """What people see, such as `finetune cola b16-lr2e-05-e3-r0`."""
+    """What people see, such as `finetune.cola.b16-lr2e-05-e3-r0`."""
 
     config: CellConfig
     examples: StageInput

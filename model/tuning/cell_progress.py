@@ -16,7 +16,7 @@ from pipelines.progress import ReadingFile
 
 _LOGGER = logging.getLogger(__name__)
 _LINE_SECONDS = 15.0
-_BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}, {postfix}"
+_BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}{postfix}"
 
 
 class CellProgress:
