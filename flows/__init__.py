@@ -2,3 +2,7 @@
 
 The only package that knows Prefect (schemas -> pipelines -> model -> flows).
 """
+
+from flows.prefect_environment import set_environment
+
+set_environment()  # before any module of this package loads Prefect

@@ -21,6 +21,7 @@ from flows.runs import (
     Say,
     StepRef,
     execute_step,
+    failed_line,
     finish_run,
     load_results,
     start_run,
@@ -75,7 +76,7 @@ def _one_by_one(
             done[step.label] = _with_retries(run, step, done, say)
         except Exception as error:  # raised again by the caller, when independent steps have run
             failures[step.label] = error
-            say(f"{step.label}  FAILED: {error}")
+            say(failed_line(step.label, error))
 
 
 def _side_by_side(
@@ -104,7 +105,7 @@ def _side_by_side(
                     done[step.label] = future.result()
                 elif isinstance(error, Exception):
                     failures[step.label] = error
-                    say(f"{step.label}  FAILED: {error}")
+                    say(failed_line(step.label, error))
                 else:
                     raise error
     for step in waiting:

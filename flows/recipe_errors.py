@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-import schemas.configs as configs
-import schemas.model_configs as model_configs
-import schemas.publish_configs as publish_configs
-import schemas.recipe as recipe_configs
-import schemas.task_configs as task_configs
-
-_CONFIG_MODULES = (configs, model_configs, task_configs, publish_configs, recipe_configs)
+from schemas.recipe import Recipe
 
 
 def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
@@ -24,13 +20,18 @@ def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
         path = _place(item["loc"], data)
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = _unknown_key(str(item["loc"][-1]))
+            message = _unknown_key(path, _kind_in(item["loc"]))
         elif item["type"] == "missing":
             message = "is missing"
         elif not isinstance(item["input"], (dict, list)):
             message = f"{message[:1].lower()}{message[1:]}, found {item['input']!r}"
         lines.append(f"{path}: {message}" if path else message)
     return lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)
+
+
+def _kind_in(location: Sequence[str | int]) -> str:
+    """The kind of a source: pydantic says it after the source's number."""
+    return str(location[-2]) if len(location) > 2 and isinstance(location[-3], int) else ""
 
 
 def _place(location: Sequence[str | int], data: Any) -> str:
@@ -48,13 +49,70 @@ def _place(location: Sequence[str | int], data: Any) -> str:
     return ".".join(parts)
 
 
-def _unknown_key(key: str) -> str:
-    models: list[type[BaseModel]] = [
-        value
-        for module in _CONFIG_MODULES
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, BaseModel)
-    ]
-    known = sorted({name for model in models for name in model.model_fields})
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"no such key; did you mean {close[0]!r}?" if close else "no such key here"
+def _unknown_key(path: str, kind: str) -> str:
+    """What may be meant instead of a key that there is not: beside it, or elsewhere.
+
+    Args:
+        path: as the file has it, `build_documents.split_bytes`.
+        kind: of the source it is in, "" for none.
+    """
+    parent, _, key = path.rpartition(".")
+    known = list(_known_keys(Recipe))
+    beside = {one.name for one in known if one.is_in(parent) and one.kind in ("", kind)}
+    elsewhere = sorted({one.name for one in known} - beside)
+    if key not in elsewhere and (close := difflib.get_close_matches(key, sorted(beside), n=1)):
+        return f"no such key; did you mean {close[0]!r}?"
+    if not (close := difflib.get_close_matches(key, elsewhere, n=1)):
+        return "no such key here; here may be " + ", ".join(sorted(beside))
+    kinds: dict[str, list[str]] = {}
+    for one in known:
+        if one.name == close[0]:
+            kinds.setdefault(".".join(one.path), []).append(one.kind)
+    places = [f"{at} (kind: {', '.join(of)})" if any(of) else at for at, of in kinds.items()]
+    more = f" and {len(places) - _SHOWN_PLACES} more" if len(places) > _SHOWN_PLACES else ""
+    return f"no such key here; there is {', '.join(places[:_SHOWN_PLACES])}{more}"
+
+
+_SHOWN_PLACES = 3
+_ANY = "NAME"
+
+
+class _Key(NamedTuple):
+    """A key that a recipe may have."""
+
+    path: tuple[str, ...]
+    """From the root; `NAME` stands for a name of one's own, or a number."""
+
+    kind: str
+    """Of the source it is in, "" for none."""
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    def is_in(self, parent: str) -> bool:
+        """Whether it may stand below a path of a recipe."""
+        parts = parent.split(".") if parent else []
+        own = self.path[:-1]
+        # A name of one's own may have dots in it.
+        pattern = r"\.".join("[^ ]+" if part == _ANY else re.escape(part) for part in own)
+        return re.fullmatch(pattern, ".".join(parts)) is not None
+
+
+def _known_keys(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[_Key]:
+    kind = str(model.model_fields["kind"].default) if "kind" in model.model_fields else ""
+    for name, field in model.model_fields.items():
+        yield _Key((*path, name), kind)
+        for inner, more in _models_in(field.annotation):
+            yield from _known_keys(inner, (*path, name, *more))
+
+
+def _models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], tuple[str, ...]]]:
+    """The configurations that a field may hold, each with the parts of a path that lead to it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, ()
+        return
+    is_many = typing.get_origin(annotation) in (dict, list, tuple)
+    for argument in typing.get_args(annotation):
+        for model, more in _models_in(argument):
+            yield model, ((_ANY, *more) if is_many else more)

@@ -37,6 +37,9 @@ _STEPS_ELSEWHERE = 8
 _RECORD_SECONDS = 2.0
 """How often the record of a run that goes on is written, at most."""
 
+FAILED = "  FAILED: "
+"""In the line of a step that failed, between its name and the error."""
+
 Say = Callable[[str], None]
 _LOGGER = logging.getLogger(__name__)
 
@@ -230,6 +233,17 @@ def execute_step(
     if done := run.progress.add(ref):
         _write(run, state="running", results=done, failures={})
     return ref
+
+
+def failed_line(label: str, error: BaseException) -> str:
+    """What is said of a step that failed, when it fails; the error says that it was said.
+
+    Whoever gets the error in the end need not say all of it once more.
+    """
+    error.__dict__["said_of"] = label
+    is_told = isinstance(error, BertloomError)
+    text = str(error) if is_told else f"{type(error).__name__}: {error}"
+    return "\n  ".join([f"{label}{FAILED}{text}", *getattr(error, "__notes__", ())])
 
 
 def finish_run(

@@ -1,12 +1,15 @@
-"""Standard error without the tracebacks that Beam prints of errors it raises as well."""
+"""Standard error and log without the tracebacks that Beam writes of errors it raises as well."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Iterator
 from typing import TextIO, cast
+
+from schemas.errors import BertloomError
 
 
 class _WithoutTracebacks:
@@ -21,6 +24,20 @@ class _WithoutTracebacks:
     def __getattr__(self, name: str) -> object:
         return getattr(self.stream, name)
 
+
+class _NotRaisedOnPurpose(logging.Filter):
+    """Leaves out what Beam logs of an error that the job raises in a sentence."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None:
+            if isinstance(error, BertloomError):
+                return False
+            error = error.__cause__ or error.__context__
+        return True
+
+
+logging.getLogger("apache_beam.runners.common").addFilter(_NotRaisedOnPurpose())
 
 _lock = threading.Lock()
 _inside = 0

@@ -2,6 +2,7 @@
 
     BertloomError
     ├── ConfigError            a recipe or option that cannot be used
+    │   └── UsageError         a command's own options and arguments
     ├── InputError             raw input that is missing or not what it should be
     │   ├── MissingInputError  nothing at the path, or nothing that matches the pattern
     │   ├── CorruptInputError  truncated or damaged; carries file, offset, last whole record
@@ -36,6 +37,10 @@ class BertloomError(Exception):
 
 class ConfigError(BertloomError):
     """A recipe, an option or a combination of them that cannot be used."""
+
+
+class UsageError(ConfigError):
+    """Options and arguments of a command that are no such, or do not go together."""
 
 
 class InputError(BertloomError):

@@ -203,6 +203,18 @@ def test_variables_come_from_the_environment(here: Path, monkeypatch: pytest.Mon
     ("change", "said"),
     [
         ("build_instances.length-64.max_seq_len=8", "no such key; did you mean 'max_seq_length'?"),
+        (
+            "build_documents.split_bytes=99",
+            "build_documents.split_bytes: no such key here; there is "
+            "build_documents.sources.NAME.split_bytes (kind: wikipedia, books, bookcorpus, text)",
+        ),
+        (
+            "build_documents.sources.notes.lines_per_document=9",
+            "no such key here; there is build_documents.sources.NAME.lines_per_document "
+            "(kind: bookcorpus)",
+        ),
+        ("seed=1", "there is build_instances.NAME.seed, pretrain.NAME.seed, finetune.NAME.seed"),
+        ("build_vocabulary.zzz=1", "here may be lowercase, max_alphabet"),
         ("build_instances.length-64.max_seq_length=4", "build_instances.length-64.max_seq_length:"),
         ("build_instances.length-64.max_seq_length=four", "found 'four'"),
         ("build_documents.sources.notes.split_bytes=1", "build_documents.sources.0.split_bytes:"),

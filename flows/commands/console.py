@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from schemas.errors import BertloomError
+from schemas.errors import BertloomError, UsageError
 
-EXIT_ERROR, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 70, 130, 143
+EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
 
 # Said by Beam at each import, and of worker processes that it does not know we start ourselves.
 _NOISE = ("apitools not found", "If direct_num_workers is not equal to 1")
@@ -99,7 +99,7 @@ def exit_code_of(call: Callable[[], object], *, debug: Callable[[], bool]) -> in
             call()
     except BertloomError as error:
         _say_error(error, debug=debug())
-        return EXIT_ERROR
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
     except Terminated:
         _say("terminated; steps that were finished are kept")
         return EXIT_TERMINATED
@@ -132,6 +132,9 @@ def exit_code_of(call: Callable[[], object], *, debug: Callable[[], bool]) -> in
 def _say_error(error: BertloomError, *, debug: bool) -> None:
     if debug:
         traceback.print_exception(error)
+        return
+    if label := error.__dict__.get("said_of"):
+        _say(f"error: {label} failed, as its line says; what was finished is kept")
         return
     _say(f"error: {error}")
     for note in getattr(error, "__notes__", ()):

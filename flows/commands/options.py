@@ -115,11 +115,11 @@ def run_and_report(
     """Run a recipe; print what there is now, the tables, and where the last number came from."""
     from flows.engines import run_recipe
     from flows.lineage import lineage_lines
-    from flows.runs import opened_store
+    from flows.runs import FAILED, opened_store
     from flows.show import summary_lines
 
     def say(line: str) -> None:
-        typer.echo(line, err=as_json)  # standard output is the JSON's
+        typer.echo(line, err=as_json or FAILED in line)  # standard output may be the JSON's
 
     results = run_recipe(recipe, say=say, engine=engine, rebuild=rebuild, until=until)
     opened = opened_store(recipe.store)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 
+from flows.orchestration.error_logs import say_errors_in_a_sentence
 from flows.orchestration.views import flush_views
 from flows.planning import plan
 from flows.run_records import RunState
@@ -151,6 +152,7 @@ def begun(
     Raises:
         Exception: as the first step that failed.
     """
+    say_errors_in_a_sentence()
     held, rebuild = _HELD.get(), tuple(rebuild or ())
     loaded = held.recipe if held else load_parameter(recipe, changes=changes or (), store=store)
     cached = held.cached if held else found_steps(loaded, rebuild=rebuild, until=until)

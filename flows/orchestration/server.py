@@ -2,7 +2,8 @@
 
 Prefect starts such a server by itself, but in the process group of the terminal, so that Ctrl-C
 ends it before a run can say that it was interrupted; it outlives a process that is killed; and it
-starts only when the flow does. The database is the same, in $PREFECT_HOME.
+starts only when the flow does. The database is in $PREFECT_HOME, or else in a folder of bertloom's
+cache: what the user keeps in ~/.prefect is left alone.
 """
 
 from __future__ import annotations
@@ -21,13 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from flows.prefect_environment import HOME, own_home
 from schemas.errors import RunnerError
 
 _SETTINGS = {
-    "DO_NOT_TRACK": "1",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # A first start on an empty database has taken 16 s on an idle machine; Prefect waits 20.
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     # A run that was killed is told by its missing heartbeat.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     # The steps' own lines say what happens; Prefect's log goes to its server all the same.
@@ -39,7 +37,7 @@ _ORPHAN_SECONDS = 1.0
 
 
 def prepare_prefect() -> None:
-    """No telemetry, time for a cold start, a quiet console: unless the user says otherwise."""
+    """Heartbeats and a quiet console, for the command: unless the user says otherwise."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
 
@@ -164,6 +162,8 @@ def _environment() -> dict[str, str]:
         # Registering Prefect's kinds of blocks takes half a second, and no flow here has any.
         "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
     }
+    if home := own_home():  # a profile in ~/.prefect that names no server is no reason to use it
+        own[HOME] = home
     return {**os.environ, **own}
 
 

@@ -22,7 +22,7 @@ from prefect.tasks import Task
 from flows.orchestration.flow_session import Session, session
 from flows.orchestration.views import show_found, watched
 from flows.retries import RETRY_DELAYS, is_passing
-from flows.runs import StepRef, execute_step, step_limit
+from flows.runs import StepRef, execute_step, failed_line, step_limit
 from flows.stage_table import Step
 from flows.task_steps import entry_label
 
@@ -192,4 +192,4 @@ def _note(found: Session, bundle: Bundle, state: State[Any], states: dict[str, S
     error = error_of_state(state) or RuntimeError(str(state))
     failed = next(step.label for step in bundle.steps if step.label not in found.done)
     found.failures[failed] = error
-    found.say(f"{failed}  FAILED: {type(error).__name__}: {error}")
+    found.say(failed_line(failed, error))
