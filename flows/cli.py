@@ -23,6 +23,7 @@ from flows.commands.options import (
     RecipeArgument,
     StoreOption,
     UntilOption,
+    check_runner,
     open_store,
     print_json,
     print_lines,
@@ -109,6 +110,8 @@ def run(
     """Run a recipe: build what is not in the store yet."""
     from flows.recipe_files import load_recipe
 
+    if runner is not None:
+        check_runner(runner)
     loaded = load_recipe(
         recipe,
         changes=changes or (),
@@ -182,11 +185,11 @@ def head(
     store: StoreOption = None,
 ) -> None:
     """Print the first rows of a shard: instances decoded, with masks and segments visible."""
-    from flows.head import find_shard
+    from flows.head import at_row, find_shard
     from flows.head import head as lines_of
 
-    found = find_shard(shard, open_store=lambda: open_store(store))
-    for line in lines_of(found, rows=rows, start=start, vocab=vocab):
+    found, first = at_row(find_shard(shard, open_store=lambda: open_store(store)), start)
+    for line in lines_of(found, rows=rows, start=first, vocab=vocab):
         _print_marks(line)
 
 

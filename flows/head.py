@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+import fsspec
 
 from flows.ancestry.resolution import artifact_of_file, resolve
 from flows.artifacts import ArtifactStore
@@ -12,11 +15,14 @@ from pipelines.shards import open_shard
 from pipelines.vocab_files import VOCAB_FILE, read_vocab
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactNotFoundError, ConfigError
-from schemas.manifest import InputRef, Manifest
+from schemas.manifest import FileEntry, InputRef, Manifest
 
 _LABELS = {0: "B follows A (0)", 1: "B is random (1)", -1: "no B (-1)"}
 
 _SHOWN_SENTENCES = 12
+_SHOWN_CHARACTERS = 500
+_LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
+_TABLES_FILE = "tables.txt"
 
 
 class Shard(NamedTuple):
@@ -28,6 +34,8 @@ class Shard(NamedTuple):
 
     manifest: Manifest | None
     store: ArtifactStore | None
+    is_any: bool = False
+    """Whether an artifact was asked for without saying which of its shards."""
 
 
 class Mark(NamedTuple):
@@ -57,7 +65,35 @@ def find_shard(text: str, *, open_store: Any) -> Shard:
     if ":" in text.replace("://", "   "):
         name, colon, part = text.rpartition(":")
     manifest = resolve(name, store=store)
-    return _shard(manifest, store, _part(manifest, part if colon else ""))
+    shard = _shard(manifest, store, _part(manifest, part if colon else ""))
+    return shard._replace(is_any=not (colon and part))
+
+
+def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
+    """The shard that holds a row, and the row's number in it.
+
+    Args:
+        shard: that of `find_shard`. Where an artifact was asked for, its shards follow each other.
+        row: from 0.
+
+    Raises:
+        ArtifactNotFoundError: the artifact has fewer rows.
+    """
+    manifest, store = shard.manifest, shard.store
+    if not shard.is_any or manifest is None or store is None:
+        return shard, row
+    first = 0
+    parts = _parts(manifest)
+    for entry in parts:
+        if row < first + (entry.rows or 0):
+            return _shard(manifest, store, entry.path), row - first
+        first += entry.rows or 0
+    if not first:  # no shards with rows, but a file of another kind
+        return shard, row
+    raise ArtifactNotFoundError(
+        f"artifact {manifest.artifact_id} has no row {row:,}: its {len(parts):,} shards have "
+        f"{first:,}, counted from 0"
+    )
 
 
 def _shard(manifest: Manifest, store: ArtifactStore, path: str) -> Shard:
@@ -67,17 +103,23 @@ def _shard(manifest: Manifest, store: ArtifactStore, path: str) -> Shard:
     return Shard(store.url(f"{manifest.data}/{entry.object}"), path, manifest, store)
 
 
+def _parts(manifest: Manifest) -> list[FileEntry]:
+    return [entry for entry in manifest.files if entry.path.startswith("part-")]
+
+
 def _part(manifest: Manifest, part: str) -> str:
     """The logical name of a part: itself, its number among the shards, or "" for the first."""
     paths = [entry.path for entry in manifest.files]
-    parts = [path for path in paths if path.startswith("part-")] or paths
+    shards = [entry.path for entry in _parts(manifest)]
     # A file in a folder of its own, such as held-out shards, is known by its name alone too.
     named = [path for path in paths if path == part or path.endswith(f"/{part}")] if part else []
     if named:
         return named[0]
     if not part:
-        with_rows = [e.path for e in manifest.files if e.path in parts and e.rows != 0]
-        return (with_rows or parts)[0]
+        with_rows = [entry.path for entry in _parts(manifest) if entry.rows != 0]
+        found = [*with_rows, *shards, *_readable(paths)]
+        return found[0] if found else paths[0]
+    parts = shards or paths
     if part.isdigit() and int(part) < len(parts):
         return parts[int(part)]
     shown = ", ".join(paths[:6]) + (" ..." if len(paths) > 6 else "")
@@ -85,6 +127,12 @@ def _part(manifest: Manifest, part: str) -> str:
         f"artifact {manifest.artifact_id} has no part {part!r}: expected a number below "
         f"{len(parts)}, or one of {shown}"
     )
+
+
+def _readable(paths: Sequence[str]) -> list[str]:
+    """The files that have rows or lines to show, those that say most of an artifact first."""
+    best = [path for path in paths if path in (VOCAB_FILE, _TABLES_FILE)]
+    return best + [path for path in paths if path.endswith((".arrow", *_LINES))]
 
 
 def head(
@@ -96,8 +144,14 @@ def head(
         ConfigError: the vocabulary that it needs cannot be found.
         ArtifactCorruptError: it is no Arrow file.
     """
+    if shard.path.endswith(_LINES):
+        yield from _text_lines(shard, rows=rows, start=start)
+        return
     if not shard.path.endswith(".arrow"):
-        raise ConfigError(f"{shard.path}: expected a shard (.arrow); read other files as they are")
+        raise ConfigError(
+            f"{shard.path}: expected a shard (.arrow) or a file of lines ({', '.join(_LINES)}); "
+            f"another kind of file is to be read by what it is made for: {shard.url}"
+        )
     with open_shard(shard.url) as reader:
         table = (reader.schema.metadata or {}).get(TABLE_KEY, b"").decode()
         render = _RENDERERS.get(table, _render_row)
@@ -107,6 +161,15 @@ def head(
             yield [Mark(f"{shard.path} row {number}", "dim")]
             yield from render(row, words, names)
             yield []
+
+
+def _text_lines(shard: Shard, *, rows: int, start: int) -> Iterator[list[Mark]]:
+    yield [Mark(f"{shard.path} from line {start}", "dim")]
+    with fsspec.open(shard.url, "rt", encoding="utf-8", errors="replace") as source:
+        for number, line in enumerate(itertools.islice(source, start, start + rows), start=start):
+            shown = line.rstrip("\r\n")
+            more = " ..." if len(shown) > _SHOWN_CHARACTERS else ""
+            yield [Mark(f"{number:>7,}  ", "dim"), Mark(shown[:_SHOWN_CHARACTERS] + more)]
 
 
 def _rows(reader: Any, *, start: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:

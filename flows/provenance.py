@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flows.extras import remedy
 from schemas.errors import FingerprintError
 from schemas.manifest import Environment
 
@@ -93,8 +94,10 @@ def key_environment(libraries: Sequence[str]) -> dict[str, str]:
         try:
             versions[name] = _version(name)
         except importlib.metadata.PackageNotFoundError as error:
+            how = remedy(name) or f"pip install {name}"
             raise FingerprintError(
-                f"{name} is not installed, and its version is part of the cache key"
+                f"{name} is not installed, and its version is part of the cache key: {how}; or "
+                "stop before with --until STAGE"
             ) from error
     return versions
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from flows.recipe_errors import explain
 from flows.task_steps import check_tasks
 from flows.yaml_texts import MAX_NESTING, load_yaml, read_yaml
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UsageError
 from schemas.recipe import Recipe
 
 STORE_VARIABLE = "BERTLOOM_STORE"
@@ -216,7 +216,7 @@ def _change(data: dict[str, Any], change: str) -> None:
     """Apply one `KEY=VALUE`."""
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(
+        raise UsageError(
             f"--set {change}: expected KEY=VALUE, e.g. build_instances.length-128.seed=1"
         )
     value = load_yaml(text, where=f"--set {change:.80}")

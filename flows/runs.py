@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from flows.artifacts import ArtifactStore, now
+from flows.extras import check_packages
 from flows.processes import this_process
 from flows.provenance import checkout, without_secrets
 from flows.run_records import RunRecord, RunState, StepRecord, is_dead, read_run, write_run
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from flows.lineage_export.events import LineageEvents
 
 # Steps on this machine's runners share its cores; a data centre gets all that can run.
-_RUNNERS_HERE = frozenset({"local", "threads"})
+RUNNERS_HERE = frozenset({"local", "threads"})
 _STEPS_ELSEWHERE = 8
 
 _RECORD_SECONDS = 2.0
@@ -128,7 +129,7 @@ def step_limit(execution: ExecutionConfig) -> int:
     """How many steps may run at once."""
     if execution.parallel_steps is not None:
         return execution.parallel_steps
-    return 1 if execution.runner in _RUNNERS_HERE else _STEPS_ELSEWHERE
+    return 1 if execution.runner in RUNNERS_HERE else _STEPS_ELSEWHERE
 
 
 def start_run(
@@ -142,11 +143,13 @@ def start_run(
     """Make the store if need be, check the recipe's runner, and record the run's start.
 
     Raises:
-        ConfigError: the runner is unknown, or `rebuild` or `until` names no stage.
+        ConfigError: the runner is unknown, `rebuild` or `until` names no stage, or a package that a
+            step needs is not installed.
         StoreError: the store cannot be used.
     """
     _check_runner(recipe.execution.runner)
     found = steps_until(steps(recipe), until)
+    check_packages(found)
     for step in found:
         code_of(step.stage.module, step.stage.packages)  # before anyone edits it
     moment = datetime.now(UTC)
@@ -166,7 +169,7 @@ def start_run(
 
 
 def _check_runner(runner: str) -> None:
-    if runner in _RUNNERS_HERE:
+    if runner in RUNNERS_HERE:
         return  # Beam takes a second to load, and a run that finds all its artifacts needs none
     from pipelines.runners import RUNNERS
 

@@ -409,9 +409,29 @@ def test_head_says_which_parts_there_are(cli: Cli, corpus: Path) -> None:
     said = cli("head", "build-tokens:part-99999.arrow", *store)
     assert said.code == 1
     assert "part-00000.arrow" in said.err
-    said = cli("head", "build-vocabulary:vocab.txt", *store)
-    assert said.code == 1
-    assert "expected a shard" in said.err
+    said = cli("head", "build-vocabulary", "-n", "2", "--start", "101", *store)
+    assert said.code == 0
+    assert said.out.splitlines() == ["vocab.txt from line 101", "    101  [CLS]", "    102  [SEP]"]
+    assert "[UNK]" in cli("head", "build-vocabulary:tokenizer.json", *store).out
+
+
+def test_rows_of_an_artifact_are_those_of_all_its_shards(cli: Cli, corpus: Path) -> None:
+    store = ("--store", str(corpus / "store"))
+    manifest = json.loads(cli("show", "build-instances", "--json", *store).out)
+    shards = [file for file in manifest["files"] if file["path"].startswith("part-")]
+    assert len(shards) > 1
+    first, second = shards[:2]
+    row = str(first["rows"] + 1)
+    by_artifact = cli("trace", f"build-instances:{row}", *store)
+    by_shard = cli("trace", f"build-instances:{second['path']}:1", *store)
+    assert by_artifact.code == 0
+    assert by_artifact.out == by_shard.out
+    shown = cli("head", "build-instances", "--start", row, "-n", "1", *store)
+    assert shown.out.startswith(f"{second['path']} row 1\n")
+    total = sum(shard["rows"] for shard in shards)
+    assert cli("trace", f"build-instances:{total - 1}", *store).code == 0
+    said = cli("trace", f"build-instances:{total}", *store)
+    assert (said.code, f"have {total:,}, counted from 0" in said.err) == (1, True)
 
 
 def test_verify_finds_a_flipped_bit_and_the_next_run_mends_it(

@@ -18,12 +18,16 @@ from fake_stages import FakeStages, installed
 from typer.testing import CliRunner
 
 from flows import cli as command
-from flows import recipe_files
+from flows import extras, recipe_files
 from flows.artifacts import ArtifactStore
 from flows.commands import completion
 from flows.run_records import read_run, run_ids
-from schemas.errors import ConfigError
+from flows.stage_table import STAGES
+from flows.step_keys import declared
+from schemas.errors import ConfigError, VocabularyError
 from schemas.recipe import Recipe
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -84,6 +88,89 @@ def test_wrong_usage_has_a_code_of_its_own(cli: Cli) -> None:
     assert cli("nonsense").code == 2
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "sample", "--runner", "dask"),
+        ("run", "sample", "--engine", "airflow"),
+        ("plan", "sample", "--set", "no_equals"),
+        ("verify", "--quick", "--deep"),
+        ("trace", "no-row"),
+        ("publish",),
+    ],
+)
+def test_options_that_are_none_are_wrong_usage(cli: Cli, arguments: tuple[str, ...]) -> None:
+    said = cli(*arguments)
+    assert said.code == 2
+    assert said.err.startswith("error: ")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_an_error_of_a_step_is_said_once(
+    cli: Cli, fakes: FakeStages, recipe: Recipe, arguments: tuple[str, ...]
+) -> None:
+    fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
+    said = cli("run", "fake", "--engine", "local", *arguments)
+    assert said.code == 1
+    assert (said.out + said.err).count("too small a corpus") == 1
+    assert "build-vocabulary  FAILED: too small a corpus" in said.err
+    assert said.err.endswith(
+        "error: build-vocabulary failed, as its line says; what was finished is kept\n"
+    )
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*arguments: object, **more: object) -> Recipe:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
+
+    monkeypatch.setattr(recipe_files, "load_recipe", load)
+    said = cli("plan", "sample")
+    assert (said.code, said.err) == (
+        1, "error: torch.nn is not installed: pip install 'bertloom[model]'\n"
+    )  # fmt: skip
+
+
+def test_a_run_and_a_plan_say_what_is_not_installed_before_anything_is_built(
+    cli: Cli, fakes: FakeStages, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extras, "_is_installed", lambda name: name != "pyarrow")
+    said = cli("run", "fake", "--engine", "local")
+    assert said.code == 1
+    assert "pyarrow is not installed, which" in said.err
+    assert "--until STAGE" in said.err
+    assert not fakes.calls
+    assert "note: pyarrow is not installed" in cli("plan", "fake").err
+
+
+def test_extras_bring_what_stages_need() -> None:
+    assert extras.remedy("torch") == "pip install 'bertloom[model]'"
+    assert extras.remedy("sklearn.metrics") == "pip install 'bertloom[model]'"
+    assert extras.remedy("prefect.flows") == "pip install 'bertloom[flows]'"
+    assert extras.remedy("s3fs") == "pip install 'bertloom[s3]'"
+    assert extras.remedy("numpy") is None  # no extra: it is always there
+    for stage in STAGES.values():
+        for name in declared(stage.module).libraries:
+            assert extras.remedy(name) or name in ALWAYS_THERE, name
+
+
+ALWAYS_THERE = {"pyarrow", "numpy", "tokenizers", "sentencex", "charset-normalizer"}
+
+
+def test_without_a_command_line_the_command_says_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no', name='typer')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "flows", "--version"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: typer is not installed, which the command needs: pip install 'bertloom[flows]'\n"
+    )
+
+
 def test_help_names_the_exit_codes_and_every_command_has_some() -> None:
     runner = CliRunner()
     help_text = " ".join(runner.invoke(command.app, ["--help"]).output.split())
@@ -124,7 +211,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import pytest
 from pathlib import Path
 from fake_stages import installed
-from flows import recipe_files
+from flows import extras, recipe_files
 from flows.cli import main
 patch = pytest.MonkeyPatch()
 with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:

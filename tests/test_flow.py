@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ from fake_stages import FakeStages, installed
 from flows import stage_table
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
+from flows.orchestration.error_logs import say_errors_in_a_sentence
 from flows.run_records import read_run, run_ids
 from schemas.configs import TokensConfig
 from schemas.errors import VocabularyError
@@ -106,11 +108,40 @@ def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> 
     with pytest.raises(VocabularyError, match="too small a corpus"):
         run_recipe(recipe, say=lines.append)
     assert fakes.calls == ["documents", "vocabulary"]
-    assert "build-vocabulary  FAILED: VocabularyError: too small a corpus" in lines
+    assert "build-vocabulary  FAILED: too small a corpus" in lines
     record = record_of(recipe)
     assert record["state"] == "failed"
     assert list(record["failures"]) == ["build-vocabulary"]
     assert [step["label"] for step in record["steps"]] == ["build-documents"]
+
+
+def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeStages) -> None:
+    kept: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = kept.append  # type: ignore[method-assign]
+    names = ("prefect.flow_runs", "prefect.task_runs")
+    fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
+    for name in names:
+        logging.getLogger(name).addHandler(handler)
+    try:
+        with pytest.raises(VocabularyError):
+            run_recipe(recipe, say=lambda line: None)
+    finally:
+        for name in names:
+            logging.getLogger(name).removeHandler(handler)
+    texts = [record.getMessage() for record in kept]
+    assert "VocabularyError: too small a corpus" in texts
+    assert not [record for record in kept if record.exc_info]
+    assert sum(text.count("\n") + 1 for text in texts) < 20
+
+
+def test_prefect_logs_a_fault_of_ours_with_its_traceback() -> None:
+    say_errors_in_a_sentence()
+    record = logging.LogRecord("prefect.flow_runs", logging.ERROR, "", 0, "failed", (), None)
+    for error, is_kept in ((ZeroDivisionError(), True), (VocabularyError("small"), False)):
+        record.exc_info = (type(error), error, None)
+        assert logging.getLogger("prefect.flow_runs").filter(record)
+        assert (record.exc_info is not None) == is_kept
 
 
 def test_a_passing_fault_is_tried_again(

@@ -67,7 +67,7 @@ def test_worker_needs_neither_torch_nor_prefect(wheel: zipfile.ZipFile) -> None:
 def test_one_console_script(wheel: zipfile.ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert wheel.read(name).decode().split() == [
-        "[console_scripts]", "bertloom", "=", "flows.cli:main",
+        "[console_scripts]", "bertloom", "=", "flows.__main__:main",
     ]  # fmt: skip
 
 

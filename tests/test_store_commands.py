@@ -101,11 +101,11 @@ def test_refs_and_pins_are_listed(cli: Cli, store: ArtifactStore) -> None:
     assert (ref["ref"], ref["artifact_id"]) == ("fake/build-tokens", manifest.artifact_id)
     assert "table 2" in cli("ls", "--pins").out
     assert manifest.artifact_id in json.loads(cli("ls", "--pins", "--json").out)
-    assert cli("ls", "--refs", "--pins").code == 1
+    assert cli("ls", "--refs", "--pins").code == 2
     assert cli("unpin", manifest.artifact_id).code == 0
     said = cli("unpin", "fake/build-tokens")
     assert (said.code, "not pinned" in said.err) == (1, True)
-    assert cli("pin", "fake/build-tokens", "--reason", " ").code == 1
+    assert cli("pin", "fake/build-tokens", "--reason", " ").code == 2
 
 
 def test_runs_are_listed_with_those_that_died(cli: Cli, store: ArtifactStore) -> None:
@@ -165,7 +165,7 @@ def test_verify_exits_with_1_for_damage(cli: Cli, store: ArtifactStore) -> None:
     assert said.code == 1
     [verdict] = json.loads(said.out)
     assert verdict["artifact_id"] == manifest.artifact_id
-    assert cli("verify", "--deep", "--quick").code == 1
+    assert cli("verify", "--deep", "--quick").code == 2
     assert cli("verify").code == 1
     assert store.lookup(STAGE, manifest.cache_key) is None
 

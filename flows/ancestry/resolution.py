@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import heapq
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -79,9 +80,15 @@ def _names_like(text: str, known: Iterable[str]) -> str:
     if not entries:
         return "one of the names of the store, which has none"
     names = [name if count == 1 else f"{name}.CELL" for name, count in entries.items()]
-    shown = difflib.get_close_matches(text, names, n=_SHOWN_NAMES, cutoff=0.0)
+    # Ties of likeness are broken by the order in memory: what is shown is in order by name.
+    near = heapq.nlargest(_SHOWN_NAMES, names, key=lambda name: (_likeness(text, name), name))
+    shown = sorted(near)
     more = len(names) - len(shown)
     return f"one of the names {', '.join(shown)}{f' and {more} more' if more else ''}"
+
+
+def _likeness(text: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, text, name).ratio()
 
 
 def _by_stage(text: str, pointers: list[Pointer]) -> Pointer | None:

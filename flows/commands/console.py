@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from flows.extras import remedy as install
 from schemas.errors import BertloomError, UsageError
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
@@ -120,6 +121,9 @@ def exit_code_of(call: Callable[[], object], *, debug: Callable[[], bool]) -> in
             traceback.print_exc()
         elif remedy:
             _say(f"error: {error}: {remedy}, and try again; what was finished is kept")
+        elif isinstance(error, ModuleNotFoundError) and (how := install(error.name or "")):
+            _say(f"error: {error.name} is not installed: {how}")
+            return EXIT_ERROR
         else:
             _say(
                 f"error: {type(error).__name__}: {error}\n"

@@ -31,10 +31,10 @@ def push_lineage(
     """
     from flows.lineage_export.push import push
     from flows.run_records import run_ids
-    from schemas.errors import ArtifactNotFoundError, ConfigError
+    from schemas.errors import ArtifactNotFoundError, UsageError
 
     if url is None:
-        raise ConfigError("no server: name it with --url or $OPENLINEAGE_URL")
+        raise UsageError("no server: name it with --url or $OPENLINEAGE_URL")
     opened = open_store(store)
     if run is None:
         runs = run_ids(opened)

@@ -205,13 +205,13 @@ def _fetch(
 ) -> None:
     from flows.fetching.labelled_sets import fetch_sets
     from flows.fetching.set_sources import load_sources
-    from schemas.errors import ConfigError
+    from schemas.errors import UsageError
 
     known = load_sources(sources)
     mine = known.of(benchmark)
     chosen = [name.lower() for name in names] or mine
     if unknown := [name for name in chosen if name not in mine]:
-        raise ConfigError(
+        raise UsageError(
             f"fetch {benchmark}: expected {', '.join(mine)}, found {', '.join(unknown)}. "
             "`bertloom fetch list` tells what there is"
         )

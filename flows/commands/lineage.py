@@ -11,7 +11,7 @@ import typer
 from flows.commands.completion import artifact_names
 from flows.commands.options import JsonOption, StoreOption, open_store, print_json, print_lines
 from flows.task_amounts import score_cut
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from flows.ancestry.graph import LineageGraph
@@ -87,7 +87,7 @@ def lineage(
 
 def _one_of(names: str, *given: bool) -> None:
     if sum(given) > 1:
-        raise ConfigError(f"expected at most one of {names}, found {sum(given)}")
+        raise UsageError(f"expected at most one of {names}, found {sum(given)}")
 
 
 def _opened_target(thing: str, store: str | None) -> tuple[Target | None, ArtifactStore]:
@@ -163,7 +163,8 @@ def trace(
         str,
         typer.Argument(
             metavar="SHARD:ROW",
-            help="A shard as for head (a path or URL, or ARTIFACT[:PART]), and a row from 0.",
+            help="A shard as for head (a path or URL, or ARTIFACT[:PART]), and a row from 0; an "
+            "artifact's own rows are those of its shards, one after the other.",
         ),
     ],
     store: StoreOption = None,
@@ -172,15 +173,15 @@ def trace(
     """Tell which documents a row of a shard was made from, to the byte range of the raw file."""
     from flows.ancestry.trace_texts import trace_json, trace_lines
     from flows.ancestry.tracing import trace as trace_row
-    from flows.head import find_shard
+    from flows.head import at_row, find_shard
 
     shard, colon, number = row.rpartition(":")
     if not colon or not shard or not (number.isascii() and number.isdigit()):
-        raise ConfigError(
+        raise UsageError(
             f"{row!r}: expected SHARD:ROW, such as sample/build-instances.length-128:0:17 for row "
             "17 of the first shard"
         )
-    found = trace_row(find_shard(shard, open_store=lambda: open_store(store)), int(number))
+    found = trace_row(*at_row(find_shard(shard, open_store=lambda: open_store(store)), int(number)))
     if as_json:
         print_json(trace_json(found))
         return

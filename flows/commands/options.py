@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from flows.commands.completion import recipe_names, stage_names
+from schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from flows.artifacts import ArtifactStore
@@ -61,6 +62,34 @@ EngineOption = Annotated[
 ]
 
 
+def check_engine(name: str) -> None:
+    """That an engine is one.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from flows.engines import ENGINES
+
+    if name not in ENGINES:
+        raise UsageError(f"--engine {name}: choose one of {', '.join(ENGINES)}")
+
+
+def check_runner(name: str) -> None:
+    """That a runner is one.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from flows.runs import RUNNERS_HERE
+
+    if name in RUNNERS_HERE:
+        return  # Beam takes a second to load
+    from pipelines.runners import RUNNERS
+
+    if name not in RUNNERS:
+        raise UsageError(f"--runner {name}: choose one of {', '.join(RUNNERS)}")
+
+
 def open_store(root: str | None) -> ArtifactStore:
     """The store that is named, or the default one; it has to be there."""
     from flows.artifacts import ArtifactStore
@@ -80,8 +109,10 @@ def print_plan(
 ) -> None:
     """Say what a run would do."""
     from flows.artifacts import ArtifactStore
+    from flows.extras import lacking
     from flows.planning import plan, planned_rows
     from flows.show import columns
+    from flows.stage_table import steps, steps_until
     from schemas.errors import ArtifactNotFoundError
 
     try:
@@ -90,13 +121,15 @@ def print_plan(
         store = None
     planned = plan(recipe, store=store, rebuild=rebuild, until=until)
     if as_json:
-        steps = [step._asdict() for step in planned]
-        print_json({"recipe": recipe.name, "store": recipe.store, "steps": steps})
+        rows = [step._asdict() for step in planned]
+        print_json({"recipe": recipe.name, "store": recipe.store, "steps": rows})
         return
     print_lines(columns([("step", "key", "state", ""), *planned_rows(planned)]))
     waiting = sum(step.state != "cached" for step in planned)
     typer.echo(f"\n{len(planned):,} steps, {waiting:,} to build")
     typer.echo(f"store: {recipe.store}")
+    if lack := lacking(steps_until(steps(recipe), until)):
+        typer.echo(f"note: {lack}", err=True)
 
 
 def print_json(value: Any) -> None:
@@ -113,6 +146,7 @@ def run_and_report(
     as_json: bool = False,
 ) -> None:
     """Run a recipe; print what there is now, the tables, and where the last number came from."""
+    check_engine(engine)
     from flows.engines import run_recipe
     from flows.lineage import lineage_lines
     from flows.runs import FAILED, opened_store

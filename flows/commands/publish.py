@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from flows.commands.options import ChangesOption, EngineOption, StoreOption, open_store, print_lines
-from schemas.errors import ConfigError
+from flows.commands.options import (
+    ChangesOption,
+    EngineOption,
+    StoreOption,
+    check_engine,
+    open_store,
+    print_lines,
+)
+from schemas.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from flows.artifacts import ArtifactStore
@@ -59,11 +66,9 @@ def rebuild(
     ] = False,
 ) -> None:
     """Bring a published corpus up to the newest dump: fetch, build, compare, publish or refuse."""
-    from flows.engines import ENGINES
     from flows.publication.rebuilding import RebuildOrder, find_work, rebuild_corpus
 
-    if engine not in ENGINES:
-        raise ConfigError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
+    check_engine(engine)
     order = RebuildOrder(
         recipe,
         wiki,
@@ -128,7 +133,7 @@ def publish(
     from flows.publication.publishing import roll_back
 
     if bool(recipe) == bool(to):
-        raise ConfigError(
+        raise UsageError(
             "expected either a RECIPE, whose corpus is published, or --to, an earlier publication "
             "to go back to"
         )

@@ -9,7 +9,7 @@ import typer
 
 from flows.commands.completion import artifact_names, stage_names
 from flows.commands.options import JsonOption, StoreOption, open_store, print_json, print_lines
-from schemas.errors import ConfigError
+from schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from flows.artifacts import ArtifactStore
@@ -38,7 +38,7 @@ def ls(
     from flows.storage.listing import artifact_rows, listed, ref_records
 
     if refs and pins:
-        raise ConfigError("expected one of --refs and --pins")
+        raise UsageError("expected one of --refs and --pins")
     opened = open_store(store)
     if refs:
         records = ref_records(opened)
@@ -95,7 +95,7 @@ def pin(
     from flows.ancestry.resolution import resolve
 
     if not reason.strip():
-        raise ConfigError("--reason: expected some words on why it is kept")
+        raise UsageError("--reason: expected some words on why it is kept")
     opened = open_store(store)
     manifest = resolve(name, store=opened)
     opened.pin(manifest, reason=reason)
@@ -200,7 +200,7 @@ def verify(
     from flows.storage.verification import verify as check
 
     if quick and deep:
-        raise ConfigError("expected one of --quick and --deep")
+        raise UsageError("expected one of --quick and --deep")
     opened = open_store(store)
     lost = {} if artifacts else opened.damaged_pointers()
     if artifacts:
