@@ -18,14 +18,14 @@ An attempt that no pointer leads to (a crash, a lost race) does not exist for re
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flows.storage.backend import StoreBackend
 from flows.storage.names import StoreNames
+from flows.storage.piece_records import withdraw_records
 from flows.storage.pointers import (
     Pointer,
     key_path,
@@ -42,6 +42,7 @@ from schemas.errors import (
     StoreError,
 )
 from schemas.manifest import Manifest
+from schemas.sealed import read_sealed
 
 __all__ = [
     "ArtifactStore",
@@ -57,8 +58,10 @@ __all__ = [
 
 _LOGGER = logging.getLogger(__name__)
 
-LAYOUT = 1
-_FORMAT = {"layout": LAYOUT, "digest": "sha256"}
+LAYOUT = 2
+"""In layout 1 records had no digests of their own; such a store is read and written on."""
+
+_LAYOUTS = ((1, False), (LAYOUT, True))
 
 
 class Attempt(NamedTuple):
@@ -113,16 +116,18 @@ class ArtifactStore(StoreNames):
                 ) from None
             if self.backend.is_remote:
                 self.backend.probe()
-            self.backend.create("FORMAT.json", to_json(_FORMAT))
+            self.backend.create("FORMAT.json", to_json({"layout": LAYOUT, "digest": "sha256"}))
             stored = self.backend.read("FORMAT.json")
         try:
-            found = json.loads(stored)
+            found, is_sealed = read_sealed(stored)
         except ValueError as error:
-            raise StoreError(f"store {self.root}: FORMAT.json is no JSON: {error}") from error
-        if found != _FORMAT:
+            raise StoreError(f"store {self.root}: FORMAT.json: {error}") from error
+        self.layout = found.get("layout")
+        if found.get("digest") != "sha256" or (self.layout, is_sealed) not in _LAYOUTS:
             raise StoreError(
-                f"store {self.root}: expected the layout {_FORMAT}, found {found}. It was made by "
-                "another version of bertloom; use that one, or another folder"
+                f"store {self.root}: expected a store of layout 1 or {LAYOUT}, found {found} in "
+                "FORMAT.json. It was made by another version of bertloom, or the file is damaged; "
+                "use that version, put the file right, or use another folder"
             )
 
     @property
@@ -311,13 +316,29 @@ class ArtifactStore(StoreNames):
         stored = self._stored_pointer(stage, cache_key)
         if stored is None or parse_pointer(stored) != pointer:
             return  # withdrawn by another run already, and perhaps built again
-        record = {"reason": reason, "pointer": json.loads(stored)}
+        record = {"reason": reason, "pointer": read_sealed(stored).value}
         take_back(self.backend, stage, cache_key, stored=stored, record=record)
 
-    def withdraw_artifacts(self, reasons: Mapping[str, str]) -> None:
-        """Take back every pointer to the artifacts with these ids, each for its reason."""
+    def withdraw_artifacts(
+        self,
+        reasons: Mapping[str, str],
+        *,
+        files: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        """Take back every pointer to some artifacts, and the records of pieces they came from.
+
+        Args:
+            reasons: why, by the artifacts' ids.
+            files: of artifacts of which nothing is wrong but the bytes of some files: the physical
+                names of these. Only the records that name one go; other records of an artifact are
+                as good as they were.
+        """
         for pointer in list(self.pointers()):
             if pointer.artifact_id in reasons:
+                location = pointer.manifest.rpartition("/")[0]
+                objects = (files or {}).get(pointer.artifact_id)
+                # Before the pointer: who finds none takes over what is left.
+                withdraw_records(self.backend, pointer.stage, location, objects=objects)
                 self.withdraw(pointer, reason=reasons[pointer.artifact_id])
 
     def conflicts(self) -> list[dict[str, Any]]:
@@ -327,9 +348,3 @@ class ArtifactStore(StoreNames):
             ArtifactCorruptError: a record cannot be read.
         """
         return conflicts(self.backend)
-
-    def write_report(self, name: str, text: str) -> str:
-        """What people read of a recipe's last run, in place of the one before; its URL."""
-        path = f"reports/{name}.txt"
-        self.backend.replace(path, text.encode())
-        return self.url(path)

@@ -29,6 +29,7 @@ from flows.reporting.run_view import Fact
 from flows.run_records import RunRecord
 from schemas.errors import StoreError
 from schemas.manifest import Manifest
+from schemas.sealed import sealed_page
 
 _PARTS = Path(__file__).parent / "reporting"
 _TEMPLATE, _STYLE = "page.html.j2", "style.css"
@@ -57,7 +58,7 @@ def write_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool = T
                 f"run {record.run_id!r} of recipe {name!r}: expected letters, digits, dots and "
                 "dashes in both, as they name the report's file"
             )
-    page = report_page(store, record).encode()
+    page = sealed_page(report_page(store, record).encode())
     path = f"runs/{record.run_id}/report.html"
     store.backend.replace(path, page)
     if is_newest:

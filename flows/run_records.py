@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from flows.artifacts import ArtifactStore, now, to_json
 from flows.processes import ProcessName, is_gone
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.sealed import read_sealed
 
 RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
 
@@ -106,8 +107,8 @@ def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
             f"{store.root}: no run {run_id!r}; `bertloom runs` lists them"
         ) from None
     try:
-        return RunRecord.model_validate_json(stored)
-    except ValidationError as error:
+        return RunRecord.model_validate(read_sealed(stored).value)
+    except ValueError as error:  # of which pydantic's are
         raise ArtifactCorruptError(
             f"{store.url(record_path(run_id))}: expected the record of a run: {error}"
         ) from error

@@ -17,7 +17,7 @@ from flows.provenance import checkout, environment, host_kind, without_secrets
 from flows.stage_table import Step
 from flows.step_keys import StepKey, code_now, code_of, pieces_digest, step_key
 from flows.storage.leases import hold_lease
-from flows.storage.verification import verify
+from flows.storage.verification import verify, withdraw
 from pipelines.progress import working_on
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
@@ -130,10 +130,10 @@ def _look_up(
     hit = store.lookup(stage, key.cache_key)
     if hit is None or execution.verify_on_hit == "size":
         return hit
-    (verdict,) = verify(store, [pointer_to(hit)])
-    if verdict.is_sound:
+    verdicts = verify(store, [pointer_to(hit)])
+    if verdicts[0].is_sound:
         return hit
-    store.withdraw_artifacts({hit.artifact_id: "; ".join(verdict.problems)})
+    withdraw(store, verdicts)
     return None
 
 

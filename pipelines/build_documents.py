@@ -123,6 +123,9 @@ class BuildDocumentShard(PieceWork):
     def identity(self, piece: DocumentPiece) -> Any:
         return piece_identity(piece, self._source(piece).kind)
 
+    def rows_counted(self, counters: Mapping[str, int]) -> int:
+        return counters["documents-kept"]
+
     def renamed(self, files: Sequence[FileEntry], piece: DocumentPiece) -> list[FileEntry]:
         return [
             entry.model_copy(update={"path": _shard_path(piece.number, number)})

@@ -149,6 +149,9 @@ class BuildInstanceShard(PieceWork):
     def is_told_cheaply(self, piece: InstancePiece) -> bool:
         return piece.part == TRAINING  # the others' pools have to be looked for
 
+    def rows_counted(self, counters: Mapping[str, int]) -> int:
+        return counters["instances"] + counters[f"{HELD_OUT}-instances"]
+
     def renamed(self, files: Sequence[FileEntry], piece: InstancePiece) -> list[FileEntry]:
         return [
             entry.model_copy(

@@ -54,6 +54,9 @@ class BuildTokenShard(PieceWork):
         vocabulary = [self.vocab_sha256, self.vocab_size, self.lowercase]
         return {**piece.identity(), "vocabulary": vocabulary}
 
+    def rows_counted(self, counters: Mapping[str, int]) -> int:
+        return counters["documents-kept"]
+
     def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 

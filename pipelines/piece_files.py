@@ -124,8 +124,9 @@ class PieceFiles:
         except FileNotFoundError:
             return None
         # What is checked is what was taken: the other may be deleted at any time.
-        if _digest(fs, target) != (entry.size, entry.sha256):
-            _log.warning("%s/%s is damaged, so the piece is built again", root, source)
+        problem = _problem(fs, target, entry)
+        if problem:
+            _log.warning("%s/%s %s, so the piece is built again", root, source, problem)
             _delete(fs, target)
             return None
         return entry.model_copy(update={"object": name})
@@ -164,6 +165,19 @@ def _copy(source: str, target: Path) -> None:
         written.replace(target)
     finally:
         written.unlink(missing_ok=True)
+
+
+def _problem(fs: Any, path: str, entry: FileEntry) -> str:
+    """What of a file is not as it is described; "" for nothing."""
+    if _digest(fs, path) != (entry.size, entry.sha256):
+        return "is damaged"
+    if entry.rows is None or not _is_local(fs):
+        return ""
+    import pyarrow.dataset as ds
+
+    # Reads the lengths of the record batches alone; of a remote file it would cost more requests.
+    rows = ds.dataset(path, format="ipc").count_rows()
+    return "" if rows == entry.rows else f"has {rows:,} rows, and not {entry.rows:,}"
 
 
 def _digest(fs: Any, path: str) -> tuple[int, str]:

@@ -9,7 +9,9 @@ configuration) leaves a record of each piece there as soon as its files are whol
 The key is a digest of what decides the piece's bytes, which names and numbers of shards are no part
 of. So after one dump of ten changed, or after a job was killed, the other pieces' files are linked
 into the new artifact under the names that they have there. A file is believed only after its bytes
-have been hashed again; a record whose files are gone or damaged is as good as none.
+have been hashed again, and a record, whose counts go into manifests, only with its own digest
+(`schemas.sealed`); where either is gone or damaged, the piece is as good as not done. Withdrawing
+an artifact takes the records that it came from with it.
 """
 
 from __future__ import annotations
@@ -18,18 +20,21 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pipelines.counters import Counters
 from pipelines.piece_files import PieceFiles
 from pipelines.shard_work import Blob, Piece, ShardWork, WorkReport
 from schemas.manifest import FileEntry, Reuse
+from schemas.sealed import read_sealed, sealed_json
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+"""Those of version 1 had no digest of their own, and are left aside."""
+
 READING_IS_CHEAPER = 64
 """About so many times as doing the work: files are hashed as fast as they are read."""
 
@@ -60,6 +65,11 @@ class PieceWork(ShardWork, Protocol):
 
     def renamed(self, files: Sequence[FileEntry], piece: Any) -> list[FileEntry]:
         """The files of an earlier piece under the names and numbers that this job gives them."""
+
+    def rows_counted(self, counters: Mapping[str, int]) -> int | None:
+        """Rows of all the piece's files, by its counters; None where they do not say."""
+        del counters
+        return None
 
     def keepsake(self, report: WorkReport) -> bytes:
         """What `blobs_again` needs besides the piece's files; b"" for nothing."""
@@ -162,13 +172,23 @@ class ReusingWork:
         if data is None:
             return None
         try:
-            record = PieceRecord.model_validate_json(data)
-        except ValidationError as error:
+            return self._checked(data)
+        except ValueError as error:  # of which pydantic's are
             _log.warning("piece %s: its record is damaged, so it is built again: %s", key, error)
             return None
+
+    def _checked(self, data: bytes) -> PieceRecord:
+        """A record that is what was written and does not contradict itself; else a ValueError."""
+        value, is_sealed = read_sealed(data)
+        if not is_sealed:
+            raise ValueError("it has no digest of its own")
+        record = PieceRecord.model_validate(value)
         if any(len(place) != len(record.files) for place in record.places):
-            _log.warning("piece %s: its record is damaged, so it is built again", key)
-            return None
+            raise ValueError("it names more files than places, or fewer")
+        counted = self.work.rows_counted(Counters(record.counters))
+        rows = sum(entry.rows or 0 for entry in record.files)
+        if counted is not None and counted != rows:
+            raise ValueError(f"its counters say {counted:,} rows, its files {rows:,}")
         return record
 
     def _new_record(self, key: str, report: WorkReport) -> PieceRecord:
@@ -187,7 +207,7 @@ class ReusingWork:
         here = tuple(self.files.place_of(entry.object) for entry in report.files)
         places = tuple(dict.fromkeys([here, *record.places]))[:MOST_PLACES]
         kept = record.model_copy(update={"places": places})
-        self.files.write(f"{key[:2]}/{key}.json", kept.model_dump_json(indent=2).encode())
+        self.files.write(f"{key[:2]}/{key}.json", sealed_json(kept.model_dump(mode="json")))
         if self._known is not None:
             self._known.add(f"{key}.json")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from flows.ancestry.groups import fold
 from flows.artifacts import ArtifactStore
 from flows.show import amount, byte_text
+from flows.storage.pointers import raw_manifest
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import InputRef, Manifest, RawInput
 
@@ -168,9 +168,10 @@ def scan(store: ArtifactStore) -> Iterator[Scanned]:
     """Every published artifact, in no particular order."""
     for pointer in store.pointers():
         try:
-            raw = json.loads(store.backend.read(pointer.manifest))
+            stored = store.backend.read(pointer.manifest)
         except FileNotFoundError:
             continue  # `bertloom doctor` names such pointers
+        raw = raw_manifest(stored, where=store.url(pointer.manifest))
         lists = (tuple(raw[name]) for name in ("inputs", "raw_inputs", "files"))
         yield Scanned(pointer.manifest, pointer.artifact_id, pointer.stage, pointer.content, *lists)
 

@@ -194,10 +194,15 @@ def verify(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Check that artifacts are, to the byte, what their manifests say; exit with 1 if not."""
+    """Check that artifacts, and the store's own records, are to the byte what was written.
+
+    Exits with 1 if not. Records are checked where no artifact is named, and not with --quick.
+    """
     from flows.ancestry.resolution import resolve
     from flows.artifacts import pointer_to
+    from flows.storage.record_checks import check_records, delete_damaged_pieces
     from flows.storage.verification import verify as check
+    from flows.storage.verification import withdraw
 
     if quick and deep:
         raise UsageError("expected one of --quick and --deep")
@@ -209,6 +214,7 @@ def verify(
         chosen = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
     verdicts = check(opened, chosen, deep=not quick, rows=deep)
     damaged = [verdict for verdict in verdicts if not verdict.is_sound]
+    records = None if artifacts or quick else check_records(opened)
     if as_json:
         typer.echo(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
     for verdict in verdicts if not as_json else ():
@@ -217,17 +223,22 @@ def verify(
         print_lines([f"  {problem}" for problem in verdict.problems])
     for problem in lost.values():
         typer.echo(f"DAMAGED  {problem}", err=as_json)
+    for record in records.problems if records else ():
+        typer.echo(f"DAMAGED  {opened.url(record.path)}: {record.text}", err=as_json)
+    for note in records.notes if records else ():
+        typer.echo(f"note: {note}", err=as_json)
+    if not keep:
+        withdraw(opened, damaged)
+        for key in lost:
+            opened.lookup(*key)  # which takes back what it cannot read
+        if records:
+            delete_damaged_pieces(opened, records)
+        if damaged or lost:
+            typer.echo("damaged artifacts were withdrawn; the next run builds them again", err=True)
     for conflict in opened.conflicts():
         text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
         typer.echo(text, err=True)
-    if (damaged or lost) and not keep:
-        opened.withdraw_artifacts(
-            {verdict.artifact_id: "; ".join(verdict.problems) for verdict in damaged}
-        )
-        for key in lost:
-            opened.lookup(*key)  # which takes back what it cannot read
-        typer.echo("damaged artifacts were withdrawn; the next run builds them again", err=True)
-    if damaged or lost:
+    if damaged or lost or (records and records.problems):
         raise typer.Exit(1)
 
 

@@ -5,7 +5,8 @@
 
 A local file is appended to under a lock, each time by one write. Object stores know no appending:
 there each process has small files of its own, and puts one whole each time. Either way every event
-that was written stays, whatever happens to the process afterwards.
+that was written stays, whatever happens to the process afterwards. Each line carries its own digest
+(`schemas.sealed`), which is no part of the event and is not sent to servers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import heapq
-import json
 import os
 import threading
 import uuid
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from flows.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError
+from schemas.sealed import read_sealed, sealed_line
 
 _NAME = "openlineage"
 _SUFFIX = ".ndjson"
@@ -68,7 +69,7 @@ class EventFile:
         Raises:
             OSError: they cannot be written; then none of them is there.
         """
-        data = "".join(f"{line}\n" for line in lines).encode()
+        data = "".join(f"{sealed_line(line)}\n" for line in lines).encode()
         backend = self._store.backend
         if backend.is_local:
             _append(Path(backend.url(self._path)), data, durable=durable)
@@ -161,14 +162,12 @@ def _lines(store: ArtifactStore, path: str, problems: list[str]) -> list[Recorde
         if not line:
             continue
         try:
-            event = json.loads(line)
-        except ValueError:  # UnicodeDecodeError is one
-            event = None
-        if isinstance(event, dict):
-            found.append(RecordedEvent(path, number, event))
-            continue
-        cut = " (the file ends in it: its writer was stopped)" if number == len(lines) else ""
-        problems.append(f"{store.url(path)}:{number}: expected an event as JSON{cut}; passed over")
+            found.append(RecordedEvent(path, number, read_sealed(line).value))
+        except ValueError as error:  # UnicodeDecodeError is one
+            cut = " (the file ends in it: its writer was stopped)" if number == len(lines) else ""
+            problems.append(
+                f"{store.url(path)}:{number}: expected an event as JSON{cut}; passed over: {error}"
+            )
     return found
 
 

@@ -7,7 +7,6 @@ specification says of events of one run.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from flows.artifacts import ArtifactStore, to_json
 from flows.lineage_export.event_file import RecordedEvent, read_events
 from flows.provenance import without_secrets
 from schemas.errors import ConfigError
+from schemas.sealed import read_sealed
 
 if TYPE_CHECKING:
     from openlineage.client.transport.http import HttpTransport
@@ -156,10 +156,10 @@ class _Progress:
         self._path = f"runs/{run_id}/openlineage.sent.json"
         self._server = server
         try:
-            stored = json.loads(self._backend.read(self._path))
+            stored = read_sealed(self._backend.read(self._path)).value
         except (FileNotFoundError, ValueError):
             stored = {}  # never sent, or unreadable: servers bear to be sent events again
-        self._lines: dict[str, dict[str, int]] = stored if isinstance(stored, dict) else {}
+        self._lines: dict[str, dict[str, int]] = stored
         self._is_known = server in self._lines
 
     def of(self, path: str) -> int:

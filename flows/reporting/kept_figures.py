@@ -8,10 +8,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from flows.artifacts import ArtifactStore, to_json
 from schemas.errors import BertloomError
+from schemas.sealed import read_sealed
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -83,10 +84,10 @@ def kept_figure(
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     path = f"reports/figures/{key}.json"
     try:
-        return Shown(Figure.model_validate_json(store.backend.read(path)))
+        return Shown(Figure.model_validate(read_sealed(store.backend.read(path)).value))
     except FileNotFoundError:
         pass
-    except ValidationError as error:
+    except ValueError as error:  # of which pydantic's are
         _LOGGER.info("%s: damaged, drawn anew: %s", store.url(path), error)
     try:
         figure = draw(f"{kind}-{key[:8]}")

@@ -29,7 +29,6 @@ tombstone and no pointer, and the next collection goes on with it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -38,6 +37,8 @@ from flows.artifacts import ArtifactStore, now, to_json
 from flows.storage.backend import FileFacts
 from flows.storage.garbage_leftovers import leftovers
 from flows.storage.garbage_survey import Survey, survey
+from schemas.errors import ArtifactCorruptError
+from schemas.sealed import read_sealed
 
 
 class Garbage(NamedTuple):
@@ -160,9 +161,14 @@ def _met(found: Survey, tombstone: Mapping[str, Any]) -> bool:
 def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
     for path in store.backend.names("tombstones"):
         try:
-            record = json.loads(store.backend.read(path))
+            record = read_sealed(store.backend.read(path)).value
         except FileNotFoundError:
             continue
+        except ValueError as error:
+            raise ArtifactCorruptError(
+                f"{store.url(path)}: expected the record of a deletion that was cut off: {error}. "
+                "Look at the artifact that the file is named for, then delete the file"
+            ) from error
         yield record["location"], record
 
 

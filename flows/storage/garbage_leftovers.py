@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flows.artifacts import ArtifactStore
 from flows.storage.backend import FileFacts, StoreBackend
 from flows.storage.garbage_survey import Survey
 from flows.storage.leases import Holder
+from schemas.sealed import read_sealed
 
 # What a write that was cut off leaves, here and where pieces of work are recorded.
 _CUT_OFF = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
@@ -126,7 +126,7 @@ def _old_pieces(
 def _places(backend: StoreBackend, path: str) -> list[list[str]] | None:
     """Where the files of a piece are, once in each artifact; None where the record is in use."""
     try:
-        record: Any = json.loads(backend.read(path))
+        record = read_sealed(backend.read(path)).value
         return [[str(name) for name in place] for place in record["places"]]
     except FileNotFoundError:
         return None
@@ -141,7 +141,7 @@ def _old_leases(backend: StoreBackend) -> Iterator[Leftover]:
         except FileNotFoundError:
             continue
         try:
-            is_live = Holder.model_validate_json(stored).is_live
+            is_live = Holder.model_validate(read_sealed(stored).value).is_live
         except ValueError:
             is_live = False
         if not is_live:

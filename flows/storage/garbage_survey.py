@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
@@ -17,6 +16,7 @@ from flows.storage.backend import FileFacts
 from flows.storage.leases import live_holders
 from flows.storage.pointers import parse_pointer
 from schemas.errors import ArtifactCorruptError
+from schemas.sealed import read_sealed
 
 ELSEWHERE_DAYS = 30
 """For how long a run of another machine that does not say that it ended counts as going on."""
@@ -137,13 +137,12 @@ def _add_runs(
 def _raw_record(store: ArtifactStore, run_id: str, notes: list[str]) -> dict[str, Any]:
     path = record_path(run_id)
     try:
-        record = json.loads(store.backend.read(path))
+        return read_sealed(store.backend.read(path)).value
     except FileNotFoundError:
         return {}
     except ValueError as error:
         notes.append(f"{store.url(path)}: expected the record of a run: {error}")
         return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _live_since(record: Mapping[str, Any], moment: float) -> float | None:
@@ -238,7 +237,7 @@ def _mark(store: ArtifactStore, found: Survey, roots: Mapping[str, str]) -> None
 
 def _raw_manifest(store: ArtifactStore, path: str) -> dict[str, Any]:
     try:
-        manifest = json.loads(store.backend.read(path))
+        manifest = read_sealed(store.backend.read(path)).value
         if isinstance(manifest["files"], list) and isinstance(manifest["inputs"], list):
             return dict(manifest)
         problem = "no lists of files and inputs"

@@ -21,7 +21,6 @@ dying before it leaves nothing, dying after it leaves a lease of a process that 
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -30,10 +29,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from flows.processes import ProcessName, is_gone, this_process
 from flows.storage.backend import StoreBackend
+from schemas.sealed import read_sealed, sealed_json
 
 TIME_TO_LIVE = 60.0
 """Seconds."""
@@ -185,7 +185,7 @@ class _Lease:
 
     def _write(self, *, expected: bytes | None) -> bool:
         renewed = self._mine.model_copy(update={"expires_at": time.time() + self._ttl})
-        data = (json.dumps(renewed.model_dump(), indent=2) + "\n").encode()
+        data = sealed_json(renewed.model_dump())
         if not self._backend.swap(self._path, data, expected=expected):
             return False
         self._stored = data
@@ -224,6 +224,6 @@ def _read(backend: StoreBackend, path: str) -> _Found:
     except FileNotFoundError:
         return _Found(None, None)
     try:
-        return _Found(stored, Holder.model_validate_json(stored))
-    except ValidationError:
+        return _Found(stored, Holder.model_validate(read_sealed(stored).value))
+    except ValueError:  # of which pydantic's are
         return _Found(stored, None)

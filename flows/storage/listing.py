@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from flows.task_amounts import cells_amount
 from flows.task_steps import entry_label
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
+from schemas.sealed import read_sealed
 
 CELL_STAGE = "finetune"
 _MOST_REFS = 3
@@ -130,17 +130,15 @@ def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
     """Every run as it is recorded, the newest first, with its `state` as it is now.
 
     A run that says it is running, and whose process on this machine is gone, has `died`; a record
-    that is no JSON is `damaged`. Records of earlier versions lack some fields.
+    that is not what was written is `damaged`. Records of earlier versions lack some fields.
     """
     found = []
     for run_id in reversed(run_ids(store)):
         try:
-            record = json.loads(store.backend.read(record_path(run_id)))
+            record = read_sealed(store.backend.read(record_path(run_id))).value
         except FileNotFoundError:
             continue
         except ValueError:
-            record = None
-        if not isinstance(record, dict):
             found.append({"run_id": run_id, "state": "damaged"})
             continue
         found.append({"run_id": run_id, **record, "state": _state(record)})

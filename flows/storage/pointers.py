@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,11 +10,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import MANIFEST_VERSION, Manifest
+from schemas.sealed import read_sealed, sealed_json
 
 
-def to_json(value: Any) -> bytes:
-    """Indented JSON with a final line break, as every file of the store is written."""
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """Indented JSON with its own digest, as every record of the store is written."""
+    return sealed_json(value)
 
 
 def now() -> str:
@@ -65,8 +66,8 @@ def pointer_to(manifest: Manifest) -> Pointer:
 def parse_pointer(stored: bytes) -> Pointer | None:
     """A pointer from the bytes of its file; None where they are none."""
     try:
-        return Pointer.model_validate_json(stored)
-    except ValidationError:
+        return Pointer.model_validate(read_sealed(stored).value)
+    except ValueError:  # of which pydantic's are
         return None
 
 
@@ -76,13 +77,27 @@ def parse_manifest(stored: bytes, *, where: str) -> Manifest:
     Raises:
         ArtifactCorruptError: they are not a manifest, or one of another version.
     """
+    raw = raw_manifest(stored, where=where)
+    if (version := raw.get("manifest_version")) != MANIFEST_VERSION:
+        raise ArtifactCorruptError(
+            f"{where}: expected manifest_version {MANIFEST_VERSION}, found {version!r}"
+        )
     try:
-        raw = json.loads(stored)
-        version = raw.get("manifest_version") if isinstance(raw, dict) else None
-        if version != MANIFEST_VERSION:
-            raise ArtifactCorruptError(
-                f"{where}: expected manifest_version {MANIFEST_VERSION}, found {version!r}"
-            )
         return Manifest.model_validate(raw)
-    except ValueError as error:
+    except ValidationError as error:
         raise ArtifactCorruptError(f"{where}: expected a manifest: {error}") from error
+
+
+def raw_manifest(stored: bytes, *, where: str) -> dict[str, Any]:
+    """The fields of a manifest of any version, unchecked but for its digest.
+
+    Raises:
+        ArtifactCorruptError: it is not what was written.
+    """
+    try:
+        return read_sealed(stored).value
+    except ValueError as error:
+        raise ArtifactCorruptError(
+            f"{where}: expected a manifest: {error}. `bertloom verify` takes the artifact back, "
+            "and the next run builds it again"
+        ) from error

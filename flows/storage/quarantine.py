@@ -6,7 +6,6 @@ quarantine/conflicts/STAGE/ARTIFACT_ID.json    both artifacts, and which of thei
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Any
 
@@ -14,6 +13,7 @@ from flows.storage.backend import StoreBackend
 from flows.storage.pointers import key_path, now, to_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
 from schemas.manifest import Manifest
+from schemas.sealed import read_sealed
 
 CONFLICTS = "quarantine/conflicts"
 
@@ -68,8 +68,10 @@ def conflicts(backend: StoreBackend) -> list[dict[str, Any]]:
     found = []
     for path in backend.names(CONFLICTS):
         try:
-            record = json.loads(backend.read(path))
+            record = read_sealed(backend.read(path)).value
         except ValueError as error:
-            raise ArtifactCorruptError(f"{backend.url(path)}: expected JSON: {error}") from error
+            raise ArtifactCorruptError(
+                f"{backend.url(path)}: expected the record of a conflict: {error}. Delete the file"
+            ) from error
         found.append({"stage": path.split("/")[2], "record": path, **record})
     return found

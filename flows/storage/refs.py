@@ -6,7 +6,6 @@ pins/ARTIFACT_ID.json      {reason, pinned, pointer}
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -19,6 +18,7 @@ from schemas.errors import (
     RefConflictError,
 )
 from schemas.manifest import Manifest
+from schemas.sealed import read_sealed
 
 # Each part begins with something else than a dot: no way up, and no hidden file.
 _NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
@@ -167,7 +167,7 @@ def pins(backend: StoreBackend) -> dict[str, dict[str, Any]]:
     found = {}
     for path in backend.names("pins"):
         try:
-            record = json.loads(backend.read(path))
+            record = read_sealed(backend.read(path)).value
             Pointer.model_validate(record["pointer"])
         except (ValueError, KeyError, TypeError) as error:
             raise ArtifactCorruptError(

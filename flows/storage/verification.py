@@ -29,6 +29,13 @@ class Verdict(NamedTuple):
     size: int = 0
     """Bytes that the manifest lists."""
 
+    damaged_files: tuple[str, ...] = ()
+    """Physical names of those whose bytes are not the ones that were written."""
+
+    is_wrong: bool = False
+    """Whether the artifact was sound in its bytes, and said of them what is not so: then what it
+    came from, such as the records of its pieces, may say so too."""
+
     @property
     def is_sound(self) -> bool:
         return not self.problems
@@ -91,14 +98,31 @@ def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -
         manifest = store.read_manifest(pointer.manifest)
     except (ArtifactCorruptError, ArtifactNotFoundError) as error:
         return Verdict(pointer.artifact_id, pointer.stage, (str(error),))
+    files = _check_files(store, manifest, reader=reader)
+    wrong = [*check_manifest(manifest), *files.wrong]
     problems = [
         *_check_pointer(manifest, pointer),
-        *check_manifest(manifest),
-        *_check_files(store, manifest, reader=reader),
+        *wrong,
+        *files.damaged.values(),
         *_check_inputs(store, manifest),
     ]
     return Verdict(
-        manifest.artifact_id, manifest.stage, tuple(problems), len(manifest.files), manifest.size
+        manifest.artifact_id,
+        manifest.stage,
+        tuple(problems),
+        len(manifest.files),
+        manifest.size,
+        damaged_files=tuple(files.damaged),
+        is_wrong=bool(wrong),
+    )
+
+
+def withdraw(store: ArtifactStore, verdicts: Sequence[Verdict]) -> None:
+    """Take the artifacts that are not sound back, so that the next run builds them again."""
+    damaged = [verdict for verdict in verdicts if not verdict.is_sound]
+    store.withdraw_artifacts(
+        {verdict.artifact_id: "; ".join(verdict.problems) for verdict in damaged},
+        files={v.artifact_id: v.damaged_files for v in damaged if not v.is_wrong},
     )
 
 
@@ -131,29 +155,41 @@ def check_manifest(manifest: Manifest) -> list[str]:
     ]
 
 
-def _check_files(store: ArtifactStore, manifest: Manifest, *, reader: _Reader | None) -> list[str]:
+class _FilesFound(NamedTuple):
+    damaged: dict[str, str]
+    """What is wrong with a file's bytes, by its physical name."""
+
+    wrong: list[str]
+    """What is said of sound bytes and is not so."""
+
+
+def _check_files(
+    store: ArtifactStore, manifest: Manifest, *, reader: _Reader | None
+) -> _FilesFound:
     sizes = store.backend.sizes(manifest.data)
-    problems = []
+    damaged: dict[str, str] = {}
+    wrong: list[str] = []
     for entry in manifest.files:
         found = sizes.get(entry.object)
         if found is None:
-            problems.append(f"{entry.path}: {entry.object} is missing")
+            damaged[entry.object] = f"{entry.path}: {entry.object} is missing"
         elif found != entry.size:
-            problems.append(f"{entry.path}: expected {entry.size:,} bytes, found {found:,}")
+            problem = f"{entry.path}: expected {entry.size:,} bytes, found {found:,}"
+            damaged[entry.object] = problem
         elif reader is not None:
-            problems += _check_bytes(manifest, entry, reader)
-    return problems
+            reading = reader.read(f"{manifest.data}/{entry.object}", entry)
+            if reading.sha256 != entry.sha256:
+                problem = f"{entry.path}: expected sha256 {entry.sha256}, found {reading.sha256}"
+                damaged[entry.object] = problem
+            elif reading.rows is not None:
+                wrong += _check_rows(reading.rows, entry, manifest)
+    return _FilesFound(damaged, wrong)
 
 
-def _check_bytes(manifest: Manifest, entry: FileEntry, reader: _Reader) -> list[str]:
-    reading = reader.read(f"{manifest.data}/{entry.object}", entry)
-    if reading.sha256 != entry.sha256:
-        return [f"{entry.path}: expected sha256 {entry.sha256}, found {reading.sha256}"]
-    if reading.rows is None:
-        return []
+def _check_rows(found: RowsFound, entry: FileEntry, manifest: Manifest) -> list[str]:
     from flows.storage.row_checks import check_rows
 
-    return [f"{entry.path}: {text}" for text in check_rows(reading.rows, entry, manifest=manifest)]
+    return [f"{entry.path}: {text}" for text in check_rows(found, entry, manifest=manifest)]
 
 
 def _check_inputs(store: ArtifactStore, manifest: Manifest) -> list[str]:
