@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import bz2
+import hashlib
 import json
 import statistics
 import subprocess
@@ -33,6 +34,7 @@ from pipelines.counters import Counters
 from pipelines.document_plan import plan
 from pipelines.document_shards import shard_pieces
 from pipelines.sources import SOURCES
+from pipelines.stage_inputs import InputFile
 from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,
@@ -108,7 +110,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
 
     started = time.perf_counter()
     tokenize = tokens_job.BuildTokenShard(
-        vocab_url=vocab, lowercase=True, vocab_size=_lines(vocab), vocab_sha256="0" * 64,
+        vocab=_vocabulary(vocab), lowercase=True, vocab_size=_lines(vocab),
         memory_words=1 << 20, output=str(folder / "tokens"),
     )  # fmt: skip
     tokenize.setup()
@@ -120,14 +122,20 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
 
     started = time.perf_counter()
     pair = instances_job.BuildInstanceShard(
-        config=instances, tokens=tokens, vocab_url=vocab, vocab_size=_lines(vocab),
-        vocab_sha256="0" * 64, output=str(folder / "instances"),
+        config=instances, tokens=tokens, vocab=_vocabulary(vocab), vocab_size=_lines(vocab),
+        output=str(folder / "instances"),
     )  # fmt: skip
     pair.setup()
     for piece in instance_plan.plan(instances, tokens):
         pair.process(piece)
     seconds["instances"] = time.perf_counter() - started
     return seconds
+
+
+def _vocabulary(path: str) -> InputFile:
+    data = Path(path).read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    return InputFile(path, "vocab.txt", "the vocabulary given", len(data), digest)
 
 
 def _lines(path: str) -> int:

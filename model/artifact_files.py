@@ -15,6 +15,10 @@ from pipelines.vocabulary import VOCAB_FILE
 from schemas.errors import MissingInputError
 from schemas.manifest import FileEntry, RawInput
 
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "training_state.json"
+"""Beside a checkpoint of pretraining: what the next phase may go on from."""
+
 _HF_FILES = ("config.json", "model.safetensors.index.json")
 _WEIGHTS = "model*.safetensors"
 _COPY_BYTES = 1 << 24

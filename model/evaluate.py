@@ -21,8 +21,8 @@ from model.tasks.examples import read_examples, splits_of
 from model.tuning.comparison import Cell, Comparison, compare, read_cells
 from model.tuning.evaluation_job import EvaluationJob
 from model.tuning.task_process import call
-from pipelines.file_systems import read_file
 from pipelines.progress import step_name
+from pipelines.stage_inputs import check_files, input_file
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
@@ -58,6 +58,7 @@ def evaluate(
 
     Raises:
         PredictionsError: models of an ensemble do not read or answer alike.
+        ArtifactCorruptError: an input is not what its manifest says.
         RunnerError: the worker process was killed.
     """
     del execution
@@ -152,6 +153,8 @@ def _answer(
         asked = tuple(split for split in splits if split != "dev")
     if not asked:
         return best.threshold
+    for cell in chosen:
+        check_files(cell.given)  # which models are read by their folders' URLs
     job = EvaluationJob(
         name=step_name(f"evaluate {config.entry}"),
         examples=examples,
@@ -166,8 +169,7 @@ def _answer(
 
 
 def _copy(given: StageInput, path: str, *, folder: str) -> None:
-    (entry,) = [entry for entry in given.files if entry.path == path]
-    Path(folder, path).write_bytes(read_file(f"{given.data}/{entry.object}"))
+    Path(folder, path).write_bytes(input_file(given, path).read())
 
 
 def _score(task: Task, examples: StageInput, *, split: str, folder: str) -> Scored:

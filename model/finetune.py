@@ -14,7 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.artifact_files import checkpoint_raw_inputs, chunks_of, to_json, write_file
+from model.artifact_files import (
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    checkpoint_raw_inputs,
+    chunks_of,
+    to_json,
+    write_file,
+)
 from model.kinds.prediction_files import predictions_file, score_file, to_lines
 from model.tasks import find_task
 from model.tasks.cut_data import examples_cut
@@ -30,6 +37,7 @@ from model.tuning.cell_job import (
 from model.tuning.majority import majority_answer, majority_predictions
 from model.tuning.task_process import call
 from pipelines.progress import READING_FILE, following, step_name
+from pipelines.stage_inputs import check_files
 from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, MissingInputError
@@ -88,6 +96,7 @@ def finetune(
         ConfigError: sequences are longer than the model's positions, or something else that the
             configuration asks for cannot be.
         CheckpointError: a checkpoint cannot be written or read.
+        ArtifactCorruptError: an input is not what its manifest says.
         DivergenceError: the loss is not finite.
         TrainingError: it was asked to stop; the next run goes on.
         RunnerError: the process was killed; the next run goes on.
@@ -107,6 +116,9 @@ def finetune(
     )
     if config.start_from is not None and job.checkpoint is None:
         raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+    if job.checkpoint is not None:
+        # Read by the folder's URL, as a checkpoint from outside is.
+        check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
         with following(job.folder() / READING_FILE):
             found = call("model.tuning.finetuning:train_cell", job)

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 
 from safetensors.torch import save as save_tensors
 
-from model.artifact_files import to_json
+from model.artifact_files import OPTIMIZER_FILE, STATE_FILE, to_json
 from model.checkpoints import Checkpoints
 from model.curves import CURVES_FILE, EVENTS_FOLDER, TIMING_FILE
 from model.hf_weights import save_model
-from model.pretrain import CURVES_PICTURE, OPTIMIZER_FILE, STATE_FILE
-from model.starting import file_url, open_model
+from model.pretrain import CURVES_PICTURE
+from model.starting import open_model
 from model.training_job import TrainingJob
 from model.training_report import CURVES_FOLDER, PICTURE_FILE
 from model.training_state import TrainingState
+from pipelines.stage_inputs import input_file
 from pipelines.vocabulary import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError
 
@@ -52,11 +53,11 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
             f"{latest.saved.url}: expected a finished training, found one after step "
             f"{state.done.steps}: run again, it goes on from there"
         )
-    vocab_url = file_url(job.vocabulary, VOCAB_FILE)
-    model = open_model(job, vocab_url=vocab_url)
+    vocab = input_file(job.vocabulary, VOCAB_FILE)
+    model = open_model(job, vocab=vocab)
     model.load_state_dict(latest.tensors["model"])
     files = {
-        **save_model(model, pad_token_id=read_vocab(vocab_url).index(PAD)),
+        **save_model(model, pad_token_id=read_vocab(vocab).index(PAD)),
         OPTIMIZER_FILE: save_tensors(dict(sorted(latest.tensors["optimizer"].items()))),
         STATE_FILE: to_json(_carried_on(job, state)),
     }

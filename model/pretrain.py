@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from model.artifact_files import checkpoint_raw_inputs, chunks_of, write_file
+from model.artifact_files import (
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    checkpoint_raw_inputs,
+    chunks_of,
+    write_file,
+)
 from model.training_job import TrainingJob, run_job
-from pipelines.file_systems import read_file
 from pipelines.progress import step_name
+from pipelines.stage_inputs import check_files, input_file
 from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
@@ -25,8 +31,6 @@ if TYPE_CHECKING:
 STAGE_VERSION = 1
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors")
 
-OPTIMIZER_FILE = "optimizer.safetensors"
-STATE_FILE = "training_state.json"
 CURVES_PICTURE = "curves.png"
 
 
@@ -60,11 +64,16 @@ def pretrain(
 
     Raises:
         InstancesError: the instances do not fit the model or its vocabulary.
+        ArtifactCorruptError: an input is not what its manifest says.
         CheckpointError: a checkpoint cannot be written or read.
         DivergenceError: the loss is not finite or keeps rising.
         TrainingError: it was asked to stop; the next run goes on.
     """
     del execution
+    if "checkpoint" in inputs:
+        # Read by the folder's URL, as a checkpoint from outside is.
+        carries = config.optimizer_state == "carry"
+        check_files(inputs["checkpoint"], without=() if carries else (OPTIMIZER_FILE, STATE_FILE))
     job = TrainingJob(
         name=step_name(f"pretrain {config.instances}"),
         config=config,
@@ -100,7 +109,5 @@ def _publish(job: TrainingJob, *, output: str) -> StageOutput:
 
 def _vocabulary_files(vocabulary: StageInput, *, output: str) -> Iterator[FileEntry]:
     """What `transformers` makes a tokenizer of, under the names that it looks for."""
-    by_path = {entry.path: entry for entry in vocabulary.files}
     for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
-        found = read_file(f"{vocabulary.data}/{by_path[path].object}")
-        yield write_file(path, [found], output=output)
+        yield write_file(path, [input_file(vocabulary, path).read()], output=output)

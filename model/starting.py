@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from safetensors.torch import load as load_tensors
 
+from model.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.batches import LoaderState
 from model.checkpoints import Checkpoints
 from model.distributed import Ranks
@@ -17,11 +18,11 @@ from model.hf_weights import load_pretrained
 from model.instances import InstanceSet
 from model.loader import Loader
 from model.optimizer import Optimizer, build_optimizer
-from model.pretrain import OPTIMIZER_FILE, STATE_FILE
 from model.training_job import TrainingJob
 from model.training_state import Amounts, TrainingState
 from pipelines.file_systems import file_system, read_file
 from pipelines.masking import VocabularyIds
+from pipelines.stage_inputs import InputFile, input_file
 from pipelines.vocabulary import PAD, VOCAB_FILE, read_vocab
 from pipelines.wordpiece import WordPieceTokenizer
 from schemas.errors import CheckpointError, ConfigError, InstancesError
@@ -78,8 +79,8 @@ def open_start(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> S
         ConfigError: something that the configuration asks for cannot be.
     """
     config = job.config
-    vocab_url = file_url(job.vocabulary, VOCAB_FILE)
-    model = open_model(job, vocab_url=vocab_url)
+    vocab = input_file(job.vocabulary, VOCAB_FILE)
+    model = open_model(job, vocab=vocab)
     instances = open_instances(job, model=model)
     model.to(ranks.device)  # before the optimiser, whose moments lie where the weights lie
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
@@ -91,8 +92,8 @@ def open_start(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> S
         config=config,
         ranks=ranks,
         instances=instances,
-        vocabulary=vocabulary_ids(vocab_url),
-        pad_id=read_vocab(vocab_url).index(PAD),
+        vocabulary=vocabulary_ids(vocab),
+        pad_id=read_vocab(vocab).index(PAD),
         model=model,
         optimizer=optimizer,
         state=state,
@@ -161,10 +162,10 @@ def file_url(given: StageInput, path: str) -> str:
     raise CheckpointError(f"{given.data}: expected a file {path}, found {names}")
 
 
-def vocabulary_ids(vocab_url: str) -> VocabularyIds:
+def vocabulary_ids(vocab: InputFile) -> VocabularyIds:
     """What masking needs to know of a vocabulary."""
     # Casing decides nothing here: only the pieces and their ids are wanted.
-    tokenizer = WordPieceTokenizer.from_vocab_file(vocab_url, lowercase=False)
+    tokenizer = WordPieceTokenizer.from_vocab_file(vocab, lowercase=False)
     return VocabularyIds(
         vocab_size=tokenizer.vocab_size,
         cls_id=tokenizer.cls_id,
@@ -174,7 +175,7 @@ def vocabulary_ids(vocab_url: str) -> VocabularyIds:
     )
 
 
-def open_model(job: TrainingJob, *, vocab_url: str) -> BertForPretraining:
+def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
     """The model as it is before the phase's first step: new, or as a checkpoint has it."""
     config = job.config
     vocab_size = int(job.vocabulary.statistics["vocab_size"])
@@ -190,13 +191,13 @@ def open_model(job: TrainingJob, *, vocab_url: str) -> BertForPretraining:
     else:
         raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
     loaded = load_pretrained(folder, objective=config.objective, seed=config.seed)
-    _check_vocabulary(beside, vocab_url, found=loaded.model.vocab_size, expected=vocab_size)
+    _check_vocabulary(beside, vocab, found=loaded.model.vocab_size, expected=vocab_size)
     for note in loaded.notes:
         _LOGGER.info("%s: %s", job.name, note)
     return loaded.model
 
 
-def _check_vocabulary(theirs: str, ours: str, *, found: int, expected: int) -> None:
+def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int) -> None:
     """A checkpoint's ids must mean what the instances' ids mean."""
     if found != expected:
         raise InstancesError(

@@ -28,6 +28,7 @@ from pipelines.pieces import PieceWork, reuse_of, reusing
 from pipelines.shard_jobs import run_shard_job
 from pipelines.shard_work import WorkReport, add_up
 from pipelines.shards import ShardWriter, Statistics
+from pipelines.stage_inputs import InputFile, input_file
 from pipelines.token_documents import NegativePool, TokenDocuments
 from pipelines.token_shards import TokenShards
 from pipelines.vocab_files import VOCAB_FILE
@@ -104,9 +105,8 @@ class BuildInstanceShard(PieceWork):
 
     config: InstancesConfig
     tokens: StageInput
-    vocab_url: str
+    vocab: InputFile
     vocab_size: int
-    vocab_sha256: str
     output: str
     _vocabulary: VocabularyIds | None = field(default=None, repr=False)
     _shards: TokenShards | None = field(default=None, repr=False)
@@ -119,7 +119,7 @@ class BuildInstanceShard(PieceWork):
     def _open(self) -> tuple[VocabularyIds, TokenShards]:
         if self._vocabulary is None or self._shards is None:
             # Casing decides nothing here: only the pieces and their ids are wanted.
-            tokenizer = WordPieceTokenizer.from_vocab_file(self.vocab_url, lowercase=False)
+            tokenizer = WordPieceTokenizer.from_vocab_file(self.vocab, lowercase=False)
             self._vocabulary = VocabularyIds(
                 vocab_size=tokenizer.vocab_size,
                 cls_id=tokenizer.cls_id,
@@ -128,7 +128,7 @@ class BuildInstanceShard(PieceWork):
                 is_continuation=tokenizer.is_continuation,
             )
             self._shards = TokenShards(
-                [f"{self.tokens.data}/{entry.object}" for entry in self.tokens.files],
+                [InputFile.of(self.tokens, entry) for entry in self.tokens.files],
                 vocab_size=self.vocab_size,
                 share=self.config.held_out_share,
             )
@@ -143,7 +143,7 @@ class BuildInstanceShard(PieceWork):
             "part": piece.part,
             "duplicate": piece.duplicate,
             "pool": [self.tokens.files[number].sha256 for number in self._pool_numbers(piece)],
-            "vocabulary": [self.vocab_sha256, self.vocab_size],
+            "vocabulary": [self.vocab.sha256, self.vocab_size],
         }
 
     def is_told_cheaply(self, piece: InstancePiece) -> bool:
@@ -261,15 +261,13 @@ def build_instances(
         CountError: documents in are not those kept and dropped.
     """
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
-    vocab = next(entry for entry in vocabulary.files if entry.path == VOCAB_FILE)
     vocab_size = int(vocabulary.statistics["vocab_size"])
     planned = plan(config, tokens)
     work = BuildInstanceShard(
         config=config,
         tokens=tokens,
-        vocab_url=f"{vocabulary.data}/{vocab.object}",
+        vocab=input_file(vocabulary, VOCAB_FILE),
         vocab_size=vocab_size,
-        vocab_sha256=vocab.sha256,
         output=output,
     )
     reports, _ = run_shard_job(

@@ -15,6 +15,7 @@ from pipelines.pieces import PieceWork, reuse_of, reusing
 from pipelines.shard_jobs import run_shard_job
 from pipelines.shard_work import WorkReport, add_up
 from pipelines.shards import ShardWriter
+from pipelines.stage_inputs import InputFile, input_file
 from pipelines.vocab_files import VOCAB_FILE
 from pipelines.wordpiece import WordPieceTokenizer
 from schemas.arrow import tokens_schema
@@ -29,10 +30,9 @@ LIBRARIES = ("pyarrow", "tokenizers", "numpy")
 class BuildTokenShard(PieceWork):
     """The work on one document shard."""
 
-    vocab_url: str
+    vocab: InputFile
     lowercase: bool
     vocab_size: int
-    vocab_sha256: str
     memory_words: int
     output: str
     _tokenizer: WordPieceTokenizer | None = field(default=None, repr=False)
@@ -43,7 +43,7 @@ class BuildTokenShard(PieceWork):
     def _open(self) -> WordPieceTokenizer:
         if self._tokenizer is None:
             self._tokenizer = WordPieceTokenizer.from_vocab_file(
-                self.vocab_url, lowercase=self.lowercase, memory_words=self.memory_words
+                self.vocab, lowercase=self.lowercase, memory_words=self.memory_words
             )
         return self._tokenizer
 
@@ -51,7 +51,7 @@ class BuildTokenShard(PieceWork):
         return {**self.__dict__, "_tokenizer": None}
 
     def identity(self, piece: ShardPiece) -> Any:
-        vocabulary = [self.vocab_sha256, self.vocab_size, self.lowercase]
+        vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
         return {**piece.identity(), "vocabulary": vocabulary}
 
     def rows_counted(self, counters: Mapping[str, int]) -> int:
@@ -133,15 +133,13 @@ def build_tokens(
         CountError: documents in are not those kept and dropped.
     """
     vocabulary = inputs["vocabulary"]
-    entry = next(entry for entry in vocabulary.files if entry.path == VOCAB_FILE)
     vocab_size = int(vocabulary.statistics["vocab_size"])
     lowercase = bool(vocabulary.statistics["lowercase"])
     planned = shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates)
     work = BuildTokenShard(
-        vocab_url=f"{vocabulary.data}/{entry.object}",
+        vocab=input_file(vocabulary, VOCAB_FILE),
         lowercase=lowercase,
         vocab_size=vocab_size,
-        vocab_sha256=entry.sha256,
         memory_words=config.memory_words,
         output=output,
     )

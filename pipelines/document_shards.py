@@ -10,6 +10,7 @@ import pyarrow as pa
 from pipelines.counters import Counters
 from pipelines.duplicates import DUPLICATES_FILE, SAME_ID, SAME_TEXT, duplicate_rows
 from pipelines.shards import open_shard
+from pipelines.stage_inputs import InputFile
 from schemas.arrow import DOCUMENTS
 from schemas.manifest import FileEntry, StageInput
 
@@ -26,13 +27,10 @@ class ShardPiece(NamedTuple):
     path: str
     """Its logical name."""
 
-    url: str
+    file: InputFile
     weight: int
-    duplicates: str
-    """URL of the table of duplicates, "" where there is none."""
-
-    sha256: str
-    """Of the shard's bytes."""
+    duplicates: InputFile | None
+    """The table of duplicates; None where there is none."""
 
     remove_duplicates: bool
     """Whether rows that say the same as another are left out. Those of a repeated id always are."""
@@ -41,7 +39,7 @@ class ShardPiece(NamedTuple):
         """The documents that `wanted_documents` gives."""
         repeated, duplicates = self.repeated(), self.left_out()
         return {
-            "shard": self.sha256,
+            "shard": self.file.sha256,
             "repeated": sorted(repeated),
             "left-out": sorted(duplicates),
         }
@@ -55,7 +53,7 @@ class ShardPiece(NamedTuple):
         return self._rows(SAME_TEXT) if self.remove_duplicates else frozenset()
 
     def _rows(self, reason: str) -> frozenset[int]:
-        if not self.duplicates:
+        if self.duplicates is None:
             return frozenset()
         return duplicate_rows(self.duplicates, shard=self.path, reason=reason)
 
@@ -63,15 +61,14 @@ class ShardPiece(NamedTuple):
 def shard_pieces(documents: StageInput, *, remove_duplicates: bool) -> list[ShardPiece]:
     """One piece for each document shard, in order."""
     tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
-    table = f"{documents.data}/{tables[0].object}" if tables else ""
+    table = InputFile.of(documents, tables[0]) if tables else None
     return [
         ShardPiece(
             index,
             entry.path,
-            f"{documents.data}/{entry.object}",
+            InputFile.of(documents, entry),
             entry.size,
             table,
-            entry.sha256,
             remove_duplicates,
         )
         for index, entry in enumerate(document_shards(documents))
@@ -85,7 +82,7 @@ def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.Recor
     """
     repeated, duplicates = piece.repeated(), piece.left_out()
     first = 0
-    with open_shard(piece.url, expected=DOCUMENTS) as reader:
+    with open_shard(piece.file, expected=DOCUMENTS) as reader:
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
             rows = range(first, first + batch.num_rows)

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from pipelines.shard_work import Blob, WorkReport
 from pipelines.shards import ShardWriter, open_shard
+from pipelines.stage_inputs import InputFile
 from schemas.arrow import DOCUMENTS, DUPLICATES
 from schemas.manifest import FileEntry
 
@@ -264,13 +265,13 @@ def write_duplicates(
     return Duplicates(shard.entry(), rows)
 
 
-def duplicate_rows(table: str, *, shard: str, reason: str) -> frozenset[int]:
-    """The rows of one document shard that are left out for a reason, from the table's URL."""
+def duplicate_rows(table: str | InputFile, *, shard: str, reason: str) -> frozenset[int]:
+    """The rows of one document shard that are left out for a reason, from the table."""
     return _rows_by_shard(table).get((shard, reason), frozenset())
 
 
 @functools.lru_cache(maxsize=2)  # a file's physical name is never given to another
-def _rows_by_shard(table: str) -> dict[tuple[str, str], frozenset[int]]:
+def _rows_by_shard(table: str | InputFile) -> dict[tuple[str, str], frozenset[int]]:
     with open_shard(table, expected=DUPLICATES) as reader:
         found = reader.read_all()
     rows: dict[tuple[str, str], set[int]] = {}

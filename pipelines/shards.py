@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from pipelines.file_systems import file_system
 from pipelines.row_digest import MODULUS, rows_digest
+from pipelines.stage_inputs import InputFile
 from schemas.arrow import check_schema
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry
@@ -211,21 +212,27 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def open_shard(
-    url: str, *, expected: pa.Schema | None = None, columns: Sequence[str] | None = None
+    shard: str | InputFile,
+    *,
+    expected: pa.Schema | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Open a shard; the file's bytes are mapped, not read.
 
     A remote shard is copied to a temporary file first, which goes when the block ends.
 
     Args:
-        url: of the shard.
+        shard: its URL; or a shard of an artifact, all of whose bytes are compared with the manifest
+            before any is used.
         expected: the schema that it must have.
         columns: the only ones that are read; None for all.
 
     Raises:
-        ArtifactCorruptError: it is not an Arrow file, or not of the `expected` schema.
+        ArtifactCorruptError: it is not an Arrow file, or not of the `expected` schema; its bytes
+            are not those of the manifest.
     """
-    with _local_copy(url) as path, pa.memory_map(str(path)) as mapped:
+    url = shard.url if isinstance(shard, InputFile) else shard
+    with _local_copy(shard) as path, pa.memory_map(str(path)) as mapped:
         try:
             reader = pa.ipc.open_file(mapped)
         except pa.ArrowInvalid as error:
@@ -243,14 +250,20 @@ def open_shard(
 
 
 @contextlib.contextmanager
-def _local_copy(url: str) -> Iterator[Path]:
-    fs, path = file_system(url)
-    if "file" in protocols_of(fs):
-        yield Path(path)
-        return
-    with tempfile.TemporaryDirectory(prefix="bertloom-") as folder:
-        local = Path(folder) / "shard.arrow"
-        fs.get_file(path, str(local))
+def _local_copy(shard: str | InputFile) -> Iterator[Path]:
+    file = shard if isinstance(shard, InputFile) else None
+    fs, path = file_system(file.url if file else shard)
+    with contextlib.ExitStack() as stack:
+        local = Path(path)
+        if "file" not in protocols_of(fs):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bertloom-"))
+            local = Path(folder) / "shard.arrow"
+            try:
+                fs.get_file(path, str(local))
+            except FileNotFoundError as error:
+                raise (file.missing() if file else error) from error
+        if file:
+            file.check_copy(local)
         yield local
 
 

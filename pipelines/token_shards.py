@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from pipelines.held_out import is_held_out
 from pipelines.shards import is_local, open_shard
+from pipelines.stage_inputs import InputFile
 from pipelines.token_documents import Int64s, TokenDocuments
 from schemas.arrow import tokens_schema
 
 REMEMBERED_BYTES = 64 << 20
 """Bytes of held-out documents that a worker keeps before it forgets them all."""
-
 
 FETCHED_BYTES = 1 << 30
 """Bytes of shards from elsewhere that a worker keeps copies of; the one in use is always kept."""
@@ -33,13 +33,15 @@ class TokenShards:
     Shards of an object store are fetched once, as far as `FETCHED_BYTES` of disk hold them.
 
     Args:
-        urls: of the shards, in the order of their numbers.
+        shards: URLs, or files of an artifact, in the order of their numbers. All bytes of a file
+            are compared with the manifest when it is first read, and each time that it is fetched
+            from elsewhere.
         vocab_size: of the vocabulary that their ids are of.
         share: of the documents that is held out; at 0 no id is looked at.
     """
 
-    def __init__(self, urls: Sequence[str], *, vocab_size: int, share: float) -> None:
-        self._urls = urls
+    def __init__(self, shards: Sequence[str | InputFile], *, vocab_size: int, share: float) -> None:
+        self._shards = shards
         self._schema = tokens_schema(vocab_size)
         self._share = share
         self._rows: dict[int, Int64s] = {}
@@ -48,7 +50,7 @@ class TokenShards:
 
     def __len__(self) -> int:
         """Number of shards."""
-        return len(self._urls)
+        return len(self._shards)
 
     def read(self, number: int) -> tuple[TokenDocuments, TokenDocuments]:
         """The documents of a shard for training, and those held out, with their ids."""
@@ -89,8 +91,11 @@ class TokenShards:
         if number in self._fetched:
             self._fetched.move_to_end(number)
             return self._fetched[number]
-        url = self._urls[number]
-        with open_shard(url, expected=self._schema) as reader:
+        shard = self._shards[number]
+        url = shard.url if isinstance(shard, InputFile) else shard
+        if number in self._rows and is_local(url):
+            shard = url  # it was found sound, and is the same file
+        with open_shard(shard, expected=self._schema) as reader:
             table: pa.Table = reader.read_all()
         if not is_local(url):
             # The copy has no name any more; its bytes stay on disk for as long as they are mapped.

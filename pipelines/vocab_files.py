@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pipelines.file_systems import read_file
+from pipelines.stage_inputs import InputFile
 from schemas.errors import VocabularyError
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -22,14 +23,20 @@ TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 CONTINUATION = "##"  # marks a piece that goes on with a word
 
 
-def read_vocab(uri: str) -> list[str]:
-    """Read a vocab.txt, one piece a line, from a path or any fsspec URL, and check it.
+def read_vocab(file: str | InputFile) -> list[str]:
+    """Read a vocab.txt, one piece a line, and check it.
+
+    Args:
+        file: a path or any fsspec URL; or a file of an artifact, whose bytes are compared with the
+            manifest.
 
     Raises:
         VocabularyError: the file is missing, or is no vocabulary; the message names the line.
+        ArtifactCorruptError: it is not the artifact's.
     """
+    uri = file.url if isinstance(file, InputFile) else file
     try:
-        text = read_file(uri).decode()
+        text = (file.read() if isinstance(file, InputFile) else read_file(uri)).decode()
     except (FileNotFoundError, IsADirectoryError) as error:
         raise VocabularyError(
             f"{uri}: no file there; expected a vocab.txt with one piece a line"

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from tokenizers import Tokenizer, decoders, models, processors
 
+from pipelines.stage_inputs import InputFile
 from pipelines.vocab_files import (
     CLS,
     CONTINUATION,
@@ -89,13 +90,16 @@ class WordPieceTokenizer:
         self._remembered = _RaggedIds(self.id_type)
 
     @classmethod
-    def from_vocab_file(cls, uri: str, *, lowercase: bool, memory_words: int = 1 << 20) -> Self:
-        """Read a vocab.txt, one piece a line, from a path or any fsspec URL.
+    def from_vocab_file(
+        cls, file: str | InputFile, *, lowercase: bool, memory_words: int = 1 << 20
+    ) -> Self:
+        """Read a vocab.txt, as `read_vocab` does.
 
         Raises:
             VocabularyError: the file is missing, or is no vocabulary; the message names the line.
+            ArtifactCorruptError: it is not the artifact's.
         """
-        return cls(read_vocab(uri), lowercase=lowercase, memory_words=memory_words)
+        return cls(read_vocab(file), lowercase=lowercase, memory_words=memory_words)
 
     def encode_sentences(self, sentences: Sentences) -> tuple[Ids, npt.NDArray[np.uint32]]:
         """Encode sentences; the more at once (some megabytes), the faster.

@@ -23,7 +23,8 @@ from pipelines.held_out import is_held_out
 from pipelines.instance_plan import Ranking, pool_numbers
 from pipelines.seeds import key_for
 from pipelines.shard_work import WorkReport, add_up
-from pipelines.shards import ShardWriter, open_shard
+from pipelines.shards import ShardWriter, open_shard, write_text_file
+from pipelines.stage_inputs import InputFile
 from pipelines.token_documents import TokenDocuments
 from pipelines.token_shards import TokenShards
 from schemas.arrow import tokens_schema
@@ -49,7 +50,15 @@ class Corpus:
         special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         pieces = ["[PAD]", *(f"[unused{n}]" for n in range(99)), *special]
         pieces += [f"d{n}" for n in range(len(self.of_token))]
-        (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+        text = "\n".join(pieces) + "\n"
+        vocab = write_text_file("vocab.txt", text, output=str(folder))
+        self.vocabulary = StageInput(
+            name="vocabulary",
+            artifact_id="v",
+            data=str(folder),
+            files=(vocab,),
+            statistics={"vocab_size": self.vocab_size},
+        )
         self._token = iter(range(FIRST, self.vocab_size))
         self._rng = np.random.default_rng(0)
         files = [
@@ -90,9 +99,8 @@ class Corpus:
         work = job.BuildInstanceShard(
             config=config,
             tokens=self.tokens,
-            vocab_url=str(self.folder / "vocab.txt"),
+            vocab=InputFile.of(self.vocabulary, self.vocabulary.files[0]),
             vocab_size=self.vocab_size,
-            vocab_sha256="0" * 64,
             output=str(output),
         )
         return [work.process(piece) for piece in job.plan(config, self.tokens)]
@@ -100,15 +108,9 @@ class Corpus:
     def build(self, config: InstancesConfig, output: Path, *, workers: int = 1) -> StageOutput:
         """The whole stage."""
         output.mkdir(parents=True)
-        vocab = FileEntry(path="vocab.txt", object="vocab.txt", size=0, sha256="0" * 64)
-        statistics = {"vocab_size": self.vocab_size}
-        vocabulary = StageInput(
-            name="vocabulary", artifact_id="v", data=str(self.folder), files=(vocab,),
-            statistics=statistics,
-        )  # fmt: skip
         return job.build_instances(
             config,
-            inputs={"tokens": self.tokens, "vocabulary": vocabulary},
+            inputs={"tokens": self.tokens, "vocabulary": self.vocabulary},
             output=str(output),
             execution=ExecutionConfig(workers=workers),
         )

@@ -215,7 +215,7 @@ def test_predictions_that_are_not_those_of_the_manifest_are_refused(tmp_path: Pa
     given = written("cola", "cola", [0.5])
     made: StageInput = artifact(tmp_path, given, predictions={"test": labels("0")})
     (tmp_path / "cola" / "predictions-test.jsonl").write_text('{"id": "0", "label": "1"}\n')
-    with pytest.raises(ArtifactCorruptError, match="evaluation cola"):
+    with pytest.raises(ArtifactCorruptError, match="of cola 0000"):
         build_submission(evaluations(given), inputs={"cola": made}, tasks=TASKS)
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from model.kinds.prediction_files import predictions_file, read_lines
 from model.tables.task_results import Evaluation
 from model.tasks.task import Task
-from pipelines.inputs import digest_file
-from schemas.errors import ArtifactCorruptError, PredictionsError
+from pipelines.stage_inputs import InputFile
+from schemas.errors import PredictionsError
 from schemas.manifest import FileEntry, StageInput
 
 SERVER_FILES = {
@@ -187,15 +187,9 @@ def _file_text(name: str, candidate: Candidate, *, notes: list[str]) -> str | No
 
 def _read(candidate: Candidate) -> list[dict[str, Any]]:
     file = candidate.file
-    url = f"{candidate.given.data}/{file.object}"
-    found = digest_file(url)
-    if (found.size, found.digests["sha256"]) != (file.size, file.sha256):
-        raise ArtifactCorruptError(
-            f"{file.path} of the evaluation {candidate.evaluation.entry}: expected {file.size:,} "
-            f"bytes with sha256 {file.sha256}, found {found.size:,} with {found.digests['sha256']} "
-            f"at {url}. Put the right file back, or rebuild the stage."
-        )
-    return read_lines(url)
+    read = InputFile.of(candidate.given, file)
+    read.read()  # which compares it with the manifest
+    return read_lines(read.url)
 
 
 def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.inputs import digest_file
 from pipelines.shards import open_shard
+from pipelines.stage_inputs import InputFile
 from schemas.arrow import EXAMPLES
-from schemas.errors import ArtifactCorruptError, ExamplesError, MissingInputError
-from schemas.manifest import FileEntry, StageInput
+from schemas.errors import ArtifactCorruptError, ExamplesError
+from schemas.manifest import StageInput
 
 
 def splits_of(given: StageInput) -> tuple[str, ...]:
@@ -33,31 +33,15 @@ def read_examples(given: StageInput, split: str) -> pa.Table:
             f"{split}: expected one of {', '.join(splits_of(given))}. Give files for it to "
             "build_examples, or choose another"
         )
-    url = f"{given.data}/{entry.object}"
-    _check_bytes(entry, given, url=url)
-    with open_shard(url, expected=EXAMPLES[_statistic(given, "kind")]) as reader:
+    file = InputFile.of(given, entry)
+    with open_shard(file, expected=EXAMPLES[_statistic(given, "kind")]) as reader:
         table: pa.Table = reader.read_all()
     if table.num_rows != entry.rows:
         raise ArtifactCorruptError(
-            f"{url}: expected {entry.rows:,} examples, found {table.num_rows:,}; rebuild the stage."
+            f"{file.url}: expected {entry.rows:,} examples, found {table.num_rows:,}; rebuild the "
+            "stage."
         )
     return table
-
-
-def _check_bytes(entry: FileEntry, given: StageInput, *, url: str) -> None:
-    try:
-        read = digest_file(url)
-    except MissingInputError as error:
-        raise ArtifactCorruptError(
-            f"{entry.path} of the examples {given.artifact_id}: expected it at {url}, found no "
-            "such file. Put it back, or rebuild the stage."
-        ) from error
-    if (read.size, read.digests["sha256"]) != (entry.size, entry.sha256):
-        raise ArtifactCorruptError(
-            f"{entry.path} of the examples {given.artifact_id} is damaged: expected {entry.size:,} "
-            f"bytes with the sha256 {entry.sha256}, found {read.size:,} with "
-            f"{read.digests['sha256']} at {url}. Put the right file back, or rebuild the stage."
-        )
 
 
 def _statistic(given: StageInput, name: str) -> Any:

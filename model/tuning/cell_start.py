@@ -18,6 +18,7 @@ from model.tuning.feature_tagger import FeatureTagger, start_feature_tagger
 from model.tuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
 from pipelines.file_systems import read_file
 from pipelines.seeds import key_for
+from pipelines.stage_inputs import input_file
 from pipelines.vocabulary import (
     CONTINUATION,
     SPECIAL_TOKENS,
@@ -166,11 +167,13 @@ def _open_tokenizer(job: CellJob, *, notes: list[str]) -> WordPieceTokenizer:
     given = job.checkpoint or job.vocabulary
     if given is not None:
         where = given.data
-        vocab_url = _url_of(given, VOCAB_FILE)
-        if vocab_url is None:
+        if not _has(given, VOCAB_FILE):
             raise CheckpointError(f"{where}: no {VOCAB_FILE} among its files: expected one")
-        vocab = read_vocab(vocab_url)
-        described = _read_json(_url_of(given, TOKENIZER_CONFIG_FILE))
+        vocab = read_vocab(input_file(given, VOCAB_FILE))
+        described = {}
+        if _has(given, TOKENIZER_CONFIG_FILE):
+            file = input_file(given, TOKENIZER_CONFIG_FILE)
+            described = _parsed(file.read(), where=file.url)
     elif job.config.init_checkpoint is not None:
         where = job.config.init_checkpoint.rstrip("/")
         vocab = read_vocab(f"{where}/{VOCAB_FILE}")
@@ -196,21 +199,24 @@ def has_upper_case(vocab: Iterable[str]) -> bool:
     )
 
 
-def _url_of(given: StageInput, path: str) -> str | None:
-    return next((f"{given.data}/{e.object}" for e in given.files if e.path == path), None)
+def _has(given: StageInput, path: str) -> bool:
+    return any(entry.path == path for entry in given.files)
 
 
-def _read_json(url: str | None) -> dict[str, Any]:
-    if url is None:
-        return {}
+def _read_json(url: str) -> dict[str, Any]:
     try:
-        found = json.loads(read_file(url))
+        return _parsed(read_file(url), where=url)
     except FileNotFoundError:
         return {}
+
+
+def _parsed(data: bytes, *, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
     except ValueError as error:
-        raise CheckpointError(f"{url}: no JSON: {error}") from error
+        raise CheckpointError(f"{where}: no JSON: {error}") from error
     if not isinstance(found, dict):
-        raise CheckpointError(f"{url}: expected a JSON object, found {type(found).__name__}")
+        raise CheckpointError(f"{where}: expected a JSON object, found {type(found).__name__}")
     return found
 
 
