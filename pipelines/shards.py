@@ -251,8 +251,8 @@ def open_shard(
 
 @contextlib.contextmanager
 def _local_copy(shard: str | InputFile) -> Iterator[Path]:
-    file = shard if isinstance(shard, InputFile) else None
-    fs, path = file_system(file.url if file else shard)
+    file, url = (shard, shard.url) if isinstance(shard, InputFile) else (None, shard)
+    fs, path = file_system(url)
     with contextlib.ExitStack() as stack:
         local = Path(path)
         if "file" not in protocols_of(fs):
