@@ -97,6 +97,11 @@ def grouped(results: Sequence[StepResult]) -> Iterator[tuple[str, list[StepResul
         yield name, list(group)
 
 
+def summary_rows(groups: Iterable[tuple[str, Sequence[StepResult]]]) -> list[tuple[str, ...]]:
+    """(step, artifact, state, what it holds, size) of each group of `grouped`."""
+    return [_summary_row(name, group) for name, group in groups]
+
+
 def _summary_row(name: str, group: Sequence[StepResult]) -> tuple[str, ...]:
     first = group[0].manifest
     built = sum(not result.was_cached for result in group)
@@ -107,33 +112,15 @@ def _summary_row(name: str, group: Sequence[StepResult]) -> tuple[str, ...]:
     return name, "", state, cells_amount([r.manifest.statistics for r in group]), size
 
 
-def summary_lines(results: Sequence[StepResult], *, store: str) -> list[str]:
-    """The artifacts of a run with their counts, and where they are."""
-    head = ("step", "artifact", "state", "holds", "size")
-    rows = [_summary_row(name, group) for name, group in grouped(results)]
-    counts = [
-        (name, *row)
-        for name, group in grouped(results)
-        for row in balance_rows(group[0].manifest.counters)
-    ]
-    lines = [*columns([head, *rows], right=(3, 4))]
-    if counts:
-        titles = ("step", "things", "in", "kept", "dropped", "")
-        lines += ["", *columns([titles, *counts], right=(2, 3, 4))]
-    pictures = [
-        f"curves, {r.label}: {store}/{r.manifest.data}/{entry.object}"
-        for r in results
-        for entry in r.manifest.files
-        if entry.path == "curves.png"
-    ]
+def note_lines(results: Sequence[StepResult]) -> list[str]:
+    """What the steps of a run have to say besides, warnings first."""
+    warnings = [f"warning, {r.label}: {r.warning}" for r in results if r.warning]
     notes = [
         f"note, {name}: {note}"
         for name, group in grouped(results)
         for note in dict.fromkeys(note for result in group for note in result.manifest.notes)
     ]
-    notes += [f"warning, {r.label}: {r.warning}" for r in results if r.warning]
-    more = [*pictures, *notes]
-    return [*lines, *([""] if more else []), *more, "", f"store: {store}"]
+    return warnings + notes
 
 
 def balance_rows(counters: Mapping[str, int], *, suffix: str = "") -> list[tuple[str, ...]]:

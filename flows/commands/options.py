@@ -145,12 +145,11 @@ def run_and_report(
     until: str = "",
     as_json: bool = False,
 ) -> None:
-    """Run a recipe; print what there is now, the tables, and where the last number came from."""
+    """Run a recipe; print what came of it, and where the last number came from."""
     check_engine(engine)
     from flows.engines import run_recipe
-    from flows.lineage import lineage_lines
+    from flows.last_screen import screen_lines
     from flows.runs import FAILED, opened_store
-    from flows.show import summary_lines
 
     def say(line: str) -> None:
         typer.echo(line, err=as_json or FAILED in line)  # standard output may be the JSON's
@@ -162,11 +161,8 @@ def run_and_report(
         steps = [_result_json(result) for result in results]
         print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": steps})
         return
-    lines = summary_lines(results, store=recipe.store)
-    lines += [*_tables(results, store=opened), "", "lineage:"]
-    lines += lineage_lines(_last_number(results).manifest, store=opened)
     typer.echo("")
-    print_lines([*lines, "", f"report: {page}"])
+    print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page))
 
 
 def _result_json(result: StepResult) -> dict[str, Any]:
@@ -181,18 +177,3 @@ def _result_json(result: StepResult) -> dict[str, Any]:
         "folder": manifest.location,
         "warning": result.warning,
     }
-
-
-def _last_number(results: Sequence[StepResult]) -> StepResult:
-    """The result that the last number printed is of: tables only repeat it."""
-    made = [result for result in results if result.manifest.stage != "tabulate"]
-    return made[-1]
-
-
-def _tables(results: Sequence[StepResult], *, store: ArtifactStore) -> list[str]:
-    last = results[-1].manifest
-    if last.stage != "tabulate":
-        return []
-    (entry,) = [entry for entry in last.files if entry.path == "tables.txt"]
-    text = store.backend.read(f"{last.data}/{entry.object}").decode()
-    return ["", *text.rstrip().splitlines()]
