@@ -15,17 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 from command_runs import Cli
+from lineage_writing import put, raw_file
 from report_runs import Written
 
+from flows.ancestry.graph import upstream_graph
 from flows.artifacts import ArtifactStore
 from flows.report import report_page, write_report
 from flows.reporting import corpus_figures
 from flows.reporting.corpus_figures import read_instance_lengths, read_token_lengths
 from flows.reporting.corpus_view import balances
 from flows.reporting.curve_figures import read_phases, thinned
+from flows.reporting.lineage_view import overview
 from flows.run_records import RunRecord, StepRecord, write_run
 from flows.show import shards
 from schemas.errors import StoreError
+from schemas.manifest import Reuse
 
 Run = tuple[ArtifactStore, RunRecord]
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)"> $\\frac{1}{$ {{ 7 * 7 }}'
@@ -125,6 +129,30 @@ def test_the_overview_has_a_box_for_each_stage(run: Run) -> None:
     ]  # fmt: skip
     for detail in ("2 phases", "7 trainings", "2 evaluations"):
         assert f">{detail}</text>" in overview
+
+
+def test_the_overview_counts_every_file(tmp_path: Path) -> None:
+    """Those too that the whole picture shows as `and N more files`."""
+    store = ArtifactStore(str(tmp_path / "store"))
+    raw = [raw_file(f"part-{number}.bz2") for number in range(41)]
+    graph = upstream_graph([put(store, "build-documents", raw=raw)], store=store)
+    assert "and 36 more files" in {node.title for node in graph.nodes.values()}
+    small = overview(graph)
+    [files] = [node for node in small.nodes.values() if node.kind == "group"]
+    assert (files.title, files.detail) == ("41 files", "82.0 kB")
+    assert len(small.nodes) == 2
+
+
+def test_what_was_reused_is_said_where_something_was(run: Run) -> None:
+    store, record = run
+    assert "pieces reused" not in report_page(store, record)  # a first run
+    made = Written(store, record)
+    by = made.manifest("build-tokens").produced_by
+    reuse = Reuse(pieces=4, pieces_reused=3, work=100, work_reused=80)
+    made.publish("build-tokens.again", produced_by=by.model_copy(update={"reuse": reuse}))
+    page = report_page(store, made.record)
+    assert page.count("pieces reused") == 1
+    assert "3 of 4 pieces reused, 80 % of the work" in page
 
 
 def test_the_perplexity_is_that_of_the_phase_that_was_fine_tuned(run: Run) -> None:

@@ -38,6 +38,12 @@ class Node:
     raw_input: RawInput | None = None
     """Of a raw file."""
 
+    count: int = 1
+    """Artifacts or files that it stands for."""
+
+    size: int = 0
+    """Bytes of the raw files that it stands for."""
+
 
 @dataclass(kw_only=True)
 class LineageGraph:
@@ -248,4 +254,5 @@ def file_node(item: RawInput) -> Node:
         title=item.name,
         detail=f"{byte_text(item.size)}{verified}",
         raw_input=item,
+        size=item.size,
     )

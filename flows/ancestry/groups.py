@@ -89,16 +89,18 @@ def _cells_node(digest: str, nodes: Sequence[Node]) -> Node:
     of_grid = f"{count} other cell{'s' if count > 1 else ''} of the grid"
     statistics = [node.manifest.statistics for node in nodes if node.manifest is not None]
     detail = cells_amount(statistics) if statistics else nodes[0].detail
-    return Node(id=f"cells:{digest}", kind="group", title=of_grid, detail=detail)
+    return Node(id=f"cells:{digest}", kind="group", title=of_grid, detail=detail, count=count)
 
 
 def _files_node(digest: str, nodes: Sequence[Node]) -> Node:
     from flows.ancestry.graph import Node
 
-    size = sum(node.raw_input.size for node in nodes if node.raw_input is not None)
+    size = sum(node.size for node in nodes)
     return Node(
         id=f"files:{digest}",
         kind="group",
         title=f"and {len(nodes):,} more files",
         detail=byte_text(size),
+        count=len(nodes),
+        size=size,
     )

@@ -134,17 +134,12 @@ def _fold_files(graph: LineageGraph, keys: dict[str, str]) -> None:
 def _drawn(key: str, nodes: list[Node]) -> Node:
     if len(nodes) == 1 and nodes[0].id == key:
         return nodes[0]
-    files = [node.raw_input for node in nodes if node.raw_input is not None]
-    if files:
-        size = byte_text(sum(item.size for item in files))
-        return Node(id=key, kind="group", title=f"{len(files):,} files", detail=size)
+    count, size = sum(node.count for node in nodes), sum(node.size for node in nodes)
+    if any(node.raw_input is not None for node in nodes):
+        detail = byte_text(size)
+        return Node(
+            id=key, kind="group", title=f"{count:,} files", detail=detail, count=count, size=size
+        )
     stage = key.partition(":")[2]
-    count = sum(_count(node) for node in nodes)
     detail = f"{count:,} {_PLURALS.get(stage, 'artifacts')}"
-    return Node(id=key, kind="group", title=stage, detail=detail)
-
-
-def _count(node: Node) -> int:
-    """Artifacts that a node stands for; the title of a group begins with how many."""
-    first = node.title.split(" ", 1)[0].replace(",", "")
-    return int(first) if node.kind == "group" and first.isdigit() else 1
+    return Node(id=key, kind="group", title=stage, detail=detail, count=count)

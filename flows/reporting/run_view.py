@@ -133,8 +133,8 @@ def _not_done(label: str, record: RunRecord) -> StepView:
 
 
 def _reused(reuse: Reuse | None) -> str:
-    if reuse is None or not reuse.pieces:
-        return ""
+    if reuse is None or not reuse.pieces_reused:
+        return ""  # as on a first run, where there was nothing to take over
     share = f", {100 * reuse.work_reused / reuse.work:.0f} % of the work" if reuse.work else ""
     return f"{reuse.pieces_reused:,} of {reuse.pieces:,} pieces reused{share}"
 
