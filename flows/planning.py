@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from flows.artifacts import ArtifactStore, Pointer
+from flows.preflight import check_inputs
 from flows.stage_table import STAGES, Stage, Step, rebuilt_labels, steps, steps_until
 from flows.step_keys import StepKey, code_of, step_key
 from flows.task_steps import entry_label
@@ -53,6 +54,7 @@ def plan(
         InputError: a raw file is missing or is not what its checksum list says.
     """
     found = steps_until(steps(recipe, stages=stages), until)
+    check_inputs(found)
     rebuilt = rebuilt_labels(rebuild, found)
     manifests: dict[str, Manifest] = {}
     earlier = _Earlier(recipe, store) if store is not None else None

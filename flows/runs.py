@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flows.artifacts import ArtifactStore, now
 from flows.extras import check_packages
+from flows.preflight import check_inputs
 from flows.processes import this_process
 from flows.provenance import checkout, without_secrets
 from flows.run_records import RunRecord, RunState, StepRecord, is_dead, read_run, write_run
@@ -150,6 +151,7 @@ def start_run(
     _check_runner(recipe.execution.runner)
     found = steps_until(steps(recipe), until)
     check_packages(found)
+    check_inputs(found)
     for step in found:
         code_of(step.stage.module, step.stage.packages)  # before anyone edits it
     moment = datetime.now(UTC)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.file_systems import file_system
+from model.checkpoint_layout import CONFIG_FILE, INDEX_FILE, check_layout, names_in, weights_in
 from pipelines.inputs import digest_file
 from pipelines.shards import FileWriter
 from pipelines.vocabulary import VOCAB_FILE
-from schemas.errors import MissingInputError
 from schemas.manifest import FileEntry, RawInput
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "training_state.json"
 """Beside a checkpoint of pretraining: what the next phase may go on from."""
 
-_HF_FILES = ("config.json", "model.safetensors.index.json")
-_WEIGHTS = "model*.safetensors"
+_HF_FILES = (CONFIG_FILE, INDEX_FILE)
 _COPY_BYTES = 1 << 24
 
 
@@ -55,21 +52,13 @@ def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tup
 
     Raises:
         MissingInputError: there is no such checkpoint.
+        CheckpointError: its config.json is no JSON object.
     """
-    fs, folder = file_system(folder_url)
-    try:
-        names = sorted(str(path).rpartition("/")[2] for path in fs.ls(folder, detail=False))
-    except FileNotFoundError:
-        names = []
+    check_layout(folder_url)
+    names = names_in(folder_url)
     # Weights in one file or several; an optimiser's state may lie beside them.
-    weights = [name for name in names if fnmatch.fnmatch(name, _WEIGHTS)]
-    wanted = [name for name in names if name in _HF_FILES or name in (*weights, VOCAB_FILE)]
-    if "config.json" not in wanted or not weights:
-        found = ", ".join(names) or "nothing"
-        raise MissingInputError(
-            f"{folder_url}: expected a checkpoint in Hugging Face's layout "
-            f"(config.json, model.safetensors), found {found}"
-        )
+    weights = weights_in(names)
+    wanted = [name for name in names if name in (*_HF_FILES, *weights, VOCAB_FILE)]
     files = []
     for name in [*wanted, *(name for name in beside if name in names)]:
         uri = f"{folder_url.rstrip('/')}/{name}"

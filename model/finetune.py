@@ -22,6 +22,7 @@ from model.artifact_files import (
     to_json,
     write_file,
 )
+from model.checkpoint_layout import check_layout
 from model.kinds.prediction_files import predictions_file, score_file, to_lines
 from model.tasks import find_task
 from model.tasks.cut_data import examples_cut
@@ -38,9 +39,9 @@ from model.tuning.majority import majority_answer, majority_predictions
 from model.tuning.task_process import call
 from pipelines.progress import READING_FILE, following, step_name
 from pipelines.stage_inputs import check_files
-from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
+from pipelines.vocabulary import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
-from schemas.errors import ConfigError, MissingInputError
+from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.task_configs import CellConfig
 
@@ -63,14 +64,8 @@ def raw_inputs(config: CellConfig) -> tuple[RawInput, ...]:
     """
     if config.init_checkpoint is None:
         return ()
-    found = checkpoint_raw_inputs(config.init_checkpoint, beside=(TOKENIZER_CONFIG_FILE,))
-    if VOCAB_FILE not in {item.name for item in found}:
-        names = ", ".join(item.name for item in found)
-        raise MissingInputError(
-            f"{config.init_checkpoint}: no {VOCAB_FILE}, found {names}: expected the vocabulary "
-            "that the checkpoint was trained with beside it, one piece a line"
-        )
-    return found
+    check_layout(config.init_checkpoint, needs_vocabulary=True)
+    return checkpoint_raw_inputs(config.init_checkpoint, beside=(TOKENIZER_CONFIG_FILE,))
 
 
 def finetune(

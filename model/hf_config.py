@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from model.checkpoint_layout import shown
 from model.heads import Objective
 from schemas.errors import CheckpointError
 from schemas.model_configs import ModelConfig
@@ -43,6 +44,13 @@ _DEFAULTS = {
     "initializer_range": 0.02,
     "layer_norm_eps": 1e-12,
 }
+_WHOLE = frozenset(
+    {
+        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+        *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
+    }
+)
+_LIMIT = 1 << 31
 _NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -97,30 +105,58 @@ def model_config(hf: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, int
         raise CheckpointError(
             f"{where}: no {', '.join(missing)}: expected the config.json of a BERT model"
         )
+    _check_types(found, where=where)
     activation = found["hidden_act"]
-    if activation not in READ_ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in READ_ACTIVATIONS:
         raise CheckpointError(
-            f"{where}: hidden_act is {activation!r}, expected one of "
+            f"{where}: hidden_act is {shown(activation)}, expected one of "
             f"{', '.join(READ_ACTIVATIONS)}: BERT's feed-forward layers use gelu"
         )
-    vocab_size = found["vocab_size"]
-    if not isinstance(vocab_size, int) or vocab_size < 1:
-        raise CheckpointError(f"{where}: vocab_size is {vocab_size!r}, expected a positive number")
-    return _shape(found, where=where), vocab_size, _objective(hf)
+    return _shape(found, where=where), found["vocab_size"], _objective(hf, where=where)
+
+
+def named_architectures(hf: Mapping[str, Any], *, where: str) -> tuple[str, ...]:
+    """The classes that a config.json names.
+
+    Raises:
+        CheckpointError: it names something else.
+    """
+    named = hf.get("architectures")
+    if named is None:
+        return ()
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise CheckpointError(
+            f"{where}: architectures is {shown(named)}, expected a list of names of classes"
+        )
+    return tuple(named)
+
+
+def _check_types(found: Mapping[str, Any], *, where: str) -> None:
+    for name, value in found.items():
+        if name in _WHOLE:
+            is_right = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LIMIT
+            expected = f"a whole number from 1 to {_LIMIT - 1:,}"
+        elif name != "hidden_act":
+            is_right = type(value) in (int, float) and 0 <= value <= 1
+            expected = "a number from 0 to 1"
+        else:
+            continue
+        if not is_right:
+            raise CheckpointError(f"{where}: {name} is {shown(value)}, expected {expected}")
 
 
 def _check_architecture(hf: Mapping[str, Any], *, where: str) -> None:
     kind = hf.get("model_type", "bert")  # config.json had none before 2020
     if kind != "bert":
         raise CheckpointError(
-            f"{where}: model_type is {kind!r}, expected 'bert': a {kind} model is built otherwise, "
-            "and its weights mean something else; start from a BERT checkpoint"
+            f"{where}: model_type is {shown(kind)}, expected 'bert': another model is built "
+            "otherwise, and its weights mean something else; start from a BERT checkpoint"
         )
     positions = hf.get("position_embedding_type") or "absolute"
     if positions != "absolute":
         raise CheckpointError(
-            f"{where}: position_embedding_type is {positions!r}, expected 'absolute': relative "
-            "positions are not part of BERT, and not had here"
+            f"{where}: position_embedding_type is {shown(positions)}, expected 'absolute': "
+            "relative positions are not part of BERT, and not had here"
         )
     if hf.get("add_cross_attention"):
         raise CheckpointError(
@@ -130,8 +166,8 @@ def _check_architecture(hf: Mapping[str, Any], *, where: str) -> None:
     pruned = hf.get("pruned_heads")
     if pruned:
         raise CheckpointError(
-            f"{where}: pruned_heads is {pruned!r}: models whose layers have different numbers of "
-            "heads are not had here; start from one that was not pruned"
+            f"{where}: pruned_heads is {shown(pruned)}: models whose layers have different "
+            "numbers of heads are not had here; start from one that was not pruned"
         )
 
 
@@ -153,11 +189,18 @@ def _shape(found: Mapping[str, Any], *, where: str) -> ModelConfig:
             layer_norm_eps=found["layer_norm_eps"],
         )
     except ValidationError as error:
-        raise CheckpointError(f"{where}: a shape that is not had here: {error}") from error
+        wrong = "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'the shape'}: {item['msg']}"
+            for item in error.errors()
+        )
+        raise CheckpointError(f"{where}: a shape that is not had here: {wrong}") from error
 
 
-def _objective(hf: Mapping[str, Any]) -> Objective:
-    if hf.get("is_decoder"):
+def _objective(hf: Mapping[str, Any], *, where: str) -> Objective:
+    named = named_architectures(hf, where=where)
+    is_decoder = hf.get("is_decoder")
+    if is_decoder is not None and not isinstance(is_decoder, bool):
+        raise CheckpointError(f"{where}: is_decoder is {shown(is_decoder)}, expected true or false")
+    if is_decoder:
         return "left-to-right"
-    named = hf.get("architectures") or ()
     return "mlm" if "BertForMaskedLM" in named else "mlm+nsp"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,13 +9,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
+from model.checkpoint_layout import (
+    CONFIG_FILE,
+    INDEX_FILE,
+    PICKLES,
+    WEIGHTS_FILE,
+    parse_object,
+    pickle_advice,
+)
 from pipelines.file_systems import file_system, read_file
 from schemas.errors import CheckpointError
 
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-_INDEX_FILE = "model.safetensors.index.json"
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+__all__ = ["CONFIG_FILE", "WEIGHTS_FILE", "read_config", "read_weights", "some_of"]
 
 
 def read_config(folder: str) -> tuple[dict[str, Any], str]:
@@ -26,7 +30,7 @@ def read_config(folder: str) -> tuple[dict[str, Any], str]:
         CheckpointError: it is not there, or no JSON object.
     """
     where = f"{folder}/{CONFIG_FILE}"
-    return _parsed(_read(folder, CONFIG_FILE), where=where), where
+    return parse_object(_read(folder, CONFIG_FILE), where=where), where
 
 
 def read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
@@ -39,15 +43,13 @@ def read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
     if WEIGHTS_FILE in names:
         where = f"{folder}/{WEIGHTS_FILE}"
         return _tensors(_read(folder, WEIGHTS_FILE), where=where), where
-    if _INDEX_FILE in names:
-        where = f"{folder}/{_INDEX_FILE}"
-        return dict(_sharded(folder, _parsed(_read(folder, _INDEX_FILE), where=where))), where
-    pickles = [name for name in _PICKLES if name in names]
+    if INDEX_FILE in names:
+        where = f"{folder}/{INDEX_FILE}"
+        return dict(_sharded(folder, parse_object(_read(folder, INDEX_FILE), where=where))), where
+    pickles = [name for name in PICKLES if name in names]
     if pickles:
         raise CheckpointError(
-            f"{folder}: {pickles[0]} and no {WEIGHTS_FILE}: it is a pickle, which can run any "
-            "program when it is read, so that it is never read here. If you trust it, convert it: "
-            f"transformers.BertForPreTraining.from_pretrained({folder!r}).save_pretrained(NEW)"
+            f"{folder}: {pickles[0]} and no {WEIGHTS_FILE}: {pickle_advice(folder)}"
         )
     raise CheckpointError(
         f"{folder}: no {WEIGHTS_FILE}; found {some_of(names) or 'nothing'}: expected a "
@@ -57,7 +59,7 @@ def read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
 
 def _sharded(folder: str, index: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     """Tensors of several files, each from the one that the index names."""
-    where = f"{folder}/{_INDEX_FILE}"
+    where = f"{folder}/{INDEX_FILE}"
     places = index.get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise CheckpointError(f"{where}: expected a weight_map of tensor names to file names")
@@ -68,7 +70,7 @@ def _sharded(folder: str, index: Mapping[str, Any]) -> Iterator[tuple[str, Tenso
         for tensor_name in sorted(tensor for tensor, file in places.items() if file == name):
             if tensor_name not in tensors:
                 raise CheckpointError(
-                    f"{folder}/{name}: no {tensor_name}, which {_INDEX_FILE} says is there: fetch "
+                    f"{folder}/{name}: no {tensor_name}, which {INDEX_FILE} says is there: fetch "
                     "the checkpoint's files again"
                 )
             yield tensor_name, tensors[tensor_name]
@@ -77,20 +79,10 @@ def _sharded(folder: str, index: Mapping[str, Any]) -> Iterator[tuple[str, Tenso
 def _tensors(content: bytes, *, where: str) -> dict[str, Tensor]:
     try:
         return load_tensors(content)
-    except (SafetensorError, ValueError, KeyError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(
             f"{where}: no safetensors file, or a damaged one: {error}. Fetch it again"
         ) from error
-
-
-def _parsed(content: bytes, *, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise CheckpointError(f"{where}: no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{where}: expected a JSON object, found {type(found).__name__}")
-    return found
 
 
 def _listed(folder: str) -> set[str]:

@@ -18,6 +18,7 @@ from model.heads import BertForPretraining, Objective
 from model.hf_config import hf_config, model_config
 from model.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, some_of
 from schemas.errors import CheckpointError
+from schemas.model_configs import ModelConfig
 
 _NAMES = {
     "bert.embeddings.word": "bert.embeddings.word_embeddings",
@@ -141,6 +142,32 @@ def from_hf_state(
     return found
 
 
+def check_size(
+    state: Mapping[str, Tensor], config: ModelConfig, *, vocab_size: int, where: str
+) -> None:
+    """See that the weights are of the size that config.json says, before a model of it is made.
+
+    Raises:
+        CheckpointError: they are not, or the encoder is not there.
+    """
+    renamed = _renamed(state, where=where)
+    embeddings, layer = "bert.embeddings", "bert.encoder.layer."
+    last = f"{layer}{config.layers - 1}.intermediate.dense.weight"
+    hidden = config.hidden_size
+    for name, shape in (
+        (f"{embeddings}.word_embeddings.weight", (vocab_size, hidden)),
+        (f"{embeddings}.position_embeddings.weight", (config.max_position_embeddings, hidden)),
+        (f"{embeddings}.token_type_embeddings.weight", (config.type_vocab_size, hidden)),
+        (last, (config.feed_forward_size, hidden)),
+    ):
+        if name not in renamed:
+            raise CheckpointError(
+                f"{where}: no {name}: expected every tensor of the encoder that config.json tells "
+                "of"
+            )
+        _checked(renamed[name], torch.Size(shape), name=name, where=where)
+
+
 def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> LoadedModel:
     """A model with the weights of a checkpoint in Hugging Face's layout.
 
@@ -157,6 +184,7 @@ def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> Load
     described, where = read_config(folder)
     config, vocab_size, before = model_config(described, where=where)
     state, weights_url = read_weights(folder)
+    check_size(state, config, vocab_size=vocab_size, where=weights_url)
     model = BertForPretraining(config, vocab_size=vocab_size, objective=objective, seed=seed)
     parameters = dict(model.named_parameters())
     shapes = {name: parameter.shape for name, parameter in parameters.items()}

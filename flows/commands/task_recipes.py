@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flows.preflight import checkpoint_fault, examples_fault, refuse_all
 from model.tasks import find_task
 from pipelines.file_systems import file_system
-from schemas.errors import ArtifactNotFoundError, ConfigError
+from schemas.errors import ArtifactNotFoundError, BertloomError, ConfigError
+from schemas.task_configs import ExamplesConfig
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 
@@ -43,20 +45,15 @@ def single_task_recipe(
         ConfigError: no such task, nothing to start from, or a value that is none.
     """
     found = find_task(task)
-    if checkpoint is None:
-        raise ConfigError(
-            "--checkpoint is missing: expected a folder in Hugging Face's layout or an artifact "
-            "such as sample/pretrain.phase-2. From scratch, and much more, goes with a recipe: "
-            "`bertloom init`"
-        )
     examples: dict[str, Any] = {"task": found.name}
     if data is not None:
         examples["folder"] = data
     if files:
         examples["files"] = _files(files)
+    refuse_all(_faults(examples, checkpoint, store=store))
     entry = {
         "examples": found.name,
-        "init_checkpoint": checkpoint_folder(checkpoint, store=store),
+        "init_checkpoint": checkpoint_folder(str(checkpoint), store=store),
         **{field: _numbers(text, field=field) for field, text in grid.items()},
         "restarts": restarts,
         "max_seq_length": max_seq_length or found.max_seq_length,
@@ -66,6 +63,36 @@ def single_task_recipe(
         "build_examples": {found.name: examples},
         "finetune": {found.name: entry},
     }
+
+
+def _faults(
+    examples: Mapping[str, Any], checkpoint: str | None, *, store: str | None
+) -> list[BertloomError]:
+    """All that is wrong with the data and the checkpoint, the data first."""
+    faults: list[BertloomError] = []
+    if len(examples) == 1:
+        faults.append(
+            ConfigError(
+                "--data is missing: expected folder with the task's official files, or --file "
+                "SPLIT=PATH for each split"
+            )
+        )
+    elif (fault := examples_fault(ExamplesConfig.model_validate(examples))) is not None:
+        faults.append(fault)
+    if checkpoint is None:
+        faults.append(
+            ConfigError(
+                "--checkpoint is missing: expected a folder in Hugging Face's layout or an "
+                "artifact such as sample/pretrain.phase-2. From scratch, and much more, goes with "
+                "a recipe: `bertloom init`"
+            )
+        )
+        return faults
+    try:
+        checkpoint_folder(checkpoint, store=store)
+    except BertloomError as error:
+        faults.append(error)
+    return faults
 
 
 def _files(given: Sequence[str]) -> dict[str, list[str]]:
@@ -97,10 +124,13 @@ def checkpoint_folder(text: str, *, store: str | None) -> str:
 
     Raises:
         ConfigError: there is nothing of that name.
+        MissingInputError: it is a folder, but of another layout; says how to convert it.
     """
     fs, path = file_system(text)
     if fs.exists(f"{path.rstrip('/')}/config.json"):
         return text if "://" in text else str(Path(text).absolute())
+    if fs.isdir(path) and (fault := checkpoint_fault(text, needs_vocabulary=False)) is not None:
+        raise fault
     from flows.ancestry.resolution import resolve
     from flows.commands.options import open_store
 

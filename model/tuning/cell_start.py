@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from model.checkpoint_layout import parse_object
 from model.kinds import kind_module
 from model.kinds.features import Features
 from model.tasks import Task, find_task
@@ -173,7 +173,7 @@ def _open_tokenizer(job: CellJob, *, notes: list[str]) -> WordPieceTokenizer:
         described = {}
         if _has(given, TOKENIZER_CONFIG_FILE):
             file = input_file(given, TOKENIZER_CONFIG_FILE)
-            described = _parsed(file.read(), where=file.url)
+            described = parse_object(file.read(), where=file.url)
     elif job.config.init_checkpoint is not None:
         where = job.config.init_checkpoint.rstrip("/")
         vocab = read_vocab(f"{where}/{VOCAB_FILE}")
@@ -205,19 +205,10 @@ def _has(given: StageInput, path: str) -> bool:
 
 def _read_json(url: str) -> dict[str, Any]:
     try:
-        return _parsed(read_file(url), where=url)
+        content = read_file(url)
     except FileNotFoundError:
         return {}
-
-
-def _parsed(data: bytes, *, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except ValueError as error:
-        raise CheckpointError(f"{where}: no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{where}: expected a JSON object, found {type(found).__name__}")
-    return found
+    return parse_object(content, where=url)
 
 
 # The model

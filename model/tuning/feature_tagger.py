@@ -25,10 +25,11 @@ from torch import nn
 from torch.nn import functional
 
 from model.bert import BertModel, Dense, initialize_weights
+from model.checkpoint_layout import shown
 from model.dropout import Dropout, seed_dropout
 from model.hf_config import hf_config, model_config
 from model.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, some_of
-from model.hf_weights import from_hf_state, hf_state
+from model.hf_weights import check_size, from_hf_state, hf_state
 from model.kinds.features import IGNORED
 from model.tuning.feature_layers import LayerMix, WindowLSTM
 from model.tuning.task_batches import TaskBatch, TaskOutput
@@ -288,6 +289,7 @@ def load_feature_tagger(folder_url: str) -> TunedFeatureTagger:
         )
     config, vocab_size, objective = model_config(described, where=where)
     state, weights_url = read_weights(folder)
+    check_size(state, config, vocab_size=vocab_size, where=weights_url)
     labels = _labels(described, where=where)
     is_causal = objective == "left-to-right"
     # Its weights are zero, not drawn: all of them are in the file.
@@ -304,7 +306,7 @@ def load_feature_tagger(folder_url: str) -> TunedFeatureTagger:
             encoder=encoder,
         )
     except (KeyError, TypeError, ValueError, ConfigError) as error:
-        raise CheckpointError(f"{where}: {SHAPE_KEY} is {shape}: {error!r}") from error
+        raise CheckpointError(f"{where}: {SHAPE_KEY} is not that of a tagger: {error!r}") from error
     shapes = {f"{_ENCODER}{name}": value.shape for name, value in encoder.named_parameters()}
     theirs = {name: value for name, value in state.items() if name.startswith(_ENCODER)}
     found = from_hf_state(theirs, shapes, where=weights_url)
@@ -352,6 +354,8 @@ def _own_tensors(
 
 def _labels(described: Mapping[str, Any], *, where: str) -> tuple[str, ...]:
     names = described.get("id2label")
-    if not isinstance(names, dict) or set(names) != {str(at) for at in range(len(names or ()))}:
-        raise CheckpointError(f"{where}: id2label is {names!r}, expected a name for each output")
+    if not isinstance(names, dict) or set(names) != {str(at) for at in range(len(names))}:
+        raise CheckpointError(
+            f"{where}: id2label is {shown(names)}, expected a name for each output"
+        )
     return tuple(str(names[str(number)]) for number in range(len(names)))

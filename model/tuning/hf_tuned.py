@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from safetensors.torch import save as save_tensors
 
-from model.hf_config import hf_config, model_config
+from model.checkpoint_layout import shown
+from model.hf_config import hf_config, model_config, named_architectures
 from model.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights
-from model.hf_weights import from_hf_state, hf_state
+from model.hf_weights import check_size, from_hf_state, hf_state
 from model.tuning.task_model import POOLED_KINDS, TaskModel, fill_parameters
 from schemas.errors import CheckpointError
 from schemas.task_configs import Kind
@@ -104,7 +105,7 @@ def load_task_model(folder_url: str) -> TunedModel:
     described, where = read_config(folder)
     about = described.get(ABOUT_KEY, {})
     if not isinstance(about, dict):
-        raise CheckpointError(f"{where}: {ABOUT_KEY} is {about!r}, expected a JSON object")
+        raise CheckpointError(f"{where}: {ABOUT_KEY} is {shown(about)}, expected a JSON object")
     if about.get("method") == "features":
         from model.tuning.feature_tagger import load_feature_tagger
 
@@ -113,9 +114,10 @@ def load_task_model(folder_url: str) -> TunedModel:
     kind = _kind(described, where=where)
     config, vocab_size, objective = model_config(described, where=where)
     state, weights_url = read_weights(folder)
+    check_size(state, config, vocab_size=vocab_size, where=weights_url)
     head = _head_name(kind)
     outputs = _outputs(state, f"{head}.weight", kind=kind, where=weights_url)
-    dropout = described.get("classifier_dropout")
+    dropout = _dropout(described, where=where)
     model = TaskModel(
         config,
         vocab_size=vocab_size,
@@ -137,6 +139,15 @@ def load_task_model(folder_url: str) -> TunedModel:
         model, {name.replace("qa_outputs", "classifier"): value for name, value in found.items()}
     )
     return TunedModel(model, labels, about)
+
+
+def _dropout(described: Mapping[str, Any], *, where: str) -> float | None:
+    given = described.get("classifier_dropout")
+    if given is not None and not (type(given) in (int, float) and 0.0 <= given <= 1.0):
+        raise CheckpointError(
+            f"{where}: classifier_dropout is {shown(given)}, expected a number from 0 to 1"
+        )
+    return given
 
 
 def _plain(about: Mapping[str, Any]) -> Any:
@@ -169,11 +180,11 @@ def _label_fields(kind: Kind, labels: tuple[str, ...], *, outputs: int) -> dict[
 
 
 def _kind(hf: Mapping[str, Any], *, where: str) -> Kind:
-    named = hf.get("architectures") or []
+    named = named_architectures(hf, where=where)
     kinds = [kind for kind, architecture in _ARCHITECTURES.items() if architecture in named]
     if not kinds:
         raise CheckpointError(
-            f"{where}: architectures is {named}, expected one of "
+            f"{where}: architectures is {list(named)}, expected one of "
             f"{', '.join(sorted(set(_ARCHITECTURES.values())))}: this is no fine-tuned model; "
             "fine-tune it first"
         )
@@ -181,12 +192,15 @@ def _kind(hf: Mapping[str, Any], *, where: str) -> Kind:
         return kinds[0]
     problem = hf.get("problem_type")
     if problem is None:  # transformers tells by the number of outputs then
-        return "regression" if len(hf.get("id2label") or (0, 1)) == 1 else "classification"
+        names = hf.get("id2label")
+        is_one = isinstance(names, dict) and len(names) == 1
+        return "regression" if is_one else "classification"
     for kind in kinds:
         if _PROBLEMS[kind] == problem:
             return kind
     raise CheckpointError(
-        f"{where}: problem_type is {problem!r}, expected one of {', '.join(_PROBLEMS.values())}"
+        f"{where}: problem_type is {shown(problem)}, expected one of "
+        f"{', '.join(_PROBLEMS.values())}"
     )
 
 
@@ -204,7 +218,7 @@ def _labels(hf: Mapping[str, Any], *, outputs: int, where: str) -> tuple[str, ..
     found = hf.get("id2label") or plain
     if not isinstance(found, dict) or set(found) != set(plain):
         raise CheckpointError(
-            f"{where}: id2label is {found}, expected the numbers 0 to {outputs - 1}, since the "
-            f"head has {outputs} outputs"
+            f"{where}: id2label is {shown(found)}, expected the numbers 0 to {outputs - 1}, since "
+            f"the head has {outputs} outputs"
         )
     return tuple(str(found[number]) for number in plain)

@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
+from pydantic import ValidationError
 from torch import nn
 
+from model.checkpoint_layout import shown
 from model.kinds import kind_module
 from model.kinds.features import Features
 from model.tasks import Task, find_task
@@ -64,8 +66,8 @@ class Predictor:
             tokenizer=WordPieceTokenizer(vocab, lowercase=bool(about["lowercase"])),
             task=find_task(str(about["task"])),
             labels=tuple(tuned.labels),
-            config=FeaturesConfig.model_validate(about["features"]),
-            threshold=float(about.get("threshold", 0.0)),
+            config=_features_config(about["features"], folder=folder),
+            threshold=_threshold(about.get("threshold", 0.0), folder=folder),
             device=chosen,
         )
 
@@ -180,6 +182,25 @@ def _mean(said: list[npt.NDArray[np.float32]], *, is_probable: bool) -> npt.NDAr
     # Logits whose softmax is the mean.
     mean = np.log(np.maximum(shares.mean(axis=0), 1e-30)).astype(np.float32)
     return mean
+
+
+def _features_config(given: Any, *, folder: str) -> FeaturesConfig:
+    try:
+        return FeaturesConfig.model_validate(given)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'all of it'}: {item['msg']}"
+            for item in error.errors()
+        )
+        raise CheckpointError(f"{folder}: config.json, bertloom.features: {wrong}") from error
+
+
+def _threshold(given: Any, *, folder: str) -> float:
+    if type(given) not in (int, float):
+        raise CheckpointError(
+            f"{folder}: config.json, bertloom.threshold is {shown(given)}, expected a number"
+        )
+    return float(given)
 
 
 def _device(name: str) -> torch.device:

@@ -18,7 +18,7 @@ from model.bert import BertModel, Dense, initialize_weights
 from model.dropout import Dropout, seed_dropout
 from model.hf_config import model_config
 from model.hf_folder import read_config, read_weights
-from model.hf_weights import from_hf_state
+from model.hf_weights import check_size, from_hf_state
 from model.kinds.features import IGNORED
 from model.tuning.task_batches import TaskBatch, TaskOutput
 from schemas.errors import TrainingError
@@ -264,6 +264,7 @@ def start_task_model(
     described, where = read_config(folder)
     config, vocab_size, objective = model_config(described, where=where)
     state, weights_url = read_weights(folder)
+    check_size(state, config, vocab_size=vocab_size, where=weights_url)
     model = TaskModel(
         _with_dropout(config, dropout),
         vocab_size=vocab_size,
