@@ -26,6 +26,7 @@ from pipelines.shard_jobs import run_shard_job
 from pipelines.shard_work import Blob, WorkReport
 from pipelines.shards import ShardWriter, open_shard
 from pipelines.sources import SOURCES, RawDocument, Split
+from pipelines.sources.unpacked_tars import forget_unpacked
 from pipelines.wikitext_holes import UNKNOWN_TEMPLATE
 from schemas.arrow import DOCUMENTS
 from schemas.configs import AnySource, DocumentsConfig, ExecutionConfig
@@ -209,14 +210,17 @@ def build_documents(
     """
     del inputs
     planned = plan(config)
-    reports, groups = run_shard_job(
-        "build-documents",
-        planned,
-        work=reusing(BuildDocumentShard(config, output), pieces=pieces, output=output),
-        output=output,
-        execution=execution,
-        grouping=lambda blobs: blobs | FindDuplicates(),
-    )
+    try:
+        reports, groups = run_shard_job(
+            "build-documents",
+            planned,
+            work=reusing(BuildDocumentShard(config, output), pieces=pieces, output=output),
+            output=output,
+            execution=execution,
+            grouping=lambda blobs: blobs | FindDuplicates(),
+        )
+    finally:
+        forget_unpacked({piece.split.file for piece in planned})
     shards = [entry for report in reports for entry in report.files]
     duplicates = write_duplicates(groups, output=output, shards=shards)
     job = JobCounts.of(planned, reports, duplicates.rows)

@@ -53,10 +53,11 @@ def piece_identity(piece: DocumentPiece, kind: str) -> dict[str, Any]:
     """What decides the documents of a split, besides the configuration: no path, no number."""
     split = piece.split
     place: list[Any] = [split.start, split.end, split.detail]
-    if kind == "books" and split.detail:
+    detail = json.loads(split.detail) if kind == "books" else {}
+    if "files" in detail:
         # Loose files are named with their digests. Where they lie, and how many bytes come before
         # them, is nothing to them.
-        place = [list(rest) for _, *rest in json.loads(split.detail)]
+        place = [[list(rest) for _, *rest in detail["files"]], detail["repeated"]]
     return {"input": _identity(split.source, split.file, kind), "place": place}
 
 

@@ -99,7 +99,7 @@ class WikipediaSource(SourceConfig):
 
 
 class BooksSource(SourceConfig):
-    """One text file a book, in a folder, a .zip or a .tar.gz (or .tar, .tgz, .tar.bz2, .tar.xz)."""
+    """One text file a book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
 
     kind: Literal["books"] = "books"
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
+import errno
 import gzip
 import io
 import lzma
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from pipelines.counters import Counters, check_balance
-from pipelines.sources import bookcorpus, books
+from pipelines.sources import archives, bookcorpus, books, unpacked_tars
+from pipelines.sources.unpacked_tars import forget_unpacked, unpacking
 from pipelines.splits import RawDocument, Split
 from schemas.configs import BookCorpusSource, BooksSource
 from schemas.errors import ConfigError, CorruptInputError, MissingInputError
@@ -87,6 +91,7 @@ FORMS: dict[str, Writer] = {
     "books.tgz": tar_writer(gzip.compress),
     "books.tar.bz2": tar_writer(bz2.compress),
     "books.tar.xz": tar_writer(lzma.compress),
+    "books.tar.zst": tar_writer(zstandard.ZstdCompressor().compress),
 }
 
 
@@ -135,13 +140,70 @@ def test_a_groups_digest_is_that_of_its_files_and_not_of_their_place(tmp_path: P
     assert first != [split.file.sha256 for split in books.plan(config_of(tmp_path / "there"))]
 
 
-def test_a_compressed_tar_is_not_unpacked_more_than_sixteen_times(tmp_path: Path) -> None:
-    members = {f"{n:03}.txt": book("x", paragraphs=6) for n in range(100)}
-    (tmp_path / "b.tar.gz").write_bytes(gzip.compress(tar_bytes(members)))
-    config = config_of(tmp_path / "b.tar.gz", split_bytes=1024)
-    splits, documents, _ = read_all(books, config)
-    assert 10 <= len(splits) <= 16
-    assert len(documents) == 100
+COMPRESSED_TARS = ["books.tar.gz", "books.tar.bz2", "books.tar.xz", "books.tar.zst"]
+
+
+@pytest.mark.parametrize("form", COMPRESSED_TARS)
+def test_a_compressed_tar_is_unpacked_twice_however_many_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Once to plan and once to read; each of sixteen splits used to unpack what came before it."""
+    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
+    unpacked = 0
+
+    @contextlib.contextmanager
+    def counting(source: Any, *, name: str) -> Iterator[Any]:
+        with unpacking(source, name=name) as stream:
+            yield _Counting(stream)
+
+    class _Counting(io.RawIOBase):
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        def read(self, size: int = -1) -> bytes:
+            nonlocal unpacked
+            data = bytes(self._stream.read(size))
+            unpacked += len(data)
+            return data
+
+    monkeypatch.setattr(archives, "unpacking", counting)
+    monkeypatch.setattr(unpacked_tars, "unpacking", counting)
+    growth = []
+    for books_in in (100, 200):
+        members = {f"{n:03}.txt": book("x", paragraphs=6) for n in range(books_in)}
+        path = tmp_path / f"{books_in}-{form}"
+        FORMS[form](path, members)
+        config = config_of(path, split_bytes=4096)
+        unpacked = 0
+        books.plan(config)  # as for the cache key
+        splits, documents, _ = read_all(books, config)
+        assert len(splits) > 16
+        assert [raw.document_id for raw in documents] == [f"test:{name[:-4]}" for name in members]
+        whole = len(tar_bytes(members))
+        assert unpacked <= 2 * whole + 65536
+        growth.append(unpacked)
+        forget_unpacked({split.file for split in splits})
+    assert growth[1] < 2.2 * growth[0]
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_no_room_for_the_unpacked_copy_is_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "b.tar.gz"
+    FORMS["books.tar.gz"](path, BOOKS)
+    config = config_of(path, split_bytes=1024)
+    splits = books.plan(config)
+
+    def full(*_arguments: Any, **_options: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(unpacked_tars, "unpacking", full)
+    with pytest.raises(OSError, match="BERTLOOM_CACHE names another folder") as raised:
+        list(books.read(splits[1], config, Counters().count))
+    assert raised.value.errno == errno.ENOSPC
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 ODD = {
@@ -239,7 +301,9 @@ def test_a_member_that_is_too_large_is_not_read(
         assert counters["books-dropped-undecodable"] == 1
 
 
-@pytest.mark.parametrize("form", ["books.zip", "books.tar", "books.tar.gz", "books.tar.xz"])
+@pytest.mark.parametrize(
+    "form", ["books.zip", "books.tar", "books.tar.gz", "books.tar.xz", "books.tar.zst"]
+)
 def test_a_cut_archive_is_an_error_that_says_where(tmp_path: Path, form: str) -> None:
     path = tmp_path / form
     members = {f"{n}.txt": book("x") + bytes(f"{n**9}", "ascii") * 99 for n in range(40)}

@@ -1,39 +1,57 @@
 """Reading the members of .zip and .tar archives one by one, without unpacking them.
 
-Nothing is ever written to disk, and a member's name is only ever used as a name. Members are told
-in the archive's order with a `problem` where they must not be read: a name that leads out of the
-archive, a link or device, an encrypted or an oversized one.
+No member is ever written to disk, and its name is only ever used as a name. Members are told in
+the archive's order with a `problem` where they must not be read: a name that leads out of the
+archive, a link or device, an encrypted or an oversized one, a method that is not known here. What
+is no whole archive is an error, also where `tarfile` would take it for its end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import lzma
 import stat
-import tarfile
+import struct
 import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import IO, Literal, NamedTuple, cast
+from typing import IO, Literal, NamedTuple
+
+import zstandard
 
 from pipelines.inputs import open_file
+from pipelines.sources import tar_members
+from pipelines.sources.unpacked_tars import open_unpacked, unpacking
+from pipelines.splits import SourceFile
 from schemas.errors import CorruptInputError
 
-TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+TAR_SUFFIXES = (
+    *(".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst"),
+)
 ARCHIVE_SUFFIXES = (".zip", *TAR_SUFFIXES)
 
-Problem = Literal["", "unsafe-name", "not-a-file", "encrypted", "too-large"]
+Problem = Literal["", "unsafe-name", "not-a-file", "encrypted", "too-large", "unknown-method"]
 
 _DAMAGE = (
     zipfile.BadZipFile,
-    tarfile.TarError,
+    tar_members.TarError,
     EOFError,
     zlib.error,
     lzma.LZMAError,
+    zstandard.ZstdError,
+    NotImplementedError,  # a directory of a version that is not known
+    UnicodeDecodeError,  # names that are said to be UTF-8
+    struct.error,
+    OverflowError,
     OSError,  # what bz2 raises
 )
 _TAR_PLAIN = ".tar"
+
+ERRORS_OF_HERE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+"""Numbers of errors that say something of this machine and nothing of the archive."""
 
 
 class Member(NamedTuple):
@@ -57,6 +75,8 @@ class Member(NamedTuple):
 
     problem: Problem = ""
     is_folder: bool = False
+    name_encoding: str = "utf-8"
+    """Of the name, where it was not UTF-8 as it ought to be."""
 
 
 class MemberStream:
@@ -80,9 +100,11 @@ class MemberStream:
         try:
             return self._stream.read(size)
         except _DAMAGE as error:
+            if isinstance(error, OSError) and error.errno in ERRORS_OF_HERE:
+                raise
             raise CorruptInputError(
-                f"{self._uri}: the member {self._name!r} is cut off or damaged: {error}. Expected "
-                "a whole archive: download it again",
+                f"{self._uri}: the member {self._name!r} is cut off or damaged: "
+                f"{error or type(error).__name__}. Expected a whole archive: download it again",
                 file=self._uri,
                 offset=0,
                 last_record=self._name,
@@ -94,9 +116,9 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
-def is_seekable(name: str) -> bool:
-    """Whether a member can be reached without reading those before it."""
-    return name.lower().endswith((".zip", _TAR_PLAIN))
+def is_compressed_tar(name: str) -> bool:
+    """Whether a member can be reached only by unpacking those before it."""
+    return is_archive(name) and not name.lower().endswith((".zip", _TAR_PLAIN))
 
 
 def member_name(name: str) -> str:
@@ -108,23 +130,16 @@ def member_name(name: str) -> str:
 
 
 def read_members(
-    uri: str,
-    *,
-    name: str,
-    size: int,
-    max_bytes: int,
-    start: int = 0,
-    end: int | None = None,
+    file: SourceFile, *, max_bytes: int, start: int = 0, end: int | None = None
 ) -> Iterator[tuple[Member, MemberStream | None]]:
     """The members whose position is in [start, end), each with its unpacked bytes to read.
 
     The stream is None where the member is a folder or has a problem, and is closed when the next
-    member is asked for.
+    member is asked for. Of a compressed tar the whole is read as a stream; for parts of it an
+    unpacked copy is made once on this machine (`pipelines.sources.unpacked_tars`).
 
     Args:
-        uri: the archive.
-        name: its name; its end says which kind it is.
-        size: bytes of the archive as stored.
+        file: the archive; the end of its name says which kind it is.
         max_bytes: larger members are not opened.
         start: 0 or a position as an earlier call gave it.
         end: as `start`; None for the end of the archive.
@@ -133,29 +148,66 @@ def read_members(
         CorruptInputError: the archive is cut off or damaged.
     """
     last = ""
-    source = open_file(uri)
+    is_part = start > 0 or end is not None
+    source = open_file(file.uri)
     with contextlib.closing(source):
         try:
-            members = (
-                _zip_members(source, start=start, end=end, max_bytes=max_bytes)
-                if name.lower().endswith(".zip")
-                else _tar_members(
-                    source, name=name, size=size, start=start, end=end, max_bytes=max_bytes
-                )
-            )
-            for member, stream in members:
-                guarded = MemberStream(stream, uri=uri, name=member.name) if stream else None
+            for member, stream in _members(
+                source, file, start=start, end=end, max_bytes=max_bytes, is_part=is_part
+            ):
+                guarded = MemberStream(stream, uri=file.uri, name=member.name) if stream else None
                 yield member, guarded
                 last = member.name
         except _DAMAGE as error:
+            if isinstance(error, OSError) and error.errno in ERRORS_OF_HERE:
+                raise
             raise CorruptInputError(
-                f"{uri}: the archive is cut off or damaged after the member {last or '(none)'!r}: "
-                f"{error or type(error).__name__}. Expected a whole {name.rpartition('.')[2]} "
-                f"archive of {size:,} bytes: download it again",
-                file=uri,
+                f"{file.uri}: the archive is cut off or damaged after the member "
+                f"{last or '(none)'!r}: {error or type(error).__name__}. Expected a whole "
+                f"{file.name.rpartition('.')[2]} archive of {file.size:,} bytes: download it again",
+                file=file.uri,
                 offset=_position(source),
                 last_record=last,
             ) from error
+
+
+def _members(
+    source: IO[bytes],
+    file: SourceFile,
+    *,
+    start: int,
+    end: int | None,
+    max_bytes: int,
+    is_part: bool,
+) -> Iterator[tuple[Member, IO[bytes] | None]]:
+    if file.name.lower().endswith(".zip"):
+        yield from _zip_members(source, start=start, end=end, max_bytes=max_bytes)
+        return
+    plain = not is_compressed_tar(file.name)
+    with contextlib.ExitStack() as stack:
+        stored = source
+        if not plain:
+            stored = stack.enter_context(
+                open_unpacked(file) if is_part else unpacking(source, name=file.name)
+            )
+        stream = not plain and not is_part
+        entries = tar_members.read_entries(stored, start=start, end=end, is_stream=stream)
+        for entry, data in entries:
+            name, encoding = tar_members.decoded_name(entry.name)
+            member = Member(
+                name=member_name(name),
+                size=entry.size,
+                position=entry.offset,
+                data_start=entry.offset_data if plain else 0,
+                data_end=entry.offset_data + entry.size if plain else file.size,
+                is_folder=entry.isdir(),
+                name_encoding=encoding,
+            )
+            # A file with holes is no text, and what is said of the holes may be a lie.
+            regular = entry.isreg() and not entry.issparse()
+            problem = _problem(member.name, regular=regular, size=entry.size, max_bytes=max_bytes)
+            readable = not member.is_folder and not problem
+            yield member._replace(problem=problem), data() if readable else None
 
 
 def _position(source: IO[bytes]) -> int:
@@ -180,14 +232,19 @@ def _zip_members(
 ) -> Iterator[tuple[Member, IO[bytes] | None]]:
     with zipfile.ZipFile(source) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
-        for entry, following in zip(entries, [*entries[1:], None], strict=True):
+        for entry, following in itertools.zip_longest(entries, entries[1:]):
             if entry.header_offset < start or (end is not None and entry.header_offset >= end):
                 continue
             member = _zip_member(entry, following, archive, max_bytes=max_bytes)
             if member.is_folder or member.problem:
                 yield member, None
                 continue
-            with archive.open(entry) as stream:
+            try:
+                stream = archive.open(entry)
+            except NotImplementedError:  # a method such as Deflate64, or a kind of encryption
+                yield member._replace(problem="unknown-method"), None
+                continue
+            with stream:
                 yield member, stream
 
 
@@ -213,46 +270,4 @@ def _zip_member(
         data_end=following.header_offset if following is not None else archive.start_dir,
         problem=problem,
         is_folder=entry.is_dir(),
-    )
-
-
-def _tar_members(
-    source: IO[bytes], *, name: str, size: int, start: int, end: int | None, max_bytes: int
-) -> Iterator[tuple[Member, IO[bytes] | None]]:
-    plain = name.lower().endswith(_TAR_PLAIN)
-    mode = "r:" if plain else f"r|{_tar_compression(name)}"
-    if plain:
-        source.seek(start)
-    # A compressed one is a stream: members before `start` are unpacked and passed over, not kept.
-    with tarfile.open(fileobj=source, mode=mode) as archive:  # type: ignore[call-overload]
-        while (entry := archive.next()) is not None:
-            archive.members = []  # it would remember every member
-            if end is not None and entry.offset >= end:
-                return
-            if entry.offset < start:
-                continue
-            member = _tar_member(entry, size=size, plain=plain, max_bytes=max_bytes)
-            stream = None
-            if not member.is_folder and not member.problem:
-                stream = cast("IO[bytes]", archive.extractfile(entry))
-            yield member, stream
-
-
-def _tar_compression(name: str) -> str:
-    lowered = name.lower()
-    if lowered.endswith((".tar.bz2", ".tbz2")):
-        return "bz2"
-    return "xz" if lowered.endswith((".tar.xz", ".txz")) else "gz"
-
-
-def _tar_member(entry: tarfile.TarInfo, *, size: int, plain: bool, max_bytes: int) -> Member:
-    name = member_name(entry.name)
-    return Member(
-        name=name,
-        size=entry.size,
-        position=entry.offset,
-        data_start=entry.offset_data if plain else 0,
-        data_end=entry.offset_data + entry.size if plain else size,
-        problem=_problem(name, regular=entry.isreg(), size=entry.size, max_bytes=max_bytes),
-        is_folder=entry.isdir(),
     )

@@ -14,14 +14,15 @@ Counters: `rows-in` (lines), `rows-kept`, `rows-dropped-` blank or undecodable; 
 
 from __future__ import annotations
 
+import collections
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.books_cleaning import normalise
 from pipelines.counters import Count
 from pipelines.encodings import decode_text
-from pipelines.inputs import describe_file, expand_paths
+from pipelines.inputs import describe_files, expand_paths
 from pipelines.lines import (
     COMPRESSED_SUFFIXES,
     Line,
@@ -48,10 +49,12 @@ def plan(config: BookCorpusSource) -> list[Split]:
     """
     start_of_document(config)
     splits: list[Split] = []
-    for uri, name in expand_paths(config.paths, suffixes=_SUFFIXES):
-        file = describe_file(uri, name=name)
-        if is_archive(file.name):
-            splits.extend(_plan_archive(file, config))
+    files = describe_files(expand_paths(config.paths, suffixes=_SUFFIXES))
+    archives = {file: _members_of(file) for file in files if is_archive(file.name)}
+    times = collections.Counter(name for members in archives.values() for _, name in members)
+    for file in files:
+        if file in archives:
+            splits.extend(_plan_archive(file, archives[file], times, config))
         elif file.size and is_compressed(file):
             splits.append(Split(config.name, file, 0, file.size, _detail(compressed=True)))
         else:
@@ -92,7 +95,7 @@ def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:
         ) from error
 
 
-def _detail(**values: bool) -> str:
+def _detail(**values: bool | str) -> str:
     return json.dumps(values, sort_keys=True)
 
 
@@ -116,40 +119,48 @@ def _plan_plain(file: SourceFile, config: BookCorpusSource) -> Iterator[Split]:
         if first and line.start - start >= config.split_bytes:
             yield Split(config.name, file, start, line.start, _detail())
             start = line.start
-    if start < file.size:
+    if start < file.size or not file.size:
         yield Split(config.name, file, start, file.size, _detail())
 
 
-def _plan_archive(file: SourceFile, config: BookCorpusSource) -> Iterator[Split]:
-    positions = [
-        member.position
-        for member, _ in read_members(
-            file.uri, name=file.name, size=file.size, max_bytes=_MAX_MEMBER_BYTES
-        )
+def _members_of(file: SourceFile) -> list[tuple[int, str]]:
+    """Position and name of each member."""
+    return [
+        (member.position, member.name)
+        for member, _ in read_members(file, max_bytes=_MAX_MEMBER_BYTES)
     ]
+
+
+def _plan_archive(
+    file: SourceFile,
+    members: Sequence[tuple[int, str]],
+    times: Mapping[str, int],
+    config: BookCorpusSource,
+) -> Iterator[Split]:
+    if not members:
+        yield Split(config.name, file, 0, 0, _detail(archive=True))
     # The last one ends where a further header would be, which is behind every position.
-    ends = [*positions[1:], positions[-1] + 1] if positions else []
-    for start, end in zip(positions, ends, strict=True):
-        yield Split(config.name, file, start, end, _detail(archive=True))
+    ends = [position for position, _ in members[1:]] + [members[-1][0] + 1] if members else []
+    for (start, name), end in zip(members, ends, strict=True):
+        # Ids are made of names: where one comes twice, its place tells the two apart.
+        named = {"name": f"{file.name}@{start}/{name}"} if times[name] > 1 else {}
+        alone = {"all": True} if len(members) == 1 else {}
+        yield Split(config.name, file, start, end, _detail(archive=True, **named, **alone))
 
 
 def _read_archive(split: Split, config: BookCorpusSource, count: Count) -> Iterator[RawDocument]:
-    for member, stream in read_members(
-        split.file.uri,
-        name=split.file.name,
-        size=split.file.size,
-        max_bytes=_MAX_MEMBER_BYTES,
-        start=split.start,
-        end=split.end,
-    ):
+    detail = json.loads(split.detail)
+    place = {} if "all" in detail else {"start": split.start, "end": split.end}
+    for member, stream in read_members(split.file, max_bytes=_MAX_MEMBER_BYTES, **place):
         if member.is_folder:
             continue
         if member.problem or stream is None or not member.name.lower().endswith(".txt"):
-            count(f"files-ignored-{member.problem or 'not-text'}")
+            example = f"{member.name!r} of {split.file.name}" if member.problem else ""
+            count(f"files-ignored-{member.problem or 'not-text'}", example=example)
             continue
         lines = stream_lines(stream, where=f"{split.file.uri}: {member.name}")
-        place = (member.data_start, member.data_end)
-        yield from _documents(lines, config, count, name=member.name, place=place)
+        name, where = detail.get("name", member.name), (member.data_start, member.data_end)
+        yield from _documents(lines, config, count, name=name, place=where)
 
 
 def _documents(
@@ -192,7 +203,7 @@ def _document(
     for line in lines:
         text = _decoded(line.data)
         if text is None:
-            count("rows-dropped-undecodable")
+            count("rows-dropped-undecodable", example=f"{name}, byte {line.start:,} of its text")
             continue
         paragraph = " ".join(normalise(text).split())
         count("rows-kept" if paragraph else "rows-dropped-blank")

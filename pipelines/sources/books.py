@@ -1,25 +1,28 @@
-"""Books: one text file each, in a folder, a .zip or a .tar (also .gz, .bz2, .xz).
+"""Books: one text file each, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
 
 BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files are such. A document is the cleaned
 text of one book (`pipelines.books_cleaning`). Loose files are grouped, so that thousands of books
-do not make thousands of shards; the members of an archive are grouped in its order. A compressed
-tar has to be unpacked up to each of its groups, so it is cut into sixteen at most.
+do not make thousands of shards; the members of an archive are grouped in its order. Its id is its
+name without `.txt`; books of one name have the digest of their bytes behind it.
 
 Counters: `books-in`, `books-kept`, `books-dropped-` unsafe-name, not-a-file, encrypted, too-large,
-empty, undecodable or no-prose; `books-decoded-as-ENCODING`, `books-unzipped` (a gzip file under a
-.txt name), `files-ignored-not-text` (members of archives that are not named .txt), `raw-bytes`.
-In folders only files named .txt, .txt.gz or like an archive are looked at.
+unknown-method, empty, undecodable or no-prose; `books-decoded-as-ENCODING`, `books-unzipped` (a
+gzip file under a .txt name), `books-named-in-ENCODING` (where names are not UTF-8),
+`books-told-apart-by-digest`, `files-ignored-not-text` (members of archives that are not named
+.txt), `raw-bytes`. In folders only files named .txt, .txt.gz or like an archive are looked at.
 """
 
 from __future__ import annotations
 
+import collections
+import functools
 import hashlib
 import json
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from pipelines.books_cleaning import clean_book
 from pipelines.counters import Count
@@ -31,7 +34,6 @@ from pipelines.sources.archives import (
     MemberStream,
     Problem,
     is_archive,
-    is_seekable,
     member_name,
     read_members,
 )
@@ -43,7 +45,6 @@ MAX_BOOK_BYTES = 64 << 20
 
 _TEXT_SUFFIXES = (".txt", ".TXT", ".txt.gz")
 _GZIP = b"\x1f\x8b"
-_MAX_PASSES = 16  # over a compressed tar
 _MAX_FILES = 4096  # in one group, however small they are
 
 
@@ -66,10 +67,12 @@ def plan(config: BooksSource) -> list[Split]:
     found = expand_paths(config.paths, suffixes=(*_TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
     files = [describe_file(uri, name=name) for uri, name in found]
     loose = [file for file in files if not is_archive(file.name)]
-    splits = _plan_loose(loose, config)
-    for file in files:
-        if is_archive(file.name):
-            splits.extend(_plan_archive(file, config))
+    archives = {file: _members_of(file) for file in files if is_archive(file.name)}
+    times = collections.Counter(_stem(_plain_name(file.name)) for file in loose)
+    times.update(member.stem for members in archives.values() for member in members)
+    splits = _plan_loose(loose, config, times)
+    for file, members in archives.items():
+        splits.extend(_plan_archive(file, members, config, times))
     return splits
 
 
@@ -79,15 +82,24 @@ def read(split: Split, config: BooksSource, count: Count) -> Iterator[RawDocumen
     Raises:
         CorruptInputError: the archive is cut off or damaged.
     """
-    entries = _loose_entries(split) if split.detail else _archive_entries(split, count)
+    detail = json.loads(split.detail)
+    entries = (
+        _loose_entries(detail["files"])
+        if "files" in detail
+        else _archive_entries(split, count, is_all=detail["all"])
+    )
+    repeated = frozenset(detail["repeated"])
     for member, stream in entries:
         count("books-in")
+        where = f"{member.name!r}" + ("" if "files" in detail else f" of {split.file.name}")
         if member.problem or stream is None:
-            count(f"books-dropped-{member.problem or 'not-a-file'}")
+            count(f"books-dropped-{member.problem or 'not-a-file'}", example=where)
             continue
+        if member.name_encoding != "utf-8":
+            count(f"books-named-in-{member.name_encoding}", example=where)
         data = stream.read(MAX_BOOK_BYTES + 1)
         count("raw-bytes", len(data))
-        document = _document(data, member, config, count)
+        document = _document(data, member, config, count, repeated=repeated, where=where)
         if document is not None:
             count("books-kept")
             yield document
@@ -109,32 +121,48 @@ def decode_book(data: bytes) -> DecodedText | None:
     return decode_text(data)
 
 
-def _document(data: bytes, member: Member, config: BooksSource, count: Count) -> RawDocument | None:
+def _document(
+    data: bytes,
+    member: Member,
+    config: BooksSource,
+    count: Count,
+    *,
+    repeated: Container[str],
+    where: str,
+) -> RawDocument | None:
     if len(data) > MAX_BOOK_BYTES:
-        count("books-dropped-too-large")
+        count("books-dropped-too-large", example=where)
         return None
     if not data.strip(b"\0\t\n\r\x0b\x0c "):
-        count("books-dropped-empty")
+        count("books-dropped-empty", example=where)
         return None
     decoded = decode_book(data)
     if decoded is None:
-        count("books-dropped-undecodable")
+        count("books-dropped-undecodable", example=where)
         return None
     if data.startswith(_GZIP):
         count("books-unzipped")
     count(f"books-decoded-as-{decoded.encoding}")
     book = clean_book(decoded.text)
     if not book.paragraphs:
-        count("books-dropped-no-prose")
+        count("books-dropped-no-prose", example=where)
         return None
     stem = _stem(member.name)
+    name = stem
+    if stem in repeated:  # another book has this name, here or in another archive
+        name = f"{stem}~{hashlib.sha256(data).hexdigest()[:12]}"
+        count("books-told-apart-by-digest", example=where)
     return RawDocument(
-        document_id=f"{config.name}:{stem}",
+        document_id=f"{config.name}:{name}",
         title=book.title or PurePosixPath(stem).name.removesuffix(".epub"),
         paragraphs=book.paragraphs,
         byte_start=member.data_start,
         byte_end=member.data_end,
     )
+
+
+def _plain_name(name: str) -> str:
+    return unicodedata.normalize("NFC", member_name(name))
 
 
 def _stem(name: str) -> str:
@@ -148,7 +176,9 @@ def _is_text(name: str) -> bool:
     return name.lower().endswith((".txt", ".txt.gz"))
 
 
-def _plan_loose(files: Iterable[SourceFile], config: BooksSource) -> list[Split]:
+def _plan_loose(
+    files: Iterable[SourceFile], config: BooksSource, times: Mapping[str, int]
+) -> list[Split]:
     splits: list[Split] = []
     group: list[SourceFile] = []
     start = 0
@@ -156,14 +186,16 @@ def _plan_loose(files: Iterable[SourceFile], config: BooksSource) -> list[Split]
         group.append(file)
         size = sum(member.size for member in group)
         if size >= config.split_bytes or len(group) == _MAX_FILES:
-            splits.append(_loose_split(group, config, start=start))
+            splits.append(_loose_split(group, config, times, start=start))
             start, group = start + size, []
     if group:
-        splits.append(_loose_split(group, config, start=start))
+        splits.append(_loose_split(group, config, times, start=start))
     return splits
 
 
-def _loose_split(group: list[SourceFile], config: BooksSource, *, start: int) -> Split:
+def _loose_split(
+    group: list[SourceFile], config: BooksSource, times: Mapping[str, int], *, start: int
+) -> Split:
     """A group of files as one: its digest is that of its files' names and digests."""
     digest = hashlib.sha256()
     for file in group:
@@ -183,48 +215,70 @@ def _loose_split(group: list[SourceFile], config: BooksSource, *, start: int) ->
             sha256=digest.hexdigest(),
         )
     members = [_LooseFile(file.uri, file.name, file.size, file.sha256) for file in group]
-    detail = json.dumps(members, ensure_ascii=False)
+    stems = (_stem(_plain_name(file.name)) for file in group)
+    detail = json.dumps({"files": members, "repeated": _repeated(stems, times)})
     return Split(config.name, together, start, start + size, detail)
 
 
-def _loose_entries(split: Split) -> Iterator[tuple[Member, IO[bytes]]]:
-    for uri, name, size, _ in json.loads(split.detail):
+def _repeated(stems: Iterable[str], times: Mapping[str, int]) -> list[str]:
+    return sorted({stem for stem in stems if times[stem] > 1})
+
+
+def _loose_entries(files: Iterable[list[Any]]) -> Iterator[tuple[Member, IO[bytes]]]:
+    for uri, name, size, _ in files:
         problem: Problem = "too-large" if size > MAX_BOOK_BYTES else ""
-        plain = unicodedata.normalize("NFC", member_name(name))
         with open_file(uri) as stream:
-            yield Member(plain, size, 0, 0, size, problem), stream
+            yield Member(_plain_name(name), size, 0, 0, size, problem), stream
 
 
-def _plan_archive(file: SourceFile, config: BooksSource) -> Iterator[Split]:
-    members = [
-        (member.position, member.size)
-        for member, _ in read_members(
-            file.uri, name=file.name, size=file.size, max_bytes=MAX_BOOK_BYTES
+class _PlannedMember(NamedTuple):
+    position: int
+    size: int
+    stem: str
+    """"" where it is no text."""
+
+
+@functools.lru_cache(maxsize=64)
+def _members_of(file: SourceFile) -> tuple[_PlannedMember, ...]:
+    """The members of an archive; a job and its cache key are planned from one reading."""
+    return tuple(
+        _PlannedMember(
+            member.position, member.size, _stem(member.name) if _is_text(member.name) else ""
         )
-    ]
-    target = config.split_bytes
-    if not is_seekable(file.name):
-        target = max(target, -(-sum(size for _, size in members) // _MAX_PASSES))
-    start, text = 0, 0
-    for number, (_, size) in enumerate(members):
-        text += size
-        if text >= target and number + 1 < len(members):
-            end = members[number + 1][0]
-            yield Split(config.name, file, start, end)
-            start, text = end, 0
-    if members:
-        position, size = members[-1]
-        yield Split(config.name, file, start, max(position + size, start) + 1)
+        for member, _ in read_members(file, max_bytes=MAX_BOOK_BYTES)
+    )
 
 
-def _archive_entries(split: Split, count: Count) -> Iterator[tuple[Member, MemberStream | None]]:
+def _plan_archive(
+    file: SourceFile,
+    members: Sequence[_PlannedMember],
+    config: BooksSource,
+    times: Mapping[str, int],
+) -> Iterator[Split]:
+    groups: list[list[_PlannedMember]] = [[]]
+    text = 0
+    for member in members:
+        if text >= config.split_bytes:
+            groups.append([])
+            text = 0
+        groups[-1].append(member)
+        text += member.size
+    starts = [group[0].position if group else 0 for group in groups]
+    last = max((member.position + member.size for member in members), default=0)
+    for group, start, end in zip(groups, [0, *starts[1:]], [*starts[1:], last + 1], strict=True):
+        repeated = _repeated((member.stem for member in group if member.stem), times)
+        detail = {"all": len(groups) == 1, "repeated": repeated}
+        yield Split(config.name, file, start, end, json.dumps(detail))
+
+
+def _archive_entries(
+    split: Split, count: Count, *, is_all: bool
+) -> Iterator[tuple[Member, MemberStream | None]]:
     for member, stream in read_members(
-        split.file.uri,
-        name=split.file.name,
-        size=split.file.size,
+        split.file,
         max_bytes=MAX_BOOK_BYTES,
         start=split.start,
-        end=split.end,
+        end=None if is_all else split.end,
     ):
         if member.is_folder and member.problem != "unsafe-name":
             continue

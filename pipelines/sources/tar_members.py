@@ -1,0 +1,98 @@
+"""The entries of a tar, read so that damage is never taken for its end.
+
+`tarfile` ends quietly at a header whose checksum is wrong, and where the file is cut off between
+two members; sizes below zero send it round in circles; lying extended headers end in errors of all
+kinds. Here each of these is a `TarError` that names the place.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+TarError = tarfile.TarError
+
+_LARGEST_EXTENSION = 1 << 20
+"""Bytes of an extended header or a long name. A larger one is a lie; it would fill the memory."""
+
+_LARGEST_FILE = 1 << 62
+"""Bytes; beyond, no file system has an offset."""
+
+_EXTENSIONS = frozenset(
+    {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+    | {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
+)
+_LIES = (ValueError, OverflowError, IndexError, KeyError, RecursionError, MemoryError)
+
+
+def read_entries(
+    stored: IO[bytes], *, start: int, end: int | None, is_stream: bool
+) -> Iterator[tuple[tarfile.TarInfo, Callable[[], IO[bytes]]]]:
+    """The entries in [start, end), each with what opens its bytes until the next is asked for.
+
+    Args:
+        stored: the tar, unpacked.
+        start: 0 or the position of an entry.
+        end: a position; None for all.
+        is_stream: `stored` can only be read onwards.
+
+    Raises:
+        TarError: it is cut off or damaged.
+    """
+    if not is_stream:
+        stored.seek(start)
+    # The encoding is said: what the machine's is must not decide what members are called.
+    with tarfile.open(
+        fileobj=stored,
+        mode="r|" if is_stream else "r:",
+        tarinfo=_StrictEntry,
+        encoding="utf-8",
+        errors="surrogateescape",
+    ) as archive:
+        while (entry := archive.next()) is not None:
+            archive.members = []  # type: ignore[attr-defined] # it would remember every member
+            if end is not None and entry.offset >= end:
+                return
+            if entry.offset >= start:
+                yield entry, lambda entry=entry: _opened(archive, entry)  # type: ignore[misc]
+
+
+def _opened(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    return archive.extractfile(entry) or io.BytesIO()
+
+
+def decoded_name(name: str) -> tuple[str, str]:
+    """A member's name and its encoding: UTF-8, or what Western tools wrote in place of it."""
+    stored = name.encode("utf-8", "surrogateescape")
+    for encoding in ("utf-8", "windows-1252"):
+        try:
+            return stored.decode(encoding), encoding
+        except UnicodeDecodeError:
+            continue
+    return stored.decode("iso-8859-1"), "iso-8859-1"
+
+
+class _StrictEntry(tarfile.TarInfo):
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> _StrictEntry:
+        at = archive.offset
+        try:
+            entry = super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise  # two blocks of zeros: the end
+        except tarfile.EmptyHeaderError as error:  # type: ignore[attr-defined]
+            words = f"it ends at byte {at:,} without the empty blocks that end a tar"
+            raise tarfile.ReadError(words) from error
+        except (tarfile.HeaderError, *_LIES) as error:
+            words = f"no valid header at byte {at:,} ({error or type(error).__name__})"
+            raise tarfile.ReadError(words) from error
+        if not 0 <= entry.size < _LARGEST_FILE:
+            raise tarfile.ReadError(f"the header at byte {at:,} gives {entry.size:,} bytes")
+        return entry
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Any:
+        if self.size < 0 or (self.type in _EXTENSIONS and self.size > _LARGEST_EXTENSION):
+            raise tarfile.ReadError(f"a header before byte {archive.offset:,} gives {self.size:,}")
+        return super()._proc_member(archive)  # type: ignore[misc]

@@ -1,0 +1,108 @@
+"""A compressed tar is unpacked once on a machine, however many pieces it is cut into.
+
+Nothing in a .tar.gz, .bz2, .xz or .zst can be reached without unpacking what comes before it. So
+whoever needs a part of one makes a plain copy in the cache folder, others on this machine wait for
+it, and the job that made it takes it away at its end. A copy is named by the digest of the archive.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import fcntl
+import gzip
+import lzma
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+
+from pipelines.inputs import CACHE_VARIABLE, cache_folder, open_file
+from pipelines.splits import SourceFile
+
+_CHUNK = 1 << 20
+
+
+@contextlib.contextmanager
+def unpacking(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
+    """What a compressed tar unpacks to, as a stream; `name` tells how it is compressed."""
+    lowered = name.lower()
+    opened: Any
+    if lowered.endswith((".bz2", ".tbz2")):
+        opened = bz2.BZ2File(source)
+    elif lowered.endswith((".xz", ".txz")):
+        opened = lzma.LZMAFile(source)  # noqa: SIM115 - closed below
+    elif lowered.endswith((".zst", ".tzst")):
+        frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        opened = frames.stream_reader(source, read_across_frames=True)
+    else:
+        opened = gzip.GzipFile(fileobj=source)
+    with opened as stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def open_unpacked(file: SourceFile) -> Iterator[IO[bytes]]:
+    """The unpacked copy of a compressed tar, made if there is none.
+
+    Raises:
+        OSError: there is no room for it; the message says how another folder is named.
+        EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError: the archive is damaged.
+    """
+    path = _copy_of(file)
+    while True:
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+            yield stream
+            return
+        _make(file, path)  # the job beside this one may have taken it away again
+
+
+def forget_unpacked(files: Iterable[SourceFile]) -> None:
+    """Take the copies of these archives away; who still reads one reads on."""
+    for file in files:
+        path = _copy_of(file)
+        for name in (path, _lock_of(path)):
+            name.unlink(missing_ok=True)
+
+
+def _copy_of(file: SourceFile) -> Path:
+    return cache_folder() / "unpacked" / f"{file.sha256}.tar"
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_suffix(".lock")
+
+
+def _make(file: SourceFile, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _lock_of(path).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                _unpack(file, path)
+    except OSError as error:
+        if error.errno is None:  # what is wrong is the archive
+            raise
+        raise OSError(
+            error.errno,
+            f"{error.strerror}: no unpacked copy of {file.uri} can be made here; ${CACHE_VARIABLE} "
+            "names another folder",
+            str(path),
+        ) from error
+
+
+def _unpack(file: SourceFile, path: Path) -> None:
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.partial")
+    try:
+        with (
+            open_file(file.uri) as source,
+            unpacking(source, name=file.name) as stream,
+            part.open("wb") as sink,
+        ):
+            while data := stream.read(_CHUNK):
+                sink.write(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
