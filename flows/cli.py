@@ -14,7 +14,7 @@ import typer
 
 from flows.commands import events, fetch, lineage, publish, report, store_care, tuning
 from flows.commands.completion import artifact_names
-from flows.commands.console import exit_code_of, log_to_console
+from flows.commands.console import exit_code_of, log_to_console, print_json, say, say_text
 from flows.commands.options import (
     ChangesOption,
     EngineOption,
@@ -25,11 +25,11 @@ from flows.commands.options import (
     UntilOption,
     check_runner,
     open_store,
-    print_json,
     print_lines,
     print_plan,
     run_and_report,
 )
+from schemas.disclosure import visible
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"bertloom {version('bertloom')}")
+        say(f"bertloom {version('bertloom')}")
         raise typer.Exit
 
 
@@ -211,7 +211,7 @@ def init(
         raise ConfigError(f"{file} is there already: name another file") from error
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written: {error}") from error
-    typer.echo(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
+    say(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
 
 
 @app.command()
@@ -228,18 +228,18 @@ def sample(
         files = write_sample(folder, articles=articles, tales=tales, seed=seed)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    typer.echo(f"{files.pages}\n{files.books}\n{files.tasks}")
-    typer.echo(f"{files.page_count:,} pages, {files.xml_bytes / 1e6:.1f} MB of XML")
+    say(f"{files.pages}\n{files.books}\n{files.tasks}")
+    say(f"{files.page_count:,} pages, {files.xml_bytes / 1e6:.1f} MB of XML")
 
 
 def _print_marks(marks: Sequence[Mark]) -> None:
     if not sys.stdout.isatty():
-        typer.echo("".join(mark.text for mark in marks))
+        say_text("".join(mark.text for mark in marks))
         return
     from rich.console import Console
     from rich.text import Text
 
-    text = Text.assemble(*((mark.text, _STYLES.get(mark.style, "")) for mark in marks))
+    text = Text.assemble(*((visible(mark.text), _STYLES.get(mark.style, "")) for mark in marks))
     Console(highlight=False).print(text)
 
 

@@ -9,17 +9,13 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flows.extras import remedy
 from schemas.errors import FingerprintError
 from schemas.manifest import Environment
 
 _GIT_SECONDS = 20
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-_NAMES_TO_HIDE = r"(?:token|secret|password|signature|credential|access_?key|sig)[a-z_-]*"
-_SECRET_PARAMETERS = re.compile(rf"({_NAMES_TO_HIDE}=)[^&\s]+", re.IGNORECASE)
-_SECRET_FLAG = re.compile(rf"--?[a-z0-9_-]*{_NAMES_TO_HIDE}", re.IGNORECASE)
 
 
 class Checkout(NamedTuple):
@@ -100,26 +96,3 @@ def key_environment(libraries: Sequence[str]) -> dict[str, str]:
                 "stop before with --until STAGE"
             ) from error
     return versions
-
-
-def without_secrets(value: Any) -> Any:
-    """A JSON value without `USER:PASSWORD@` and signing parameters of URLs in its texts.
-
-    So are the values of options, `--s3_secret_access_key=KEY`, also as the next item of a list.
-    """
-    if isinstance(value, str):
-        return _SECRET_PARAMETERS.sub(r"\1***", _CREDENTIALS.sub("***", value))
-    if isinstance(value, dict):
-        return {key: without_secrets(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        hidden = [_is_secret_flag(before) for before in (None, *value)]
-        return [
-            "***" if is_hidden and not str(item).startswith("--") else without_secrets(item)
-            for item, is_hidden in zip(value, hidden, strict=False)
-        ]
-    return value
-
-
-def _is_secret_flag(value: Any) -> bool:
-    """Whether it is the name of an option whose value, which comes next, is nobody's business."""
-    return isinstance(value, str) and _SECRET_FLAG.fullmatch(value) is not None

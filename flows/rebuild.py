@@ -22,7 +22,6 @@ from prefect.states import Completed
 from flows.corpus import build_corpus
 from flows.orchestration.flow_session import Held, found_steps, holding
 from flows.orchestration.server import prefect_api, server_for_this_process
-from flows.provenance import without_secrets
 from flows.publication.comparison import Comparison
 from flows.publication.comparison_texts import comparison_markdown, verdict
 from flows.publication.publishing import CorpusRefusedError, Publication
@@ -40,6 +39,7 @@ from flows.publication.rebuilding import (
 from flows.recipe_files import load_recipe
 from flows.runs import opened_store, settle_dead_runs
 from flows.stages import StepResult
+from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
@@ -179,8 +179,11 @@ def _build(recipe: Recipe) -> list[StepResult]:
 
 def _say() -> Say:
     asked = _ASKED.get()
+    if asked is not None:
+        return asked.say
     # Of this flow or task run: downloads say things from threads of their own.
-    return asked.say if asked is not None else get_run_logger().info
+    log = get_run_logger()
+    return lambda line: log.info("%s", visible(without_secrets(line)))
 
 
 @task(name="fetch", task_run_name="fetch", cache_policy=NO_CACHE, persist_result=False)

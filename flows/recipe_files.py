@@ -138,11 +138,11 @@ def _find(name: str) -> tuple[str, str, Path]:
     file = Path(name)
     if file.is_file():
         return read_yaml(file, where=name), name, file.parent.absolute()
-    if file.is_dir():
-        raise ConfigError(f"{name}: is a folder: expected a YAML file")
     known = packaged_recipes()
     if name in known:
         return packaged_text(name), f"recipe {name!r}", Path.cwd()
+    if file.is_dir():
+        raise ConfigError(f"{name}: is a folder: expected a YAML file")
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise ConfigError(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flows.artifacts import ArtifactStore
-from flows.provenance import without_secrets
 from flows.reporting import (
     corpus_view,
     lineage_view,
@@ -27,6 +26,7 @@ from flows.reporting.kept_figures import Shown, kept_figure
 from flows.reporting.result_tables import Table
 from flows.reporting.run_view import Fact
 from flows.run_records import RunRecord
+from schemas.disclosure import visible, without_secrets
 from schemas.errors import StoreError
 from schemas.manifest import Manifest
 from schemas.sealed import sealed_page
@@ -104,8 +104,14 @@ def report_page(store: ArtifactStore, record: RunRecord) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
     return engine.get_template(_TEMPLATE).render(page)
+
+
+def _shown(value: Any) -> Any:
+    """What the page prints: names of files and titles are shown, whatever characters they have."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,13 +19,14 @@ from flows.artifacts import ArtifactStore, now
 from flows.extras import check_packages
 from flows.preflight import check_inputs
 from flows.processes import this_process
-from flows.provenance import checkout, without_secrets
+from flows.provenance import checkout
 from flows.run_records import RunRecord, RunState, StepRecord, is_dead, read_run, write_run
 from flows.show import step_line
 from flows.stage_table import Step, rebuilt_labels, steps, steps_until
 from flows.stages import StepResult, run_step
 from flows.step_keys import code_of
 from schemas.configs import ExecutionConfig
+from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError, ConfigError
 from schemas.recipe import Recipe
 

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from flows.artifacts import ArtifactStore, Attempt, now, pointer_to
-from flows.provenance import checkout, environment, host_kind, without_secrets
+from flows.provenance import checkout, environment, host_kind
 from flows.stage_table import Step
 from flows.step_keys import StepKey, code_now, code_of, pieces_digest, step_key
 from flows.storage.leases import hold_lease
 from flows.storage.verification import verify, withdraw
 from pipelines.progress import working_on
 from schemas.configs import ExecutionConfig
+from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import (

@@ -11,6 +11,7 @@ from pathlib import Path
 from model.child_processes import LAUNCHER_VARIABLE
 from model.core_share import bound_spinning
 from model.training_job import TrainingJob, write_failure
+from schemas.disclosure import Guarded
 from schemas.errors import BertloomError
 
 _LOGGER = logging.getLogger("model.training_process")  # run as a program, it has another name
@@ -22,7 +23,9 @@ def main(arguments: list[str]) -> int:
     from model.stopping import StopRequest
     from model.training import train
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("model").setLevel(logging.INFO)
     job_file = Path(arguments[0])
     job = TrainingJob.model_validate_json(job_file.read_text(encoding="utf-8"))

@@ -30,9 +30,21 @@ Each message says what was found, what was expected, what to do, and where (file
 
 from __future__ import annotations
 
+from schemas.disclosure import without_secrets
+
 
 class BertloomError(Exception):
-    """Root of every error raised on purpose; the CLI prints it without a traceback."""
+    """Root of every error raised on purpose; the CLI prints it without a traceback.
+
+    Its message and notes hold no password or signature, whoever wrote the address that it names.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(without_secrets(argument) for argument in arguments))
+
+    def add_note(self, note: str, /) -> None:
+        """Add a line to what is said."""
+        super().add_note(without_secrets(note))
 
 
 class ConfigError(BertloomError):

@@ -14,7 +14,7 @@ from flows import local_engine
 from flows.artifacts import ArtifactStore
 from flows.engines import run_recipe
 from flows.planning import PlannedStep, describe_differences, plan
-from flows.provenance import key_environment, without_secrets
+from flows.provenance import key_environment
 from flows.retries import is_passing
 from flows.run_records import read_run, run_ids
 from flows.stage_table import STAGES, rebuilt_labels, steps
@@ -30,6 +30,7 @@ from schemas.configs import (
     TokensConfig,
     VocabularyConfig,
 )
+from schemas.disclosure import without_secrets
 from schemas.errors import (
     ConfigError,
     FingerprintError,

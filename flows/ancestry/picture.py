@@ -10,6 +10,7 @@ from html import escape as escape_html
 from flows.ancestry.graph import LineageGraph, Node
 from flows.ancestry.layout import Layout, lay_out
 from flows.ancestry.texts import one_line
+from schemas.disclosure import visible
 
 _LETTER, _LINE, _PAD = 7.2, 16.0, 10.0
 """Pixels: width of a letter and height of a line at 12 px, and room within a box."""
@@ -98,7 +99,7 @@ def _shortened(text: str, most: int) -> str:
 
 def _escaped(text: str) -> str:
     """For HTML and SVG, in which characters that control a terminal must not be."""
-    return "\n".join(escape_html(one_line(line)) for line in text.split("\n"))
+    return "\n".join(escape_html(visible(one_line(line))) for line in text.split("\n"))
 
 
 def _letters(text: str) -> int:

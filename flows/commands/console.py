@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import re
@@ -12,8 +13,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+import typer
 
 from flows.extras import remedy as install
+from schemas.disclosure import Guarded, visible, without_secrets
 from schemas.errors import BertloomError, UsageError
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
@@ -46,10 +51,11 @@ class _ForConsole(logging.Filter):
 
 def log_to_console(*, verbose: bool) -> None:
     handler = logging.StreamHandler()
+    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
     if not verbose:
         handler.addFilter(_ForConsole())
     level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(message)s", handlers=[handler])
+    logging.basicConfig(level=level, handlers=[handler])
     for package in ("pipelines", "model"):  # a line on progress now and then
         logging.getLogger(package).setLevel(logging.INFO)
     if verbose:
@@ -118,7 +124,7 @@ def exit_code_of(call: Callable[[], object], *, debug: Callable[[], bool]) -> in
     except Exception as error:
         remedy = _DISK.get(error.errno or 0) if isinstance(error, OSError) else None
         if debug():
-            traceback.print_exc()
+            _say("".join(traceback.format_exception(error)).rstrip())
         elif remedy:
             _say(f"error: {error}: {remedy}, and try again; what was finished is kept")
         elif isinstance(error, ModuleNotFoundError) and (how := install(error.name or "")):
@@ -135,7 +141,7 @@ def exit_code_of(call: Callable[[], object], *, debug: Callable[[], bool]) -> in
 
 def _say_error(error: BertloomError, *, debug: bool) -> None:
     if debug:
-        traceback.print_exception(error)
+        _say("".join(traceback.format_exception(error)).rstrip())
         return
     if label := error.__dict__.get("said_of"):
         _say(f"error: {label} failed, as its line says; what was finished is kept")
@@ -146,4 +152,25 @@ def _say_error(error: BertloomError, *, debug: bool) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the console is what this is for
+    say(text, err=True)
+
+
+def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text of ours, in which names may stand that others gave: the one way to the console.
+
+    Args:
+        err: to standard error.
+        nl: end the line.
+    """
+    say_text(without_secrets(text), err=err, nl=nl)
+
+
+def say_text(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text of a corpus: as `say`, with all of its words."""
+    typer.echo(visible(text), err=err, nl=nl)
+
+
+def print_json(value: Any, *, sort_keys: bool = False) -> None:
+    """Print a JSON value, indented."""
+    text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False, sort_keys=sort_keys)
+    say_text(text)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from flows.commands.console import say
 from flows.commands.options import StoreOption, open_store
 
 
@@ -41,10 +42,10 @@ def push_lineage(
         if not runs:
             raise ArtifactNotFoundError(f"{opened.root}: no runs yet")
         run = runs[-1]
-    pushed = push(opened, run, url=url, again=again, say=lambda line: typer.echo(line, err=True))
+    pushed = push(opened, run, url=url, again=again, say=lambda line: say(line, err=True))
     if pushed.left:
         raise typer.Exit(1)
-    typer.echo(f"{run}: {pushed.sent} events sent")
+    say(f"{run}: {pushed.sent} events sent")
 
 
 COMMANDS: tuple[Any, ...] = (push_lineage,)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from flows.commands.console import print_json, say
 from flows.commands.options import print_lines
 
 if TYPE_CHECKING:
@@ -74,21 +74,21 @@ def wikipedia(
         planned = plan_wikipedia(wiki, date=date, folder=folder, mirror=mirror, say=say)
         if as_json:
             shown = planned._asdict() | {"files": [file._asdict() for file in planned.files]}
-            typer.echo(json.dumps(shown, indent=2))
+            print_json(shown)
             return
         rows = [
             (file.name, byte_text(file.size), byte_text(file.bytes_there)) for file in planned.files
         ]
         print_lines(columns([("file", "size", "there"), *rows], right=(1, 2)))
-        typer.echo(f"\nfrom {planned.mirror}, to {planned.folder}")
+        say(f"\nfrom {planned.mirror}, to {planned.folder}")
         return
     fetched = fetch_wikipedia(
         wiki, date=date, folder=folder, mirror=mirror, connections=connections, say=say
     )
     if as_json:
-        typer.echo(json.dumps(fetched._asdict(), indent=2))
+        print_json(fetched._asdict())
         return
-    typer.echo(
+    say(
         f"{fetched.wiki} {fetched.date}: {byte_text(fetched.bytes_downloaded)} downloaded, "
         f"files that were there: {fetched.files_reused}; all verified by sha1"
     )
@@ -171,7 +171,7 @@ def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> 
 
     known = load_sources(sources)
     if as_json:
-        typer.echo(json.dumps(known.model_dump(mode="json"), indent=2))
+        print_json(known.model_dump(mode="json"))
         return
     rows = [
         (
@@ -184,13 +184,13 @@ def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> 
         for name, found in known.sets.items()
     ]
     print_lines(columns([("set", "command", "size", "checksums", "licence"), *rows], right=(2,)))
-    typer.echo("\nany wiki: fetch wikipedia --wiki simplewiki")
+    say("\nany wiki: fetch wikipedia --wiki simplewiki")
     for name, other in known.elsewhere.items():
-        typer.echo(f"not fetched: {name} ({other.licence}); {other.how}")
+        say(f"not fetched: {name} ({other.licence}); {other.how}")
 
 
 def _say(as_json: bool) -> Callable[[str], None]:
-    return partial(typer.echo, err=as_json)
+    return partial(say, err=as_json)
 
 
 def _fetch(
@@ -224,7 +224,7 @@ def _fetch(
         say=_say(as_json),
     )
     if as_json:
-        typer.echo(json.dumps([found._asdict() for found in fetched], indent=2))
+        print_json([found._asdict() for found in fetched])
     else:
         _print_sets(fetched)
 
@@ -244,5 +244,5 @@ def _print_sets(fetched: Sequence[FetchedSet]) -> None:
     print_lines(columns(rows))
     for found in fetched:
         for url, sha256, size in found.unpinned:
-            typer.echo(f"taken on trust, {found.name}; to pin it:")
+            say(f"taken on trust, {found.name}; to pin it:")
             print_lines([f"  - url: {url}", f"    size: {size}", f"    sha256: {sha256}"])

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from flows.commands.completion import artifact_names
-from flows.commands.options import JsonOption, StoreOption, open_store, print_json, print_lines
+from flows.commands.console import print_json, say
+from flows.commands.options import JsonOption, StoreOption, open_store, print_lines
 from flows.task_amounts import score_cut
 from schemas.errors import ConfigError, UsageError
 
@@ -72,14 +73,14 @@ def lineage(
     if as_json:
         print_json({"metrics": _metrics_json(target.metrics), **graph_json(graph)})
     elif as_dot:
-        typer.echo(dot_text(graph))
+        say(dot_text(graph))
     elif as_mermaid:
-        typer.echo(mermaid_text(graph))
+        say(mermaid_text(graph))
     elif html is not None:
         from flows.ancestry.picture import lineage_page
 
         _write(html, lineage_page(graph))
-        typer.echo(f"wrote {html}")
+        say(f"wrote {html}")
     else:
         print_lines([_metric_line(metric) for metric in target.metrics])
         print_lines(tree_lines(graph))
@@ -127,7 +128,7 @@ def _list_metrics(metrics: tuple[Metric, ...], *, as_json: bool) -> None:
         return
     print_lines([_metric_line(metric) for metric in metrics])
     first = metrics[0]
-    typer.echo(f"\nof several steps; for the lineage of one: {first.label}:{first.name}")
+    say(f"\nof several steps; for the lineage of one: {first.label}:{first.name}")
 
 
 def _metric_line(metric: Metric) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from flows.commands.completion import recipe_names, stage_names
+from flows.commands.console import print_json, say
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def open_store(root: str | None) -> ArtifactStore:
 def print_lines(lines: Sequence[str]) -> None:
     """Print lines as they are."""
     for line in lines:
-        typer.echo(line)
+        say(line)
 
 
 def print_plan(
@@ -126,15 +126,10 @@ def print_plan(
         return
     print_lines(columns([("step", "key", "state", ""), *planned_rows(planned)]))
     waiting = sum(step.state != "cached" for step in planned)
-    typer.echo(f"\n{len(planned):,} steps, {waiting:,} to build")
-    typer.echo(f"store: {recipe.store}")
+    say(f"\n{len(planned):,} steps, {waiting:,} to build")
+    say(f"store: {recipe.store}")
     if lack := lacking(steps_until(steps(recipe), until)):
-        typer.echo(f"note: {lack}", err=True)
-
-
-def print_json(value: Any) -> None:
-    """Print a JSON value, indented."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        say(f"note: {lack}", err=True)
 
 
 def run_and_report(
@@ -151,17 +146,17 @@ def run_and_report(
     from flows.last_screen import screen_lines
     from flows.runs import FAILED, opened_store
 
-    def say(line: str) -> None:
-        typer.echo(line, err=as_json or FAILED in line)  # standard output may be the JSON's
+    def tell(line: str) -> None:
+        say(line, err=as_json or FAILED in line)  # standard output may be the JSON's
 
-    results = run_recipe(recipe, say=say, engine=engine, rebuild=rebuild, until=until)
+    results = run_recipe(recipe, say=tell, engine=engine, rebuild=rebuild, until=until)
     opened = opened_store(recipe.store)
     page = opened.url(f"reports/{recipe.name}.html")
     if as_json:
         steps = [_result_json(result) for result in results]
         print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": steps})
         return
-    typer.echo("")
+    say("")
     print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page))
 
 

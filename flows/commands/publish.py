@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from flows.commands.console import print_json, say
 from flows.commands.options import (
     ChangesOption,
     EngineOption,
@@ -82,13 +82,13 @@ def rebuild(
         workers,
     )
     if dry_run:
-        work = find_work(order, say=typer.echo)
+        work = find_work(order, say=say)
         if not work.done:
-            typer.echo(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
+            say(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
     elif engine == "prefect":
         _rebuild_with_prefect(order)
     else:
-        rebuild_corpus(order, say=typer.echo, engine=engine)
+        rebuild_corpus(order, say=say, engine=engine)
 
 
 def _rebuild_with_prefect(order: RebuildOrder) -> None:
@@ -103,7 +103,7 @@ def _rebuild_with_prefect(order: RebuildOrder) -> None:
         raise ConfigError(
             "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
         ) from error
-    rebuild_with_prefect(order, say=typer.echo)
+    rebuild_with_prefect(order, say=say)
 
 
 def publish(
@@ -145,7 +145,7 @@ def publish(
         loaded = load_recipe(recipe, changes=changes or (), store=store)
         found = _publish_built(loaded, force=force, dry_run=dry_run, as_json=as_json)
     if as_json:
-        typer.echo(json.dumps(publication_json(found), indent=2))
+        print_json(publication_json(found))
     else:
         print_lines(publication_lines(found))
 
@@ -164,7 +164,7 @@ def _publish_built(recipe: Recipe, *, force: bool, dry_run: bool, as_json: bool)
     except CorpusRefusedError as error:
         if as_json:
             compared = comparison_json(error.comparison)
-            typer.echo(json.dumps({"outcome": "refused", "comparison": compared}, indent=2))
+            print_json({"outcome": "refused", "comparison": compared})
         else:
             print_lines([*comparison_lines(error.comparison), ""])
         raise

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from flows.commands.console import print_json, say
 from flows.commands.options import StoreOption, open_store
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def report(
             "report": url,
             "out": str(out.absolute()) if out is not None else None,
         }
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
-    typer.echo(f"report of run {record.run_id}, {record.state}: {out if out is not None else url}")
+    say(f"report of run {record.run_id}, {record.state}: {out if out is not None else url}")
 
 
 def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from flows.commands.completion import artifact_names, stage_names
-from flows.commands.options import JsonOption, StoreOption, open_store, print_json, print_lines
+from flows.commands.console import print_json, say
+from flows.commands.options import JsonOption, StoreOption, open_store, print_lines
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def pin(
     opened = open_store(store)
     manifest = resolve(name, store=opened)
     opened.pin(manifest, reason=reason)
-    typer.echo(f"pinned {manifest.artifact_id} ({manifest.stage}): {reason}")
+    say(f"pinned {manifest.artifact_id} ({manifest.stage}): {reason}")
 
 
 def unpin(name: NameArgument, store: StoreOption = None) -> None:
@@ -109,7 +109,7 @@ def unpin(name: NameArgument, store: StoreOption = None) -> None:
     opened = open_store(store)
     artifact_id = name if name in opened.pins() else resolve(name, store=opened).artifact_id
     opened.unpin(artifact_id)
-    typer.echo(f"unpinned {artifact_id}")
+    say(f"unpinned {artifact_id}")
 
 
 def gc(
@@ -165,13 +165,13 @@ def _print_garbage(report: GarbageReport) -> None:
     ]
     print_lines(["", *columns(sums, right=(1, 2, 3))])
     for location in report.revived:
-        typer.echo(f"left as it was, it came into use: {location}")
+        say(f"left as it was, it came into use: {location}")
     for note in report.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     if report.is_dry_run:
-        typer.echo(f"{byte_text(report.freed)} would come free; to delete: bertloom gc --delete")
+        say(f"{byte_text(report.freed)} would come free; to delete: bertloom gc --delete")
     else:
-        typer.echo(f"{byte_text(report.freed)} came free")
+        say(f"{byte_text(report.freed)} came free")
 
 
 def verify(
@@ -216,17 +216,17 @@ def verify(
     damaged = [verdict for verdict in verdicts if not verdict.is_sound]
     records = None if artifacts or quick else check_records(opened)
     if as_json:
-        typer.echo(json.dumps([verdict._asdict() for verdict in verdicts], indent=2))
+        print_json([verdict._asdict() for verdict in verdicts])
     for verdict in verdicts if not as_json else ():
         state = "sound" if verdict.is_sound else "DAMAGED"
-        typer.echo(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
+        say(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
         print_lines([f"  {problem}" for problem in verdict.problems])
     for problem in lost.values():
-        typer.echo(f"DAMAGED  {problem}", err=as_json)
+        say(f"DAMAGED  {problem}", err=as_json)
     for record in records.problems if records else ():
-        typer.echo(f"DAMAGED  {opened.url(record.path)}: {record.text}", err=as_json)
+        say(f"DAMAGED  {opened.url(record.path)}: {record.text}", err=as_json)
     for note in records.notes if records else ():
-        typer.echo(f"note: {note}", err=as_json)
+        say(f"note: {note}", err=as_json)
     if not keep:
         withdraw(opened, damaged)
         for key in lost:
@@ -234,10 +234,10 @@ def verify(
         if records:
             delete_damaged_pieces(opened, records)
         if damaged or lost:
-            typer.echo("damaged artifacts were withdrawn; the next run builds them again", err=True)
+            say("damaged artifacts were withdrawn; the next run builds them again", err=True)
     for conflict in opened.conflicts():
         text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
-        typer.echo(text, err=True)
+        say(text, err=True)
     if damaged or lost or (records and records.problems):
         raise typer.Exit(1)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 
+from flows.commands.console import print_json, say, say_text
 from flows.commands.options import (
     ChangesOption,
     EngineOption,
@@ -75,7 +75,7 @@ def finetune(
     if show_recipe:
         import yaml
 
-        typer.echo(yaml.safe_dump(recipe, sort_keys=False), nl=False)
+        say_text(yaml.safe_dump(recipe, sort_keys=False), nl=False)
         return
     loaded = recipe_from(
         recipe, where="bertloom finetune", folder=Path.cwd(), changes=changes or (), store=store
@@ -143,17 +143,17 @@ def evaluate(
             task, gold, model=str(model), split=split, out=out, store=store, force=force
         )
     if as_json:
-        typer.echo(json.dumps(found._asdict(), indent=2, sort_keys=True))
+        print_json(found._asdict(), sort_keys=True)
         return
     for metric, value in found.metrics.items():
-        typer.echo(f"{metric:<24} {100 * value:8.3f}")
+        say(f"{metric:<24} {100 * value:8.3f}")
     for figure, value in (found.official or {}).items():
         is_count = figure.endswith("total")
-        typer.echo(f"{figure:<24} {value:8,.0f}" if is_count else f"{figure:<24} {value:8.3f}")
+        say(f"{figure:<24} {value:8,.0f}" if is_count else f"{figure:<24} {value:8.3f}")
     for thing, count in found.counts.items():
-        typer.echo(f"{thing:<24} {count:8,}")
+        say(f"{thing:<24} {count:8,}")
     if found.cut:
-        typer.echo(f"not the whole split: {found.cut}")
+        say(f"not the whole split: {found.cut}")
 
 
 def predict(
@@ -203,7 +203,7 @@ def predict(
         examples, lost = file_as_examples(task.name, file, split=split, labels=labels)
         asked = AskedTexts(examples, {})
         if lost:
-            typer.echo(lost, err=True)
+            say(lost, err=True)
     else:
         given = texts or lines_of(sys.stdin.buffer)
         if not given:
@@ -212,7 +212,7 @@ def predict(
             task, given, pair=pair, question=question, choices=tuple(choices or ())
         )
     for line in ask(predictors, asked, as_json=as_json):
-        typer.echo(line)
+        say_text(line)
 
 
 COMMANDS: tuple[Any, ...] = (finetune, evaluate, predict)

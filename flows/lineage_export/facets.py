@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,8 +28,9 @@ from openlineage.client.generated import (
     tags_run,
 )
 
-from flows.provenance import checkout, without_secrets
+from flows.provenance import checkout
 from flows.stage_table import Stage, Step
+from schemas.disclosure import is_secret_name, without_secrets
 from schemas.manifest import Manifest
 
 JOB_NAMESPACE = "bertloom"
@@ -41,7 +41,6 @@ SCHEMA_ID = "pkg:generic/bertloom?file=schemas/lineage_event.schema.json"
 
 _WITH_TORCH = frozenset({"pretrain", "finetune", "evaluate"})
 
-_SECRET_KEY = re.compile(r"(?:^|[._])(?:\w*(?:secret|password|credentials?)|api_?key|access_key)$")
 _MESSAGE_CHARACTERS = 4000
 
 
@@ -134,7 +133,7 @@ def _flat(value: Any, key: str = "") -> list[tuple[str, str]]:
         named = [(f"{key}.{number}", item) for number, item in enumerate(value)]
     else:
         text = value if isinstance(value, str) else json.dumps(value)
-        return [(key, "***" if _SECRET_KEY.search(key) else without_secrets(text))]
+        return [(key, "***" if is_secret_name(key) else without_secrets(text))]
     return [pair for name, item in named for pair in _flat(item, name)]
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from flows.artifacts import ArtifactStore, to_json
 from flows.lineage_export.event_file import RecordedEvent, read_events
-from flows.provenance import without_secrets
+from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
 from schemas.sealed import read_sealed
 

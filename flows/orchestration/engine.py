@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from flows.orchestration.server import heartbeats, prefect_api, server_for_this_process
-from flows.provenance import without_secrets
 from flows.run_records import read_run
 from flows.runs import Say, opened_store, settle_dead_runs
 from flows.stage_table import steps, steps_until
 from flows.stages import StepResult
+from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 

@@ -24,6 +24,7 @@ from flows.run_records import RunState
 from flows.runs import RunPlan, Say, StepRef, finish_run, start_run
 from model.training_job import stop_running_jobs
 from model.tuning.task_process import stop_running_calls
+from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
@@ -172,7 +173,7 @@ def begun(
 
 def _say_to_log(line: str) -> None:
     """On the page of the flow or task run, and where a worker writes its log."""
-    get_run_logger().info(line)
+    get_run_logger().info("%s", visible(without_secrets(line)))
 
 
 @contextlib.contextmanager

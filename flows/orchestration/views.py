@@ -23,10 +23,10 @@ from prefect.events import emit_event
 
 from flows.orchestration.publisher import Publisher
 from flows.orchestration.stage_pages import metric_rows, stage_markdown
-from flows.provenance import without_secrets
 from flows.runs import RunPlan, StepRef
 from flows.show import byte_text, time_text
 from pipelines.progress import Reading, listening
+from schemas.disclosure import visible, without_secrets
 from schemas.manifest import Manifest
 
 _PROGRESS_SECONDS = 5.0
@@ -93,7 +93,8 @@ class StageView:
             self._set_progress(100.0, f"{self._label} took {time_text(ref.seconds)}")
         _emit_assets(self._run, self._label, manifest)
         text = stage_markdown(ref, manifest, store=self._run.store, run_id=self._run.run_id)
-        create_markdown_artifact(without_secrets(text), key=self._key, description=self._label)
+        shown = visible(without_secrets(text))
+        create_markdown_artifact(shown, key=self._key, description=self._label)
         if rows := metric_rows(manifest):
             title = f"metrics of {self._label}"
             create_table_artifact(rows, key=f"metrics-{self._key}", description=title)

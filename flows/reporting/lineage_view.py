@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from flows.ancestry.graph import LineageGraph, Node, upstream_graph
 from flows.artifacts import ArtifactStore
-from flows.provenance import without_secrets
 from flows.reporting.run_view import Group, Steps, entry_anchor
 from flows.show import byte_text
+from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError
 
 _ALONE = 4

@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from flows.artifacts import ArtifactStore
-from flows.provenance import without_secrets
 from flows.run_records import RunRecord, StepRecord
 from flows.show import amount, byte_text, time_text
 from flows.task_amounts import cells_amount
 from flows.task_steps import entry_label
+from schemas.disclosure import without_secrets
 from schemas.errors import StoreError
 from schemas.manifest import Manifest, Reuse
 

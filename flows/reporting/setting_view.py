@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from flows.provenance import without_secrets
 from flows.reporting.result_tables import Row, Table
 from flows.reporting.run_view import Fact
+from schemas.disclosure import without_secrets
 from schemas.manifest import Environment, Manifest
 
 _KEY_LIBRARIES = (

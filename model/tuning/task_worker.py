@@ -28,6 +28,7 @@ from model.child_processes import LAUNCHER_VARIABLE, error_record
 from model.core_share import bound_spinning
 from model.stopping import StopRequest
 from model.tuning.task_process import IDLE_VARIABLE
+from schemas.disclosure import Guarded
 from schemas.errors import BertloomError, TrainingError
 
 _LOGGER = logging.getLogger(__name__)
@@ -39,7 +40,9 @@ _LOOK_SECONDS = 1.0
 def main() -> int:
     """Take calls until the launcher ends, or there was none for a while."""
     calls, answers = _private_pipes()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("model").setLevel(logging.INFO)
     # Before the first call loads torch.
     if (share := bound_spinning()) is not None:
