@@ -1,4 +1,4 @@
-# run: the embedded sample, from raw dump to a pretrained model, offline.   test: the tests.
+# run: the embedded sample, from raw dump to a table of results, offline.   test: the tests.
 # check: ruff and mypy.   bench: the benchmarks.   lock: make requirements.lock anew.
 
 PYTHON ?= python3.11

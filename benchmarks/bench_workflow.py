@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_workflow [--repeat 5] [--store FOLDER]
 
-The sample's recipe, 88 steps, is run once with next to no training (or `--store` names a store that
-`make run` has filled). Then these are timed as whole processes, start-up included:
+The recipe `sample-full`, 88 steps, is run once with next to no training (or `--store` names one
+that has it all). Then these are timed as whole processes, start-up included:
 `bertloom run` with either engine, `bertloom plan`, `bertloom lineage`. Beside them, in the same run
 and interleaved: a bare Prefect flow of 88 tasks with Prefect's own result cache, whose second run
 finds everything too. Prefect's database is one of its own, filled by a run before. Medians.
@@ -43,7 +43,7 @@ chain()
 
 def small_changes() -> list[str]:
     """`--set` texts that leave every step of the sample and next to no training."""
-    recipe = load_recipe("sample")
+    recipe = load_recipe("sample-full")
     changes = [f"pretrain.{name}.budget.steps=2" for name in recipe.pretrain]
     changes += [f"pretrain.{name}.evaluation.instances=8" for name in recipe.pretrain]
     changes += [f"finetune.{name}.max_steps=1" for name in recipe.finetune]
@@ -63,7 +63,9 @@ def timed(command: list[str], *, cwd: Path, env: dict[str, str]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--store", help="one where `make run` has run; the sample lies beside it")
+    parser.add_argument(
+        "--store", help="one where `bertloom run sample-full` has run; the sample lies beside it"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
@@ -75,7 +77,7 @@ def main() -> int:
         env["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
         ours = [sys.executable, "-m", "flows.cli"]
         changes = [] if options.store else [f"--set={text}" for text in small_changes()]
-        run = [*ours, "run", "sample", "--store", str(store), *changes]
+        run = [*ours, "run", "sample-full", "--store", str(store), *changes]
         if not options.store:
             timed([*ours, "sample", str(sample)], cwd=here, env=env)
         first = timed([*run, "--engine", "local"], cwd=here, env=env)
@@ -83,8 +85,8 @@ def main() -> int:
         commands = {
             "run, local": [*run, "--engine", "local"],
             "run, prefect": run,
-            "plan": [*ours, "plan", "sample", "--store", str(store), *changes],
-            "lineage": [*ours, "lineage", "sample/tabulate", "--store", str(store)],
+            "plan": [*ours, "plan", "sample-full", "--store", str(store), *changes],
+            "lineage": [*ours, "lineage", "sample-full/tabulate", "--store", str(store)],
             "bare Prefect, 88 cached tasks": [sys.executable, "-c", PEER],
         }
         for name in ("run, prefect", "bare Prefect, 88 cached tasks"):

@@ -190,9 +190,14 @@ def lineage_summary(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
     order += [stage for stage in by_stage if stage not in STAGES]  # of another version
     rows = [(f"  {stage}", _node_texts(by_stage[stage])) for stage in order]
     files.sort(key=lambda node: -(node.raw_input.size if node.raw_input else 0))
-    shown = [f"{node_line(node).partition(', verified')[0].rstrip(')')})" for node in files]
+    shown = [_without_checksum(node_line(node)) for node in files]
     lines = [f"  {line}" for line in _some(shown, _FILES, "raw files")]
     return [_cut(line) for line in (*columns(rows), *lines)]
+
+
+def _without_checksum(line: str) -> str:
+    """A raw file's line with the kind of the checksum it was verified by, without the digits."""
+    return f"{line.rpartition(' ')[0]})" if ", verified " in line else line
 
 
 def _node_texts(nodes: Sequence[Node]) -> str:

@@ -72,7 +72,8 @@ def test_results_lineage_next_and_the_report(store: ArtifactStore) -> None:
     assert f"lineage of evaluate.cola, all of it: bertloom lineage {answer} --store kept" in lines
     for stage in ("evaluate", "finetune", "pretrain", "build-tokens", "build-documents"):
         assert any(line.startswith(f"  {stage} ") for line in lines), stage
-    assert any("wiki.xml.bz2 (2.0 kB, sha256 " in line for line in lines)
+    [dump] = [line for line in lines if "wiki.xml.bz2 (2.0 kB, sha256 " in line]
+    assert dump.endswith(", verified sha1)")
     assert "  bertloom predict mine/evaluate.cola TEXT --store kept" in lines
     assert any(line.startswith("tables: kept/artifacts/tabulate/") for line in lines)
     assert lines[-1] == f"report: {REPORT}"

@@ -1,0 +1,165 @@
+"""Training beside other work: what it costs that threads spin while they wait.
+
+    python -m benchmarks.bench_busy [--steps 300] [--repeat 3]
+
+The first phase of the sample is trained for some steps in a process of its own, as a run does, with
+the spinning bounded as it is by default (`model.core_share`), and beside it as GNU's OpenMP has it
+by itself (GOMP_SPINCOUNT=300000). Each is timed on a quiet machine and beside as many busy loops as
+there are cores, for one training and for two side by side, all interleaved. Seconds of the
+trainings by their own record, loading torch not counted; medians. Needs a machine that does nothing
+else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from flows.ancestry.resolution import resolve
+from flows.artifacts import ArtifactStore
+from flows.engines import run_recipe
+from flows.recipe_files import load_recipe
+from flows.sample import write_sample
+from flows.stages import stage_input
+from model.child_processes import child_environment
+from model.core_share import OWN_CHOICE
+from model.training_job import TrainingJob
+
+PHASE = "phase-1"
+VARIANTS = {"bounded": {}, "torch's own": {"GOMP_SPINCOUNT": "300000"}}
+BAR_IDLE, BAR_BUSY = 1.05, 2.5
+
+
+class Situation(NamedTuple):
+    """What else runs while a training is timed."""
+
+    trainings: int
+    """Side by side."""
+
+    loops: int
+    """Busy ones beside them."""
+
+
+def prepared_job(folder: Path, *, steps: int) -> TrainingJob:
+    """The sample's first phase, on instances that are made for it."""
+    os.environ["BERTLOOM_SAMPLE"] = str(folder / "sample")
+    write_sample(str(folder / "sample"))
+    recipe = load_recipe(
+        "sample",
+        changes=[
+            f"pretrain.{PHASE}.budget.steps={steps}",
+            f"pretrain.{PHASE}.evaluation.instances=8",
+        ],
+        store=str(folder / "store"),
+    )
+    run_recipe(recipe, engine="local", until="build-instances", say=lambda _: None)
+    config = recipe.pretrain[PHASE]
+    store = ArtifactStore(recipe.store, create=False)
+    inputs = {
+        "instances": f"sample/build-instances.{config.instances}",
+        "vocabulary": "sample/build-vocabulary",
+    }
+    given = {
+        name: stage_input(name, resolve(ref, store=store), store=store)
+        for name, ref in inputs.items()
+    }
+    return TrainingJob(name=f"pretrain.{PHASE}", config=config, work=str(folder), **given)
+
+
+@contextlib.contextmanager
+def busy_loops(number: int) -> Iterator[None]:
+    """Processes that never rest."""
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])  # our own text, no shell
+        for _ in range(number)
+    ]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def seconds(job: TrainingJob, situation: Situation, variant: dict[str, str]) -> float:
+    """How long the trainings took, the mean where they are several."""
+    given = {name: value for name, value in child_environment().items() if name not in OWN_CHOICE}
+    with tempfile.TemporaryDirectory() as folder, busy_loops(situation.loops):
+        processes = []
+        for number in range(situation.trainings):
+            work = Path(folder, str(number))
+            work.mkdir()
+            file = work / "job.json"
+            file.write_text(job.model_copy(update={"work": str(work)}).model_dump_json())
+            command = [sys.executable, "-m", "model.training_process", str(file)]
+            processes.append(
+                subprocess.Popen(command, env={**given, **variant}, stderr=subprocess.DEVNULL)
+            )
+        codes = [process.wait() for process in processes]
+        if any(codes):
+            raise SystemExit(f"a training ended with {max(codes)}")
+        return statistics.mean(
+            _clock(Path(folder, str(number))) for number in range(situation.trainings)
+        )
+
+
+def _clock(work: Path) -> float:
+    """Seconds of a training, by its own record; loading torch is not in them."""
+    lines = (work / "curves" / "timing.jsonl").read_text(encoding="utf-8").splitlines()
+    return float(json.loads(lines[-1])["seconds"])
+
+
+def report(found: dict[tuple[Situation, str], list[float]]) -> int:
+    """Print medians and ratios; how many are above their bars."""
+    medians = {key: statistics.median(values) for key, values in found.items()}
+    for (situation, variant), values in found.items():
+        spread = f"{min(values):.1f} to {max(values):.1f}"
+        print(
+            f"{situation.trainings} training(s), {situation.loops} loops, {variant:<12}"
+            f" {medians[situation, variant]:7.1f} s  ({spread})"
+        )
+    missed = 0
+    for trainings in sorted({situation.trainings for situation, _ in found}):
+        idle, busy = sorted({key for key, _ in found if key.trainings == trainings})
+        cost = medians[idle, "bounded"] / medians[idle, "torch's own"]
+        print(f"{trainings} training(s), quiet, bounded against torch's own: {cost:.2f}x", end="")
+        print(f" (bar {BAR_IDLE})")
+        missed += cost > BAR_IDLE
+        for variant in VARIANTS:
+            ratio = medians[busy, variant] / medians[idle, variant]
+            print(f"{trainings} training(s), beside loops against quiet, {variant}: {ratio:.2f}x")
+            missed += variant == "bounded" and ratio > BAR_BUSY
+    return missed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    situations = [Situation(*pair) for pair in itertools.product((1, 2), (0, cores))]
+    found: dict[tuple[Situation, str], list[float]] = {
+        (situation, variant): [] for situation in situations for variant in VARIANTS
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        job = prepared_job(Path(folder), steps=options.steps)
+        for _, (situation, variant) in itertools.product(range(options.repeat), found):
+            found[situation, variant].append(seconds(job, situation, VARIANTS[variant]))
+    missed = report(found)
+    print(f"{missed} above their bars (beside loops {BAR_BUSY})" if missed else "all within bars")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
