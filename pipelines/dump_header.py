@@ -7,12 +7,14 @@ Format: https://www.mediawiki.org/wiki/Help:Export and the `export-0.*.xsd` it n
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from pipelines.compression import Damage, Piece
+from pipelines.dump_xml import Tags
 from schemas.errors import InputError
 
 CANONICAL_NAMESPACES = {
@@ -31,7 +33,11 @@ _FURTHER_NAMES = {
     **{"wikisource talk": 5, "portal": 100, "portal talk": 101},
 }
 
-_FIRST_PAGE, _END = b"<page>", b"</mediawiki>"
+# Names may have a prefix, `<ns0:page>`, as XML tools write them that read and wrote a dump again.
+_PREFIX = rb"(?:[A-Za-z_][\w.-]{0,60}:)?"
+_FIRST_PAGE = re.compile(rb"<(" + _PREFIX + rb"page)>")
+_ROOT = re.compile(rb"<(" + _PREFIX + rb"mediawiki)[\s/>]")
+_END = re.compile(rb"</" + _PREFIX + rb"mediawiki>")
 _MOST_HEADER = 1 << 20
 
 
@@ -47,6 +53,8 @@ class Header(NamedTuple):
     namespaces: Mapping[int, str] = types.MappingProxyType({})
     """Number to name, from `<siteinfo>`; empty if there is none."""
 
+    tags: Tags = Tags()
+
 
 def read_header(pieces: Iterable[Piece | Damage], *, where: str) -> Header | Damage:
     """What the dump says before its first page, or the damage that came before it.
@@ -59,12 +67,14 @@ def read_header(pieces: Iterable[Piece | Damage], *, where: str) -> Header | Dam
         if isinstance(piece, Damage):
             return piece
         head += piece.data
-        ends = [at for at in (head.find(_FIRST_PAGE), head.find(_END)) if at >= 0]
-        if ends:
-            return _parse_header(head[: min(ends)], where=where)
+        page, end = _FIRST_PAGE.search(head), _END.search(head)
+        starts = [match.start() for match in (page, end) if match]
+        if starts:
+            page_name = page[1] if page and page.start() == min(starts) else b""
+            return _parse_header(head[: min(starts)], page=page_name.decode(), where=where)
         if len(head) > _MOST_HEADER:
             break
-    if len(head) > _MOST_HEADER or b"<mediawiki" not in head:
+    if len(head) > _MOST_HEADER or not _ROOT.search(head):
         raise InputError(
             f"{where}: expected a MediaWiki XML dump, <mediawiki> and its pages; found "
             f"{head[:40]!r} and no <page> in the first {len(head):,} bytes. Give it to another "
@@ -73,14 +83,28 @@ def read_header(pieces: Iterable[Piece | Damage], *, where: str) -> Header | Dam
     return Damage("truncated", len(head), "the file ends before its first page")
 
 
-def _parse_header(head: bytes, *, where: str) -> Header:
+def _parse_header(head: bytes, *, page: str, where: str) -> Header:
+    root = _ROOT.search(head)
+    if root is None:
+        raise InputError(
+            f"{where}: expected <mediawiki> before the first page, found {head.strip()[:40]!r} and "
+            f"<{page or '/mediawiki'}>. If it is part of a dump, put a line `<mediawiki>` before "
+            "and `</mediawiki>` behind its pages"
+        )
+    tag = root[1].decode()
     found: dict[str, str] = {}
     namespaces: dict[int, str] = {}
     open_key: list[int] = []
 
-    def start(name: str, attributes: dict[str, str]) -> None:
+    def start(full_name: str, attributes: dict[str, str]) -> None:
+        name = full_name.rpartition(":")[2]
         if not found and name != "mediawiki":
             raise InputError(f"{where}: expected <mediawiki> first, found <{name}>")
+        if name == "page":
+            raise InputError(
+                f"{where}: expected pages to begin with <page>, found <{full_name}> with "
+                f"{', '.join(attributes) or 'white space'} in it. Take that out"
+            )
         if name == "mediawiki":
             found.update(version=attributes.get("version", "?"))
             found.update(language=attributes.get("xml:lang", ""))
@@ -102,20 +126,22 @@ def _parse_header(head: bytes, *, where: str) -> Header:
         )
 
     def declaration(_version: str, encoding: str | None, _standalone: int) -> None:
-        if encoding is not None and encoding.lower() not in ("utf-8", "utf8"):
+        # A dump in UTF-16 comes here as UTF-8 (`pipelines.dump_encoding`).
+        if encoding is not None and encoding.lower() not in ("utf-8", "utf8", "utf-16", "utf16"):
             raise InputError(f"{where}: expected UTF-8, found {encoding}. Convert it, with iconv")
 
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("UTF-8")
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler = text
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
     parser.ExternalEntityRefHandler = refuse
     parser.XmlDeclHandler = declaration
     try:
-        parser.Parse(head + _END, True)
+        parser.Parse(head + f"</{tag}>".encode(), True)
     except (expat.ExpatError, ValueError, KeyError) as error:
         raise InputError(f"{where}: the header is not valid: {error}") from error
-    return Header(found["version"], found["language"], namespaces)
+    tags = Tags(page or tag.replace("mediawiki", "page"), tag)
+    return Header(found["version"], found["language"], namespaces, tags)
 
 
 def namespace_of(title: str, namespaces: Mapping[int, str]) -> int:

@@ -21,12 +21,26 @@ from pipelines.compression import Damage, Piece
 WIKITEXT = "wikitext"
 """The content model of a page that says none."""
 
-_OPEN, _CLOSE, _END = b"<page>", b"</page>", b"</mediawiki>"
 _MOST_BETWEEN = 1 << 20
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _PAGE_FIELDS = frozenset({"title", "ns", "id"})
 _REVISION_FIELDS = frozenset({"id", "timestamp", "model", "text"})
+
+
+class Tags(NamedTuple):
+    """Names of a dump's elements as it writes them, with a namespace prefix or without."""
+
+    page: str = "page"
+    root: str = "mediawiki"
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of pages and of all that is in them, with its colon."""
+        return self.page.removesuffix("page")
+
+
+_PLAIN_TAGS = Tags()
 
 
 class Page(NamedTuple):
@@ -54,7 +68,12 @@ class Page(NamedTuple):
 
 
 def iterate_pages(
-    pieces: Iterable[Piece | Damage], *, end: int, at_start: bool, at_end: bool
+    pieces: Iterable[Piece | Damage],
+    *,
+    end: int,
+    at_start: bool,
+    at_end: bool,
+    tags: Tags = _PLAIN_TAGS,
 ) -> Iterator[Page | Damage]:
     """The pages that begin in the pieces before byte `end`, and what is damaged, in order.
 
@@ -65,8 +84,9 @@ def iterate_pages(
         end: where the range ends (as stored).
         at_start: the pieces start with the file, so that whatever is not a page can be checked.
         at_end: the range ends with the file, so that `</mediawiki>` must come, the whole of it.
+        tags: as the header has them (`read_header`).
     """
-    scanner = _Scanner(end=end, between=b"" if at_start else None)
+    scanner = _Scanner(end=end, between=b"" if at_start else None, tags=tags)
     for piece in pieces:
         if isinstance(piece, Damage) and piece.start >= end:
             if scanner.parser is not None:  # the range is whole, but not the page that leaves it
@@ -82,7 +102,7 @@ def iterate_pages(
         else:
             break
     if scanner.parser is not None or (at_end and not scanner.closed):
-        reason = f"the XML ends without {_END.decode()}"
+        reason = f"the XML ends without </{tags.root}>"
         yield Damage("truncated", scanner.position, reason, cut_page=scanner.parser is not None)
 
 
@@ -93,7 +113,8 @@ class MalformedPageError(Exception):
 class _PageParser:
     """Takes the bytes of one page, in slices, and keeps what is wanted of its last revision."""
 
-    def __init__(self, byte_start: int, byte_end: int) -> None:
+    def __init__(self, byte_start: int, byte_end: int, *, prefix: str) -> None:
+        self._prefix = prefix
         self.byte_end = byte_end
         self.is_new = True
         self._byte_start = byte_start
@@ -149,7 +170,8 @@ class _PageParser:
         wrong = next((text for text in numbers if text and _number(text) is None), None)
         return "" if wrong is None else f"expected a number for <ns> or <id>, found {wrong!r}"
 
-    def _start(self, name: str, _attributes: dict[str, str]) -> None:
+    def _start(self, tag: str, _attributes: dict[str, str]) -> None:
+        name = tag.removeprefix(self._prefix)
         path = self._path
         depth = len(path)
         path.append(name)
@@ -172,10 +194,10 @@ class _PageParser:
         self._into = into
         self._parser.CharacterDataHandler = self._parts.append
 
-    def _stop(self, name: str) -> None:
+    def _stop(self, tag: str) -> None:
         self._path.pop()
         if self._into is not None:
-            self._into[name] = "".join(self._parts)
+            self._into[tag.removeprefix(self._prefix)] = "".join(self._parts)
             self._parts.clear()
             self._into = None
             self._parser.CharacterDataHandler = None
@@ -194,7 +216,11 @@ def _number(text: str | None) -> int | None:
 class _Scanner:
     """Cuts a stream of bytes into pages."""
 
-    def __init__(self, *, end: int, between: bytes | None) -> None:
+    def __init__(self, *, end: int, between: bytes | None, tags: Tags) -> None:
+        self._prefix = tags.prefix
+        self._open, self._close, self._last = (
+            f"<{name}>".encode() for name in (tags.page, f"/{tags.page}", f"/{tags.root}")
+        )
         self.parser: _PageParser | None = None
         self.rest = b""  # the last bytes, if they may be the first half of a tag
         self.closed = False  # </mediawiki> was seen
@@ -220,23 +246,25 @@ class _Scanner:
                 at = yield from self._fill_page(self.parser, data, at)
 
     def _find_page(self, data: bytes, at: int) -> Generator[Damage, None, int]:
-        found = data.find(_OPEN, at)
-        stop = found if found >= 0 else len(data) - _half_tag(data, at, tags=(_OPEN, _END))
+        found = data.find(self._open, at)
+        stop = (
+            found if found >= 0 else len(data) - _half_tag(data, at, tags=(self._open, self._last))
+        )
         yield from self._pass_between(data[at:stop], is_all=found >= 0)
         if found < 0:
             return self._keep(data, stop)
         start, end = self._range_at(found)
         if start >= self._end:  # this page and all that follow belong to the next range
             return len(data)
-        self.parser = _PageParser(start, end)
+        self.parser = _PageParser(start, end, prefix=self._prefix)
         return found
 
     def _fill_page(
         self, parser: _PageParser, data: bytes, at: int
     ) -> Generator[Page | Damage, None, int]:
-        found = data.find(_CLOSE, at)
-        kept_back = _half_tag(data, at, tags=(_OPEN, _CLOSE))
-        stop = found + len(_CLOSE) if found >= 0 else len(data) - kept_back
+        found = data.find(self._close, at)
+        kept_back = _half_tag(data, at, tags=(self._open, self._close))
+        stop = found + len(self._close) if found >= 0 else len(data) - kept_back
         seen = at + 1 if parser.is_new else at
         try:
             parser.feed(data[at:stop])
@@ -249,7 +277,7 @@ class _Scanner:
             reason = f"the page {parser.name} is not valid XML: {error}"
             yield Damage("page", self.position, reason, cut_page=True)
             # If it was never closed, the next one has begun in what was just fed.
-            following = data.find(_OPEN, seen, stop)
+            following = data.find(self._open, seen, stop)
             return following if following >= 0 else stop
         self.parser, self._between = None, b""
         yield page
@@ -271,12 +299,12 @@ class _Scanner:
 
     def _pass_between(self, data: bytes, *, is_all: bool) -> Iterator[Damage]:
         """Looks at what is not in a page: the header, white space, and the end."""
-        self.closed = self.closed or _END in data
+        self.closed = self.closed or self._last in data
         if self._between is None:
             return
         self._between += data
         text = _COMMENT.sub(b"", self._between) if is_all else b""
-        if b"<!" in text or b"<page" in text or len(self._between) > _MOST_BETWEEN:
+        if b"<!" in text or self._open[:-1] in text or len(self._between) > _MOST_BETWEEN:
             found = self._between.strip()[:40]
             reason = f"expected white space between pages, or a header before them, found {found!r}"
             yield Damage("untrusted", self.position, reason)

@@ -21,8 +21,9 @@ from typing import NamedTuple
 from pipelines.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.compression import Compression, Damage, Piece, compression_of, pieces
 from pipelines.counters import Count
+from pipelines.dump_encoding import Encoding, in_utf_8, tell_encoding
 from pipelines.dump_header import Header, namespace_of, read_header
-from pipelines.dump_xml import WIKITEXT, Page, iterate_pages, page_name
+from pipelines.dump_xml import WIKITEXT, Page, Tags, iterate_pages, page_name
 from pipelines.inputs import expand_paths, open_file
 from pipelines.multistream import choose_starts, find_all_streams, is_index
 from pipelines.splits import RawDocument, SourceFile, Split
@@ -51,6 +52,11 @@ class _Detail(NamedTuple):
     streams: tuple[int, ...]
     """Where bzip2 streams start in the range."""
 
+    encoding: Encoding
+    page: str
+    root: str
+    """What the dump calls its elements (`pipelines.dump_xml.Tags`)."""
+
     def to_json(self) -> str:
         return json.dumps(self._asdict(), sort_keys=True, ensure_ascii=False)
 
@@ -59,7 +65,7 @@ class _Detail(NamedTuple):
         stored = json.loads(text)
         names = {int(number): name for number, name in stored["namespaces"].items()}
         streams = tuple(stored["streams"])
-        return cls(stored["compression"], stored["language"], stored["said"], names, streams)
+        return cls(**stored | {"namespaces": names, "streams": streams})
 
 
 def plan(config: WikipediaSource) -> list[Split]:
@@ -192,7 +198,9 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
     must_be_whole = config.on_corrupt == "fail"
     with open_file(file.uri) as source:
         compression = compression_of(source.read(_SIGNATURE_LENGTH), name=file.uri)
-        first = pieces(source, compression, start=0, end=file.size)
+        stored = pieces(source, compression, start=0, end=file.size)
+        encoding, stored = tell_encoding(stored, where=file.uri)
+        first = in_utf_8(stored, encoding=encoding, end=file.size)
         header = read_header(first, where=file.uri)
     if isinstance(header, Damage):
         if must_be_whole or header.kind == "untrusted":
@@ -200,7 +208,9 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
         header = Header()  # whatever pages there are tell their namespaces themselves
     streams: tuple[int, ...] = ()
     ranges = [(0, file.size)]
-    if compression == "bz2":
+    if encoding != "utf-8":
+        pass  # half of its tags could begin in the middle of a character
+    elif compression == "bz2":
         streams = find_all_streams(
             file.uri, name=file.name, size=file.size, must_be_whole=must_be_whole
         )
@@ -210,7 +220,8 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
     elif compression == "plain":
         ranges = _cut_anywhere(file.size, split_bytes=config.split_bytes)
     language = config.language or header.language or "en"
-    detail = _Detail(compression, language, header.language, dict(header.namespaces), ())
+    names = dict(header.namespaces)
+    detail = _Detail(compression, language, header.language, names, (), encoding, *header.tags)
     return [
         Split(
             source=config.name,
@@ -236,11 +247,13 @@ def _pages(split: Split, detail: _Detail, count: Count) -> Iterator[Page | Damag
         stored = pieces(
             source, detail.compression, start=split.start, end=split.end, streams=detail.streams
         )
+        stored = in_utf_8(stored, encoding=detail.encoding, end=split.file.size)
         yield from iterate_pages(
             _counted(stored, end=split.end, count=count),
             end=split.end,
             at_start=split.start == 0,
             at_end=split.end >= split.file.size,
+            tags=Tags(detail.page, detail.root),
         )
 
 
