@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import fsspec
-
 from flows.ancestry.resolution import artifact_of_file, resolve
 from flows.artifacts import ArtifactStore
+from pipelines.file_systems import file_system
 from pipelines.instance_plan import pool_numbers
 from pipelines.shards import open_shard
 from pipelines.vocab_files import VOCAB_FILE, read_vocab
@@ -165,7 +164,8 @@ def head(
 
 def _text_lines(shard: Shard, *, rows: int, start: int) -> Iterator[list[Mark]]:
     yield [Mark(f"{shard.path} from line {start}", "dim")]
-    with fsspec.open(shard.url, "rt", encoding="utf-8", errors="replace") as source:
+    fs, path = file_system(shard.url)
+    with fs.open(path, "rt", encoding="utf-8", errors="replace") as source:
         for number, line in enumerate(itertools.islice(source, start, start + rows), start=start):
             shown = line.rstrip("\r\n")
             more = " ..." if len(shown) > _SHOWN_CHARACTERS else ""

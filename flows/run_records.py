@@ -57,6 +57,9 @@ class RunRecord(BaseModel):
     system: str = ""
     pid: int = 0
     process_start: str = ""
+    beats: bool = False
+    """Whether it leaves signs of life (`flows.run_beats`)."""
+
     git_commit: str = ""
     git_dirty: bool | None = None
     rebuild: tuple[str, ...] = ()

@@ -20,11 +20,13 @@ from flows.extras import check_packages
 from flows.preflight import check_inputs
 from flows.processes import this_process
 from flows.provenance import checkout
+from flows.run_beats import Heartbeat, is_silent, last_signs
 from flows.run_records import RunRecord, RunState, StepRecord, is_dead, read_run, write_run
-from flows.show import step_line
+from flows.show import step_line, time_text
 from flows.stage_table import Step, rebuilt_labels, steps, steps_until
 from flows.stages import StepResult, run_step
 from flows.step_keys import code_of
+from flows.storage.leases import live_holders
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError, ConfigError
@@ -98,6 +100,11 @@ class RunPlan:
         )
 
     @functools.cached_property
+    def heartbeat(self) -> Heartbeat:
+        """Its signs of life, which the process that started it leaves."""
+        return Heartbeat(self.store, self.run_id)
+
+    @functools.cached_property
     def progress(self) -> RunProgress:
         """What this process has done of it so far."""
         return RunProgress()
@@ -167,6 +174,7 @@ def start_run(
     )
     settle_dead_runs(run.store, recipe=recipe.name)
     _write(run, state="running", results=(), failures={})
+    run.heartbeat.start()
     run.events.run_started()
     return run
 
@@ -266,6 +274,7 @@ def finish_run(
         )
         for label, error in failures.items()
     }
+    run.heartbeat.stop()
     record = _write(run, state=state, results=results, failures=texts)
     run.events.run_ended(state, "; ".join(texts.values()))
     from flows.report import write_report
@@ -299,6 +308,7 @@ def _write(
         system=process.system,
         pid=process.pid,
         process_start=process.started,
+        beats=True,
         git_commit=code.commit,
         git_dirty=code.is_dirty,
         rebuild=tuple(sorted(run.rebuilt)),
@@ -324,18 +334,71 @@ def settle_dead_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
         except BertloomError as error:
             _LOGGER.debug("run %s is passed over: %s", run_id, error)
             continue
-        if record.recipe.get("name") != recipe or not is_dead(record):
+        if record.recipe.get("name") == recipe and is_dead(record) and _settle(store, run_id):
+            settled.append(run_id)
+    return settled
+
+
+def _settle(store: ArtifactStore, run_id: str) -> bool:
+    # Read again: the process may have written its end just before it was found gone.
+    record = read_run(store, run_id)
+    if record.state != "running":
+        return False
+    write_run(store, record.model_copy(update={"state": "crashed"}))
+    from flows.lineage_export.events import close_abandoned
+
+    close_abandoned(store, run_id)
+    return True
+
+
+class Settled(NamedTuple):
+    """What became of a run that said it was running."""
+
+    run_id: str
+    is_dead: bool
+    """It is marked as crashed now."""
+
+    why: str
+
+
+UNSIGNED_SECONDS = 24 * 3600.0
+"""After so long without a file a run of an earlier version, which leaves no signs, is over."""
+
+
+def settle_runs(store: ArtifactStore) -> list[Settled]:
+    """Look at every run of any machine that says it is running; mark those that are over.
+
+    Over is one whose process on this machine is gone; and one of any machine that has left no sign
+    of life and holds no lease.
+    """
+    moment, signs = time.time(), last_signs(store)
+    holders = {holder.holder for holder in live_holders(store).values()}
+    found = []
+    for run_id in sorted(signs):
+        try:
+            record = read_run(store, run_id)
+        except BertloomError as error:
+            _LOGGER.debug("run %s is passed over: %s", run_id, error)
             continue
-        # Read again: the process may have written its end just before it was found gone.
-        record = read_run(store, run_id)
         if record.state != "running":
             continue
-        write_run(store, record.model_copy(update={"state": "crashed"}))
-        from flows.lineage_export.events import close_abandoned
-
-        close_abandoned(store, run_id)
-        settled.append(run_id)
-    return settled
+        silence = moment - signs[run_id]
+        is_over = is_dead(record)
+        why = f"no sign of life for {time_text(silence)}"
+        if is_over:
+            why = f"its process {record.pid} on this machine is gone"
+        elif (record.host, record.system) == this_process()[:2]:
+            why = f"its process {record.pid} on this machine is there"
+        elif run_id in holders:
+            why = "it holds a lease"
+        elif record.beats:
+            is_over = is_silent({"beats": True}, last_sign=signs[run_id], moment=moment)
+        else:
+            is_over = silence > UNSIGNED_SECONDS
+        if is_over:
+            is_over = _settle(store, run_id)
+        found.append(Settled(run_id, is_over, why))
+    return found
 
 
 _LOOKED_BACK = 20

@@ -122,9 +122,21 @@ class FileWriter:
         if self._is_local:
             self._sink.flush()
             os.fsync(self._sink.fileno())
-        self._sink.close()
+        try:
+            self._sink.close()
+        except OSError:
+            # The answer to the last request of a large upload may be lost: the client asks again,
+            # and is told that there is no such upload. Nobody else writes under this name.
+            if self._is_local or not self._is_whole():
+                raise
         if self._is_local:
             Path(self._written).replace(self._target)
+
+    def _is_whole(self) -> bool:
+        try:
+            return bool(self._fs.info(self._target)["size"] == self.file.size)
+        except FileNotFoundError:
+            return False
 
     def _give_up(self) -> None:
         if self._is_local:

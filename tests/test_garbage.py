@@ -13,8 +13,12 @@ import fsspec
 import pytest
 from store_writing import STAGE, describe, file_of, input_from, prepared, published
 
+from flows import run_beats
 from flows.artifacts import ArtifactStore, key_path, now, pointer_to, to_json
 from flows.processes import this_process
+from flows.run_beats import Heartbeat
+from flows.run_records import read_run, run_ids
+from flows.runs import settle_runs
 from flows.storage import garbage
 from flows.storage.garbage import GarbageReport, collect_garbage
 from flows.storage.leases import hold_lease
@@ -496,3 +500,85 @@ def test_the_report_is_json(store: ArtifactStore) -> None:
     report = collect(store)
     assert json.loads(json.dumps([item._asdict() for item in report.garbage]))
     assert report.by_kind()["artifact"][0] == 1
+
+
+def _age(store: ArtifactStore, run_id: str, seconds: float) -> None:
+    """As if the run had written nothing since then."""
+    then = time.time() - seconds
+    for path in store.backend.names(f"runs/{run_id}"):
+        os.utime(store.backend.url(path), (then, then))
+
+
+def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "shared"))
+    [manifest] = several(store, 1)
+    run_id = "20260101t000000-aa"
+    make_old(store, manifest)
+    write_run(store, run_id, state="running", host="elsewhere", pid=1, started=AGO, beats=True)
+    assert store.lookup(STAGE, manifest.cache_key) is not None
+    report = collect(store, keep_runs=0)
+    assert paths(report, "artifact") == set()
+    [note] = report.notes  # what holds it back, and what to do
+    assert run_id in note
+    assert "elsewhere" in note
+    assert "bertloom runs --settle" in note
+    _age(store, run_id, run_beats.SILENT_SECONDS + 60)
+    report = collect(store, keep_runs=0)
+    assert paths(report, "artifact") == {manifest.location}
+    assert report.notes == ()
+
+
+def test_a_heartbeat_is_a_sign_of_life_until_it_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_beats, "BEAT_SECONDS", 0.02)
+    store = ArtifactStore(str(tmp_path / "shared"))
+    run_id = "20260101t000000-aa"
+    write_run(store, run_id, state="running", host="elsewhere", pid=1, beats=True)
+    _age(store, run_id, 7200)
+    silent = run_beats.last_signs(store)[run_id]
+    heartbeat = Heartbeat(store, run_id)
+    heartbeat.start()
+    for _ in range(500):
+        if run_beats.last_signs(store)[run_id] > silent + 3600:
+            break
+        time.sleep(0.02)
+    heartbeat.stop()
+    assert run_beats.last_signs(store)[run_id] > silent + 3600
+    _age(store, run_id, 7200)
+    time.sleep(0.2)
+    assert run_beats.last_signs(store)[run_id] < silent + 3600
+
+
+def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "shared"))
+    hour = 3600.0
+    started = "2026-01-01T00:00:00+00:00"
+    common = {"state": "running", "written": started, "started": started, "recipe": {"name": "x"}}
+    steps: dict[str, Any] = {"steps": []}
+    for run_id, changes, silence in (
+        ("20260101t000000-beating", {"host": "elsewhere", "beats": True}, 60.0),
+        ("20260102t000000-silent", {"host": "elsewhere", "beats": True}, hour),
+        ("20260103t000000-earlier", {"host": "elsewhere"}, hour),
+        ("20260104t000000-forgotten", {"host": "elsewhere"}, 48 * hour),
+        ("20260105t000000-gone", {"pid": 2**22 + 1}, 1.0),
+        ("20260106t000000-here", {}, 48 * hour),
+        ("20260107t000000-training", {"host": "elsewhere"}, 48 * hour),
+    ):
+        write_run(store, run_id, **{**common, **steps, **changes})
+        _age(store, run_id, silence)
+    with hold_lease(
+        store, "pretrain", "k", holder="20260107t000000-training", is_done=bool, say=pytest.fail
+    ):
+        settled = {item.run_id.partition("-")[2]: item for item in settle_runs(store)}
+    assert {name for name, item in settled.items() if item.is_dead} == {
+        "silent", "forgotten", "gone",
+    }  # fmt: skip
+    assert settled["training"].why == "it holds a lease"
+    states = {run_id.partition("-")[2]: read_run(store, run_id).state for run_id in run_ids(store)}
+    assert [states[name] for name in ("silent", "here", "beating")] == [
+        "crashed", "running", "running",
+    ]  # fmt: skip
+    # Without its lease nothing tells that it goes on.
+    over = {item.run_id for item in settle_runs(store) if item.is_dead}
+    assert over == {"20260107t000000-training"}

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import fsspec
 import pytest
-from object_store import S3Server, environment
+import yaml
+from corpus_runs import small_recipe, small_sample
+from fake_gcs import FakeGcs
 
+from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
+from flows.artifacts import ArtifactStore
+from flows.storage.backend import StoreBackend
+from flows.storage.doctor import store_findings
+from flows.storage.leases import hold_lease, live_holders
 from pipelines import progress, shard_jobs
-from pipelines.file_systems import file_system
+from pipelines.file_systems import file_system, read_file
 from pipelines.progress import Reading, listening
 from pipelines.shard_jobs import run_shard_job
 from pipelines.shard_work import WorkReport
-from pipelines.shards import write_text_file
+from pipelines.shards import FileWriter
 from schemas.configs import ExecutionConfig
 
 pytestmark = pytest.mark.network
@@ -55,11 +67,13 @@ class _SlowWork:
 
     def process(self, piece: _Piece) -> WorkReport:
         time.sleep(self._seconds)
-        entry = write_text_file(f"part-{piece.number}.arrow", "a shard", output=self._output)
-        return WorkReport(piece.number, [entry])
+        with FileWriter(f"part-{piece.number}.arrow", output=self._output) as writer:
+            writer.file.write(bytes(SHARD_BYTES))
+        return WorkReport(piece.number, [writer.entry()])
 
 
-PIECES = [_Piece(number, shard_jobs.WORTH_PROCESSES) for number in range(4)]
+SHARD_BYTES = shard_jobs.WORTH_PROCESSES // 2
+PIECES = [_Piece(number, SHARD_BYTES) for number in range(4)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -74,14 +88,14 @@ def test_a_job_that_is_watched_finds_its_reports(
         reports, _ = run_shard_job(
             "job",
             PIECES,
-            work=_SlowWork(output, 0.4),
+            work=_SlowWork(output, 1.6),
             output=output,
             execution=ExecutionConfig(workers=workers),
         )
     assert [report.index for report in reports] == [0, 1, 2, 3]
     # The bar moves while the job goes on.
     assert {reading.done for reading in told} >= {1, 2, 4}
-    assert told[-1].bytes == 4 * len("a shard")
+    assert told[-1].bytes == 4 * SHARD_BYTES
 
 
 def test_what_another_process_wrote_is_seen_at_once(bucket: str) -> None:
@@ -95,6 +109,263 @@ def test_what_another_process_wrote_is_seen_at_once(bucket: str) -> None:
     other.rm_file(f"{path}/one")
     assert not fs.exists(f"{path}/one")
     assert not fs.isfile(f"{path}/one")
+
+
+# A network that fails
+
+
+@pytest.fixture
+def proxy(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """All requests of this process go by it; it spoils those that it is told to."""
+    with Proxy(server.url) as started:
+        for name, value in environment(started.url, read_seconds=READ_SECONDS).items():
+            monkeypatch.setenv(name, value)
+        # As fsspec read the environment long ago.
+        monkeypatch.setitem(
+            fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": READ_SECONDS}}
+        )
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        yield started
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "cut", "stall"])
+def test_what_is_read_beside_a_failing_network_is_whole(
+    fault: str, bucket: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    backend = StoreBackend(f"{bucket}/store")
+    data = bytes(range(256)) * 4096
+    for name in ("one", "two"):
+        backend.replace(f"x/{name}", data)
+    proxy.next = [fault, "", fault]
+    assert backend.read("x/one") == data
+    proxy.next = [fault]
+    assert read_file(f"{bucket}/store/x/one") == data
+    proxy.next = [fault, fault]
+    assert backend.read_many(["x/one", "x/two", "x/none"]) == {"x/one": data, "x/two": data}
+    proxy.next = [fault, fault]
+    assert backend.names("x") == ["x/one", "x/two"]
+    fs, path = file_system(f"{bucket}/store/x/one")
+    proxy.next = [fault]
+    fs.get_file(path, str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == data
+    assert proxy.harmed[fault] >= 5
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "lost", "cut", "stall"])
+def test_what_was_written_beside_a_failing_network_counts_once(
+    fault: str, bucket: str, proxy: Proxy
+) -> None:
+    """Also where the server has written, and its answer is lost."""
+    backend, path = StoreBackend(f"{bucket}/store"), "x/file"
+    proxy.next = [fault]
+    assert backend.create(path, b"mine")
+    proxy.next = [fault]
+    assert not backend.create(path, b"another's")
+    assert backend.read(path) == b"mine"
+    proxy.next = ["", fault]  # looked at, then written
+    assert backend.swap(path, b"later", expected=b"mine")
+    proxy.next = ["", fault]
+    assert not backend.swap(path, b"too late", expected=b"mine")
+    assert backend.read(path) == b"later"
+    proxy.next = ["", fault]
+    assert backend.remove(path, expected=b"mine") is None
+    assert backend.read(path) == b"later"
+    proxy.next = ["", fault]
+    backend.remove(path, expected=b"later")
+    assert backend.names("x") == []
+
+
+def test_a_probe_is_of_the_server_and_not_of_the_network(bucket: str, proxy: Proxy) -> None:
+    backend = StoreBackend(f"{bucket}/store")
+    for place in range(16):
+        proxy.next = [*[""] * place, "lost"]
+        backend.probe()
+        proxy.next = [*[""] * place, "lost"]
+        assert not backend.ignores_conditions_on_delete()
+
+
+def test_a_lease_is_held_once_whatever_answers_are_lost(bucket: str, proxy: Proxy) -> None:
+    store = ArtifactStore(f"{bucket}/store")
+    for place in range(6):
+        proxy.next = [*[""] * place, "lost"]
+        with hold_lease(
+            store, "build", "key", holder="me", is_done=lambda: False, say=pytest.fail
+        ) as is_held:
+            assert is_held
+            assert [holder.holder for holder in live_holders(store).values()] == ["me"]
+        assert live_holders(store) == {}
+
+
+def test_a_large_upload_whose_last_answer_is_lost_is_there(
+    bucket: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 120}})
+    output = f"{bucket}/store/data"
+    with FileWriter("large.bin", output=output) as writer:
+        writer.file.write(bytes(51 << 20))  # which is more than one request takes
+        writer.file.write(bytes(1))
+        assert proxy.counts()["POST"] == 1
+        proxy.next = ["", "lost"]  # the last part, and that it was the last
+    fs, path = file_system(f"{output}/{writer.object}")
+    assert fs.info(path)["size"] == writer.entry().size == (51 << 20) + 1
+    assert proxy.harmed["lost"] == 1
+
+
+def _command(recipe: Path, store: str, *, workers: int) -> list[str]:
+    # Else so little work would be done in one process, and would not be worth a record.
+    code = (
+        "from pipelines import shard_jobs; shard_jobs.WORTH_PROCESSES = 0; "
+        "shard_jobs.WORTH_REQUESTS = 0.0; from flows.cli import main; main()"
+    )
+    options = ["--store", store, "--engine", "local", "--workers", str(workers)]
+    return [sys.executable, "-c", code, "run", str(recipe), *options]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    written = small_recipe(small_sample(folder / "sample")).model_dump(
+        mode="json", exclude={"store", "execution"}
+    )
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(written), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    store = str(tmp_path_factory.mktemp("undisturbed") / "store")
+    subprocess.run(_command(recipe, store, workers=1), check=True, capture_output=True)
+    return _contents(store)
+
+
+def _contents(store: str) -> dict[str, str]:
+    """Content digest by stage, of what is published."""
+    pointers = ArtifactStore(store, create=False).pointers()
+    return {pointer.stage: pointer.content for pointer in pointers}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_two_workers_beside_a_network_that_fails_one_request_in_twenty(
+    seed: int, server: S3Server, bucket: str, recipe: Path, undisturbed: dict[str, str]
+) -> None:
+    store = f"{bucket}/store"
+    with Proxy(server.url, share=0.05, seed=seed) as proxy:
+        given = {**os.environ, **environment(proxy.url, read_seconds=READ_SECONDS)}
+        done = subprocess.run(
+            _command(recipe, store, workers=2), env=given, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert sum(proxy.harmed.values()) > 5
+    assert _contents(store) == undisturbed
+    assert {finding.state for finding in store_findings(store)} == {"ok"}
+
+
+@pytest.mark.slow
+def test_a_run_on_s3_that_was_killed_goes_on(
+    bucket: str, recipe: Path, undisturbed: dict[str, str]
+) -> None:
+    store = f"{bucket}/store"
+    fs, path = file_system(store)
+    for stage in ("build-documents", "build-instances"):
+        process = subprocess.Popen(
+            _command(recipe, store, workers=2),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None and not fs.find(f"{path}/pieces/{stage}"):
+                time.sleep(0.02)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert process.returncode == -signal.SIGKILL
+        assert not fs.find(f"{path}/keys/{stage}")
+    done = subprocess.run(
+        _command(recipe, store, workers=2), check=True, capture_output=True, text=True
+    )
+    assert "reused" in done.stdout
+    assert _contents(store) == undisturbed
+
+
+# Requests
+
+
+@pytest.mark.slow
+def test_the_corpus_half_of_the_sample_makes_fewer_than_300_requests() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_object_store", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["equal"]
+    assert sum(found["first"].values()) < 300
+    assert sum(found["again"].values()) < 80
+
+
+def test_what_is_not_there_costs_one_request(bucket: str, proxy: Proxy) -> None:
+    backend = StoreBackend(f"{bucket}/store")
+    backend.replace("a/file", b"x")
+    asked = [
+        lambda: backend.names("none"),
+        lambda: backend.read_many(["none"]),
+        lambda: backend.read("a/file"),
+        lambda: backend.names("a"),
+    ]
+    for ask in asked:
+        before = sum(proxy.counts().values())
+        ask()
+        assert sum(proxy.counts().values()) == before + 1
+
+
+# What a server may not promise
+
+
+def _deletes(store: str) -> tuple[str, str]:
+    [finding] = [item for item in store_findings(store) if item.check == "deletes"]
+    return finding.state, finding.text
+
+
+@pytest.mark.parametrize("kind", ["honoured", "ignored", "refused"])
+def test_doctor_tries_a_conditional_delete_on_s3(
+    kind: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = f"{bucket}/store"
+    ArtifactStore(store)
+    s3 = fsspec.get_filesystem_class("s3")
+    call = s3.call_s3
+
+    def change(self: Any, method: str, *given: Any, **options: Any) -> Any:
+        if method == "delete_object" and options.pop("IfMatch", None) and kind == "refused":
+            raise OSError("NotImplemented: a header you provided implies functionality")
+        return call(self, method, *given, **options)
+
+    if kind != "honoured":
+        monkeypatch.setattr(s3, "call_s3", change)
+    state, text = _deletes(store)
+    assert state == {"honoured": "ok", "ignored": "warn", "refused": "FAIL"}[kind]
+    assert ("free the lease of the other" in text) == (kind == "ignored")
+
+
+def test_doctor_tries_a_conditional_delete_on_gcs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeGcs() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
+        backend = StoreBackend("gs://bucket/store")
+        assert not backend.ignores_conditions_on_delete()
+        assert backend.names("none") == []
+        backend.create("a/file", b"x")
+        assert backend.names("a") == ["a/file"]
+        assert backend.read_many(["a/file", "a/none"]) == {"a/file": b"x"}
+        server.ignored = "others"
+        assert backend.ignores_conditions_on_delete()
+        fsspec.get_filesystem_class("gs").clear_instance_cache()
 
 
 def test_file_systems_are_opened_in_one_place() -> None:

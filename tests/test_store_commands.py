@@ -122,7 +122,9 @@ def test_runs_are_listed_with_those_that_died(cli: Cli, store: ArtifactStore) ->
         "damaged", "failed", "running", "died", "running", "completed", "completed",
     ]  # fmt: skip
     lines = cli("runs").out.splitlines()
-    assert lines[2].split() == ["20260105t000000-ee", "failed", "fake", "local", "1/2", "1", "b"]
+    assert lines[0].split()[-5:] == ["started", "took", "steps", "cached", "result"]
+    assert lines[2].split()[:4] == ["20260105t000000-ee", "failed", "fake", "local"]
+    assert lines[2].split()[-4:] == ["1/2", "1", "b", "failed"]
     assert [run["state"] for run in json.loads(cli("runs", "--json").out)] == states
 
 

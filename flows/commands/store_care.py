@@ -73,17 +73,39 @@ def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
     print_lines(columns([("artifact", "stage", "pinned", "reason"), *rows]))
 
 
-def runs(store: StoreOption = None, as_json: JsonOption = False) -> None:
+def runs(
+    settle: Annotated[
+        bool,
+        typer.Option(
+            "--settle", help="First mark those as crashed whose process or machine is gone."
+        ),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the runs that the store has records of, the newest first."""
     from flows.show import columns
-    from flows.storage.listing import run_records, run_row
+    from flows.storage.listing import run_records, run_results, run_row
 
-    found = run_records(open_store(store))
+    opened = open_store(store)
+    if settle:
+        _settle(opened)
+    found = run_records(opened)
     if as_json:
         print_json(found)
         return
-    head = ("run", "state", "recipe", "engine", "steps", "cached", "failed")
-    print_lines(columns([head, *map(run_row, found)], right=(4, 5)))
+    results = run_results(opened, found)
+    head = ("run", "state", "recipe", "engine", "started", "took", "steps", "cached", "result")
+    rows = [run_row(record, result=results[record["run_id"]]) for record in found]
+    print_lines(columns([head, *rows], right=(5, 6, 7)))
+
+
+def _settle(store: ArtifactStore) -> None:
+    from flows.runs import settle_runs
+
+    for item in settle_runs(store):
+        became = "marked as crashed" if item.is_dead else "left as running"
+        typer.echo(f"{item.run_id}: {became}: {item.why}", err=True)
 
 
 def pin(

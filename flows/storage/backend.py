@@ -22,7 +22,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from flows.storage.conditional_writes import remove_remote, swap_remote, write_over_stale
+from flows.storage.conditional_writes import (
+    delete_stale,
+    remove_remote,
+    swap_remote,
+    write_over_stale,
+)
 from flows.storage.local_files import create_local, locked, remove_local, replace_local
 from pipelines.file_systems import file_system
 from schemas.errors import StoreError
@@ -94,7 +99,7 @@ class StoreBackend:
         One that is not there is left out.
         """
         wanted = {self._full(path): path for path in paths}
-        if not self.is_remote:
+        if self.is_local or self.is_memory:
             pairs = ((path, self._read_if_there(path)) for path in wanted.values())
             return {path: data for path, data in pairs if data is not None}
         found = self.fs.cat(list(wanted), on_error="return") if wanted else {}
@@ -243,7 +248,7 @@ class StoreBackend:
         """What the file system says of each file below a folder, by its full path."""
         full = self._full(folder)
         try:
-            if self.is_remote:
+            if not (self.is_local or self.is_memory):
                 # By prefix: a folder that is not there costs one request, not three.
                 parent, _, name = full.rpartition("/")
                 return dict(self.fs.find(parent, prefix=f"{name}/", detail=True))
@@ -303,6 +308,20 @@ class StoreBackend:
     def ignores_conditions(self, path: str) -> bool:
         """Whether the server writes a file, which is there, under a condition that fails."""
         return self.is_remote and write_over_stale(self.fs, self._full(path))
+
+    def ignores_conditions_on_delete(self) -> bool:
+        """Whether the server deletes files under conditions that fail.
+
+        Raises:
+            StoreError: it refuses to delete under one that holds.
+        """
+        from flows.storage.probe import probe_delete
+
+        return probe_delete(self)
+
+    def deletes_stale(self, path: str) -> bool:
+        """Whether the server deletes a file, which is there, under a condition that fails."""
+        return self.is_remote and delete_stale(self.fs, self._full(path))
 
     def _is_there(self, path: str) -> bool:
         return bool(self.fs.exists(self._full(path)))

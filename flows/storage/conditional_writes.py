@@ -23,6 +23,11 @@ def swap_remote(fs: Any, full: str, data: bytes, *, expected: bytes) -> bool:
         return False
     if found != expected:
         return found == data
+    return _write(fs, full, data, version=version)
+
+
+def _write(fs: Any, full: str, data: bytes, *, version: str) -> bool:
+    """Write under a condition; whether the file holds the data now."""
     try:
         _put(fs, full, data, version=version)
     except OSError as error:
@@ -39,7 +44,7 @@ def swap_remote(fs: Any, full: str, data: bytes, *, expected: bytes) -> bool:
 def write_over_stale(fs: Any, full: str) -> bool:
     """Try to write a file under a condition that no longer holds; whether the server let it be."""
     _, version = _read_version(fs, full)
-    _put(fs, full, b"probed", version=version)
+    _write(fs, full, b"probed", version=version)
     try:
         _put(fs, full, b"overwritten", version=version)
     except OSError:
@@ -53,12 +58,7 @@ def remove_remote(fs: Any, full: str, *, expected: bytes) -> bool:
         found, version = _read_version(fs, full)
         if found != expected:
             return False
-        if _is_gcs(fs):
-            bucket, key, _ = fs.split_path(full)
-            fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=version)
-        else:
-            bucket, key, _ = fs.split_path(full)
-            fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=version)
+        _delete(fs, full, version=version)
     except FileNotFoundError:
         return False
     except OSError:
@@ -68,6 +68,27 @@ def remove_remote(fs: Any, full: str, *, expected: bytes) -> bool:
         return False
     fs.invalidate_cache(full)
     return True
+
+
+def delete_stale(fs: Any, full: str) -> bool:
+    """Try to delete a file under a condition that no longer holds; whether it is gone."""
+    _, version = _read_version(fs, full)
+    _write(fs, full, b"changed since", version=version)
+    with contextlib.suppress(OSError):
+        _delete(fs, full, version=version)
+    try:
+        _read_version(fs, full)
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _delete(fs: Any, full: str, *, version: str) -> None:
+    bucket, key, _ = fs.split_path(full)
+    if _is_gcs(fs):
+        fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=version)
+    else:
+        fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=version)
 
 
 def _is_gcs(fs: Any) -> bool:

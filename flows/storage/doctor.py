@@ -185,6 +185,7 @@ def _promises(store: ArtifactStore) -> Iterator[Finding]:
         yield Finding("writes", "FAIL", str(error), remedy)
         return
     yield Finding("writes", "ok", "put-if-absent and compare-and-swap hold")
+    yield _deletes(store)
     path = f"probe/{uuid.uuid4().hex}"
     before = time.time()
     store.backend.create(path, b"clock")
@@ -201,6 +202,24 @@ def _promises(store: ArtifactStore) -> Iterator[Finding]:
         yield Finding("clock", "FAIL" if apart > _CLOCK_FAIL else "warn", text, remedy)
     else:
         yield Finding("clock", "ok", "the store's agrees with that of this machine")
+
+
+def _deletes(store: ArtifactStore) -> Finding:
+    """Leases are let go, and damaged pointers taken back, only if they are what was read."""
+    try:
+        is_ignored = store.backend.ignores_conditions_on_delete()
+    except (StoreError, OSError) as error:
+        remedy = "leases stay for a minute, and what is damaged cannot be withdrawn: use another"
+        return Finding("deletes", "FAIL", f"compare-and-delete fails: {error}", remedy)
+    if not is_ignored:
+        return Finding("deletes", "ok", "compare-and-delete holds")
+    text = (
+        "the server deletes a file though it is not what the request says: of two runs one may "
+        "free the lease of the other, so that both build the same, and a pointer that was just "
+        "built anew may be withdrawn with the damaged one. Nothing wrong is published; work is "
+        "done twice"
+    )
+    return Finding("deletes", "warn", text, "use a server that honours If-Match on DELETE")
 
 
 def _disk(root: Path) -> Iterator[Finding]:

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from flows.artifacts import ArtifactStore, Pointer
 from flows.processes import is_gone, process_of, this_process
+from flows.run_beats import is_silent, last_signs
 from flows.run_records import record_path, run_ids
+from flows.show import time_text
 from flows.storage.backend import FileFacts
 from flows.storage.leases import live_holders
 from flows.storage.pointers import parse_pointer
@@ -19,7 +21,8 @@ from schemas.errors import ArtifactCorruptError
 from schemas.sealed import read_sealed
 
 ELSEWHERE_DAYS = 30
-"""For how long a run of another machine that does not say that it ended counts as going on."""
+"""For how long a run of another machine that does not say that it ended counts as going on, if it
+is of an earlier version and leaves no signs of life."""
 
 # Between a run's record and its first look at the store, by clocks of two machines.
 _CLOCKS_DIFFER = 60.0
@@ -119,12 +122,16 @@ def location_of(manifest: str) -> str:
 def _add_runs(
     store: ArtifactStore, found: Survey, roots: dict[str, str], *, keep_runs: int
 ) -> None:
+    signs = last_signs(store)
     ids = run_ids(store)
     last = set(ids[len(ids) - keep_runs :] if keep_runs else [])
     for run_id in ids:
         record = _raw_record(store, run_id, found.notes)
-        if (began := _live_since(record, found.moment)) is not None:
+        last_sign = signs.get(run_id, found.moment)  # one that has just begun is not listed yet
+        began = _live_since(record, found.moment, last_sign=last_sign)
+        if began is not None:
             found.live_runs[run_id] = began
+            found.notes.append(_held_back(run_id, record, silence=found.moment - last_sign))
         if run_id not in last and run_id not in found.live_runs:
             continue
         found.kept_runs.add(run_id)
@@ -132,6 +139,16 @@ def _add_runs(
         for step in record.get("steps", ()):
             if isinstance(step, dict) and isinstance(step.get("manifest"), str):
                 roots.setdefault(location_of(step["manifest"]), f"run {run_id}")
+
+
+def _held_back(run_id: str, record: Mapping[str, Any], *, silence: float) -> str:
+    """What a run that is going on keeps, and what to do if it is not."""
+    host = record.get("host") or "a machine that is not known"
+    return (
+        f"run {run_id} of {host} is going on, with a sign of life {time_text(max(silence, 0.0))} "
+        "ago: what it may have found is kept, on S3 and GCS everything that is published. If it is "
+        "over: bertloom runs --settle"
+    )
 
 
 def _raw_record(store: ArtifactStore, run_id: str, notes: list[str]) -> dict[str, Any]:
@@ -145,8 +162,11 @@ def _raw_record(store: ArtifactStore, run_id: str, notes: list[str]) -> dict[str
         return {}
 
 
-def _live_since(record: Mapping[str, Any], moment: float) -> float | None:
-    """When a run that is going on began, seconds since the epoch; None if it is not."""
+def _live_since(record: Mapping[str, Any], moment: float, *, last_sign: float) -> float | None:
+    """When a run that is going on began, seconds since the epoch; None if it is not.
+
+    `last_sign` is when it last wrote to its folder.
+    """
     try:
         began = datetime.fromisoformat(record["started"]).timestamp()
     except (KeyError, TypeError, ValueError):
@@ -155,7 +175,9 @@ def _live_since(record: Mapping[str, Any], moment: float) -> float | None:
         return None
     process = process_of(record)
     is_here = process[:2] == this_process()[:2]
-    is_live = not is_gone(process) and (is_here or moment - began < ELSEWHERE_DAYS * 86_400)
+    if is_gone(process) or (not is_here and is_silent(record, last_sign=last_sign, moment=moment)):
+        return None
+    is_live = is_here or bool(record.get("beats")) or moment - began < ELSEWHERE_DAYS * 86_400
     return began if is_live else None
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from flows.artifacts import ArtifactStore, Pointer
 from flows.processes import is_gone, process_of
+from flows.run_beats import is_silent, last_signs
 from flows.run_records import record_path, run_ids
-from flows.show import amount, byte_text
+from flows.show import amount, byte_text, time_text
+from flows.storage.pointers import parse_manifest
 from flows.task_amounts import cells_amount
 from flows.task_steps import entry_label
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
@@ -133,6 +137,7 @@ def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
     that is not what was written is `damaged`. Records of earlier versions lack some fields.
     """
     found = []
+    moment, signs = time.time(), last_signs(store)
     for run_id in reversed(run_ids(store)):
         try:
             record = read_sealed(store.backend.read(record_path(run_id))).value
@@ -141,21 +146,59 @@ def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
         except ValueError:
             found.append({"run_id": run_id, "state": "damaged"})
             continue
-        found.append({"run_id": run_id, **record, "state": _state(record)})
+        state = _state(record, last_sign=signs.get(run_id, moment), moment=moment)
+        found.append({"run_id": run_id, **record, "state": state})
     return found
 
 
-def _state(record: dict[str, Any]) -> str:
+def _state(record: dict[str, Any], *, last_sign: float, moment: float) -> str:
     state = str(record.get("state", "?"))
-    return "died" if state == "running" and is_gone(process_of(record)) else state
+    if state != "running":
+        return state
+    is_over = is_gone(process_of(record)) or is_silent(record, last_sign=last_sign, moment=moment)
+    return "died" if is_over else state
 
 
-def run_row(record: dict[str, Any]) -> tuple[str, ...]:
-    """(run, state, recipe, engine, steps, cached, failed) as texts."""
+def run_results(store: ArtifactStore, records: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """What each run came to, by its id: the steps that failed, or what its last step holds."""
+    paths = {record["run_id"]: _last_manifest(record) for record in records}
+    stored = store.backend.read_many({path for path in paths.values() if path})
+    results = {}
+    for record in records:
+        run_id = record["run_id"]
+        result = ", ".join(f"{label or 'run'} failed" for label in record.get("failures", {}))
+        if not result and (data := stored.get(paths[run_id])) is not None:
+            try:
+                result = amount(parse_manifest(data, where=paths[run_id]))
+            except ArtifactCorruptError:
+                result = "damaged: see `bertloom verify`"
+        results[run_id] = result
+    return results
+
+
+def _last_manifest(record: dict[str, Any]) -> str:
+    steps = record.get("steps", ())
+    return str(steps[-1].get("manifest", "")) if steps else ""
+
+
+def _took(record: dict[str, Any]) -> str:
+    """How long a run took, or has taken yet; of one that died, until it was last recorded."""
+    try:
+        began, written = (datetime.fromisoformat(record[name]) for name in ("started", "written"))
+    except (KeyError, TypeError, ValueError):
+        return ""
+    ended = datetime.now(UTC) if record["state"] == "running" else written
+    return time_text(max(0.0, (ended - began).total_seconds()))
+
+
+def run_row(record: dict[str, Any], *, result: str) -> tuple[str, ...]:
+    """(run, state, recipe, engine, started, took, steps, cached, result) as texts."""
     steps = record.get("steps", ())
     cached = sum(bool(step.get("was_cached")) for step in steps)
     planned = len(record.get("planned", ())) or len(steps)
-    failed = ", ".join(record.get("failures", {}))
     recipe = str(record.get("recipe", {}).get("name", ""))
+    started = str(record.get("started", ""))[:19].replace("T", " ")
     counts = (f"{len(steps)}/{planned}", str(cached))
-    return record["run_id"], record["state"], recipe, record.get("engine", ""), *counts, failed
+    engine = record.get("engine", "")
+    who = (record["run_id"], record["state"], recipe, engine)
+    return *who, started, _took(record), *counts, result

@@ -32,3 +32,23 @@ def probe(backend: StoreBackend) -> None:
             "it should be, so two runs could overwrite each other's refs. Use a server that "
             "honours If-Match (S3) or ifGenerationMatch (GCS)"
         )
+
+
+def probe_delete(backend: StoreBackend) -> bool:
+    """See `StoreBackend.ignores_conditions_on_delete`."""
+    path = f"probe/{uuid.uuid4().hex}"
+    try:
+        backend.create(path, b"first")
+        if backend.deletes_stale(path):
+            return True
+        backend.replace(path, b"second")
+        # Where the answer got lost and the client asked again, it is gone all the same.
+        if backend.remove(path, expected=b"second") is None and backend.read_many([path]):
+            raise StoreError(
+                f"store {backend.root}: a file is not deleted though it is what the request says, "
+                "so leases stay until they expire. Use a server that deletes under If-Match (S3) "
+                "or ifGenerationMatch (GCS)"
+            )
+        return False
+    finally:
+        backend.delete(path)

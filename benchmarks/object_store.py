@@ -111,6 +111,9 @@ class Proxy:
         """Operation (`GET`, `PUT`, `LIST`, ...) and path of each request."""
 
         self.harmed: Counter[str] = Counter()
+        self.next: list[str] = []
+        """Harm that the next requests come to, one each, whatever the draws say; "" for none."""
+
         self._draws, self._lock = random.Random(seed), threading.Lock()
         owner = self
 
@@ -144,8 +147,13 @@ class Proxy:
         is_list = method == "GET" and ("list-type" in found.query or found.path.count("/") < 2)
         with self._lock:
             self.requests.append(("LIST" if is_list else method, found.path))
-            fault = self._draws.choice(self.faults) if self._draws.random() < self.share else ""
-            self.harmed[fault] += bool(fault)
+            if self.next:
+                fault = self.next.pop(0)
+            else:
+                is_harmed = self._draws.random() < self.share
+                fault = self._draws.choice(self.faults) if is_harmed else ""
+            if fault:
+                self.harmed[fault] += 1
         return fault
 
 
