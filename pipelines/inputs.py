@@ -7,6 +7,7 @@ cache, because a dump of 20 GB takes a minute to read: see `digest_file`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -22,7 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.file_systems import file_system
 from pipelines.splits import SourceFile
-from schemas.errors import InputError, MissingInputError
+from schemas.errors import BertloomError, InputError, MissingInputError
 
 CACHE_VARIABLE = "BERTLOOM_CACHE"
 """Environment variable that names another cache folder."""
@@ -76,7 +77,8 @@ def open_file(uri: str, *, start: int = 0) -> IO[bytes]:
     """
     fs, path = filesystem(uri)
     try:
-        stream = cast("IO[bytes]", fs.open(path, "rb"))
+        with _reaching(uri, fs):
+            stream = cast("IO[bytes]", fs.open(path, "rb"))
     except FileNotFoundError as error:
         raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
     if start:
@@ -171,12 +173,29 @@ def filesystem(uri: str) -> tuple[Any, str]:
     """
     try:
         fs, path = file_system(uri)
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, OSError) as error:  # some connect at once
         raise InputError(
             f"{uri}: cannot be reached: {error}. Expected a local path or an fsspec URL; a remote "
             "one may need its package, e.g. s3fs or gcsfs"
         ) from error
     return fs, str(path)
+
+
+@contextlib.contextmanager
+def _reaching(uri: str, fs: Any) -> Iterator[None]:
+    """One sentence where a server is out of reach: each client has errors of its own kind."""
+    try:
+        yield
+    except (BertloomError, FileNotFoundError):
+        raise
+    except Exception as error:
+        if isinstance(fs, LocalFileSystem) and not isinstance(error, OSError):
+            raise
+        told = str(error) or type(error).__name__
+        raise InputError(
+            f"{uri}: cannot be reached or read: {told}. Check that it is there, and may be read by "
+            "you" + ("" if isinstance(fs, LocalFileSystem) else "; the network; the credentials")
+        ) from error
 
 
 def _uri(fs: Any, path: str) -> str:
@@ -194,8 +213,9 @@ def _parent(path: str) -> str:
 
 def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]]:
     fs, path = filesystem(given)
-    try:
+    with _reaching(given, fs):
         if fs.isfile(path):  # before the pattern: a name may hold "[" itself
+            _check_name(_base(path), given=given)
             return [(_uri(fs, path), _base(path))]
         if fs.isdir(path):
             files = _walk(fs, path, root=path)
@@ -203,14 +223,25 @@ def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]
             files = _match(fs, path)
         else:
             raise MissingInputError(_nothing_at(fs, path, given, what="no such file or folder"))
-    except OSError as error:
-        raise InputError(f"{given}: cannot be listed: {error}") from error
     taken = [(uri, name) for uri, name in files if ends is None or name.endswith(ends)]
     if not taken:
         wanted = f" ending in {' or '.join(ends)}" if ends else ""
         what = f"none of its {len(files)} files is one{wanted}" if files else "no file there"
         raise MissingInputError(_nothing_at(fs, path, given, what=what))
+    for _, name in taken:
+        _check_name(name, given=given)
     return taken
+
+
+def _check_name(name: str, *, given: str) -> None:
+    """Names become ids, and stand in manifests."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{given!a}: the name of the file {name!a} is not UTF-8. Rename it, e.g. with "
+            "`convmv -f latin1 -t utf8 --notest`, or leave it out of the paths"
+        ) from error
 
 
 def _walk(fs: Any, folder: str, *, root: str) -> list[tuple[str, str]]:
@@ -280,7 +311,8 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
             times = f"{stat.st_mtime_ns}/{stat.st_ctime_ns}"
             return stat.st_size, f"{stat.st_dev}/{stat.st_ino}/{times}"
         fs.invalidate_cache(_parent(path))
-        info = fs.info(path)
+        with _reaching(uri, fs):
+            info = fs.info(path)
     except FileNotFoundError as error:
         raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
     except OSError as error:

@@ -197,3 +197,39 @@ def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path.home() / ".cache" / "bertloom"
     assert os.environ.get("BERTLOOM_CACHE") is None
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "ftp://127.0.0.1:1/x.txt",
+        "http://127.0.0.1:1/x.txt",
+        "http://127.0.0.1:1/*.txt",
+        "s3://bucket/x.txt",
+        "s3://bucket/*.txt",
+    ],
+)
+def test_a_server_that_is_out_of_reach_is_one_sentence(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ftp:// and s3:// ended in errors of their clients."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "y",
+        "AWS_MAX_ATTEMPTS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match="cannot be reached") as raised:
+        expand_paths([uri])
+    assert str(raised.value).startswith(f"{uri}: ")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_whose_name_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/caf\xe9.txt"
+    with open(path, "wb") as sink:  # noqa: PTH123 - bytes are no Path
+        sink.write(b"x")
+    for given in (str(tmp_path), os.fsdecode(path), f"{tmp_path}/*.txt"):
+        with pytest.raises(InputError, match=r"caf\\udce9\.txt' is not UTF-8. Rename it"):
+            expand_paths([given])
