@@ -40,26 +40,25 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
         language: ISO 639 code; an unknown one is split by the general rules of sentencex.
         max_characters: a longer sentence is cut at a space (or, without one, right there).
     """
-    sentences: list[str] = []
+    sentences: list[list[str]] = []  # each in the pieces that were put together
     waiting: list[str] = []  # without letters, for the next sentence
     for paragraph in paragraphs:
         first = len(sentences)
         for sentence in _sentences(paragraph, language):
             if _LETTER.search(sentence) is not None:
-                sentences.append(" ".join([*waiting, sentence]))
+                sentences.append([*waiting, sentence])
                 waiting = []
             elif sentences and not waiting and _LIST_NUMBER.fullmatch(sentence) is None:
-                sentences[-1] = f"{sentences[-1]} {sentence}"
+                sentences[-1].append(sentence)
             else:
                 waiting.append(sentence)
         if waiting and len(sentences) > first:
-            sentences[-1] = " ".join([sentences[-1], *waiting])
+            sentences[-1] += waiting
             waiting = []
     if waiting:
-        sentences[-1:] = [" ".join([*sentences[-1:], *waiting])]
-    if all(len(sentence) <= max_characters for sentence in sentences):
-        return sentences
-    return [piece for sentence in sentences for piece in _cut(sentence, max_characters)]
+        sentences[-1:] = [[*(sentences[-1] if sentences else ()), *waiting]]
+    joined = map(" ".join, sentences)
+    return [piece for sentence in joined for piece in _cut(sentence, max_characters)]
 
 
 def _sentences(paragraph: str, language: str) -> Iterator[str]:
@@ -119,13 +118,17 @@ def _beside_quotes(text: str, start: int, end: int) -> int:
 
 
 def _cut(text: str, longest: int) -> Iterator[str]:
-    while len(text) > longest:
-        space = text.rfind(" ", 1, longest + 1)
-        end = space if space > 0 else longest
-        yield text[:end].strip()
-        text = text[end:].strip()
+    """Pieces of a text that has no white space around it; what is not yet cut is not copied."""
+    start = 0
+    while len(text) - start > longest:
+        space = text.rfind(" ", start + 1, start + longest + 1)
+        end = space if space > 0 else start + longest
+        yield text[start:end].strip()
+        start = end
+        while text[start].isspace():
+            start += 1
     if text:
-        yield text
+        yield text[start:]
 
 
 def normalised_text(sentences: list[str]) -> str:

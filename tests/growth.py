@@ -18,6 +18,7 @@ from typing import NamedTuple
 FLOOR = 0.02
 """Seconds of processor time below which a measurement says nothing."""
 
+_LONG = 0.5  # seconds; what takes so long is not made longer
 SHORTEST, LARGEST = 1_000, 512_000
 """Characters. What takes less than the floor at the largest length is fast, however it grows."""
 
@@ -51,47 +52,45 @@ class Growth(NamedTuple):
     def of_a_doubling(self) -> float:
         """How many times longer twice the text takes, of the last doubling; 1 below the floor."""
         _, middle, large = self.seconds
-        return large / middle if large >= FLOOR else 1.0
+        return large / middle if large >= FLOOR / 2 else 1.0
 
 
 def patterns(count: int, atoms: Sequence[str], words: Sequence[str]) -> Iterator[Pattern]:
-    """`count` patterns: each atom by itself, before and after a word; then what chance makes."""
-    plain = [
-        shape
-        for atom in atoms
-        for shape in (
-            ("", atom, "", ""),
-            (words[0], atom, "", words[0]),
-            ("", atom + words[1], "", ""),
-        )
-    ]
+    """`count` patterns: a third of them an atom by itself, before or after a word; then mixed ones."""
     for number in range(count):
         rng = random.Random(f"growth-{number}")
-        if number < len(plain):
-            yield Pattern(number, *plain[number])
+        atom, first, *_ = rng.choice(atoms), *words
+        plain = [("", atom), (first, atom), ("", atom + words[1])]
+        if number % 3 == 0:
+            yield Pattern(number, *rng.choice(plain), "", rng.choice(("", first)))
             continue
         both = [*atoms, *atoms, *words]
-        first = "".join(rng.choices(both, k=rng.randint(1, 5)))
+        unit = "".join(rng.choices(both, k=rng.randint(1, 5)))
         second = "".join(rng.choices(both, k=rng.randint(1, 3))) if rng.random() < 0.4 else ""
         ends = ["", "", *words, *atoms]
-        yield Pattern(number, rng.choice(ends), first, second, rng.choice(ends))
+        yield Pattern(number, rng.choice(ends), unit, second, rng.choice(ends))
 
 
-def growth(work: Callable[[str], object], pattern: Pattern, *, limit: float) -> Growth:
+def measure(work: Callable[[str], object], pattern: Pattern, *, limit: float) -> Growth:
     """Time `work` on a pattern at three lengths, each twice the one before.
 
     Args:
-        limit: a growth above this is measured again before it is believed: another process may have
-            had the processor's caches.
+        limit: a growth above this is measured again before it is believed, for another process may
+            have had the processor's caches; and at the next length, for it may have been a step.
     """
     characters, seconds = [SHORTEST], [_seconds(work, pattern.text(SHORTEST))]
     while len(seconds) < 3 or (seconds[-1] < FLOOR and characters[-1] < LARGEST):
         characters.append(characters[-1] * 2)
         seconds.append(_seconds(work, pattern.text(characters[-1])))
     found = Growth(tuple(characters[-3:]), tuple(seconds[-3:]))
-    for _ in range(8):
+    for number in range(9):
         if found.of_a_doubling <= limit:
             break
+        if number % 3 == 2 and found.seconds[-1] < _LONG:
+            longer = found.characters[-1] * 2
+            took = _seconds(work, pattern.text(longer))
+            found = Growth((*found.characters[1:], longer), (*found.seconds[1:], took))
+            continue
         again = [_seconds(work, pattern.text(size)) for size in found.characters]
         best = tuple(min(pair) for pair in zip(found.seconds, again, strict=True))
         found = Growth(found.characters, best)
@@ -99,7 +98,6 @@ def growth(work: Callable[[str], object], pattern: Pattern, *, limit: float) -> 
 
 
 def _seconds(work: Callable[[str], object], text: str) -> float:
-    gc.collect()
     gc.disable()
     try:
         begin = time.process_time()
