@@ -179,7 +179,7 @@ def test_the_command_prints_what_the_official_script_prints(
     assert figures["HasAns_exact"] == "100.000"
     assert figures["NoAns_f1"] == "0.000"
     assert figures["best_exact"] == "100.000"
-    assert figures["best_exact_thresh"] == "0.400"
+    assert figures["best_exact_thresh"] == "0.400000"
     assert "3 of 11,873 dev rows" in said.out
     said = cli("evaluate", "squad-2.0", gold, *predictions, *odds, "--na-prob-thresh", "0.5")
     assert "exact                     100.000" in said.out

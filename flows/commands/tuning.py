@@ -148,8 +148,8 @@ def evaluate(
     for metric, value in found.metrics.items():
         say(f"{metric:<24} {100 * value:8.3f}")
     for figure, value in (found.official or {}).items():
-        is_count = figure.endswith("total")
-        say(f"{figure:<24} {value:8,.0f}" if is_count else f"{figure:<24} {value:8.3f}")
+        digits = 0 if figure.endswith("total") else 6 if figure.endswith("thresh") else 3
+        say(f"{figure:<24} {value:8,.{digits}f}")
     for thing, count in found.counts.items():
         say(f"{thing:<24} {count:8,}")
     if found.cut:
