@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from command_runs import Cli
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.kinds.squad_metrics import Gold, score_question
@@ -76,6 +76,7 @@ QUESTIONS = st.lists(
 )
 
 
+@settings(deadline=None)  # the first call pays for what it imports
 @given(QUESTIONS)
 def test_the_best_thresholds_are_those_of_trying_every_cut(
     questions: list[tuple[list[str], str, float]],
