@@ -109,6 +109,7 @@ def rule_for(name: str, language: str) -> Rule | None:
                 return found
     for table in tables:
         for expression, pattern in table.patterns:
-            if match := expression.fullmatch(plain):
+            match = expression.fullmatch(plain) or expression.fullmatch(first_lowered(plain))
+            if match:
                 return compile_rule(pattern, wording_of(language), match.groups(default=""))
     return None
