@@ -119,6 +119,7 @@ class CorpusView:
     """The section about the corpus."""
 
     by_source: Table | None
+    holes: Table | None
     totals: Sequence[corpus_view.Balance]
     sources: Sequence[corpus_view.Balance]
     """The same counts for each source."""
@@ -143,6 +144,7 @@ def _corpus(store: ArtifactStore, manifests: Mapping[str, Manifest]) -> CorpusVi
         by_source=corpus_view.source_table(own),
         totals=[balance for balance in counted if not balance.source],
         sources=[balance for balance in counted if balance.source],
+        holes=corpus_view.hole_table(own),
         duplicates=corpus_view.duplicate_facts(own),
         vocabulary=corpus_view.vocabulary_facts(own),
         instances=corpus_view.instance_table(own),

@@ -70,6 +70,7 @@ _SUSPECT = re.compile(
     "|(?<=\ufdd0))"
 )
 _NO_BEGINNING = frozenset(",;:.)、。，；）」』]\ufdd0")
+_LONE_AFTER = frozenset(".!?…) ")  # where a closing bracket that nothing opens is no text
 # What only introduced what was dropped: (pronounced: ..., ), (... or ...).
 _LABEL = re.compile(r"(?<=[(（,;、；])\s*[^\s(),;:（）、；：]+(?: [^\s(),;:]+)? ?[:：]\s*\ufdd0")
 _LINKING = re.compile(r"\ufdd0\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\ufdd0")
@@ -125,7 +126,25 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
     if text[:1] in _NO_BEGINNING or _SUSPECT.search(text):
         text = _mend(text, french=language == "fr")
         text = " ".join(text.replace(DROPPED, "").split())
+    if text.count(")") > text.count("("):
+        text = _without_lone_brackets(text)
     return text if _WORD.search(text) else ""
+
+
+def _without_lone_brackets(text: str) -> str:
+    """The text without those closing brackets behind the end of a sentence that nothing opens."""
+    kept: list[str] = []
+    depth = 0
+    for character in text:
+        depth += character == "("
+        if character == ")":
+            depth -= 1
+            if depth < 0:
+                depth = 0
+                if kept and kept[-1] in _LONE_AFTER:
+                    continue
+        kept.append(character)
+    return " ".join("".join(kept).split())
 
 
 def _mend(text: str, *, french: bool) -> str:

@@ -24,6 +24,7 @@ _REDIRECT = re.compile(
 _NO_TEXT = "*#:;|!= "  # a line that begins so is a list, table, heading or preformatted line
 _SENTENCE_MARKS = frozenset(".!?:;。！？：…\"”’'）)」")
 _BOLD_LINE = re.compile(r"'''[^'\n]+'''[ \t]*")
+_NUMBER = re.compile(r"\(?([0-9]{1,3})(?:[.)]|\.\))(?=[ \t]|$)")  # before an item of a list
 _MAX_REJOINED = 20_000  # characters; a longer paragraph is none, and joining it again costs time
 _MAX_TITLE_WORDS = 4
 _MAX_TITLE_WIDTH = 12  # characters, where there are no spaces between words
@@ -64,14 +65,17 @@ def _raw_paragraphs(scanned: list[str], markup: WikiMarkup) -> list[str]:
     """
     raws: list[str] = []
     lines: list[str] = []
+    numbered = _numbered_lines(scanned)
 
     def flush() -> None:
         if lines:
             raws.append(_join_lines(lines, spaceless=markup.spaceless))
             lines.clear()
 
-    for line in scanned:
-        if line and line[0] not in _NO_TEXT and not line.startswith("----"):
+    for index, line in enumerate(scanned):
+        if index in numbered:
+            flush()
+        elif line and line[0] not in _NO_TEXT and not line.startswith("----"):
             if not lines and line[0].islower() and _ends_in_formula(raws):
                 lines.append(raws.pop())
             lines.append(line)
@@ -87,6 +91,22 @@ def _raw_paragraphs(scanned: list[str], markup: WikiMarkup) -> list[str]:
             flush()
     flush()
     return raws
+
+
+def _numbered_lines(scanned: list[str]) -> set[int]:
+    """Places of the lines that are a list numbered by hand: "1. ...", and then "2. ...";
+    blank lines may lie between them."""
+    found: set[int] = set()
+    before, place = -1, -1
+    for index, line in enumerate(scanned):
+        if not line.strip():
+            continue
+        match = _NUMBER.match(line) if line[0] in "0123456789(" else None
+        number = int(match[1]) if match else -1
+        if match and number == before + 1 and before > 0:
+            found |= {place, index}
+        before, place = number, index
+    return found
 
 
 def _ends_in_formula(raws: list[str]) -> bool:

@@ -36,7 +36,8 @@ _TOKEN = re.compile(
     | \{ ( \{ ([^{}|<>\[\]]*+) )                                   # 5 a template opens; 6 its name
     | \} ( \} )                                                      # 7 a template closes
     | < ( !-- )                                                      # 8 a comment
-    | < ( (/?) ([A-Za-z][A-Za-z0-9]*+) ([^<>]*+) > )                 # 9 a tag; 10 / 11 name 12 rest
+    | < ( (/?) ([A-Za-z][A-Za-z0-9]*+)                               # 9 a tag; 10 / 11 name 12 rest
+          ( (?: [^<>"]++ | "[^"\n]{0,200}+"(?=[\s/>]) ){0,20}+ (?= > ) | [^<>]*+ ) > )
     | \n ( (={1,6}) ([^\n]*+) )                                      # 13 heading; 14 level 15 title
     | \n ( [*\#:;|!] [^\n<{]*+ (?= \n | \Z )
            (?: \n [*\#:;|!] [^\n<{]*+ (?= \n | \Z ) )*+ )             # 16 plain list lines
@@ -47,6 +48,18 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
+# Lines of closing sections: one that may be prose, by whether the language is spaceless; a work.
+_LONG_LINE = {
+    False: re.compile(r"\n[^*#:;|!= {}<\n][^\n]{79}"),
+    True: re.compile(r"\n[^*#:;|!= {}<\n][^\n]{39}"),
+}
+_LEAST_PROSE = {False: 160, True: 80}  # characters; one sentence only introduces a list
+_LIST_MARKS = frozenset("*#:;|!{}<")
+_WORK = re.compile(
+    r"://|ISBN|\bdoi\b|\bp{1,2}\. ?\d|\b[Vv]ol\.|\b[Ee]ds?\.|^\W*[^\W\d_][\w'’-]*+, [^\W\d_]"  # noqa: RUF001
+    r"|^[^.]{0,80}\(\d{4}[a-z]?\)|\(\w* ?\d{4}\) ?[:.,]"
+)
+_STOPS = frozenset(".!?…。！？؟۔।")  # noqa: RUF001
 _SPACES = re.compile(r"[ \t]*")
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
@@ -81,6 +94,12 @@ def _without_comments(line: str) -> str:
         kept.append(line[at:start])
         at = end + 3
     return "".join((*kept, line[at:]))
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line without markup is a paragraph of text, and not a work that is cited."""
+    line = line.strip(" '\"”»)\ufdd0")
+    return line[-1:] in _STOPS and line[:1] not in _LIST_MARKS and _WORK.search(line) is None
 
 
 class Scanner:
@@ -349,7 +368,8 @@ class Scanner:
         self._out.append("\n\n")
         if not title.endswith("="):
             return token.end(14)  # no heading, and no way for a text to start
-        if title.strip("= '\t").lower() in self._markup.closing_titles:
+        is_closing = title.strip("= '\t").lower() in self._markup.closing_titles
+        if is_closing and not self._holds_prose(token.end()):
             level = min(len(token[14]), len(title) - len(title.rstrip("=")))
             for heading in _HEADING.finditer(self._text, token.end()):
                 if len(heading[1]) <= level:
@@ -359,6 +379,19 @@ class Scanner:
             self._out.append("=")
             return token.end(14)
         return token.end()
+
+    def _holds_prose(self, position: int) -> bool:
+        """Whether what stands from `position` to the next heading is text rather than a list of
+        notes, works or links."""
+        heading = _HEADING.search(self._text, position)
+        section = self._text[position : heading.start() if heading else len(self._text)]
+        long_line = _LONG_LINE[self._markup.spaceless]
+        if long_line.search(section) is None:
+            return False
+        lines = Scanner(section, self._markup).run().split("\n")
+        prose = sum(len(line) for line in lines if _is_prose(line))
+        listed = sum(len(line) for line in section.split("\n") if line[:1] in _LIST_MARKS)
+        return prose > max(listed, _LEAST_PROSE[self._markup.spaceless])
 
     def _list_lines(self, token: re.Match[str]) -> int:
         self._end_links()

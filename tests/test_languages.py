@@ -6,14 +6,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from flows.reporting.corpus_view import hole_table
+from pipelines.build_documents import build_documents
+from pipelines.counters import Counters as Counts
 from pipelines.languages import COMMON, FOLDER, codes, language_file, read_file
+from pipelines.sources import wikipedia
 from pipelines.wikitext import Holes, clean_wikitext, markup_for
 from pipelines.wikitext_rules import DROP, compile_rule
 from pipelines.wikitext_templates import counted_name, first_lowered, wording_of
 from pipelines.wikitext_units import PLURALS
+from schemas.configs import DocumentsConfig, ExecutionConfig, WikipediaSource
 from schemas.errors import ConfigError
 
 LARGEST = set("en ceb de fr sv nl ru es it arz pl ja zh vi war uk ar pt fa ca".split())  # noqa: SIM905
@@ -131,3 +137,120 @@ SAID = [
 @pytest.mark.parametrize(("code", "wikitext", "text"), SAID)
 def test_templates_write_what_their_language_says(code: str, wikitext: str, text: str) -> None:
     assert rendered(code, wikitext) == text
+
+
+MORE_SAID = [
+    ("ar", "طوله {{convert|5|km|mi}} وعرضه {{تحويل|12|m}}.", "طوله 5 كيلومترات وعرضه 12 متر."),
+    ("ar", "{{تاريخ الميلاد والعمر|1990|5|1}} هو", "1 مايو 1990 هو"),
+    ("ar", "قال {{اقتباس مضمن|نعم}} {{صلى}} ثم", "قال «نعم» ﷺ ثم"),
+    ("fa", "در {{تاریخ تولد|1990|5|1}} و {{convert|3|km}} بود", "در 1 مه 1990 و 3 کیلومتر بود"),
+    ("ca", "El {{data|11|10|1866}} al {{segle|19}}.", "El 11 d'octubre de 1866 al segle XIX."),
+    ("pt", "Nasceu em {{dni|1|5|1990}} a {{converter|5|km|mi}}.",
+     "Nasceu em 1 de maio de 1990 a 5 quilômetros."),
+    ("pt", "são {{unidade|12|km}} e {{fmtn|1234567}} no {{século|XIX}}",
+     "são 12 km e 1 234 567 no século XIX"),
+    ("ro", "Născut la {{data nașterii|1990|5|1}}, {{convert|25|km}}, {{convert|3|km}}",
+     "Născut la 1 mai 1990, 25 de kilometri, 3 kilometri"),
+    ("ru", "Родился {{дата|1|5|1990}}, {{convert|5|km|mi}}, {{convert|21|km}}, {{s|1,5 м}}",
+     "Родился 1 мая 1990 года, 5 километров, 21 километр, 1,5 м"),
+    ("ru", "роман {{нп3|Имя|Слово|en|Name}} и {{lang-en|word}}", "роман Слово и word"),
+    ("uk", "Народився {{дата|1|5|1990}}, {{convert|2|km}}",
+     "Народився 1 травня 1990 року, 2 кілометри"),
+    ("pl", "Urodzony {{data|1|5|1990}}, {{convert|5|km|mi}}", "Urodzony 1 maja 1990, 5 kilometrów"),
+    ("nl", "Geboren op {{datum|1|5|1990}}, {{convert|5|km|mi}} in de {{eeuw|19}}",
+     "Geboren op 1 mei 1990, 5 kilometer in de 19e eeuw"),
+    ("sv", "Född {{datum|1990|5|1}}, {{enhet|12345|km}}", "Född 1 maj 1990, 12 345 km"),
+    ("ko", "{{출생일|1990|5|1}}에 {{llang|en|word}} {{임시링크|이름|en|Name}}",
+     "1990년 5월 1일에 word 이름"),
+    ("zh", "{{出生日期|1990|5|1}}，{{convert|5|km}}，{{le|名|N}}", "1990年5月1日，5公里，名"),
+    ("vi", "Sinh {{ngày sinh|1990|5|1}}, {{convert|5|km}}", "Sinh 1 tháng 5 năm 1990, 5 kilômét"),
+    ("af", "Gebore op {{datum|1|5|1990}}, {{convert|5|km}}", "Gebore op 1 Mei 1990, 5 kilometer"),
+    ("et", "Sündis {{kuupäev|1|5|1990}}, {{convert|5|km}}", "Sündis 1. mai 1990, 5 kilomeetrit"),
+    ("ceb", "Sa {{birth date|1990|5|1}} {{nowrap|a b}}", "Sa Mayo 1, 1990 a b"),
+    ("war", "Han {{birth date|1990|5|1}}, {{convert|5|km}}", "Han Mayo 1, 1990, 5 ka kilometro"),
+    ("arz", "{{تاريخ الميلاد|1990|5|1}} في", "1 مايو 1990 في"),
+    ("simple", "{{convert|5|km|mi}} on {{birth date|1990|5|1}}", "5 kilometres on May 1, 1990"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "wikitext", "text"), MORE_SAID)
+def test_other_languages(code: str, wikitext: str, text: str) -> None:
+    assert rendered(code, wikitext) == text
+
+
+def test_a_hole_is_counted_where_a_sentence_is_broken() -> None:
+    markup = markup_for("fr")
+
+    def holes_of(text: str) -> list[tuple[str, int]]:
+        holes = Holes()
+        clean_wikitext(text, markup, holes)
+        return holes.most_common()
+
+    assert holes_of("Né à {{Inconnu|a}}, mort.") == [("inconnu", 1)]
+    assert holes_of("Il a {{inconnu}} et {{Modèle:inconnu|b}} là.") == [("inconnu", 2)]
+    assert holes_of("{{inconnu|x}} est une ville.") == [("inconnu", 1)]
+    assert holes_of("Il dort.{{inconnu}} Il rit.{{inconnu|a}}") == []
+    assert holes_of("{{inconnu}}\n'''Ville''' de France.\n* a {{inconnu}} b") == []
+    assert holes_of("Il dort{{sfn|A}} ici {{coord|1|2}}.<ref>{{inconnu}}</ref>") == []
+    assert holes_of("Haut de {{date|jour=}} et {{convert|3|furlong}}.") == [("convert", 1)]
+
+
+def test_a_sentence_with_a_hole_may_be_dropped() -> None:
+    holes = Holes(drop_sentences=True)
+    text = "Un reste. Né à {{inconnu|a}}, il dort. Deux reste."
+    assert clean_wikitext(text, markup_for("fr"), holes) == ["Un reste. Deux reste."]
+    assert (holes.total, holes.sentences_dropped) == (1, 1)
+
+
+def test_names_of_holes_are_bounded() -> None:
+    holes = Holes()
+    clean_wikitext("a {{often}} b " * 50, markup_for("en"), holes)
+    for number in range(9000):
+        clean_wikitext(f"a {{{{x{number}}}}} b", markup_for("en"), holes)
+    assert holes.total == 9050
+    assert len(holes.most_common()) == 200
+    assert holes.most_common()[0] == ("often", 50)
+
+
+def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path) -> None:
+    page = "The {{odd}} town {{Odd|a}} and {{rare}} is large. It is old and stands here still."
+    pages = "".join(
+        f"<page><title>T{n}</title><ns>0</ns><id>{n}</id><revision><id>{n}</id>"
+        f"<text>{page} Number {n} is its own text, with some words more.</text></revision></page>"
+        for n in range(1, 40)
+    )
+    (tmp_path / "x.xml").write_text(f'<mediawiki xml:lang="fr">{pages}</mediawiki>')
+    found = []
+    for workers in (1, 2):
+        source = {"kind": "wikipedia", "name": "wiki", "paths": [str(tmp_path / "x.xml")],
+                  "split_bytes": 2048, "language": "en"}  # fmt: skip
+        config = DocumentsConfig.model_validate(
+            {"sources": [source], "min_sentences": 1, "min_words": 1}
+        )
+        output = tmp_path / str(workers)
+        output.mkdir()
+        execution = ExecutionConfig(workers=workers)
+        made = build_documents(config, inputs={}, output=str(output), execution=execution)
+        found.append(made.counters)
+        assert any("its dumps say they are in fr" in note for note in made.notes)
+    assert found[0] == found[1]
+    assert found[0]["templates-unknown@wiki"] == 3 * 39
+    names = {name: n for name, n in found[0].items() if name.startswith("template-unknown:")}
+    assert names == {"template-unknown:odd@wiki": 78, "template-unknown:rare@wiki": 39}
+    table = hole_table({"build-documents": SimpleNamespace(counters=found[0])})  # type: ignore[dict-item]
+    assert table is not None
+    assert table.rows[0].cells[::3] == ("wiki", "odd 78, rare 39")
+    assert hole_table({}) is None
+
+
+def test_the_recipes_language_wins_and_the_headers_stands_in(tmp_path: Path) -> None:
+    text = "[[Fichier:a.png|b]][[File:c.png]][[Catégorie:d]]Un {{unité|12|km}} [[Category:e]]ici."
+    revision = f"<revision><text>{text}</text></revision>"
+    page = f"<page><title>T</title><ns>0</ns><id>1</id>{revision}</page>"
+    for header, language, said in (("en", "fr", "Un 12 km ici."), ("fr", "", "Un 12 km ici.")):
+        path = tmp_path / f"{header}.xml"
+        path.write_text(f'<mediawiki xml:lang="{header}">{page}</mediawiki>', encoding="utf-8")
+        config = WikipediaSource(name="w", paths=(str(path),), language=language)
+        (split,) = wikipedia.plan(config)
+        (document,) = wikipedia.read(split, config, Counts().count)
+        assert document.paragraphs == [said]

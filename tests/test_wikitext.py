@@ -136,6 +136,48 @@ def test_closing_sections_end_at_a_heading_of_their_level() -> None:
     assert clean("A.\n<!--\n== References ==\n-->\nB.") == "A. B."
 
 
+PROSE_SECTION = (
+    "The notes program was the best known of them all, and it kept what was written by hand as "
+    "ink.<ref>A</ref> It could be read by others, and many of its owners bought it only for that."
+)
+
+
+def test_a_closing_section_that_holds_prose_is_text() -> None:
+    page = f"A.\n== Software ==\n=== Notes ===\n{PROSE_SECTION}\n=== Other ===\nB.\n"
+    said = PROSE_SECTION.replace("<ref>A</ref>", "")
+    assert clean(page) == f"A.\n{said}\nB."
+    notes = "== Notes ==\n{{reflist}}\n* C is long, " + "x " * 60
+    assert clean(page + notes) == f"A.\n{said}\nB."
+    works = "Smith, J. (1999). ''A title of a work that is long, and goes on and on and on''. Xy."
+    assert clean(f"A.\n== Sources ==\n{works}\n\n{works}\n\n{works}") == "A."
+    assert (
+        clean("A.\n== References ==\n" + "* [[B]]: " + "c " * 90 + f"\n{PROSE_SECTION[:150]}.")
+        == "A."
+    )
+    prose = "これは本文であって注釈の一覧ではない。" * 6
+    assert clean(f"あ。\n== 注釈 ==\n{prose}\n", JA) == f"あ。\n{prose}"
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ['<ref name = "Smith <i>x</i>">t</ref>', '<ref name = "a > b">t</ref>', '<ref name="a > b" />',
+     '<ref name = "Smith "the" 2004">t</ref>', '<ref name="<x>" />'],
+)  # fmt: skip
+def test_quotes_in_a_tag_hold_any_character(tag: str) -> None:
+    assert clean(f"A{tag} b.") == "A b."
+
+
+def test_a_list_numbered_by_hand_is_none_of_the_text() -> None:
+    assert clean("These are:\n35. One\n36.\n\n37. Three\n\nText.") == "These are:\nText."
+    assert clean("1. FC is a club.\n\nIt plays.") == "1. FC is a club.\nIt plays."
+    assert clean("In\n1999. It was.") == "In 1999. It was."
+
+
+def test_a_closing_bracket_that_nothing_opens_goes() -> None:
+    assert clean("He left. ) She came.") == "He left. She came."
+    assert clean("He left.{{x}}) She (or he) came; a) one.") == "He left. She (or he) came; a) one."
+
+
 def test_a_sentence_that_lost_its_formula_goes() -> None:
     assert clean("First one. So <math>\\sqrt{x}</math> holds. Last one.") == "First one. Last one."
     assert clean("The vector <math>x</math> is short.") == "The vector x is short."

@@ -9,11 +9,13 @@ from typing import NamedTuple
 from flows.reporting.result_tables import Row, Table
 from flows.reporting.run_view import Fact
 from flows.show import byte_text
+from pipelines.wikitext_holes import UNKNOWN_TEMPLATE
 from schemas.manifest import Manifest
 
 PAPER_RANDOM_NEXT, PAPER_MASKED = 0.5, 0.15
 """Shares of the paper's section 3.1: of pairs whose B is random, of tokens that are predicted."""
 
+_SHOWN_HOLES = 10
 _BY_SOURCE = (
     ("documents-kept", "documents"),
     ("sentences", "sentences"),
@@ -126,6 +128,31 @@ def duplicate_facts(manifests: Mapping[str, Manifest]) -> list[Fact]:
         for name, count in documents.counters.items()
         if name.startswith(prefix) and "@" not in name
     ]
+
+
+def hole_table(manifests: Mapping[str, Manifest]) -> Table | None:
+    """Templates within sentences that no rule is known for, by source; None without any."""
+    documents = manifests.get("build-documents")
+    counters = {} if documents is None else documents.counters
+    rows = []
+    for name, holes in sorted(counters.items()):
+        things, _, source = name.partition("@")
+        if things != "templates-unknown" or not source:
+            continue
+        words = counters.get(f"words@{source}", 0)
+        rate = f"{1e5 * holes / words:,.1f}" if words else ""
+        named = [
+            (-number, label.removeprefix(UNKNOWN_TEMPLATE).removesuffix(f"@{source}"))
+            for label, number in counters.items()
+            if label.startswith(UNKNOWN_TEMPLATE) and label.endswith(f"@{source}")
+        ]
+        most = ", ".join(f"{label} {-number:,}" for number, label in sorted(named)[:_SHOWN_HOLES])
+        rows.append(Row((source, f"{holes:,}", rate, most)))
+    if not rows:
+        return None
+    header = ("source", "templates", "in 100,000 words", "most often")
+    notes = ("docs/languages.md says how a language's file is given rules for them.",)
+    return Table("Unknown templates within sentences", header, tuple(rows), notes)
 
 
 def vocabulary_facts(manifests: Mapping[str, Manifest]) -> list[Fact]:
