@@ -50,6 +50,9 @@ PROSE = [
     ("<nowiki>[[not a link]] '' ''</nowiki>", "[[not a link]] '' ''"),
     ("<nowiki>*</nowiki> no list", "* no list"),
     ("a<!-- b -->c<!-- d", "ac"),
+    ("{{a\n\nOne <!-- b --> two <!-- c --> three", "One two three"),  # open braces looked ahead
+    ("{{a\n\nx<nowiki>[1]</nowiki> y<nowiki>[2]</nowiki> z", "x[1] y[2] z"),
+    ("a<ref>b</REF > c<ref name=n>d<ref>e</ref> f", "a c f"),
     ("one\n<!-- a comment\n\nof lines -->\ntwo", "one two"),
     ("__NOTOC__\ntext __FILE__", "text __FILE__"),
     ("a <tt>b</tt> <span style='color:red'>c</span> <code>print</code>", "a b c print"),
