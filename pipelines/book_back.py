@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
+from pipelines import book_back_matter as behind
 from pipelines import book_matter as matter
 from pipelines.book_blocks import Book, Kind
 
@@ -13,6 +17,10 @@ _ADVERTISED_BLOCKS = 6
 _MAX_LAST_LINE = 120
 _MAX_BACK_WORDS = 80
 _MAX_BACK_CAPITALS = 10
+_MIN_ENTRIES = 3  # of a catalogue, with prices or formats ...
+_MAX_BETWEEN = 3  # ... and at most so many blocks of praise between two of them
+_MIN_ERRATA = 2
+_MIN_NOTES = 2
 
 
 def judge_back(book: Book) -> None:
@@ -22,11 +30,57 @@ def judge_back(book: Book) -> None:
         if _ends_book(book, number):
             end = number
             break
+    end = min(end, _notes_start(book, end))
+    listed = _tail_start(book, end, behind.is_catalogued, least=_MIN_ENTRIES)
+    tabled = _tail_start(book, listed, behind.is_erratum, least=_MIN_ERRATA)
+    end = _tail_start(book, tabled, _is_numbered_note, least=_MIN_NOTES)
     while end and _is_back(book, end - 1):
         end -= 1
     for number in range(end, len(book.texts)):
         if book.kinds[number] is Kind.TEXT:
             book.kinds[number] = Kind.LEFT_OUT
+
+
+def _notes_start(book: Book, end: int) -> int:
+    """Index of the heading of the notes that end a book; `end` where there is none."""
+    first = int(_BACK_SHARE * len(book.texts))
+    notes = [int(behind.is_endnote(text)) for text in book.texts[first:end]]
+    noted = list(itertools.accumulate(notes, initial=0))
+    for number in range(first, end):
+        if not behind.is_endnotes_heading(book.texts[number]) or _is_much(book, number):
+            continue
+        numbered = noted[-1] - noted[number - first]
+        if "foot" in book.texts[number].lower() or numbered >= max(1, (end - number - 1) // 2):
+            return number
+    return end
+
+
+def _tail_start(book: Book, end: int, is_listed: Callable[[str], bool], *, least: int) -> int:
+    """Index of the first of the listed blocks that end a book, with others between them.
+
+    Args:
+        book: the book.
+        end: where the text ends as far as is known.
+        is_listed: whether a block by itself is one of a catalogue, a table of errata, of notes.
+        least: fewer make no list; then it is `end`.
+    """
+    start, found, between = end, 0, 0
+    for number in range(end - 1, int(_BACK_SHARE * len(book.texts)) - 1, -1):
+        if between > _MAX_BETWEEN or _is_much(book, number):
+            break
+        if is_listed(book.texts[number]):
+            start, found, between = number, found + 1, 0
+        elif book.kinds[number] is Kind.TEXT and not _is_back(book, number):
+            between += 1
+    return start if found >= least else end
+
+
+def _is_numbered_note(text: str) -> bool:
+    return behind.is_endnote(text, bracketed=True)
+
+
+def _is_much(book: Book, number: int) -> bool:
+    return book.words(number) > _MAX_BACK_SHARE * book.words()
 
 
 def _last_chapter(book: Book) -> int:

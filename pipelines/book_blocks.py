@@ -6,6 +6,7 @@ import enum
 import functools
 import itertools
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 
 from pipelines import book_matter as matter
@@ -13,6 +14,8 @@ from pipelines.book_layout import Block
 
 MAX_TITLE_LINES = 4
 _MAX_HEADING_LINE = 150
+_MIN_TURNS = 3  # of somebody who speaks
+_TURNS_SHARE = 0.2  # of the blocks of a book that is, or has, a play
 
 
 class Kind(enum.Enum):
@@ -65,6 +68,18 @@ class Book:
             self._prose[number] = matter.is_prose(self.texts[number])
         return self._prose[number]
 
+    def is_turn(self, number: int) -> bool:
+        """Whether a block is somebody's turn in a play: a speaker's name, and what is said."""
+        return bool(self._speakers) and matter.speaker(self.texts[number]) in self._speakers
+
+    @functools.cached_property
+    def _speakers(self) -> frozenset[str]:
+        """Who speaks in a play; nobody does in a book with few turns, or with one speaker."""
+        turns = Counter(name for text in self.texts if (name := matter.speaker(text)))
+        often = {name: count for name, count in turns.items() if count >= _MIN_TURNS}
+        share = sum(often.values()) / max(1, len(self.texts))
+        return frozenset(often) if len(often) > 1 and share >= _TURNS_SHARE else frozenset()
+
     @functools.cached_property
     def prose_from(self) -> list[int]:
         """How many blocks of sentences there are from each block on."""
@@ -82,7 +97,8 @@ def _sums_from(values: list[int]) -> list[int]:
 
 def is_speech(text: str) -> bool:
     """Whether a block ends like a sentence or a turn of a dialogue."""
-    return text.endswith(tuple(".!?-:;,\"'\u201d\u2019\u2014")) and not matter.is_capitals(text)
+    ended = text.endswith(tuple(".!?-:;,\"'\u201d\u2019\u2014"))
+    return ended and not matter.is_capitals(text) and not matter.is_date_line(text)
 
 
 def _split_headings(blocks: list[Block]) -> Iterator[Block]:
@@ -94,9 +110,7 @@ def _split_headings(blocks: list[Block]) -> Iterator[Block]:
             yield block
             continue
         heading, at = [first], 0
-        while at < len(rest) and (
-            matter.is_capitals(rest[at]) or _is_lone_title(rest[at : at + 4])
-        ):
+        while at < len(rest) and _goes_on(rest, at):
             heading.append(rest[at].lstrip())
             at += 1
         yield Block([" ".join((*map(str.rstrip, heading[:-1]), heading[-1]))], block.gap)

@@ -12,6 +12,7 @@ _RUNNING_BLOCKS = 6  # so many in a row, and the book's text has begun ...
 _RUNNING_WORDS = 300  # ... or so many words of them
 _OPENING_BLOCKS = 4  # of speech or verse that may stand between a heading and the first prose
 _PREPARER_BLOCKS = 40
+_MAX_IMPRINT = 60  # characters
 _RULE = 60  # characters of a line of underscores that ends a preparer's introduction
 
 
@@ -19,7 +20,9 @@ def judge_front(book: Book) -> None:
     """Title page, publisher's lines and dedication: all but sentences before the first text."""
     preparer = _preparer_end(book)
     note = preface = False
-    for number in range(max(preparer, _front_end(book))):
+    start = max(preparer, _front_end(book))
+    _leave_imprint(book, start)
+    for number in range(start):
         block, text = book.blocks[number], book.texts[number]
         if book.kinds[number] is Kind.NOTE:
             note = True
@@ -29,8 +32,19 @@ def judge_front(book: Book) -> None:
             preface = matter.is_preface(text)
         if book.kinds[number] is not Kind.TEXT:
             continue
-        stays = preface or _is_front_text(block, text)
+        stays = (preface and not matter.is_date_line(text)) or _is_front_text(block, text)
         if note or number < preparer or not stays:
+            book.kinds[number] = Kind.LEFT_OUT
+
+
+def _leave_imprint(book: Book, start: int) -> None:
+    """Leave out dates and publisher's lines between the first heading and the first text."""
+    for number in range(start, len(book.texts)):
+        text = book.texts[number]
+        imprint = matter.is_date_line(text) or matter.is_publisher(text)
+        if book.kinds[number] is Kind.TEXT and not (imprint and len(text) <= _MAX_IMPRINT):
+            return
+        if book.kinds[number] is Kind.TEXT:
             book.kinds[number] = Kind.LEFT_OUT
 
 
@@ -71,7 +85,7 @@ def _is_running(book: Book, number: int) -> bool:
     text = book.texts[number]
     if matter.is_publisher(text):
         return False
-    return book.is_prose(number) or is_speech(text)
+    return book.is_prose(number) or is_speech(text) or book.is_turn(number)
 
 
 def _next_deciding(book: Book) -> list[int]:
@@ -100,7 +114,7 @@ def _opens_chapter(book: Book, number: int, deciding: list[int]) -> bool:
         after = deciding[after + 1] if after < len(book.texts) else after
         if after == len(book.texts) or book.kinds[after] is not Kind.TEXT:
             return False
-        if book.is_prose(after):
+        if book.is_prose(after) or book.is_turn(after):
             return True
     return False
 
@@ -112,7 +126,7 @@ def _first_prose(book: Book) -> int:
         if matter.is_publisher(text):
             continue
         start = number  # a dialogue before the first long sentence belongs to the text
-        while start and book.kinds[start - 1] is Kind.TEXT and is_speech(book.texts[start - 1]):
+        while start and book.kinds[start - 1] is Kind.TEXT and _is_running(book, start - 1):
             start -= 1
         return start
     return len(book.texts)

@@ -35,8 +35,11 @@ _PART_HEADING = re.compile(
     r"(?P<rest>.*)$",
     re.IGNORECASE,
 )
+# A heading begins with a capital; "contents." alone on a line is the end of a wrapped sentence.
+_CAPITAL = r"(?=[^a-zA-Z]{0,9}(?-i:[A-Z]))"
 _NAMED_HEADING = re.compile(
-    r"[ \t_*=]*(?:(?:THE|AN?|AUTHOR'?S?)\s+)?(?:PREFACE|INTRODUCTION|INTRODUCTORY|PROLOGUE"
+    _CAPITAL
+    + r"[ \t_*=]*(?:(?:THE|AN?|AUTHOR'?S?)\s+)?(?:PREFACE|INTRODUCTION|INTRODUCTORY|PROLOGUE"
     r"|PRELUDE|PROEM|EPILOGUE|CONCLUSION|FOREWORD|AFTERWORD|POSTSCRIPT|APPENDIX|DEDICATION|FINALE"
     r"|INTERLUDE|L'ENVOI|ENVOI|ARGUMENT|NOTES?|ADVERTISEMENT)(?P<rest>\b.*)$",
     re.IGNORECASE,
@@ -51,14 +54,18 @@ _NUMBERED_TITLE = re.compile(
     r"(?P<rest>\S.*)$"
 )
 _LIST_HEADING = re.compile(
-    r"[ \t_*=]*(?:(?:TABLE\s+OF\s+)?CONTENTS|(?:LIST\s+OF\s+|THE\s+)?ILLUSTRATIONS|CHAPTERS|INDEX"
-    r"|LIST\s+OF\s+(?:PLATES|CHAPTERS|MAPS)|(?:FULL[- ]PAGE\s+)?COLOU?RED\s+PLATES)"
+    _CAPITAL
+    + r"[ \t_*=]*(?:(?:TABLE\s+OF\s+)?CONTENTS|(?:LIST\s+OF\s+|THE\s+)?ILLUSTRATIONS|CHAPTERS|INDEX"
+    r"|LIST\s+OF\s+(?:PLATES|CHAPTERS|MAPS)|(?:FULL[- ]PAGE\s+)?COLOU?RED\s+PLATES"
+    r"|DRAMATIS\s+PERSON(?:AE|Æ)|(?:THE\s+)?(?:PERSONS|CHARACTERS)(?:\s+(?:OF|IN)\s+THE\s+(?:PLAY"
+    r"|DRAMA|COMEDY|TRAGEDY|PIECE))?|PERSONS\s+REPRESENTED|CAST(?:\s+OF\s+CHARACTERS)?)"
     r"[.:_*= ]*+(?:PAGE[.:_*= ]*+)?$",
     re.IGNORECASE,
 )
 _ORNAMENT = re.compile(r"[\s*_#~=+|·•—–.,:;<>oO§-]*$")
 _ENDING = re.compile(
-    r"[ \t_*=\[(\"“-]*(?:THE\s+END|FINIS|FIN|THE\s+END\s+OF\s+(?:THE\s+)?(?:BOOK|STORY|TALE)"
+    _CAPITAL
+    + r"[ \t_*=\[(\"“-]*(?:THE\s+END|FINIS|FIN|THE\s+END\s+OF\s+(?:THE\s+)?(?:BOOK|STORY|TALE)"
     r"|END\s+OF\s+(?:THE\s+)?(?:BOOK|STORY|NOVEL))[ \t_*=.!\])\"”-]*$",
     re.IGNORECASE,
 )
@@ -96,17 +103,33 @@ _PRICE = re.compile(
 _VOLUMES = re.compile(r"volumes?\b", re.IGNORECASE)
 _VOLUME = re.compile(r"\bvolumes?\b", re.IGNORECASE)
 _SERIES = re.compile(r"\bseries\b", re.IGNORECASE)
+_DATE_LINE = re.compile(
+    r"(?:[A-Z][\w.'’-]*,?\s+){0,4}(?:\d{1,2}(?:st|nd|rd|th)?,?\s+)?"
+    r"(?:of\s+)?(?:[A-Z][a-z]+\.?,?\s+)?(?:1[4-9]|20)\d\d(?:\s*[-–—]\s*\d{2,4})?[\W_]*$"
+)
+_TURN = re.compile(
+    r"(?!(?:Mrs?|Dr|St|Capt|Sir|Lord|Lady)\b\.? )"
+    r"_?(?P<name>[A-Z][A-Z'’. -]{0,28}[A-Z]|[A-Z][\w'’]*(?:[ -][A-Z][\w'’]*){0,2})_?"
+    r"(?: ?(?:\([^()]{1,80}\)|\[[^\[\]]{1,80}\]|_[^_]{1,80}_))?[.:]_?(?:\s*(?:--|—)\s*|\s+)\S"
+)
+_LONE_NAME = re.compile(r"_?(?P<name>[A-Z][A-Z'’ -]{1,28})[.:]?_?$")
+_PERSONS = re.compile(
+    r"[ \t_*=]*(?:DRAMATIS|(?:THE\s+)?PERSONS|(?:THE\s+)?CHARACTERS|CAST)\b", re.I
+)
 _NOTE_HEADING = re.compile(
     r"[ \t_*=|+\[-]*(?:TRANSCRIBER|TRANSCRIPTION|PREPARER|PROOFREADER|E-?TEXT EDITOR|EDITOR AND "
     r"TRANSCRIBER|E-?BOOK TRANSCRIBER)['’]?S?['’]?\s*(?:END\s*)?"
-    r"(?:NOTE|COMMENT|ERRATA|CORRECTION|REMARK|AMENDMENT)?S?\b"
-    r"|[ \t_*=|+-]*(?:TYPOGRAPHICAL ERRORS|ERRATA|CORRIGENDA)\b[^a-z]*$",
+    r"(?:NOTE|COMMENT|ERRATA|CORRECTION|REMARK|AMENDMENT)?S?\b",
     re.IGNORECASE,
 )
 _AUTHOR_NOTE = re.compile(
     r"[ \t_*=]*(?:ABOUT THE AUTHOR|ABOUT (?:THIS|THE) (?:BOOK|E-?BOOK|TYPE)"
     r"|(?:OTHER|MORE) (?:BOOKS|TITLES|WORKS) (?:BY|FROM)|ALSO BY|BY THE SAME AUTHOR"
-    r"|A NOTE ON THE TYPE|CONNECT WITH|ACKNOWLEDGE?MENTS?\W*$)",
+    r"|A NOTE ON THE TYPE|CONNECT WITH|ACKNOWLEDGE?MENTS?\W*$"
+    r"|(?:THE )?(?:BOOKS|WORKS|NOVELS|STORIES|PLAYS|POEMS) (?:BY THE SAME|OF THE SAME|PUBLISHED BY)"
+    r"|(?:A )?(?:(?:SELECTED|COMPLETE|SHORT) )?(?:LIST|CATALOGUE) OF (?:\w+ ){0,3}"
+    r"(?:BOOKS|WORKS|NOVELS|PUBLICATIONS)|(?:NEW|RECENT|OTHER|POPULAR|LATEST|STANDARD) "
+    r"(?:BOOKS|NOVELS|PUBLICATIONS|EDITIONS|VOLUMES)\b|UNIFORM WITH THIS)",
     re.IGNORECASE,
 )
 _PAGE_TAIL = re.compile(
@@ -147,6 +170,23 @@ def is_ending(text: str) -> bool:
 def is_note_heading(text: str) -> bool:
     """The first line of a transcriber's note."""
     return _NOTE_HEADING.match(text) is not None
+
+
+def is_date_line(text: str) -> bool:
+    """A place and a date, or a date alone, with its year: `LONDON, _May_ 1886.`, `1883.`"""
+    return _DATE_LINE.match(text.replace("_", "")) is not None
+
+
+def is_persons_heading(text: str) -> bool:
+    """Whether a list's heading is that of a play's persons."""
+    return _PERSONS.match(text) is not None
+
+
+def speaker(text: str) -> str:
+    """Whose turn a block of a play looks like: `HAMLET. To be`, `_Ham._ To be`, or `HAMLET` above
+    it, alone; "" if nobody's."""
+    match = _TURN.match(text) or _LONE_NAME.match(text)
+    return "" if match is None else match["name"].strip(" .").upper()
 
 
 def is_author_note(text: str) -> bool:

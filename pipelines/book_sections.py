@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from pipelines import book_back_matter as behind
 from pipelines import book_matter as matter
 from pipelines.book_back import judge_back
 from pipelines.book_blocks import MAX_TITLE_LINES, Book, Kind
@@ -15,6 +16,7 @@ _OPENING_CHARACTERS = 120  # the first paragraph of a chapter, but for speech, i
 _LONG_TEXT = 400  # characters: longer blocks are text without looking closer
 _MAX_CAPITALS = 120
 _MAX_REPETITION = 160
+_MAX_PERSONS = 30  # blocks, where each person has one
 
 
 def judge_blocks(blocks: list[Block], *, title: str) -> Iterator[tuple[Kind, Block]]:
@@ -42,6 +44,7 @@ def _judge_kinds(book: Book) -> None:
             kind is Kind.TEXT
             and expects_title
             and len(block.lines) <= MAX_TITLE_LINES
+            and not book.is_turn(number)
             and _is_chapter_title(book, number)
         ):
             book.kinds[number] = Kind.HEADING
@@ -65,6 +68,8 @@ def _is_chapter_title(book: Book, number: int) -> bool:
 
 
 def _kind(book: Book, block: Block, text: str) -> Kind:
+    if behind.is_errata_heading(block.lines[0]):
+        return Kind.NOTE  # with its table, however long
     if len(text) > _LONG_TEXT:
         return Kind.TEXT
     if matter.is_ornament(text):
@@ -104,11 +109,14 @@ def _judge_listing(book: Book, start: int) -> int:
     """Judge one list; returns the index of the first block behind it."""
     seen: set[str] = set()
     entries: set[str] = set()
+    persons = matter.is_persons_heading(book.blocks[start].lines[0])
     end = start
     while end < len(book.blocks):
         block = book.blocks[end]
         lines = block.lines[1:] if end == start else block.lines
-        if end > start and _ends_listing(book, end, seen=seen, entries=entries):
+        if end > start and persons and _ends_persons(book, end, end - start):
+            break
+        if end > start and not persons and _ends_listing(book, end, seen=seen, entries=entries):
             break
         seen.update(_heading_key(line) for line in lines)
         keys = [matter.entry_key(line) for line in lines]
@@ -122,6 +130,16 @@ def _judge_listing(book: Book, start: int) -> int:
     for number in range(start, end):
         book.kinds[number] = Kind.LISTING
     return max(behind, start + 1)
+
+
+def _ends_persons(book: Book, number: int, passed: int) -> bool:
+    """Whether a play's list of persons is over: an act, a turn, or more than such a list holds.
+
+    Unlike other lists it may hold sentences: "PELL, a miller, who is in love with Orla."
+    """
+    heading = book.kinds[number] in (Kind.HEADING, Kind.NOTE, Kind.ENDING)
+    running = passed == 1 and "," not in book.blocks[number].lines[0]
+    return heading or running or passed > _MAX_PERSONS or book.is_turn(number)
 
 
 def _ends_listing(book: Book, number: int, *, seen: set[str], entries: set[str]) -> bool:

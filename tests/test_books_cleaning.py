@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import codecs
+import time
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,77 @@ def test_printers_in_the_story_do_not_end_it() -> None:
     assert len(clean_book("\n\n".join(story)).paragraphs) == len(story)
 
 
+STORY = "\n\n".join([OPENING, SECOND] * 10)
+CATALOGUE = """A SELECTED LIST OF BOOKS
+
+THE SHORT WALK. Crown 8vo, cloth gilt, 6s.
+
+"A book that no reader will put down before the end, and which we warmly commend to all who walk,
+and to those who do not walk as well."--_The Evening Paper_.
+
+THE LONG SIT. By the same hand. 12mo, cloth, $1.25
+
+"It is long, and we were sitting."--_The Morning Paper_.
+
+ON STANDING STILL. Demy 8vo, price 3s. 6d. net."""
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        CATALOGUE,
+        CATALOGUE.partition("\n\n")[2],
+        "FOOTNOTES:\n\n[1] A stang is a pole of sixteen feet.\n\n[2] So the old copies have it.",
+        "Footnotes:\n\nThis was so at that time, and was never changed by those who came after.",
+        "[1] A stang is a pole of sixteen feet.\n\n[2] So the old copies have it, and it is right.",
+        "NOTES\n\n1. A stang is a pole of sixteen feet.\n\n2. So the old copies have it.",
+        "ERRATA\nPage 12, line 3, for walk read talk.\nPage 19, line 30, for noon read moon.",
+        "Addenda et Corrigenda\n\nPage 12, line 3, for walk read talk.",
+        "Page 12, line 3, for walk read talk.\n\nPage 19, line 30, for noon read moon.",
+    ],
+)
+def test_notes_errata_and_catalogues_behind_the_text_go(back: str) -> None:
+    book = clean_book(f"CHAPTER I\n\n{STORY}\n\n\n{back}\n")
+    assert book.paragraphs == [ONE_LINE, SECOND_LINE] * 10
+
+
+def test_what_looks_like_a_note_or_a_price_in_the_story_stays() -> None:
+    lines = [
+        "It was bound in cloth, and she paid 5s. for it, which was more than she had.",
+        "1. That nobody was to leave the house before the others had come home again.",
+        "2. That nobody was to ask why this was so, or who had made the rule at all.",
+    ]
+    text = "\n\n".join(["CHAPTER I", STORY, *lines, OPENING])
+    assert clean_book(text).paragraphs[20:] == [*lines, ONE_LINE]
+
+
+@pytest.mark.parametrize("date", ["1883.", "LONDON, _May_ 1886.", "All Rights reserved."])
+def test_dates_between_the_title_page_and_the_text_go(date: str) -> None:
+    book = clean_book(f"THE WALK\n\nBY\n\nA MAN\n\nVOL. I.\n\n{date}\n\n{STORY}")
+    assert book.paragraphs == [ONE_LINE, SECOND_LINE] * 10
+
+
+PERSONS = "ORLA, a keeper of lamps.\nTOM, her brother.\nPELL, who is in love with Orla, a miller."
+TURNS = [
+    ("ORLA", "Who's there?"), ("TOM", "No"), ("ORLA", "Late!"), ("TOM", "Yes"), ("PELL", "Ho"),
+    ("ORLA", "Hush!"), ("TOM", "Let him in."), ("ORLA", "I will not let him in tonight, nor ever."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("between", [". ", "\n\n", ".--"])
+def test_a_play_keeps_its_first_speeches(between: str) -> None:
+    speeches = [f"{name}{between}{said}" for name, said in TURNS * 4]
+    play = "\n\n\n".join(["THE LAMP\n\nBY\n\nA MAN", f"DRAMATIS PERSONAE\n\n{PERSONS}", "ACT I"])
+    book = clean_book(f"{play}\n\n" + "\n\n".join(speeches))
+    assert book.paragraphs == "\n\n".join(speeches).split("\n\n")
+
+
+def test_a_wrapped_line_of_one_word_is_no_heading() -> None:
+    lines = [*OPENING.split("\n")[:2], "persons."]
+    text = "\n".join([*lines * 8, "introduction.", *lines])
+    assert " ".join(clean_book(text).paragraphs) == text.replace("\n", " ")
+
+
 @pytest.mark.parametrize("gap", ["\n", "\n\n"])
 def test_one_line_a_paragraph(gap: str) -> None:
     lines = [f"{ONE_LINE} {SECOND_LINE}", '"Yes," she said.', f"{SECOND_LINE} {ONE_LINE}"]
@@ -320,3 +392,30 @@ def test_cleaning_agrees_with_cleaning_by_hand(real_data: Path) -> None:
         # No book may be lost in the sum.
         assert min(score.recall for score in scores) >= 0.9
         assert min(score.precision for score in scores) >= 0.9
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "ORLA.\n\nWho's there?\n\n",
+        "TOM. No.\n\nORLA. Yes.\n\n",
+        "NOTES\n\n1. So the old copies have it.\n\n",
+        "THE SHORT WALK. Crown 8vo, cloth gilt, 6s.\n\nA good book.\n\n",
+        "l.1.",
+        "Page 1 line 1 ",
+        "DRAMATIS PERSONAE\n\nTOM, a boy.\n\n",
+        "1883.\n\n",
+    ],
+)
+def test_cleaning_a_book_twice_as_large_takes_twice_as_long(unit: str) -> None:
+    def seconds(size: int) -> float:
+        text = STORY + "\n\n" + unit * (size // len(unit))
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            clean_book(text)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    small, large = seconds(40_000), seconds(80_000)
+    assert large <= 2.6 * small + 0.02
