@@ -173,11 +173,12 @@ class ArtifactStore(StoreNames):
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
         """What a key leads to, unchecked; None where there is nothing."""
         stored = self._stored_pointer(stage, cache_key)
-        if stored is None:
-            return None
+        return None if stored is None else self._parsed(key_path(stage, cache_key), stored)
+
+    def _parsed(self, path: str, stored: bytes) -> Pointer:
         if (pointer := parse_pointer(stored)) is None:
             raise ArtifactCorruptError(
-                f"{self.url(key_path(stage, cache_key))}: expected a pointer to a manifest. Delete "
+                f"{self.url(path)}: expected a pointer to a manifest. Delete "
                 "the file, or run the recipe again; the stage is then built anew"
             )
         return pointer
@@ -193,14 +194,12 @@ class ArtifactStore(StoreNames):
 
         A pointer that cannot be read is passed over with a warning; see `damaged_pointers`.
         """
-        for key in self._keys(stage):
+        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
+        for path, stored in self.backend.read_many(paths).items():
             try:
-                pointer = self.pointer(*key)
+                yield self._parsed(path, stored)
             except ArtifactCorruptError as error:
                 _LOGGER.warning("passed over: %s", error)
-                continue
-            if pointer is not None:
-                yield pointer
 
     def damaged_pointers(self) -> dict[tuple[str, str], str]:
         """What is wrong with each pointer that cannot be read, by its stage and cache key.
@@ -208,17 +207,13 @@ class ArtifactStore(StoreNames):
         A `lookup` of the key takes such a pointer back.
         """
         found = {}
-        for key in self._keys(None):
+        for path, stored in self.backend.read_many(self.backend.names("keys")).items():
             try:
-                self.pointer(*key)
+                self._parsed(path, stored)
             except ArtifactCorruptError as error:
-                found[key] = str(error)
+                _, stage, *_, name = path.split("/")
+                found[stage, name.removesuffix(".json")] = str(error)
         return found
-
-    def _keys(self, stage: str | None) -> Iterator[tuple[str, str]]:
-        for path in self.backend.names(f"keys/{stage}" if stage else "keys"):
-            parts = path.split("/")
-            yield parts[1], parts[-1].removesuffix(".json")
 
     def read_manifest(self, path: str) -> Manifest:
         """The manifest at a path relative to the root.

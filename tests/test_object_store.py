@@ -19,12 +19,14 @@ import pytest
 import yaml
 from corpus_runs import small_recipe, small_sample
 from fake_gcs import FakeGcs
+from store_writing import published
 
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
 from flows.artifacts import ArtifactStore
 from flows.storage.backend import StoreBackend
 from flows.storage.doctor import store_findings
 from flows.storage.leases import hold_lease, live_holders
+from flows.storage.listing import listed
 from pipelines import progress, shard_jobs
 from pipelines.file_systems import file_system, read_file
 from pipelines.progress import Reading, listening
@@ -379,3 +381,16 @@ def test_file_systems_are_opened_in_one_place() -> None:
         and path.name != "file_systems.py"
     ]
     assert found == []
+
+
+def test_what_a_store_holds_is_fetched_side_by_side(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ArtifactStore(f"{bucket}/store")
+    made = {published(store, f"{n}", spec={"seed": n}).artifact_id for n in range(12)}
+    asked = type(store.backend).read
+    monkeypatch.setattr(type(store.backend), "read", lambda self, path: pytest.fail(path))
+    assert {pointer.artifact_id for pointer in store.pointers()} == made
+    assert {item.pointer.artifact_id for item in listed(store) if item.manifest} == made
+    assert store.damaged_pointers() == {}
+    monkeypatch.setattr(type(store.backend), "read", asked)

@@ -196,14 +196,11 @@ def _list_attempts(store: ArtifactStore, found: Survey) -> None:
 
 
 def _list_pointers(store: ArtifactStore, found: Survey) -> None:
-    for path, facts in store.backend.facts("keys").items():
-        try:
-            stored = store.backend.read(path)
-        except FileNotFoundError:
-            continue
+    listed = store.backend.facts("keys")
+    for path, stored in store.backend.read_many(listed).items():
         if (pointer := parse_pointer(stored)) is not None:
             committed = datetime.fromisoformat(pointer.committed).timestamp()
-            used = max(committed, facts.modified)
+            used = max(committed, listed[path].modified)
             found.published[location_of(pointer.manifest)] = Published(path, stored, pointer, used)
 
 

@@ -16,7 +16,7 @@ from flows.show import amount, byte_text, time_text
 from flows.storage.pointers import parse_manifest
 from flows.task_amounts import cells_amount
 from flows.task_steps import entry_label
-from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 from schemas.sealed import read_sealed
 
@@ -70,10 +70,11 @@ def listed(store: ArtifactStore, stage: str | None = None) -> list[Listed]:
             names[pointer.manifest].append(name)
     pinned = set(store.pins())
     found = sorted(store.pointers(stage), key=lambda item: item.committed, reverse=True)
+    stored = store.backend.read_many(pointer.manifest for pointer in found)
     return [
         Listed(
             pointer,
-            _manifest(store, pointer),
+            _manifest(store, pointer, stored.get(pointer.manifest)),
             tuple(names[pointer.manifest]),
             pointer.artifact_id in pinned,
         )
@@ -81,11 +82,12 @@ def listed(store: ArtifactStore, stage: str | None = None) -> list[Listed]:
     ]
 
 
-def _manifest(store: ArtifactStore, pointer: Pointer) -> Manifest | None:
+def _manifest(store: ArtifactStore, pointer: Pointer, stored: bytes | None) -> Manifest | None:
     try:
-        return store.read_manifest(pointer.manifest)
-    except (ArtifactCorruptError, ArtifactNotFoundError):
+        found = parse_manifest(stored, where=store.url(pointer.manifest)) if stored else None
+    except ArtifactCorruptError:
         return None  # shown as damaged
+    return found
 
 
 def artifact_rows(found: Iterable[Listed], *, all_cells: bool) -> list[tuple[str, ...]]:
@@ -138,11 +140,11 @@ def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
     """
     found = []
     moment, signs = time.time(), last_signs(store)
-    for run_id in reversed(run_ids(store)):
+    paths = {record_path(run_id): run_id for run_id in reversed(run_ids(store))}
+    for path, stored in store.backend.read_many(paths).items():
+        run_id = paths[path]
         try:
-            record = read_sealed(store.backend.read(record_path(run_id))).value
-        except FileNotFoundError:
-            continue
+            record = read_sealed(stored).value
         except ValueError:
             found.append({"run_id": run_id, "state": "damaged"})
             continue
