@@ -50,11 +50,12 @@ def single_task_recipe(
         examples["folder"] = data
     if files:
         examples["files"] = _files(files)
+    numbers = {field: _numbers(text, field=field) for field, text in grid.items()}
     refuse_all(_faults(examples, checkpoint, store=store))
     entry = {
         "examples": found.name,
         "init_checkpoint": checkpoint_folder(str(checkpoint), store=store),
-        **{field: _numbers(text, field=field) for field, text in grid.items()},
+        **numbers,
         "restarts": restarts,
         "max_seq_length": max_seq_length or found.max_seq_length,
     }
