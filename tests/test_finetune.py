@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -74,7 +75,12 @@ def content(output: StageOutput) -> dict[str, str]:
 def as_given(name: str, folder: str) -> StageInput:
     """A folder's files as an artifact."""
     files = [
-        FileEntry(path=path.name, object=path.name, size=path.stat().st_size, sha256="0" * 64)
+        FileEntry(
+            path=path.name,
+            object=path.name,
+            size=path.stat().st_size,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        )
         for path in sorted(Path(folder).iterdir())
     ]
     return StageInput(name=name, artifact_id="1" * 16, data=folder, files=tuple(files))
