@@ -248,8 +248,8 @@ def test_a_damaged_record_of_a_piece_publishes_no_false_count(corpus: _Corpus) -
     records = sorted((corpus.root / "pieces").rglob("*.json"))
     assert len(records) > 10
     for path in records:
-        (place, *_) = re.finditer(rb'"(?!version)[a-z-]+": (\d)', path.read_bytes())
-        flip(path, place.start(1), 0)
+        found = re.search(rb'"(?!version)[a-z-]+": (\d)', path.read_bytes())
+        flip(path, found.start(1) if found else 40, 0)  # one of an empty shard counts nothing
     shutil.rmtree(corpus.root / "keys")
     again = _run(corpus)
     assert _held(again) == _held(first)
