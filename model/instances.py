@@ -129,8 +129,7 @@ class InstanceSet:
             vocab_size: the model's.
             max_seq_length: how many positions the model has.
             part: the training instances, or those of the held-out documents.
-            verify: compare every shard's sha256 with the manifest's. Digests are remembered, so
-                that the next start costs nothing.
+            verify: compare every shard's sha256 with the manifest's, which reads all of them.
 
         Raises:
             InstancesError: the instances are not for this model, there are none, or a shard is

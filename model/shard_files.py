@@ -1,7 +1,7 @@
 """The files of an instances artifact on this machine: found, copied where remote, and verified.
 
-Nothing of a shard is used before its size and sha256 are those of the manifest. Digests of local
-files are remembered (`pipelines.inputs.digest_file`), so that a second start reads nothing again.
+Nothing of a shard is used before its size and sha256 are those of the manifest: every start of a
+training reads all of them, as what was sound yesterday may not be today.
 Remote shards are copied once to `shards/` in the cache folder, under their sha256, so that runs and
 artifacts share them; delete that folder to have the room back.
 """
@@ -21,8 +21,8 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.file_systems import file_system
-from pipelines.inputs import cache_folder, digest_file
-from schemas.errors import ArtifactCorruptError, InputError, InstancesError
+from pipelines.inputs import cache_folder
+from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry, StageInput
 
 _CHUNK = 4 << 20
@@ -38,8 +38,8 @@ def local_files(
     Args:
         data: the artifact.
         entries: which of its files.
-        verify: read every file whose digest is not remembered. Without it only sizes are compared
-            of files that are on this machine already, copies among them.
+        verify: read every file. Without it only sizes are compared of files that are on this
+            machine already, copies among them.
 
     Raises:
         InstancesError: a file is missing or cannot be read.
@@ -71,12 +71,17 @@ def _check_file(path: Path, *, entry: FileEntry, data: StageInput, verify: bool)
     try:
         size = path.stat().st_size
         _check_size(size, entry=entry, data=data, where=str(path))
-        found = digest_file(str(path.resolve())).digests["sha256"] if verify else entry.sha256
+        found = _digest(path) if verify else entry.sha256
     except FileNotFoundError as error:
         raise _missing(entry, data, where=str(path)) from error
-    except (OSError, InputError) as error:
+    except OSError as error:
         raise InstancesError(f"{_name(entry, data)}: cannot be read: {error}") from error
     _check_digest(found, entry=entry, data=data, where=str(path))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def _cached_copy(fs: Any, remote: str, *, entry: FileEntry, data: StageInput, verify: bool) -> Path:

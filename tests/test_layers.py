@@ -115,12 +115,13 @@ def test_prefect_appears_only_in_flows() -> None:
     assert found == []
 
 
-def test_modules_keep_to_their_size() -> None:
+def test_no_module_holds_everything() -> None:
+    """A module is as long as its one purpose needs; from so many lines on it has more than one."""
     long = {
         str(path.relative_to(ROOT)): lines
         for package in PRESENT
         for path in (ROOT / package).rglob("*.py")
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 800
     }
     assert long == {}
     names = {path.stem for package in PRESENT for path in (ROOT / package).rglob("*.py")}

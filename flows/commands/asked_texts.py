@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from model.tasks import Task
 from schemas.arrow import EXAMPLES
-from schemas.errors import ConfigError
+from schemas.errors import UsageError
 
 _WORD = re.compile(r"\w+(?:[-'\u2019.]\w+)*|[^\w\s]")
 """Words as newspapers' corpora split them: punctuation apart, hyphens and apostrophes inside."""
@@ -62,7 +62,7 @@ def texts_as_examples(
         pair, question, choices: the other parts, the same for each text.
 
     Raises:
-        ConfigError: a part that the task needs is missing, or one that it has no use for is given.
+        UsageError: a part that the task needs is missing, or one that it has no use for is given.
     """
     _check_parts(task, texts, pair=pair, question=question, choices=choices)
     rows, faults = [], {}
@@ -94,12 +94,12 @@ def _check_parts(
     has_tabs = any(text is not None and "\t" in text for text in texts)
     for name, value, is_needed in parts:
         if value is not None and not is_needed:
-            raise ConfigError(f"--{name}: {task.name} ({task.kind}) has no use for it")
+            raise UsageError(f"--{name}: {task.name} ({task.kind}) has no use for it")
         if value is None and is_needed and not (name == "pair" and has_tabs):
             more = " (or a tab between the two texts)" if name == "pair" else ""
-            raise ConfigError(f"--{name} is missing: {task.name} ({task.kind}) needs it{more}")
+            raise UsageError(f"--{name} is missing: {task.name} ({task.kind}) needs it{more}")
     if task.kind == "choice" and len(choices) != task.choices:
-        raise ConfigError(
+        raise UsageError(
             f"--choice: expected {task.choices} of them for {task.name}, found {len(choices)}"
         )
 

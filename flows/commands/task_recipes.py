@@ -10,7 +10,7 @@ from typing import Any
 from flows.preflight import checkpoint_fault, examples_fault, refuse_all
 from model.tasks import find_task
 from pipelines.file_systems import file_system
-from schemas.errors import ArtifactNotFoundError, BertloomError, ConfigError
+from schemas.errors import ArtifactNotFoundError, BertloomError, ConfigError, UsageError
 from schemas.task_configs import ExamplesConfig
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
@@ -101,7 +101,7 @@ def _files(given: Sequence[str]) -> dict[str, list[str]]:
     for text in given:
         split, equals, path = text.partition("=")
         if not equals or not split or not path:
-            raise ConfigError(f"--file {text}: expected SPLIT=PATH, such as train=train.tsv")
+            raise UsageError(f"--file {text}: expected SPLIT=PATH, such as train=train.tsv")
         found.setdefault(split, []).append(path)
     return found
 
@@ -113,7 +113,7 @@ def _numbers(text: str, *, field: str) -> list[float] | list[int]:
     except ValueError as error:
         kind = "whole numbers" if is_whole else "numbers"
         option = field.replace("_", "-")
-        raise ConfigError(f"--{option} {text}: expected {kind}, with commas between") from error
+        raise UsageError(f"--{option} {text}: expected {kind}, with commas between") from error
 
 
 def _floats(text: str) -> list[float]:

@@ -16,7 +16,7 @@ from flows.commands.options import (
     print_plan,
     run_and_report,
 )
-from schemas.errors import ConfigError, PredictionsError
+from schemas.errors import PredictionsError, UsageError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -126,14 +126,14 @@ def evaluate(
     from flows.commands.task_answers import NoAnswer, score_model, score_predictions
 
     if (predictions is None) == (model is None):
-        raise ConfigError(
+        raise UsageError(
             "expected one of --predictions (saved ones to score) and --model (to be asked)"
         )
     if na_prob_file is not None and predictions is None:
-        raise ConfigError("--na-prob-file goes with --predictions: expected both")
+        raise UsageError("--na-prob-file goes with --predictions: expected both")
     if predictions is not None:
         if out is not None:
-            raise ConfigError("--out keeps what a --model says: leave it out with --predictions")
+            raise UsageError("--out keeps what a --model says: leave it out with --predictions")
         no_answer = NoAnswer(na_prob_file, na_prob_thresh) if na_prob_file is not None else None
         found = score_predictions(
             task, gold, predictions=predictions, split=split, no_answer=no_answer
@@ -196,7 +196,7 @@ def predict(
     task = predictors[0].task
     if file is not None:
         if texts or pair or question or choices:
-            raise ConfigError("--file: expected it alone, without texts and parts of them")
+            raise UsageError("--file: expected it alone, without texts and parts of them")
         from flows.commands.task_answers import file_as_examples
 
         labels = predictors[0].labels

@@ -27,7 +27,8 @@ _MOST_DATES = 24
 _LARGEST_FILE = 1 << 42
 _WIKI = re.compile(r"[a-z][a-z0-9_]{1,63}")
 _DATE = re.compile(r"\d{8}")
-_LINKED_DATE = re.compile(r"""href\s*=\s*["']?(?:[^"'<>\s]*/)?(\d{8})/?["'>\s]""", re.IGNORECASE)
+_LINK = re.compile(r"""href\s*+=\s*+["']?([^"'<>\s]++)""", re.IGNORECASE)
+_DATED = re.compile(r"(?:.*/)?(\d{8})/?")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
@@ -85,7 +86,8 @@ def newest_dump(web: Web, mirror: str, wiki: str) -> Dump:
         FetchError: there is none, or the site cannot be read.
     """
     listing = web.read_text(f"{mirror}/{wiki}/", most=_MOST_LISTING, what=f"the list of {wiki}")
-    dates = sorted(set(_LINKED_DATE.findall(str(listing))), reverse=True)
+    linked = (_DATED.fullmatch(target) for target in _LINK.findall(str(listing)))
+    dates = sorted({found[1] for found in linked if found}, reverse=True)
     seen = []
     for date in dates[:_MOST_DATES]:
         status = read_status(web, mirror, wiki, date)
