@@ -186,8 +186,8 @@ def _reaching(uri: str, fs: Any) -> Iterator[None]:
     """One sentence where a server is out of reach: each client has errors of its own kind."""
     try:
         yield
-    except (BertloomError, FileNotFoundError):
-        raise
+    except (BertloomError, FileNotFoundError, IsADirectoryError):
+        raise  # which callers have words of their own for
     except Exception as error:
         if isinstance(fs, LocalFileSystem) and not isinstance(error, OSError):
             raise

@@ -261,7 +261,7 @@ def test_completion_offers_what_there_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samovar.yaml").write_text("name: x\n")
-    assert completion.recipe_names("sam") == ["sample", "samovar.yaml"]
+    assert completion.recipe_names("sam") == ["sample", "sample-full", "samovar.yaml"]
     assert completion.stage_names("build-t") == ["build-tokens"]
     assert completion.artifact_names("fake/") == []  # no store here
     assert completion.run_names("2") == []

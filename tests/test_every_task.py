@@ -5,21 +5,22 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import fsspec
-import pyarrow as pa
 import pytest
 from task_files import ROWS, write_task_file
 from tuning_runs import write_checkpoint
 
 from flows.ancestry.resolution import resolve
 from flows.artifacts import ArtifactStore
+from flows.commands.asked_texts import AskedTexts
 from flows.commands.task_answers import ask, file_as_examples, open_predictors
 from flows.engines import run_recipe
 from model.kinds.prediction_files import read_lines
 from model.tasks import TASKS
+from model.tuning.predictor import Predictor
 from model.tuning.task_process import end_process
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -107,13 +108,17 @@ def test_the_model_answers_a_file_again_as_it_did(
     split = "test" if "test" in task.splits else "dev"
     predictors = open_predictors(f"all/evaluate.{name}", store=recipe.store)
     (path,) = recipe.build_examples[name].files[split]
-    examples = file_as_examples(name, path, split=split, labels=predictors[0].labels)
-    assert isinstance(examples, pa.Table)
-    said = [json.loads(line) for line in ask(predictors, examples, as_json=True)]
+    asked = asked_of(name, path, split=split, predictors=predictors)
+    said = [json.loads(line) for line in ask(predictors, asked, as_json=True)]
     found = resolve(f"all/evaluate.{name}", store=store)
     url = store.url(f"{found.data}/predictions-{split}.jsonl")
     assert said == read_lines(url)
-    assert len(list(ask(predictors, examples, as_json=False))) == len(said)
+    assert len(list(ask(predictors, asked, as_json=False))) == len(said)
+
+
+def asked_of(name: str, path: str, *, split: str, predictors: Sequence[Predictor]) -> AskedTexts:
+    examples, _ = file_as_examples(name, path, split=split, labels=predictors[0].labels)
+    return AskedTexts(examples, {})
 
 
 def test_mnlis_model_answers_the_diagnostic_set(
@@ -123,8 +128,8 @@ def test_mnlis_model_answers_the_diagnostic_set(
     path = write_task_file(TASKS["ax"], next(iter(TASKS["ax"].splits)), folder=tmp_path)
     predictors = open_predictors("all/evaluate.mnli", store=recipe.store)
     split = next(iter(TASKS["ax"].splits))
-    examples = file_as_examples("ax", path, split=split, labels=predictors[0].labels)
-    answers = [line.split("\t")[0] for line in ask(predictors, examples, as_json=False)]
+    asked = asked_of("ax", path, split=split, predictors=predictors)
+    answers = [line.split("\t")[0] for line in ask(predictors, asked, as_json=False)]
     assert len(answers) == ROWS
     assert set(answers) <= set(TASKS["mnli"].labels)
 

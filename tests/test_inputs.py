@@ -210,7 +210,7 @@ def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):
     ],
 )
 def test_a_server_that_is_out_of_reach_is_one_sentence(
-    uri: str, monkeypatch: pytest.MonkeyPatch
+    uri: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """ftp:// and s3:// ended in errors of their clients."""
     for name, value in {
@@ -220,6 +220,8 @@ def test_a_server_that_is_out_of_reach_is_one_sentence(
         "AWS_MAX_ATTEMPTS": "1",
     }.items():
         monkeypatch.setenv(name, value)
+    # One that was opened here would be given to later tests, whatever server they name.
+    request.addfinalizer(fsspec.get_filesystem_class("s3").clear_instance_cache)
     with pytest.raises(InputError, match="cannot be reached") as raised:
         expand_paths([uri])
     assert str(raised.value).startswith(f"{uri}: ")

@@ -273,7 +273,7 @@ def test_the_command(
     said = cli("push-lineage", RUN, "--url", server.url, "--again", *place)
     assert (said.code, said.out) == (0, f"{RUN}: 6 events sent\n")
     said = cli("push-lineage", RUN, *place)
-    assert said.code == 1
+    assert said.code == 2
     assert "--url" in said.err
     said = cli("push-lineage", "--url", server.url, *place)
     assert said.code == 1

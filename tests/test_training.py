@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import logging
@@ -113,18 +114,18 @@ def test_the_loss_falls_and_everything_is_recorded(corpus: SmallCorpus, tmp_path
 # Of a job of 12 steps. They may differ in the last digits from one processor or
 # torch build to another, and not by more.
 GOLDEN_LOSSES = [
-    8.0171,
-    8.0216,
-    7.962,
-    7.8433,
-    7.5691,
-    7.5477,
-    7.4601,
-    7.0181,
-    7.092,
-    6.8049,
-    7.2031,
-    6.7989,
+    8.0105,
+    8.0118,
+    7.9501,
+    7.8794,
+    7.5895,
+    7.5578,
+    7.3669,
+    7.046,
+    6.9103,
+    7.0351,
+    7.1699,
+    7.007,
 ]
 
 
@@ -630,7 +631,9 @@ def test_the_artifact_says_which_piece_is_padding(corpus: SmallCorpus, tmp_path:
     pieces = (Path(job.vocabulary.data) / entry.object).read_text().splitlines()
     pieces.remove(PAD)
     pieces.insert(7, PAD)
-    (tmp_path / entry.object).write_text("\n".join(pieces) + "\n")
+    text = "\n".join(pieces) + "\n"
+    (tmp_path / entry.object).write_text(text)
+    entry = entry.model_copy(update={"sha256": hashlib.sha256(text.encode()).hexdigest()})
     moved = job.vocabulary.model_copy(update={"data": str(tmp_path), "files": (entry,)})
     files = read_finished(job.model_copy(update={"vocabulary": moved})).files
     assert json.loads(files["config.json"])["pad_token_id"] == 7

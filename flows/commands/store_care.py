@@ -105,7 +105,7 @@ def _settle(store: ArtifactStore) -> None:
 
     for item in settle_runs(store):
         became = "marked as crashed" if item.is_dead else "left as running"
-        typer.echo(f"{item.run_id}: {became}: {item.why}", err=True)
+        say(f"{item.run_id}: {became}: {item.why}", err=True)
 
 
 def pin(
