@@ -309,4 +309,4 @@ def test_the_command(tmp_path: Path, recipe_file: Path, capsys: pytest.CaptureFi
     assert said.out.startswith(f"{LATEST} leads to {tokens_of(first)} now")
     assert latest(store).artifact_id == tokens_of(first)
     assert cli("publish").code == 2
-    assert cli("publish", str(recipe_file), "--to", "corpus/tiny/20261001").code == 1
+    assert cli("publish", str(recipe_file), "--to", "corpus/tiny/20261001").code == 2
