@@ -248,8 +248,12 @@ def _contents(store: str) -> dict[str, str]:
     return {pointer.stage: pointer.content for pointer in pointers}
 
 
+FAULTY_RUNS = int(os.environ.get("BERTLOOM_FAULTS") or 2)
+"""Each with faults of its own; $BERTLOOM_FAULTS asks for more."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, FAULTY_RUNS + 1))
 def test_two_workers_beside_a_network_that_fails_one_request_in_twenty(
     seed: int, server: S3Server, bucket: str, recipe: Path, undisturbed: dict[str, str]
 ) -> None:
