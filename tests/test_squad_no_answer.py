@@ -185,4 +185,4 @@ def test_the_command_prints_what_the_official_script_prints(
     said = cli("evaluate", "squad-2.0", gold, *predictions, *odds, "--na-prob-thresh", "0.5")
     assert "exact                     100.000" in said.out
     assert cli("evaluate", "squad-1.1", gold, *predictions, *odds).code == 1
-    assert cli("evaluate", "squad-2.0", gold, "--model", "nope", *odds).code == 1
+    assert cli("evaluate", "squad-2.0", gold, "--model", "nope", *odds).code == 2
