@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.books_cleaning import clean_book
+from pipelines.books.cleaning import clean_book
 from pipelines.sources.books import decode_book
 from schemas.errors import InputError
 

@@ -3,7 +3,8 @@
     python -m benchmarks.bench_busy [--steps 300] [--repeat 3]
 
 The first phase of the sample is trained for some steps in a process of its own, as a run does, with
-the spinning bounded as it is by default (`model.core_share`), and beside it as GNU's OpenMP has it
+the spinning bounded as it is by default (`model.processes.core_share`), and beside it as GNU's
+OpenMP has it
 by itself (GOMP_SPINCOUNT=300000). Each is timed on a quiet machine and beside as many busy loops as
 there are cores, for one training and for two side by side, all interleaved. Seconds of the
 trainings by their own record, loading torch not counted; medians. Needs a machine that does nothing
@@ -25,15 +26,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.ancestry.resolution import resolve
-from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.recipe_files import load_recipe
+from flows.engine.engines import run_recipe
+from flows.engine.steps import stage_input
+from flows.lineage.resolution import resolve
+from flows.recipes.files import load_recipe
 from flows.sample import write_sample
-from flows.stages import stage_input
-from model.child_processes import child_environment
-from model.core_share import OWN_CHOICE
-from model.training_job import TrainingJob
+from flows.store.artifacts import ArtifactStore
+from model.pretraining.job import TrainingJob
+from model.processes.child_processes import child_environment
+from model.processes.core_share import OWN_CHOICE
 
 PHASE = "phase-1"
 VARIANTS = {"bounded": {}, "torch's own": {"GOMP_SPINCOUNT": "300000"}}
@@ -101,7 +102,7 @@ def seconds(job: TrainingJob, situation: Situation, variant: dict[str, str]) -> 
             work.mkdir()
             file = work / "job.json"
             file.write_text(job.model_copy(update={"work": str(work)}).model_dump_json())
-            command = [sys.executable, "-m", "model.training_process", str(file)]
+            command = [sys.executable, "-m", "model.pretraining.process", str(file)]
             processes.append(
                 subprocess.Popen(command, env={**given, **variant}, stderr=subprocess.DEVNULL)
             )

@@ -29,12 +29,12 @@ from pipelines import build_documents as documents_job
 from pipelines import build_instances as instances_job
 from pipelines import build_tokens as tokens_job
 from pipelines import build_vocabulary as vocabulary_job
-from pipelines import instance_plan
 from pipelines.counters import Counters
-from pipelines.document_plan import plan
-from pipelines.document_shards import shard_pieces
+from pipelines.documents.plan import plan
+from pipelines.documents.shards import shard_pieces
+from pipelines.instances import plan as instance_plan
+from pipelines.io.stage_inputs import InputFile
 from pipelines.sources import SOURCES
-from pipelines.stage_inputs import InputFile
 from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,

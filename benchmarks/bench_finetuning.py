@@ -9,7 +9,7 @@ tokens, fp32, dropout .1, AdamW with decay .01, gradients clipped to a norm of 1
 decay. Examples are a keyed draw from SST-2's training data (`--data`, BERTLOOM_DATA), or, without
 it, made-up sentences of the same lengths.
 
-* ours: `model.tuning.finetuning`, sequences end to end;
+* ours: `model.finetuning.loop`, sequences end to end;
 * peer: Trainer with `DataCollatorWithPadding` and its default fused AdamW;
 * peer, grouped: the same with `train_sampling_strategy="group_by_length"`.
 
@@ -17,7 +17,8 @@ Timed are the steps of the training loop, batching included, from the first one 
 peers between their callbacks of begin and end, without the Trainer's own set-up. Making features of
 the texts is timed apart. Sides take turns within each repeat; a ratio is taken within a repeat, and
 the median, the lowest and the highest are printed. All sides run in this process, with glibc's
-memory settings as they are here; our own trainings get better ones (`model.child_processes`).
+memory settings as they are here; our own trainings get better ones
+(`model.processes.child_processes`).
 """
 
 from __future__ import annotations
@@ -36,21 +37,22 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from model.checkpoints import Checkpoints
-from model.heads import BertForPretraining
-from model.hf_weights import save_model
-from model.kinds.text import build_features
-from model.permutation import permuted
-from model.stopping import StopRequest
+from model.data.permutation import permuted
+from model.encoder.heads import BertForPretraining
+from model.encoder.hf_weights import save_model
+from model.finetuning.loop import CellTraining
+from model.finetuning.progress import CellProgress
+from model.finetuning.setup import open_cell
+from model.finetuning.trial_job import CellJob
+from model.processes.stopping import StopRequest
+from model.task_types.text import build_features
 from model.tasks import find_task
 from model.tasks.file_examples import examples_of_file
-from model.tuning.cell_job import CellJob
-from model.tuning.cell_progress import CellProgress
-from model.tuning.cell_start import open_cell
-from model.tuning.finetuning import CellTraining
+from model.training.checkpoints import Checkpoints
+from pipelines.io.shards import ShardWriter
 from pipelines.seeds import key_for, rng_for
-from pipelines.shards import ShardWriter
-from pipelines.vocabulary import (
+from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.vocabulary import (
     FIXED_PIECES,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
@@ -58,7 +60,6 @@ from pipelines.vocabulary import (
     read_vocab,
     vocab_text,
 )
-from pipelines.wordpiece import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.manifest import StageInput
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig

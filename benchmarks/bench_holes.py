@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.bench_wikitext import read_articles
-from pipelines import wikitext_scanner
-from pipelines.languages import language_file
-from pipelines.wikitext import Holes, clean_wikitext, is_redirect, markup_for
-from pipelines.wikitext_rules import Rule
-from pipelines.wikitext_templates import rule_for
+from pipelines.mediawiki import scanner as wikitext_scanner
+from pipelines.mediawiki.languages import language_file
+from pipelines.mediawiki.rules import Rule
+from pipelines.mediawiki.templates import rule_for
+from pipelines.mediawiki.wikitext import Holes, clean_wikitext, is_redirect, markup_for
 
 DUMPS = {
     "en": ("en", "wikipedia/en-*.bz2"),

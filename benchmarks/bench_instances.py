@@ -25,12 +25,12 @@ import numpy.typing as npt
 from benchmarks.plain_instances import Document, plain_instances
 from pipelines.build_documents import document_rows
 from pipelines.counters import Counters
-from pipelines.document_plan import plan
-from pipelines.instances import BATCH_TOKENS, create_instances, document_groups
-from pipelines.masking import VocabularyIds
-from pipelines.pairing import document_keys, pair_segments
-from pipelines.token_documents import NegativePool, TokenDocuments
-from pipelines.wordpiece import WordPieceTokenizer
+from pipelines.documents.plan import plan
+from pipelines.instances.creation import BATCH_TOKENS, create_instances, document_groups
+from pipelines.instances.masking import VocabularyIds
+from pipelines.instances.pairing import document_keys, pair_segments
+from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.configs import (
     BooksSource,
     DocumentsConfig,

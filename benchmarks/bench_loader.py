@@ -28,11 +28,11 @@ import pyarrow as pa
 import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from model.batching import Layout
-from model.instances import InstanceSet
-from model.loader import Loader
-from pipelines.masking import VocabularyIds
-from pipelines.shards import ShardWriter
+from model.data.batching import Layout
+from model.data.instances import InstanceSet
+from model.data.loader import Loader
+from pipelines.instances.masking import VocabularyIds
+from pipelines.io.shards import ShardWriter
 from schemas.arrow import instances_schema
 from schemas.configs import MaskingConfig
 from schemas.manifest import FileEntry, StageInput

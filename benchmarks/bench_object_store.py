@@ -18,9 +18,9 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.object_store import Proxy, S3Server, environment
-from flows.artifacts import ArtifactStore
+from flows.store.artifacts import ArtifactStore
 
-_RUN = "from flows.cli import main; main()"
+_RUN = "from flows.cli.app import main; main()"
 
 
 def run_corpus(store: str, *, sample: str, workers: int) -> None:

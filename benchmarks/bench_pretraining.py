@@ -41,10 +41,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from model.batches import PretrainingBatch, TokenBatch
-from model.dropout import seed_dropout
-from model.heads import BertForPretraining
-from model.optimizer import build_optimizer
+from model.data.batches import PretrainingBatch, TokenBatch
+from model.encoder.dropout import seed_dropout
+from model.encoder.heads import BertForPretraining
+from model.optim.optimizer import build_optimizer
 from pipelines.seeds import rng_for
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
 

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.dump_parts import change_part, write_parts
-from flows.engines import run_recipe
+from flows.engine.engines import run_recipe
+from flows.engine.steps import StepResult
 from flows.sample import write_sample
-from flows.stages import StepResult
 from schemas.configs import (
     BooksSource,
     DocumentsConfig,

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import mwparserfromhell
 
-from pipelines.wikitext import clean_wikitext, markup_for
+from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
 
 DUMPS = {"en": "en-*.bz2", "it": "it-*.gz", "ja": "ja-*.bz2"}
 

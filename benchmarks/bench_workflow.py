@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from flows.recipe_files import load_recipe
+from flows.recipes.files import load_recipe
 
 BARS = {"run, local": 3.0, "run, prefect": 12.0, "plan": 1.5, "lineage": 1.5}
 PEER = """
@@ -75,7 +75,7 @@ def main() -> int:
         for name in ("DO_NOT_TRACK", "PREFECT_SERVER_ANALYTICS_ENABLED"):
             env[name] = {"DO_NOT_TRACK": "1"}.get(name, "false")
         env["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
-        ours = [sys.executable, "-m", "flows.cli"]
+        ours = [sys.executable, "-m", "flows.cli.app"]
         changes = [] if options.store else [f"--set={text}" for text in small_changes()]
         run = [*ours, "run", "sample-full", "--store", str(store), *changes]
         if not options.store:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipelines.masking import VocabularyIds
+from pipelines.instances.masking import VocabularyIds
 from schemas.configs import InstancesConfig
 
 Document = list[list[int]]  # sentences of token ids

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from flows.extras import remedy
+from flows.engine.extras import remedy
 
 
 def main() -> None:
-    """Run the command; see `flows.cli.main`."""
+    """Run the command; see `flows.cli.app.main`."""
     try:
-        from flows.cli import main as command
+        from flows.cli.app import main as command
     except ModuleNotFoundError as error:
         how = remedy(error.name or "")
         if how is None:

@@ -13,13 +13,13 @@ from prefect import Flow, flow
 from prefect.client.schemas.objects import State
 
 from flows.corpus import CORPUS, build_corpus
+from flows.engine.stages import Step
 from flows.evaluation import EVALUATION, evaluate
 from flows.finetuning import FINETUNING, finetune
 from flows.orchestration.flow_parts import FLOW_OPTIONS, steps_of
 from flows.orchestration.flow_session import RecipeParameter, Session, begun
 from flows.orchestration.step_tasks import error_of_state, run_steps
 from flows.pretraining import PRETRAINING, pretrain
-from flows.stage_table import Step
 
 
 class Part(NamedTuple):

@@ -20,12 +20,14 @@ from prefect.flows import Flow
 from prefect.states import Completed
 
 from flows.corpus import build_corpus
+from flows.engine.running import opened_store, settle_dead_runs
+from flows.engine.steps import StepResult
 from flows.orchestration.flow_session import Held, found_steps, holding
 from flows.orchestration.server import prefect_api, server_for_this_process
-from flows.publication.comparison import Comparison
-from flows.publication.comparison_texts import comparison_markdown, verdict
-from flows.publication.publishing import CorpusRefusedError, Publication
-from flows.publication.rebuilding import (
+from flows.publish.comparison import Comparison
+from flows.publish.comparison_texts import comparison_markdown, verdict
+from flows.publish.publishing import CorpusRefusedError, Publication
+from flows.publish.rebuilding import (
     UNTIL,
     RebuildOrder,
     RebuildWork,
@@ -36,9 +38,7 @@ from flows.publication.rebuilding import (
     find_work,
     publish_rebuilt,
 )
-from flows.recipe_files import load_recipe
-from flows.runs import opened_store, settle_dead_runs
-from flows.stages import StepResult
+from flows.recipes.files import load_recipe
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
@@ -69,7 +69,7 @@ def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
         What it came to, as plain JSON values.
 
     Raises:
-        BertloomError: as `flows.publication.rebuilding.rebuild_corpus`.
+        BertloomError: as `flows.publish.rebuilding.rebuild_corpus`.
     """
     server = server_for_this_process()
     given = {**order._asdict(), "changes": list(order.changes)}

@@ -8,12 +8,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flows.task_amounts import cells_amount, task_amount
-from flows.task_steps import entry_label
+from flows.engine.task_amounts import cells_amount, task_amount
+from flows.engine.task_steps import entry_label
 from schemas.manifest import FileEntry, Manifest
 
 if TYPE_CHECKING:
-    from flows.stages import StepResult
+    from flows.engine.steps import StepResult
 
 _SHOWN_FILES = 20
 

@@ -19,7 +19,7 @@ from model.tasks.cut_data import cut_split, units_of
 from model.tasks.example_files import ExampleFile, find_files, raw_inputs_of
 from model.tasks.task import Bad, Row, Task
 from pipelines.counters import Counters, check_balance
-from pipelines.shards import ShardWriter
+from pipelines.io.shards import ShardWriter
 from schemas.arrow import EXAMPLES
 from schemas.configs import ExecutionConfig
 from schemas.errors import ExamplesError

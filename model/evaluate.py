@@ -12,26 +12,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.artifact_files import to_json, write_file
-from model.kinds.official_files import official_files
-from model.kinds.prediction_files import Scored, predictions_file, score_file, to_lines
+from model.finetuning.comparison import Cell, Comparison, compare, read_cells
+from model.finetuning.evaluation_job import EvaluationJob
+from model.finetuning.task_process import call
+from model.task_types.official_files import official_files
+from model.task_types.prediction_files import Scored, predictions_file, score_file, to_lines
 from model.tasks import Task, find_task
 from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
-from model.tuning.comparison import Cell, Comparison, compare, read_cells
-from model.tuning.evaluation_job import EvaluationJob
-from model.tuning.task_process import call
+from model.training.artifact_files import to_json, write_file
+from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.progress import step_name
-from pipelines.stage_inputs import check_files, input_file
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.task_configs import EvaluateConfig
 
 if TYPE_CHECKING:
-    from model.tuning import (
-        answering as answering,  # runs elsewhere, and is part of this stage's code
-    )
+    pass
 
 STAGE_VERSION = 2
 LIBRARIES = ("torch", "numpy", "pyarrow", "scikit-learn", "scipy")
@@ -165,7 +163,7 @@ def _answer(
         device=config.device,
         threads=config.threads,
     )
-    return float(call("model.tuning.answering:run_evaluation", job)["threshold"])
+    return float(call("model.finetuning.answering:run_evaluation", job)["threshold"])
 
 
 def _copy(given: StageInput, path: str, *, folder: str) -> None:

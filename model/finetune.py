@@ -2,7 +2,7 @@
 
 The artifact is a fine-tuned model in Hugging Face's layout with its tokenizer, its predictions on
 dev, the scores computed from those, and the record of the training. Training runs in a process that
-lives on from cell to cell (`model.tuning.task_process`); this module loads no torch itself.
+lives on from cell to cell (`model.finetuning.task_process`); this module loads no torch itself.
 """
 
 from __future__ import annotations
@@ -14,20 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.artifact_files import (
-    OPTIMIZER_FILE,
-    STATE_FILE,
-    checkpoint_raw_inputs,
-    chunks_of,
-    to_json,
-    write_file,
-)
-from model.checkpoint_layout import check_layout
-from model.kinds.prediction_files import predictions_file, score_file, to_lines
-from model.tasks import find_task
-from model.tasks.cut_data import examples_cut
-from model.tasks.examples import read_examples, splits_of
-from model.tuning.cell_job import (
+from model.encoder.checkpoint_layout import check_layout
+from model.finetuning.majority import majority_answer, majority_predictions
+from model.finetuning.task_process import call
+from model.finetuning.trial_job import (
     MAJORITY_FILE,
     METRICS_FILE,
     RECORDS,
@@ -35,20 +25,28 @@ from model.tuning.cell_job import (
     cell_name,
     cell_point,
 )
-from model.tuning.majority import majority_answer, majority_predictions
-from model.tuning.task_process import call
+from model.task_types.prediction_files import predictions_file, score_file, to_lines
+from model.tasks import find_task
+from model.tasks.cut_data import examples_cut
+from model.tasks.examples import read_examples, splits_of
+from model.training.artifact_files import (
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    checkpoint_raw_inputs,
+    chunks_of,
+    to_json,
+    write_file,
+)
+from pipelines.io.stage_inputs import check_files
 from pipelines.progress import READING_FILE, following, step_name
-from pipelines.stage_inputs import check_files
-from pipelines.vocabulary import TOKENIZER_CONFIG_FILE
+from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.task_configs import CellConfig
 
 if TYPE_CHECKING:
-    from model.tuning import (
-        finetuning as finetuning,  # runs elsewhere, and is part of this stage's code
-    )
+    pass
 
 STAGE_VERSION = 2
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "scipy")
@@ -116,7 +114,7 @@ def finetune(
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
         with following(job.folder() / READING_FILE):
-            found = call("model.tuning.finetuning:train_cell", job)
+            found = call("model.finetuning.loop:train_cell", job)
         files = _publish(job.results(), output=output)
     finally:
         shutil.rmtree(job.results(), ignore_errors=True)

@@ -2,7 +2,7 @@
 
 The artifact is a checkpoint in Hugging Face's layout, which `transformers` loads as it is, with the
 optimiser's state beside it for a phase that goes on, and the record of the training. Training runs
-in processes of its own (`model.training_job`); this module loads no torch before there is work.
+in processes of its own (`model.pretraining.job`); this module loads no torch before there is work.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from model.artifact_files import (
+from model.pretraining.job import TrainingJob, run_job
+from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
     checkpoint_raw_inputs,
     chunks_of,
     write_file,
 )
-from model.training_job import TrainingJob, run_job
+from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.progress import step_name
-from pipelines.stage_inputs import check_files, input_file
-from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
+from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
 
 if TYPE_CHECKING:
-    from model import training_process as training_process  # runs elsewhere: part of the key
+    pass
 
 STAGE_VERSION = 1
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors")
@@ -87,7 +87,7 @@ def pretrain(
 
 
 def _publish(job: TrainingJob, *, output: str) -> StageOutput:
-    from model.finished_training import read_finished  # loads torch
+    from model.pretraining.results import read_finished  # loads torch
 
     finished = read_finished(job)
     files = [

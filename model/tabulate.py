@@ -18,7 +18,7 @@ from model.tables.submission import Submission, build_submission
 from model.tables.table_texts import all_grids, to_csv, to_markdown, to_text
 from model.tables.task_results import DEV, Evaluation
 from model.tasks import TASKS, Task
-from pipelines.shards import FileWriter
+from pipelines.io.shards import FileWriter
 from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
 from schemas.manifest import FileEntry, StageInput, StageOutput

@@ -16,18 +16,23 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.reuse import PieceWork, reuse_of, reusing
+from pipelines.beam.work import Blob, WorkReport
 from pipelines.counters import Counters, check_balance
-from pipelines.document_notes import JobCounts, document_notes
-from pipelines.document_plan import DocumentPiece, piece_identity, plan, raw_inputs_of
-from pipelines.duplicates import KEY_COLUMNS, FindDuplicates, digest_blobs, write_duplicates
-from pipelines.pieces import PieceWork, reuse_of, reusing
-from pipelines.sentences import normalised_text, split_sentences
-from pipelines.shard_jobs import run_shard_job
-from pipelines.shard_work import Blob, WorkReport
-from pipelines.shards import ShardWriter, open_shard
+from pipelines.documents.duplicates import (
+    KEY_COLUMNS,
+    FindDuplicates,
+    digest_blobs,
+    write_duplicates,
+)
+from pipelines.documents.notes import JobCounts, document_notes
+from pipelines.documents.plan import DocumentPiece, piece_identity, plan, raw_inputs_of
+from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.mediawiki.holes import UNKNOWN_TEMPLATE
 from pipelines.sources import SOURCES, RawDocument, Split
 from pipelines.sources.unpacked_tars import forget_unpacked
-from pipelines.wikitext_holes import UNKNOWN_TEMPLATE
+from pipelines.text.sentences import normalised_text, split_sentences
 from schemas.arrow import DOCUMENTS
 from schemas.configs import AnySource, DocumentsConfig, ExecutionConfig
 from schemas.errors import InputError
@@ -201,7 +206,7 @@ def build_documents(
         inputs: none; raw files are named by the configuration.
         output: URL of the folder to write to.
         execution: where to run.
-        pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
+        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
 
     Raises:
         InputError: raw input is missing, damaged (see `on_corrupt`), not what its checksum says,

@@ -19,20 +19,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.reuse import PieceWork, reuse_of, reusing
+from pipelines.beam.work import WorkReport, add_up
 from pipelines.counters import Counters, check_balance
-from pipelines.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING
-from pipelines.instance_plan import InstancePiece, Ranking, plan, pool_text
-from pipelines.instances import InstanceBatch, create_instances
-from pipelines.masking import VocabularyIds
-from pipelines.pieces import PieceWork, reuse_of, reusing
-from pipelines.shard_jobs import run_shard_job
-from pipelines.shard_work import WorkReport, add_up
-from pipelines.shards import ShardWriter, Statistics
-from pipelines.stage_inputs import InputFile, input_file
-from pipelines.token_documents import NegativePool, TokenDocuments
-from pipelines.token_shards import TokenShards
-from pipelines.vocab_files import VOCAB_FILE
-from pipelines.wordpiece import WordPieceTokenizer
+from pipelines.instances.creation import InstanceBatch, create_instances
+from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING
+from pipelines.instances.masking import VocabularyIds
+from pipelines.instances.plan import InstancePiece, Ranking, plan, pool_text
+from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.instances.token_shards import TokenShards
+from pipelines.io.shards import ShardWriter, Statistics
+from pipelines.io.stage_inputs import InputFile, input_file
+from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import instances_schema
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
@@ -255,7 +255,7 @@ def build_instances(
         inputs: `tokens` and `vocabulary`.
         output: URL of the folder to write to.
         execution: where to run.
-        pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
+        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
 
     Raises:
         CountError: documents in are not those kept and dropped.

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.reuse import PieceWork, reuse_of, reusing
+from pipelines.beam.work import WorkReport, add_up
 from pipelines.counters import Counters, check_balance
-from pipelines.document_shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
-from pipelines.pieces import PieceWork, reuse_of, reusing
-from pipelines.shard_jobs import run_shard_job
-from pipelines.shard_work import WorkReport, add_up
-from pipelines.shards import ShardWriter
-from pipelines.stage_inputs import InputFile, input_file
-from pipelines.vocab_files import VOCAB_FILE
-from pipelines.wordpiece import WordPieceTokenizer
+from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
+from pipelines.io.shards import ShardWriter
+from pipelines.io.stage_inputs import InputFile, input_file
+from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import tokens_schema
 from schemas.configs import ExecutionConfig, TokensConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
@@ -127,7 +127,7 @@ def build_tokens(
         inputs: `documents` and `vocabulary`.
         output: URL of the folder to write to.
         execution: where to run.
-        pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
+        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
 
     Raises:
         CountError: documents in are not those kept and dropped.

@@ -17,24 +17,24 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.memory import release_freed_memory
+from pipelines.beam.reuse import PieceWork, reuse_of, reusing
+from pipelines.beam.work import Blob, WorkReport, add_up
 from pipelines.counters import Counters, check_balance
-from pipelines.document_shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
-from pipelines.file_systems import file_system
-from pipelines.memory import release_freed_memory
-from pipelines.pieces import PieceWork, reuse_of, reusing
-from pipelines.shard_jobs import run_shard_job
-from pipelines.shard_work import Blob, WorkReport, add_up
-from pipelines.shards import ShardWriter, open_shard, write_text_file
-from pipelines.vocab_files import (
+from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
+from pipelines.io.file_systems import file_system
+from pipelines.io.shards import ShardWriter, open_shard, write_text_file
+from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.plan import raw_inputs
+from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
     read_vocab,
     vocab_text,
 )
-from pipelines.vocabulary import count_words, learn_vocabulary, merge_counts
-from pipelines.vocabulary_plan import raw_inputs
-from pipelines.wordpiece import tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary, merge_counts
 from schemas.arrow import WORD_COUNTS
 from schemas.configs import ExecutionConfig, VocabularyConfig
 from schemas.manifest import FileEntry, Reuse, StageInput, StageOutput
@@ -200,7 +200,7 @@ def build_vocabulary(
         inputs: `documents`.
         output: URL of the folder to write to.
         execution: where to run.
-        pieces: URL of the folder of finished pieces (`pipelines.pieces`); "" to do all anew.
+        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
 
     Raises:
         VocabularyError: the corpus is too small for the size asked for, or the given file is not a

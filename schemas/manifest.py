@@ -39,7 +39,8 @@ class FileEntry(_Record):
     """Rows of an Arrow table; None for other files."""
 
     logical: str = Field(default="", pattern=r"^([0-9a-f]{32})?$")
-    """Hex digest of the rows, whatever their order (`pipelines.row_digest`); "" for other files."""
+    """Hex digest of the rows, whatever their order (`pipelines.io.row_digest`); "" for other
+    files."""
 
     statistics: dict[str, int | float | str] = {}
     """What later stages may want to know of this file without opening it."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from flows.cli import main
+from flows.cli.app import main
 
 
 class Said(NamedTuple):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from flows.artifacts import ArtifactStore
-    from flows.run_records import RunRecord
+    from flows.store.artifacts import ArtifactStore
+    from flows.store.run_records import RunRecord
 
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -66,7 +66,7 @@ def reported_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStor
     """A finished run whose figures are drawn and kept; a test that changes it takes a copy."""
     from report_runs import whole_run
 
-    from flows.report import report_page
+    from flows.report.page import report_page
 
     store, record = whole_run(tmp_path_factory.mktemp("whole"))
     report_page(store, record)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from flows import stage_table, step_keys
+from flows.engine import keys as step_keys
+from flows.engine import stages as stage_table
 from schemas.configs import (
     Config,
     DocumentsConfig,
@@ -41,7 +42,7 @@ import hashlib
 from pathlib import Path
 
 from fakestages.words import words
-from pipelines.shards import write_text_file
+from pipelines.io.shards import write_text_file
 from schemas.manifest import RawInput, StageOutput
 
 STAGE_VERSION = 1

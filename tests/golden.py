@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipelines.row_digest import MODULUS
+from pipelines.io.row_digest import MODULUS
 from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.masking import VocabularyIds
-from pipelines.shards import ShardWriter
+from pipelines.instances.masking import VocabularyIds
+from pipelines.io.shards import ShardWriter
 from schemas.arrow import instances_schema
 from schemas.manifest import StageInput
 

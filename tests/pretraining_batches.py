@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from model.batches import PretrainingBatch, TokenBatch
-from model.heads import BertForPretraining, Objective
+from model.data.batches import PretrainingBatch, TokenBatch
+from model.encoder.heads import BertForPretraining, Objective
 from pipelines.seeds import rng_for
 from schemas.model_configs import ModelConfig
 

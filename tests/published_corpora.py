@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from flows.artifacts import ArtifactStore
-from flows.stages import StepResult
-from pipelines.shards import write_text_file
+from flows.engine.steps import StepResult
+from flows.store.artifacts import ArtifactStore
+from pipelines.io.shards import write_text_file
 from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, InputRef, Manifest, ProducedBy, RawInput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.storage.backend import StoreBackend
+from flows.store.backend import StoreBackend
 
 FILES = 25
 REPEATS = 4096

@@ -6,9 +6,9 @@ from typing import Any
 
 from published_corpora import LABELS, corpus_recipe
 
-from flows.artifacts import ArtifactStore
-from flows.publication.publishing import publish
-from flows.stages import StepResult
+from flows.engine.steps import StepResult
+from flows.publish.publishing import publish
+from flows.store.artifacts import ArtifactStore
 
 
 def race(root: str, paths: list[str], run_id: str, start: Any, results: Any) -> None:

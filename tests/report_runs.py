@@ -11,15 +11,15 @@ from typing import Any
 from corpus_runs import small_recipe
 from written_evaluations import SCRATCH, artifact, written
 
-from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.run_records import RunRecord, StepRecord, read_run, run_ids
+from flows.engine.engines import run_recipe
 from flows.sample import SampleFiles
 from flows.sample.books import write_books
 from flows.sample.dump import write_dump
 from flows.sample.pages import write_pages
 from flows.sample.tales import write_tale
 from flows.sample.world import World
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import RunRecord, StepRecord, read_run, run_ids
 from model.tabulate import tabulate
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest

@@ -16,8 +16,8 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 from model.tasks.squad import SQUAD_TASKS
-from pipelines.vocabulary import SPECIAL_TOKENS
-from pipelines.wordpiece import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.vocabulary import SPECIAL_TOKENS
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.task_configs import FeaturesConfig
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.artifacts import ArtifactStore, Attempt
-from pipelines.shards import write_text_file
+from flows.store.artifacts import ArtifactStore, Attempt
+from pipelines.io.shards import write_text_file
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, InputRef, Manifest, ProducedBy
 

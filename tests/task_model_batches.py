@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from pretraining_batches import VOCAB, small_config, write_files
 
-from model.batches import TokenBatch
-from model.kinds.features import IGNORED
-from model.tuning.hf_tuned import save_task_model
-from model.tuning.task_batches import TaskBatch
-from model.tuning.task_model import TaskModel
+from model.data.batches import TokenBatch
+from model.finetuning.hf_models import save_task_model
+from model.finetuning.task_batches import TaskBatch
+from model.finetuning.task_model import TaskModel
+from model.task_types.features import IGNORED
 from pipelines.seeds import rng_for
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import Kind

@@ -18,13 +18,13 @@ from fake_gcs import FakeGcs
 from racing import FILES, REPEATS, race
 from store_writing import STAGE, damage, file_of, input_from, prepared, published
 
-from flows.ancestry.resolution import resolve
-from flows.artifacts import ArtifactStore, Pointer, key_path, pointer_to
-from flows.storage.backend import StoreBackend
-from flows.storage.garbage import collect_garbage
-from flows.storage.leases import hold_lease, live_holders
-from flows.storage.verification import verify
-from pipelines.shards import write_text_file
+from flows.lineage.resolution import resolve
+from flows.store.artifacts import ArtifactStore, Pointer, key_path, pointer_to
+from flows.store.backend import StoreBackend
+from flows.store.garbage import collect_garbage
+from flows.store.leases import hold_lease, live_holders
+from flows.store.verification import verify
+from pipelines.io.shards import write_text_file
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -335,7 +335,7 @@ def test_the_lock_of_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
 HOLD_ALL_LOCKS = """
 import contextlib, sys, time
 from pathlib import Path
-import flows.storage.local_files as local_files
+import flows.store.local_files as local_files
 local_files._LOCKS = 1
 # Every file's lock is number 00 here; the parent's are spread, so all numbers are one file.
 root = Path(sys.argv[1])

@@ -11,12 +11,12 @@ import pytest
 from command_runs import Cli
 from tuning_runs import SHAPE, VOCAB
 
-from flows.commands.asked_texts import lines_of, texts_as_examples
+from flows.cli.asked_texts import lines_of, texts_as_examples
+from model.finetuning.hf_models import save_task_model
+from model.finetuning.task_model import new_task_model
 from model.tasks import TASKS
-from model.tuning.hf_tuned import save_task_model
-from model.tuning.task_model import new_task_model
-from pipelines.vocabulary import VOCAB_FILE
-from pipelines.wordpiece import tokenizer_config_json
+from pipelines.wordpiece.ids import tokenizer_config_json
+from pipelines.wordpiece.vocabulary import VOCAB_FILE
 from schemas.errors import ConfigError
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import FeaturesConfig

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_writing import random_shards, write_artifact
 
-from model.batching import BatchPlan, micro_batch_bounds, padded_length, share_of
-from model.instances import InstanceSet
-from model.permutation import stream_rows
+from model.data.batching import BatchPlan, micro_batch_bounds, padded_length, share_of
+from model.data.instances import InstanceSet
+from model.data.permutation import stream_rows
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from model.attention_layout import attention_layout, plan_groups
-from model.batches import TokenBatch
-from model.bert import BertModel, initialize_weights
-from model.dropout import Dropout, seed_dropout
+from model.data.batches import TokenBatch
+from model.encoder.attention_layout import attention_layout, plan_groups
+from model.encoder.bert import BertModel, initialize_weights
+from model.encoder.dropout import Dropout, seed_dropout
 from pipelines.seeds import rng_for
 from schemas.model_configs import ModelConfig
 

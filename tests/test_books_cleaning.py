@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import bench_books_cleaning
-from pipelines.book_layout import LineJoiner, find_layout
-from pipelines.books_cleaning import clean_book, normalise
-from pipelines.encodings import decode_text
-from pipelines.gutenberg import drop_brackets, strip_gutenberg
+from pipelines.books.cleaning import clean_book, normalise
+from pipelines.books.gutenberg import drop_brackets, strip_gutenberg
+from pipelines.books.layout import LineJoiner, find_layout
+from pipelines.io.encodings import decode_text
 
 OPENING = (
     "It was a bright cold morning when the three of them set out along the river\n"

@@ -14,13 +14,13 @@ from command_runs import Cli
 from test_asked_texts import write_tuned
 from tuning_runs import text_rows, write_checkpoint
 
-from flows.artifacts import ArtifactStore
-from model.artifact_files import checkpoint_raw_inputs
-from model.checkpoint_layout import check_layout, parse_object
-from model.hf_weights import load_pretrained
-from model.tuning.hf_tuned import load_task_model
-from model.tuning.predictor import Predictor
-from model.tuning.task_model import start_task_model
+from flows.store.artifacts import ArtifactStore
+from model.encoder.checkpoint_layout import check_layout, parse_object
+from model.encoder.hf_weights import load_pretrained
+from model.finetuning.hf_models import load_task_model
+from model.finetuning.predictor import Predictor
+from model.finetuning.task_model import start_task_model
+from model.training.artifact_files import checkpoint_raw_inputs
 from schemas.errors import BertloomError, CheckpointError, MissingInputError
 
 DEEP = b"[" * 100_000 + b"]" * 100_000

@@ -21,9 +21,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from model.checkpoint_folder import RECORD_FILE, CheckpointFolder
-from model.checkpoints import Checkpoints
-from model.tensor_files import TensorFile, plan_file, read_file
+from model.training.checkpoint_folder import RECORD_FILE, CheckpointFolder
+from model.training.checkpoints import Checkpoints
+from model.training.tensor_files import TensorFile, plan_file, read_file
 from schemas.errors import CheckpointError
 
 ROOT = Path(__file__).parents[1]
@@ -263,7 +263,7 @@ def test_what_a_crash_left_goes_at_the_next_save(tmp_path: Path) -> None:
 
 _WRITER = """
 import sys, torch
-from model.checkpoints import Checkpoints
+from model.training.checkpoints import Checkpoints
 checkpoints = Checkpoints(sys.argv[1], keep_last=2)
 with checkpoints.lock():
     latest = checkpoints.latest()
@@ -339,7 +339,7 @@ def test_only_one_writes(tmp_path: Path) -> None:
 
 _FORKS = """
 import os, sys, time
-from model.checkpoints import Checkpoints
+from model.training.checkpoints import Checkpoints
 with Checkpoints(sys.argv[1], keep_last=1).lock():
     if os.fork() == 0:
         print(os.getpid(), flush=True)
@@ -453,7 +453,7 @@ def test_a_limit_on_file_sizes(tmp_path: Path) -> None:
 
 _ON_A_SMALL_DISK = """
 import sys, torch
-from model.checkpoints import Checkpoints
+from model.training.checkpoints import Checkpoints
 from schemas.errors import CheckpointError
 checkpoints = Checkpoints(sys.argv[1], keep_last=1)
 checkpoints.save(1, tensors={"model": {"w": torch.ones(500_000)}}, state={})

@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from pipelines.checksums import is_checksum_list, published_checksums, verify_file
+from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from schemas.errors import ChecksumError, InputError
 
 

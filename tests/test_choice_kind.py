@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from test_text_kind import CLS, SEP, VOCAB, a_task, ids, sequences
 
-from model.kinds.choice import build_features, decode, score
-from model.kinds.features import Features
+from model.task_types.choice import build_features, decode, score
+from model.task_types.features import Features
 from model.tasks.task import Task
-from pipelines.wordpiece import WordPieceTokenizer
+from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import CHOICE_EXAMPLES
 from schemas.errors import ExamplesError, PredictionsError
 from schemas.task_configs import FeaturesConfig

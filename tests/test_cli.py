@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from command_runs import Cli
 
-from flows.artifacts import ArtifactStore
-from flows.cli import main
-from flows.head import Mark, join_pieces
-from flows.recipe_files import load_recipe, packaged_recipes, parse_yaml, template_text
+from flows.cli.app import main
+from flows.engine.stages import steps
+from flows.lineage.head import Mark, join_pieces
+from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text
 from flows.show import balance_rows, byte_text, columns, shards, time_text
-from flows.stage_table import steps
+from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -481,7 +481,7 @@ def test_the_sample_is_written(cli: Cli, here: Path) -> None:
 
 def test_showing_loads_neither_beam_nor_prefect(corpus: Path) -> None:
     script = (
-        "import sys; from flows.cli import main\n"
+        "import sys; from flows.cli.app import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit as end: assert not end.code\n"
         "print('LOADED', *sys.modules)"
@@ -497,7 +497,7 @@ def test_showing_loads_neither_beam_nor_prefect(corpus: Path) -> None:
             env={**os.environ, "PYTHONPATH": ""},
         )
         loaded = done.stdout.partition("LOADED")[2].split()
-        assert "flows.cli" in loaded
+        assert "flows.cli.app" in loaded
         assert not {"apache_beam", "prefect", "torch"} & set(loaded), command
 
 

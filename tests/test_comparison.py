@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from model.kinds import kind_module
-from model.kinds.official_files import official_files
-from model.kinds.official_predictions import read_any
-from model.kinds.prediction_files import (
+from model.finetuning.comparison import Cell, compare, read_cells
+from model.task_types import kind_module
+from model.task_types.official_files import official_files
+from model.task_types.official_predictions import read_any
+from model.task_types.prediction_files import (
     check_ids,
     is_answered,
     read_lines,
@@ -22,7 +23,6 @@ from model.kinds.prediction_files import (
     to_lines,
 )
 from model.tasks import TASKS
-from model.tuning.comparison import Cell, compare, read_cells
 from schemas.arrow import EXAMPLES
 from schemas.errors import CorruptInputError, InputError, PredictionsError
 from schemas.manifest import StageInput

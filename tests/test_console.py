@@ -17,13 +17,14 @@ from command_runs import Cli
 from fake_stages import FakeStages, installed
 from typer.testing import CliRunner
 
-from flows import cli as command
-from flows import extras, recipe_files
-from flows.artifacts import ArtifactStore
-from flows.commands import completion
-from flows.run_records import read_run, run_ids
-from flows.stage_table import STAGES
-from flows.step_keys import declared
+from flows.cli import app as command
+from flows.cli import completion
+from flows.engine import extras
+from flows.engine.keys import declared
+from flows.engine.stages import STAGES
+from flows.recipes import files as recipe_files
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import read_run, run_ids
 from schemas.errors import ConfigError, VocabularyError
 from schemas.recipe import Recipe
 
@@ -212,7 +213,7 @@ import pytest
 from pathlib import Path
 from fake_stages import installed
 from flows import extras, recipe_files
-from flows.cli import main
+from flows.cli.app import main
 patch = pytest.MonkeyPatch()
 with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:
     recipe = fakes.recipe({str(tmp_path / "store")!r})
@@ -242,7 +243,7 @@ with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:
 
 def test_who_reads_our_lines_may_stop() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", "from flows.cli import main; main(['plan', 'sample'])"],
+        [sys.executable, "-c", "from flows.cli.app import main; main(['plan', 'sample'])"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "BERTLOOM_SAMPLE": "/nowhere"},

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.storage import doctor
-from model import core_share
-from model.core_share import OWN_CHOICE, CoreShare, bound_spinning, measured_share
-from model.tuning.task_process import TaskProcess
+from flows.cli import doctor
+from model.finetuning.task_process import TaskProcess
+from model.processes import core_share
+from model.processes.core_share import OWN_CHOICE, CoreShare, bound_spinning, measured_share
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,8 +28,8 @@ class Finder(MetaPathFinder):
         if name in {names!r}:
             return importlib.util.spec_from_file_location(name, {folder!r} + '/' + name + '.py')
 sys.meta_path.insert(0, Finder())
-import model.core_share
-model.core_share.measured_share = lambda: model.core_share.CoreShare(2, {share})
+import model.processes.core_share
+model.processes.core_share.measured_share = lambda: model.processes.core_share.CoreShare(2, {share})
 """
 """Stands in for the measure of a machine that may be anything; the modules are a probe's."""
 
@@ -98,7 +98,7 @@ def test_a_training_process_is_told_before_torch_is_loaded(
 
 def train_process(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "model.training_process", str(folder / "job.json")],
+        [sys.executable, "-m", "model.pretraining.process", str(folder / "job.json")],
         env=environment,
         capture_output=True,
         text=True,
@@ -131,7 +131,7 @@ def ask_worker(
     folder: Path, monkeypatch: pytest.MonkeyPatch, share: float, **own: str
 ) -> dict[str, str]:
     """What the process that fine-tunes and evaluates finds in its environment."""
-    from model.tuning.evaluation_job import EvaluationJob  # any pydantic model
+    from model.finetuning.evaluation_job import EvaluationJob  # any pydantic model
 
     for name in OWN_CHOICE:
         monkeypatch.delenv(name, raising=False)
@@ -174,7 +174,7 @@ def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> Non
     environment = site(tmp_path, 0.98, model__tuning__predictor=f"{TOLD}\nPredictor = None")
     code = """
 import os
-from flows.commands.task_answers import open_predictors, score_model
+from flows.cli.task_answers import open_predictors, score_model
 from schemas.errors import ConfigError
 for ask in (
     lambda: open_predictors("no-such-model", store="no-such-store"),

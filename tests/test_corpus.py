@@ -17,7 +17,7 @@ from golden import GOLDEN, golden_digests
 
 from flows.sample import SampleFiles
 from pipelines.build_instances import build_instances
-from pipelines.shards import open_shard
+from pipelines.io.shards import open_shard
 from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,
@@ -218,7 +218,7 @@ def test_golden_rows(one_worker: tuple[Path, dict[str, StageOutput]]) -> None:
 
 
 def test_order_of_pieces_is_not_the_order_of_paths(sample: SampleFiles) -> None:
-    from pipelines.document_plan import plan
+    from pipelines.documents.plan import plan
 
     config = small_recipe(sample).build_documents
     pieces = plan(config)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from published_corpora import build, figures, manifests
 
-from flows.artifacts import ArtifactStore
-from flows.publication.comparison import Comparison, Limit, Row, compare_corpora, dump_dates
-from flows.publication.comparison_texts import (
+from flows.publish.comparison import Comparison, Limit, Row, compare_corpora, dump_dates
+from flows.publish.comparison_texts import (
     comparison_json,
     comparison_lines,
     comparison_markdown,
 )
+from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 from schemas.publish_configs import ChangeLimits
 

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from model import event_files, training_progress
-from model.curve_pictures import draw_curves, smoothed
-from model.curves import (
+from model.training import event_files
+from model.training import progress as training_progress
+from model.training.curve_pictures import draw_curves, smoothed
+from model.training.curves import (
     Curves,
     CurveWriter,
     EvaluationRecord,
@@ -27,8 +28,8 @@ from model.curves import (
     StepRecord,
     read_curves,
 )
-from model.training_progress import TrainingProgress, duration_text
-from model.training_state import Amounts
+from model.training.progress import TrainingProgress, duration_text
+from model.training.state import Amounts
 from schemas.errors import TrainingError
 from schemas.model_configs import BudgetConfig
 

@@ -13,19 +13,19 @@ from tuning_runs import cell_config, cell_job, sentiment, write_checkpoint
 from written_evaluations import SCRATCH, TASKS, artifact, evaluations, majority, written
 
 import model.tabulate
-from flows.ancestry.targets import numbers
+from flows.engine.task_amounts import cells_amount, score_cut, task_amount
+from flows.lineage.targets import numbers
 from flows.orchestration.stage_pages import metric_rows
-from flows.reporting.result_figures import result_figure
-from flows.reporting.result_tables import comparison_table, paper_tables, results_table
-from flows.reporting.training_view import best_metrics
-from flows.task_amounts import cells_amount, score_cut, task_amount
+from flows.report.result_figures import result_figure
+from flows.report.result_tables import comparison_table, paper_tables, results_table
+from flows.report.training_view import best_metrics
 from model import tasks
 from model.build_examples import build_examples
-from model.stopping import StopRequest
+from model.finetuning.loop import train_cell
+from model.processes.stopping import StopRequest
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import result_rows
 from model.tasks.cut_data import cut_on, examples_cut
-from model.tuning.finetuning import train_cell
 from schemas.configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.task_configs import ExamplesConfig, TabulateConfig

@@ -16,21 +16,21 @@ from corpus_runs import as_input, run_corpus, small_recipe, small_sample
 from report_runs import corpus_run
 from store_writing import describe, prepared, published
 
-from flows.artifacts import LAYOUT, ArtifactStore, key_path, pointer_to
-from flows.engines import run_recipe
-from flows.lineage_export.event_file import read_events
-from flows.lineage_export.push import _Progress
-from flows.storage.leases import Holder, lease_path
-from flows.storage.record_checks import check_records
-from model.artifact_files import write_file
+from flows.engine.engines import run_recipe
+from flows.lineage.export.event_file import read_events
+from flows.lineage.export.push import _Progress
+from flows.store.artifacts import LAYOUT, ArtifactStore, key_path, pointer_to
+from flows.store.leases import Holder, lease_path
+from flows.store.record_checks import check_records
 from model.finetune import finetune
 from model.pretrain import pretrain
+from model.training.artifact_files import write_file
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.duplicates import DUPLICATES_FILE, _rows_by_shard
-from pipelines.stage_inputs import check_files, input_file
-from pipelines.vocab_files import VOCAB_FILE
+from pipelines.documents.duplicates import DUPLICATES_FILE, _rows_by_shard
+from pipelines.io.stage_inputs import check_files, input_file
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ArtifactCorruptError, DeterminismError, StoreError
 from schemas.manifest import Manifest, StageInput, StageOutput

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lineage_writing import RUN_ID, put, put_recipe, put_run, raw_file
 
-from flows.ancestry.differences import (
+from flows.lineage.differences import (
     Change,
     change_text,
     changes,
@@ -17,8 +17,8 @@ from flows.ancestry.differences import (
     run_differences,
     run_lines,
 )
-from flows.artifacts import ArtifactStore
-from flows.run_records import read_run
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import read_run
 from schemas.manifest import Environment, Manifest
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_runs import Cli
 
-from flows.commands import console
+from flows.cli import console
 from schemas.disclosure import Guarded, is_secret_name, visible, without_secrets
 from schemas.errors import BertloomError, ConfigError, CorruptInputError
 
@@ -136,7 +136,7 @@ def test_an_error_of_a_command_and_its_traceback_are_guarded(
     def fail(*_: object, **__: object) -> None:
         raise OSError("http://u:SECRET@host/\x1b[31m")
 
-    monkeypatch.setattr("flows.recipe_files.load_recipe", fail)
+    monkeypatch.setattr("flows.recipes.files.load_recipe", fail)
     for options in ((), ("--debug",)):
         said = cli(*options, "plan", "sample")
         assert said.code == 70
@@ -150,7 +150,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 def test_nothing_goes_to_the_console_another_way() -> None:
-    """Every command prints by `flows.commands.console`."""
+    """Every command prints by `flows.cli.console`."""
     root = Path(console.__file__).parents[1]
     found = []
     for file in sorted(root.rglob("*.py")):

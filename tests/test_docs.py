@@ -11,8 +11,8 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from flows.cli import app
-from pipelines.runners import RUNNERS
+from flows.cli.app import app
+from pipelines.beam.runners import RUNNERS
 from pipelines.sources import SOURCES
 from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe

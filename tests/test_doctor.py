@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from store_writing import file_of, prepared, published
 
-from flows.artifacts import ArtifactStore
-from flows.provenance import Checkout
-from flows.storage import doctor
-from flows.storage.doctor import Finding, pins, software, store_findings
+from flows.cli import doctor
+from flows.cli.doctor import Finding, pins, software, store_findings
+from flows.engine.provenance import Checkout
+from flows.store.artifacts import ArtifactStore
 from schemas.errors import DeterminismError
 
 

@@ -11,7 +11,7 @@ from corpus_runs import as_input
 
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
-from pipelines.document_shards import shard_pieces, wanted_documents
+from pipelines.documents.shards import shard_pieces, wanted_documents
 from schemas.configs import DocumentsConfig, ExecutionConfig, TextSource, WikipediaSource
 from schemas.errors import InputError
 from schemas.manifest import StageOutput

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.counters import Counters, check_balance
+from pipelines.io.splits import RawDocument
 from pipelines.sources import wikipedia
-from pipelines.splits import RawDocument
 from schemas.configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError
 

@@ -5,9 +5,9 @@ import random
 import pytest
 from dump_writing import COMPRESS, dump, header, page
 
-from pipelines.compression import Damage, Piece, compression_of, pieces
-from pipelines.dump_header import Header, namespace_of, read_header
-from pipelines.dump_xml import Page, iterate_pages
+from pipelines.io.compression import Damage, Piece, compression_of, pieces
+from pipelines.mediawiki.dump_header import Header, namespace_of, read_header
+from pipelines.mediawiki.dump_xml import Page, iterate_pages
 from schemas.errors import InputError
 
 
@@ -324,7 +324,7 @@ def test_no_flipped_bit_gives_wrong_bytes_of_a_bzip2_file(tmp_path):
 @pytest.mark.parametrize("step", [1, 7, 1024])
 def test_a_block_counts_only_as_a_whole(tmp_path, monkeypatch, step):
     # With steps of one byte some step ends where a block does, before its CRC could be checked.
-    monkeypatch.setattr("pipelines.compression._BZ2_STEP", step)
+    monkeypatch.setattr("pipelines.io.compression._BZ2_STEP", step)
     rng = random.Random(2)
     data = " ".join(f"w{rng.randrange(5000)}" for _ in range(40_000)).encode()
     stored = bytearray(bz2.compress(data, 1))

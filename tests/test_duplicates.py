@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines import duplicates
-from pipelines.duplicates import (
+from pipelines.beam.work import WorkReport
+from pipelines.documents import duplicates
+from pipelines.documents.duplicates import (
     Rows,
     choose_duplicates,
     digest_blobs,
     duplicate_rows,
     repeated_keys,
 )
-from pipelines.duplicates import write_duplicates as write
-from pipelines.shard_work import WorkReport
-from pipelines.shards import ShardWriter, open_shard
+from pipelines.documents.duplicates import write_duplicates as write
+from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import DOCUMENTS
 from schemas.manifest import FileEntry
 

@@ -13,15 +13,15 @@ import pytest
 from task_files import ROWS, write_task_file
 from tuning_runs import write_checkpoint
 
-from flows.ancestry.resolution import resolve
-from flows.artifacts import ArtifactStore
-from flows.commands.asked_texts import AskedTexts
-from flows.commands.task_answers import ask, file_as_examples, open_predictors
-from flows.engines import run_recipe
-from model.kinds.prediction_files import read_lines
+from flows.cli.asked_texts import AskedTexts
+from flows.cli.task_answers import ask, file_as_examples, open_predictors
+from flows.engine.engines import run_recipe
+from flows.lineage.resolution import resolve
+from flows.store.artifacts import ArtifactStore
+from model.finetuning.predictor import Predictor
+from model.finetuning.task_process import end_process
+from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
-from model.tuning.predictor import Predictor
-from model.tuning.task_process import end_process
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig

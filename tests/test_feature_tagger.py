@@ -6,20 +6,20 @@ import pytest
 import torch
 from transformers import BertModel as PeerModel
 
-from model.adam import Adam
-from model.batches import TokenBatch
-from model.dropout import seed_dropout
-from model.heads import BertForPretraining
-from model.hf_weights import save_model
-from model.kinds.features import IGNORED
-from model.tuning.feature_tagger import (
+from model.data.batches import TokenBatch
+from model.encoder.dropout import seed_dropout
+from model.encoder.heads import BertForPretraining
+from model.encoder.hf_weights import save_model
+from model.finetuning.feature_tagger import (
     FeatureTagger,
     load_feature_tagger,
     save_feature_tagger,
     start_feature_tagger,
 )
-from model.tuning.hf_tuned import load_task_model
-from model.tuning.task_batches import TaskBatch
+from model.finetuning.hf_models import load_task_model
+from model.finetuning.task_batches import TaskBatch
+from model.optim.adam import Adam
+from model.task_types.features import IGNORED
 from schemas.errors import CheckpointError, ConfigError, TrainingError
 from schemas.model_configs import ModelConfig, OptimizerConfig
 

@@ -15,7 +15,7 @@ import yaml
 from command_runs import Said
 from fake_site import FakeSite, fake_site
 
-from flows.commands.fetch import fetch_app
+from flows.cli.fetch import fetch_app
 from flows.sample.dump import write_dump
 from flows.sample.pages import write_pages
 from flows.sample.world import World
@@ -151,7 +151,7 @@ def test_help_is_there_for_each_command(run: Run) -> None:
 
 def test_the_commands_load_nothing_heavy() -> None:
     code = (
-        "import sys, flows.commands.fetch;"
+        "import sys, flows.cli.fetch;"
         "print(sorted({'httpx', 'prefect', 'apache_beam', 'torch', 'yaml'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,11 +15,11 @@ import httpx
 import pytest
 from fake_site import FakeSite, Fault, fake_site
 
-from flows.fetching import local_files, one_download
-from flows.fetching.downloads import checked_name, fetch_files, publish
-from flows.fetching.local_files import locked_folder
-from flows.fetching.one_download import Fetched, Wanted
-from flows.fetching.web import Web, check_way, checked_address, shown_url, user_agent
+from flows.fetch import local_files, one_download
+from flows.fetch.downloads import checked_name, fetch_files, publish
+from flows.fetch.local_files import locked_folder
+from flows.fetch.one_download import Fetched, Wanted
+from flows.fetch.web import Web, check_way, checked_address, shown_url, user_agent
 from schemas.errors import ChecksumError, ConfigError, FetchError
 
 pytestmark = pytest.mark.network

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fake_site import FakeSite, Fault, fake_site
 
-from flows.fetching.dump_site import JOBS
-from flows.fetching.wikipedia import (
+from flows.fetch.dump_site import JOBS
+from flows.fetch.wikipedia import (
     FetchedDump,
     chosen_mirror,
     fetch_wikipedia,
@@ -20,8 +20,8 @@ from flows.fetching.wikipedia import (
     plan_wikipedia,
 )
 from flows.sample import write_sample
-from pipelines.checksums import published_checksums
-from pipelines.multistream import find_index
+from pipelines.io.checksums import published_checksums
+from pipelines.mediawiki.multistream import find_index
 from pipelines.progress import Reading, listening
 from pipelines.sources import wikipedia
 from schemas.configs import WikipediaSource

@@ -25,17 +25,17 @@ from tuning_runs import (
     write_checkpoint,
 )
 
-import model.tuning.task_process
+import model.finetuning.task_process
 from model.finetune import finetune, raw_inputs
-from model.kinds import kind_module
-from model.kinds.prediction_files import read_lines
+from model.finetuning.predictor import Predictor, answer
+from model.finetuning.task_process import end_process, stop_running_calls
+from model.finetuning.trial_job import CURVE_FILE, RECORDS, CellJob
+from model.task_types import kind_module
+from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
-from model.tuning.cell_job import CURVE_FILE, RECORDS, CellJob
-from model.tuning.predictor import Predictor, answer
-from model.tuning.task_process import end_process, stop_running_calls
-from pipelines.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
-from pipelines.wordpiece import tokenizer_config_json
+from pipelines.wordpiece.ids import tokenizer_config_json
+from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
 from schemas.manifest import FileEntry, StageInput, StageOutput
@@ -200,7 +200,7 @@ def test_the_majority_is_no_model(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model.tuning.task_process, "call", None)
+    monkeypatch.setattr(model.finetuning.task_process, "call", None)
     config = cell_config(None, method="majority")
     output = run(tmp_path, config, examples=kinds[task])
     answers = output.statistics["majority"]
@@ -274,7 +274,7 @@ def test_stopped_and_killed_cells_go_on(checkpoint: str, tmp_path: Path) -> None
 
 
 def kill_process() -> None:
-    process = model.tuning.task_process._SHARED.processes[0]._process
+    process = model.finetuning.task_process._SHARED.processes[0]._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
 

@@ -24,17 +24,17 @@ from tuning_runs import (
     write_examples,
 )
 
-import model.tuning.finetuning
-from model.checkpoints import Checkpoints
-from model.kinds.prediction_files import read_lines
-from model.stopping import StopRequest
+import model.finetuning.loop
+from model.finetuning.hf_models import load_task_model
+from model.finetuning.loop import CellTraining, train_cell
+from model.finetuning.setup import has_upper_case, open_cell
+from model.finetuning.trial_job import CURVE_FILE, CellJob
+from model.processes.stopping import StopRequest
+from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
-from model.tuning.cell_job import CURVE_FILE, CellJob
-from model.tuning.cell_start import has_upper_case, open_cell
-from model.tuning.finetuning import CellTraining, train_cell
-from model.tuning.hf_tuned import load_task_model
-from pipelines.vocabulary import UNUSED
+from model.training.checkpoints import Checkpoints
+from pipelines.wordpiece.vocabulary import UNUSED
 from schemas.errors import (
     CheckpointError,
     ConfigError,
@@ -180,7 +180,7 @@ def test_a_restart_has_its_own_order_weights_and_dropout(
     orders = [
         [
             unit
-            for step in model.tuning.finetuning.steps_of(training.phases[0], training.start, done=0)
+            for step in model.finetuning.loop.steps_of(training.phases[0], training.start, done=0)
             for unit in step.units
         ]
         for training in (one, other)
@@ -218,8 +218,8 @@ def test_the_gradient_is_that_of_the_mean(checkpoint: str, sst: StageInput, tmp_
     for tokens in (1 << 20, 25):
         config = cell_config(checkpoint, dropout=0.0, micro_batch_tokens=tokens)
         start = open_cell(cell_job(tmp_path / "work", sst, config=config))
-        (phase,) = model.tuning.finetuning.phases_of(start)
-        step = next(model.tuning.finetuning.steps_of(phase, start, done=0))
+        (phase,) = model.finetuning.loop.phases_of(start)
+        step = next(model.finetuning.loop.steps_of(phase, start, done=0))
         for part in step.micro_batches:
             start.model(part, scale=1.0 / step.count).loss.backward()
         found.append({n: p.grad for n, p in start.model.named_parameters() if p.grad is not None})
@@ -269,9 +269,9 @@ def test_augmentation_is_a_fine_tuning_of_its_own(checkpoint: str, tmp_path: Pat
 def start_process(job: CellJob) -> subprocess.Popen[bytes]:
     code = (
         "import sys\n"
-        "from model.tuning.cell_job import CellJob\n"
-        "from model.tuning.finetuning import train_cell\n"
-        "from model.stopping import StopRequest\n"
+        "from model.finetuning.trial_job import CellJob\n"
+        "from model.finetuning.loop import train_cell\n"
+        "from model.processes.stopping import StopRequest\n"
         "with StopRequest() as stop:\n"
         "    train_cell(CellJob.model_validate_json(sys.stdin.read()), stop=stop)\n"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.stage_table import STAGES
+from flows.engine.stages import STAGES
 from schemas.errors import FingerprintError
 from schemas.fingerprint import (
     cache_key,

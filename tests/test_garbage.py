@@ -13,17 +13,16 @@ import fsspec
 import pytest
 from store_writing import STAGE, describe, file_of, input_from, prepared, published
 
-from flows import run_beats
-from flows.artifacts import ArtifactStore, key_path, now, pointer_to, to_json
-from flows.processes import this_process
-from flows.run_beats import Heartbeat
-from flows.run_records import read_run, run_ids
-from flows.runs import settle_runs
-from flows.storage import garbage
-from flows.storage.garbage import GarbageReport, collect_garbage
-from flows.storage.leases import hold_lease
-from flows.storage.verification import verify
-from pipelines.shards import write_text_file
+from flows.engine.running import settle_runs
+from flows.store import garbage, run_beats
+from flows.store.artifacts import ArtifactStore, key_path, now, pointer_to, to_json
+from flows.store.garbage import GarbageReport, collect_garbage
+from flows.store.leases import hold_lease
+from flows.store.processes import this_process
+from flows.store.run_beats import Heartbeat
+from flows.store.run_records import read_run, run_ids
+from flows.store.verification import verify
+from pipelines.io.shards import write_text_file
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 
@@ -427,8 +426,8 @@ def test_killed_by_a_signal_it_leaves_a_sound_store(tmp_path: Path) -> None:
 
 COLLECT = """
 import sys
-from flows.artifacts import ArtifactStore
-from flows.storage.garbage import collect_garbage
+from flows.store.artifacts import ArtifactStore
+from flows.store.garbage import collect_garbage
 
 store = ArtifactStore(sys.argv[1])
 delete = store.backend.delete_folder

@@ -14,11 +14,11 @@ from pathlib import Path
 import growth
 import pytest
 
-from flows.recipe_files import parse_yaml, recipe_from
-from pipelines.books_cleaning import clean_book
-from pipelines.lines import stream_lines
-from pipelines.sentences import split_sentences
-from pipelines.wikitext import clean_wikitext, markup_for
+from flows.recipes.files import parse_yaml, recipe_from
+from pipelines.books.cleaning import clean_book
+from pipelines.io.lines import stream_lines
+from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
+from pipelines.text.sentences import split_sentences
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import ConfigError
 

@@ -18,9 +18,9 @@ from pretraining_batches import (
 )
 from torch import nn
 
-from model.batches import PretrainingBatch
-from model.heads import BertForPretraining, Objective
-from model.hf_weights import hf_state, save_model
+from model.data.batches import PretrainingBatch
+from model.encoder.heads import BertForPretraining, Objective
+from model.encoder.hf_weights import hf_state, save_model
 
 SHAPES = [
     ("tiny", "gelu"),

@@ -13,20 +13,20 @@ from corpus_runs import small_recipe, small_sample
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.head import find_shard, head
+from flows.engine.engines import run_recipe
+from flows.lineage.head import find_shard, head
+from flows.store.artifacts import ArtifactStore
 from pipelines import build_instances as job
-from pipelines import token_shards
+from pipelines.beam.work import WorkReport, add_up
 from pipelines.counters import check_balance
-from pipelines.held_out import is_held_out
-from pipelines.instance_plan import Ranking, pool_numbers
+from pipelines.instances import token_shards
+from pipelines.instances.held_out import is_held_out
+from pipelines.instances.plan import Ranking, pool_numbers
+from pipelines.instances.token_documents import TokenDocuments
+from pipelines.instances.token_shards import TokenShards
+from pipelines.io.shards import ShardWriter, open_shard, write_text_file
+from pipelines.io.stage_inputs import InputFile
 from pipelines.seeds import key_for
-from pipelines.shard_work import WorkReport, add_up
-from pipelines.shards import ShardWriter, open_shard, write_text_file
-from pipelines.stage_inputs import InputFile
-from pipelines.token_documents import TokenDocuments
-from pipelines.token_shards import TokenShards
 from schemas.arrow import tokens_schema
 from schemas.configs import ExecutionConfig, InstancesConfig, MaskingConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput

@@ -28,10 +28,10 @@ from task_model_batches import (
     written,
 )
 
-from model.hf_weights import save_model
-from model.tuning.hf_tuned import TunedModel, load_task_model, save_task_model
-from model.tuning.task_batches import TaskBatch
-from model.tuning.task_model import TaskModel
+from model.encoder.hf_weights import save_model
+from model.finetuning.hf_models import TunedModel, load_task_model, save_task_model
+from model.finetuning.task_batches import TaskBatch
+from model.finetuning.task_model import TaskModel
 from schemas.errors import CheckpointError
 from schemas.task_configs import FeaturesConfig, Kind
 
@@ -252,9 +252,9 @@ def test_feature_based_models_are_read_by_their_own_module(
         asked.append(url)
         return "tagger", ["O"], {"method": "features"}
 
-    module = ModuleType("model.tuning.feature_tagger")
+    module = ModuleType("model.finetuning.feature_tagger")
     module.load_feature_tagger = load_feature_tagger  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "model.tuning.feature_tagger", module)
+    monkeypatch.setitem(sys.modules, "model.finetuning.feature_tagger", module)
     assert load_task_model(str(folder)) == ("tagger", ("O",), {"method": "features"})
     assert asked == [str(folder)]
 

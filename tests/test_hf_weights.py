@@ -21,9 +21,9 @@ from pretraining_batches import (
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from model.heads import BertForPretraining, Objective
-from model.hf_config import READ_ACTIVATIONS, hf_config, model_config
-from model.hf_weights import LoadedModel, load_pretrained, save_model
+from model.encoder.heads import BertForPretraining, Objective
+from model.encoder.hf_config import READ_ACTIVATIONS, hf_config, model_config
+from model.encoder.hf_weights import LoadedModel, load_pretrained, save_model
 from schemas.errors import CheckpointError
 
 Tensors = dict[str, torch.Tensor]

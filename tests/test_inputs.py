@@ -7,8 +7,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from pipelines import inputs
-from pipelines.inputs import cache_folder, describe_file, digest_file, expand_paths, open_file
+from pipelines.io import raw_files as inputs
+from pipelines.io.raw_files import cache_folder, describe_file, digest_file, expand_paths, open_file
 from schemas.errors import InputError, MissingInputError
 
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from pipelines.counters import Counters, check_balance
-from pipelines.instances import InstanceBatch, create_instances
-from pipelines.masking import VocabularyIds
-from pipelines.token_documents import NegativePool, TokenDocuments
-from pipelines.wordpiece import WordPieceTokenizer
+from pipelines.instances.creation import InstanceBatch, create_instances
+from pipelines.instances.masking import VocabularyIds
+from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import instances_schema
 from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.errors import ConfigError

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def _command(recipe: Path, store: Path) -> list[str]:
-    code = "from flows.cli import main; main()"
+    code = "from flows.cli.app import main; main()"
     run = ["run", str(recipe), "--store", str(store), "--engine", "local"]
     return [sys.executable, "-c", code, *run]
 

@@ -17,11 +17,11 @@ import pytest
 from lineage_validation import Ours, Published, check_datasets
 from whole_flow import published, run_command, run_whole, write_whole_flow
 
-from flows.artifacts import ArtifactStore
-from flows.lineage_export.event_file import read_events
-from flows.recipe_files import load_recipe
-from flows.run_records import read_run, run_ids
-from flows.stage_table import steps
+from flows.engine.stages import steps
+from flows.lineage.export.event_file import read_events
+from flows.recipes.files import load_recipe
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import read_run, run_ids
 
 pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("BERTLOOM_KILLS", "4"))

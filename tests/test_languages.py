@@ -1,4 +1,4 @@
-"""`pipelines.languages`: every file keeps the contract of docs/languages.md."""
+"""`pipelines.mediawiki.languages`: every file keeps the contract of docs/languages.md."""
 
 # ruff: noqa: RUF001 - many scripts
 from __future__ import annotations
@@ -10,15 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.reporting.corpus_view import hole_table
+from flows.report.corpus_view import hole_table
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters as Counts
-from pipelines.languages import COMMON, FOLDER, codes, language_file, read_file
+from pipelines.mediawiki.languages import COMMON, FOLDER, codes, language_file, read_file
+from pipelines.mediawiki.rules import DROP, compile_rule
+from pipelines.mediawiki.templates import counted_name, first_lowered, wording_of
+from pipelines.mediawiki.units import PLURALS
+from pipelines.mediawiki.wikitext import Holes, clean_wikitext, markup_for
 from pipelines.sources import wikipedia
-from pipelines.wikitext import Holes, clean_wikitext, markup_for
-from pipelines.wikitext_rules import DROP, compile_rule
-from pipelines.wikitext_templates import counted_name, first_lowered, wording_of
-from pipelines.wikitext_units import PLURALS
 from schemas.configs import DocumentsConfig, ExecutionConfig, WikipediaSource
 from schemas.errors import ConfigError
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from lineage_writing import put, put_recipe, raw_file
 
-from flows.artifacts import ArtifactStore
-from flows.last_screen import WIDTH, screen_lines
-from flows.stages import StepResult
+from flows.cli.last_screen import WIDTH, screen_lines
+from flows.engine.steps import StepResult
+from flows.store.artifacts import ArtifactStore
 from model.tables.entry_comparison import Comparison
 from model.tables.table_texts import comparisons_grid, to_text
 from schemas.manifest import Manifest

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from store_writing import STAGE
 
-from flows import processes
-from flows.artifacts import ArtifactStore
-from flows.storage.leases import hold_lease, lease_path, live_holder, live_holders
+from flows.store import processes
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import hold_lease, lease_path, live_holder, live_holders
 
 KEY = "ab" * 32
 
 HOLD = """
 import sys, time
-from flows.artifacts import ArtifactStore
-from flows.storage.leases import hold_lease
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import hold_lease
 
 def say(text):
     print(text, flush=True)

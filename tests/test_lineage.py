@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from lineage_writing import DUMP_SHA1, lose, put, put_recipe, raw_file
 
-from flows.ancestry.graph import downstream_graph, joined, upstream_graph
-from flows.ancestry.texts import tree_lines
-from flows.artifacts import ArtifactStore
-from flows.lineage import lineage_lines
+from flows.lineage.graph import downstream_graph, joined, upstream_graph
+from flows.lineage.roots import lineage_lines
+from flows.lineage.texts import tree_lines
+from flows.store.artifacts import ArtifactStore
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from lineage_writing import (
     raw_file,
 )
 
-from flows.artifacts import ArtifactStore
-from pipelines.shards import ShardWriter
+from flows.store.artifacts import ArtifactStore
+from pipelines.io.shards import ShardWriter
 from schemas.arrow import DOCUMENTS, tokens_schema
 from schemas.manifest import Manifest
 
@@ -290,7 +290,7 @@ def test_trace_tells_the_page_and_the_bytes(cli: Cli, traced: Manifest) -> None:
 def test_nothing_heavy_is_loaded_to_tell_a_lineage(made: Made) -> None:
     heavy = ("apache_beam", "prefect", "torch", "matplotlib", "httpx", "openlineage")
     code = (
-        "import sys\nfrom flows.cli import main\n"
+        "import sys\nfrom flows.cli.app import main\n"
         "try:\n"
         f"    main(['lineage', '--store', {made.store.root!r}, '--json'])\n"
         "except SystemExit as end:\n    assert not end.code\n"

@@ -20,15 +20,15 @@ from corpus_runs import small_recipe, small_sample
 from fake_stages import FakeStages, installed
 from lineage_validation import Ours, Published, all_facets, check_datasets
 
-from flows.artifacts import ArtifactStore
-from flows.lineage_export.client_classes import without_transports
-from flows.lineage_export.columns import TABLES, table_of
-from flows.lineage_export.event_file import read_events
-from flows.lineage_export.events import LineageEvents, close_abandoned
-from flows.provenance import environment
-from flows.recipe_files import load_recipe
-from flows.run_records import read_run, run_ids
-from flows.stage_table import Step, steps
+from flows.engine.provenance import environment
+from flows.engine.stages import Step, steps
+from flows.lineage.export.client_classes import without_transports
+from flows.lineage.export.columns import TABLES, table_of
+from flows.lineage.export.event_file import read_events
+from flows.lineage.export.events import LineageEvents, close_abandoned
+from flows.recipes.files import load_recipe
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import read_run, run_ids
 from schemas import arrow
 from schemas.errors import InputError
 from schemas.manifest import FileEntry, InputRef, Manifest, ProducedBy, RawInput
@@ -65,14 +65,14 @@ def only(events: list[Event], kind: str, label: str) -> Event:
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
     monkeypatch.delenv("OPENLINEAGE_URL", raising=False)
-    monkeypatch.setattr("flows.report.write_report", lambda *_: "")  # has tests of its own
+    monkeypatch.setattr("flows.report.page.write_report", lambda *_: "")  # has tests of its own
     with installed(tmp_path / "fakes", monkeypatch) as found:
         yield found
 
 
 def run_locally(recipe: Recipe) -> tuple[ArtifactStore, str]:
     """Run a recipe; the store, and the id of the run."""
-    from flows.engines import run_recipe
+    from flows.engine.engines import run_recipe
 
     before = run_ids(ArtifactStore(recipe.store))
     try:
@@ -412,7 +412,7 @@ def test_events_of_a_real_corpus_are_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: Published, ours: Ours
 ) -> None:
     monkeypatch.delenv("OPENLINEAGE_URL", raising=False)
-    monkeypatch.setattr("flows.report.write_report", lambda *_: "")
+    monkeypatch.setattr("flows.report.page.write_report", lambda *_: "")
     recipe = small_recipe(small_sample(tmp_path / "sample")).model_copy(
         update={"store": str(tmp_path / "a store")}
     )
@@ -575,7 +575,7 @@ def test_secrets_are_in_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_store_is_named_without_credentials(root: str, expected: str) -> None:
     with without_transports():
-        from flows.lineage_export.datasets import store_namespace
+        from flows.lineage.export.datasets import store_namespace
     assert store_namespace(root) == expected
 
 
@@ -585,11 +585,11 @@ def test_a_store_is_named_without_credentials(root: str, expected: str) -> None:
 def test_writing_events_loads_no_transports() -> None:
     code = """
 import sys
-import flows.stage_table
+import flows.engine.stages
 before = set(sys.modules)
-from flows.lineage_export.client_classes import without_transports
+from flows.lineage.export.client_classes import without_transports
 with without_transports():
-    import flows.lineage_export.run_events
+    import flows.lineage.export.run_events
 heavy = {"requests", "httpx", "httpx2", "pyarrow", "torch", "apache_beam", "prefect"}
 assert not heavy & (set(sys.modules) - before), heavy & (set(sys.modules) - before)
 assert not [name for name in sys.modules if name.startswith("openlineage.")]

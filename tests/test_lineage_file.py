@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.artifacts import ArtifactStore
-from flows.lineage_export.event_file import EventFile, read_events
+from flows.lineage.export.event_file import EventFile, read_events
+from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError
 
 
@@ -52,8 +52,8 @@ def test_threads_lose_nothing(store: ArtifactStore) -> None:
 
 WRITER = """
 import sys
-from flows.artifacts import ArtifactStore
-from flows.lineage_export.event_file import EventFile
+from flows.store.artifacts import ArtifactStore
+from flows.lineage.export.event_file import EventFile
 events = EventFile(ArtifactStore(sys.argv[1]), "run")
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 100):
     events.append(['{"number": %d, "text": "%s"}' % (number, "x" * 5000)])
@@ -85,7 +85,7 @@ def test_processes_on_object_stores_have_files_of_their_own(
 
 
 def test_files_on_object_stores_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.lineage_export.event_file._PART_BYTES", 150)
+    monkeypatch.setattr("flows.lineage.export.event_file._PART_BYTES", 150)
     store = ArtifactStore(f"memory://events-{uuid.uuid4().hex}")
     for number in range(10):
         EventFile(store, "run").append([line(number, time=number)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lineage_writing import DUMP, lose, put, put_recipe, raw_file
 
-from flows.ancestry.graph import (
+from flows.lineage.graph import (
     LineageGraph,
     downstream_graph,
     file_graph,
@@ -17,8 +17,8 @@ from flows.ancestry.graph import (
     joined,
     upstream_graph,
 )
-from flows.ancestry.texts import dot_text, graph_json, mermaid_text
-from flows.artifacts import ArtifactStore
+from flows.lineage.texts import dot_text, graph_json, mermaid_text
+from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
 

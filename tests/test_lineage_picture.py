@@ -11,10 +11,10 @@ from xml.dom import minidom
 import pytest
 from lineage_writing import put, put_recipe, raw_file
 
-from flows.ancestry.graph import upstream_graph
-from flows.ancestry.layout import Layout, lay_out
-from flows.ancestry.picture import graph_svg, lineage_page
-from flows.artifacts import ArtifactStore
+from flows.lineage.graph import upstream_graph
+from flows.lineage.layout import Layout, lay_out
+from flows.lineage.picture import graph_svg, lineage_page
+from flows.store.artifacts import ArtifactStore
 
 
 def _overlapping(layout: Layout, sizes: dict[str, tuple[float, float]]) -> list[tuple[str, str]]:

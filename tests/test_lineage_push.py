@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from command_runs import Cli
 
-from flows.artifacts import ArtifactStore
-from flows.lineage_export.event_file import EventFile
-from flows.lineage_export.events import LineageEvents
-from flows.lineage_export.push import Pushed, push
+from flows.lineage.export.event_file import EventFile
+from flows.lineage.export.events import LineageEvents
+from flows.lineage.export.push import Pushed, push
+from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.recipe import Recipe
 
@@ -157,7 +157,7 @@ def test_a_slow_server_is_left_in_time(store: ArtifactStore, server: Server) -> 
 def test_a_server_that_never_answers_is_left(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.lineage_export.push._TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr("flows.lineage.export.push._TIMEOUT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         said: list[str] = []
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"

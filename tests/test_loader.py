@@ -14,15 +14,15 @@ from instance_writing import (
     write_artifact,
 )
 
-from model import loader as loader_module
-from model.batches import LoaderState
-from model.instances import InstanceSet
-from model.layouts import IGNORED
-from model.loader import Loader, fixed_batches
-from model.permutation import stream_rows
-from model.prefetch import Prefetcher
-from model.targets import drawn_counts, masked_anew, masking_keys
-from pipelines.masking import mask_batch
+from model.data import loader as loader_module
+from model.data.batches import LoaderState
+from model.data.instances import InstanceSet
+from model.data.layouts import IGNORED
+from model.data.loader import Loader, fixed_batches
+from model.data.permutation import stream_rows
+from model.data.prefetch import Prefetcher
+from model.data.targets import drawn_counts, masked_anew, masking_keys
+from pipelines.instances.masking import mask_batch
 from pipelines.seeds import key_for, random_bits
 from schemas.configs import MaskingConfig
 from schemas.errors import ConfigError, InstancesError

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model import losses
-from model.losses import LossSums, next_sentence_loss, tied_decoder_loss
+from model.encoder import losses
+from model.encoder.losses import LossSums, next_sentence_loss, tied_decoder_loss
 
 P, H, V = 37, 16, 211
 

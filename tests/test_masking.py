@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.masking import (
+from pipelines.instances.masking import (
     MASKING_STRATEGIES,
     MaskedTokens,
     VocabularyIds,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from model.kinds.metrics import METRICS, check_answered
+from model.task_types.metrics import METRICS, check_answered
 from schemas.errors import PredictionsError
 
 
@@ -122,7 +122,7 @@ def test_predictions_are_of_the_examples() -> None:
 @pytest.mark.parametrize("module", ["metrics", "text", "choice", "text_pairs"])
 def test_loading_is_light(module: str) -> None:
     heavy = "{'torch', 'sklearn', 'scipy', 'transformers', 'apache_beam', 'prefect'}"
-    code = f"import sys, model.kinds.{module}; print(sorted(set(sys.modules) & {heavy}))"
+    code = f"import sys, model.task_types.{module}; print(sorted(set(sys.modules) & {heavy}))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True,
         text=True, check=True,

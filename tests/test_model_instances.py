@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from instance_writing import Row, random_shards, training_rows, write_artifact
 
-from model.instances import InstanceSet
-from pipelines import inputs
+from model.data.instances import InstanceSet
+from pipelines.io import raw_files as inputs
 from schemas.arrow import VERSION_KEY, instances_schema
 from schemas.errors import ArtifactCorruptError, InstancesError
 

@@ -3,7 +3,7 @@ import bz2
 import pytest
 from dump_writing import page, write_multistream
 
-from pipelines.multistream import (
+from pipelines.mediawiki.multistream import (
     choose_starts,
     find_all_streams,
     find_index,
@@ -60,7 +60,7 @@ def test_a_head_that_spans_two_reads_is_found(tmp_path, monkeypatch):
     path = tmp_path / "x.bz2"
     path.write_bytes(b"".join(streams))
     for length in range(10, 40):
-        monkeypatch.setattr("pipelines.multistream._READ", length)
+        monkeypatch.setattr("pipelines.mediawiki.multistream._READ", length)
         assert find_streams(str(path), start=0, size=path.stat().st_size) == offsets
 
 

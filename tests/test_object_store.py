@@ -22,17 +22,18 @@ from fake_gcs import FakeGcs
 from store_writing import published
 
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
-from flows.artifacts import ArtifactStore
-from flows.storage.backend import StoreBackend
-from flows.storage.doctor import store_findings
-from flows.storage.leases import hold_lease, live_holders
-from flows.storage.listing import listed
-from pipelines import progress, shard_jobs
-from pipelines.file_systems import file_system, read_file
+from flows.cli.doctor import store_findings
+from flows.store.artifacts import ArtifactStore
+from flows.store.backend import StoreBackend
+from flows.store.leases import hold_lease, live_holders
+from flows.store.listing import listed
+from pipelines import progress
+from pipelines.beam import jobs as shard_jobs
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.work import WorkReport
+from pipelines.io.file_systems import file_system, read_file
+from pipelines.io.shards import FileWriter
 from pipelines.progress import Reading, listening
-from pipelines.shard_jobs import run_shard_job
-from pipelines.shard_work import WorkReport
-from pipelines.shards import FileWriter
 from schemas.configs import ExecutionConfig
 
 pytestmark = pytest.mark.network
@@ -218,7 +219,7 @@ def _command(recipe: Path, store: str, *, workers: int) -> list[str]:
     # Else so little work would be done in one process, and would not be worth a record.
     code = (
         "from pipelines import shard_jobs; shard_jobs.WORTH_PROCESSES = 0; "
-        "shard_jobs.WORTH_REQUESTS = 0.0; from flows.cli import main; main()"
+        "shard_jobs.WORTH_REQUESTS = 0.0; from flows.cli.app import main; main()"
     )
     options = ["--store", store, "--engine", "local", "--workers", str(workers)]
     return [sys.executable, "-c", code, "run", str(recipe), *options]

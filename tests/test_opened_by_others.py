@@ -9,10 +9,10 @@ import pyarrow.dataset
 import pytest
 from corpus_runs import small_recipe, small_sample
 
-from flows.ancestry.resolution import artifact_of_file
-from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.storage.verification import verify
+from flows.engine.engines import run_recipe
+from flows.lineage.resolution import artifact_of_file
+from flows.store.artifacts import ArtifactStore
+from flows.store.verification import verify
 from schemas.manifest import Manifest
 
 STEPS = ("build-documents", "build-tokens", "build-instances.length-64")

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from model.adam import STEP_WITHOUT_BIAS_CORRECTION, has_decay
-from model.gradient_norms import global_norm
-from model.optimizer import OPTIMIZERS, Optimizer, build_optimizer
+from model.optim.adam import STEP_WITHOUT_BIAS_CORRECTION, has_decay
+from model.optim.gradient_norms import global_norm
+from model.optim.optimizer import OPTIMIZERS, Optimizer, build_optimizer
 from schemas.errors import CheckpointError, TrainingError
 from schemas.model_configs import OptimizerConfig
 

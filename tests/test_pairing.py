@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.pairing import (
+from pipelines.instances.pairing import (
     IS_NEXT,
     IS_RANDOM,
     NO_SEGMENT_B,
@@ -21,8 +21,8 @@ from pipelines.pairing import (
     pack_text,
     pair_segments,
 )
+from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.seeds import integers, key_for, random_bits, uniform
-from pipelines.token_documents import NegativePool, TokenDocuments
 from schemas.configs import InstancesConfig
 from schemas.errors import ArtifactCorruptError, ConfigError
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.permutation import keys_by_epoch, permuted, stream_rows
+from model.data.permutation import keys_by_epoch, permuted, stream_rows
 from pipelines.seeds import key_for
 
 

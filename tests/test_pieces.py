@@ -27,16 +27,17 @@ from piece_runs import run_stages, told
 
 from benchmarks.dump_parts import change_part, write_parts
 from flows.sample import write_sample
-from pipelines import instance_plan, shard_jobs
+from pipelines.beam import jobs as shard_jobs
+from pipelines.beam.quiet import _WithoutTracebacks, without_tracebacks
+from pipelines.beam.reuse import MOST_PLACES, PieceWork, piece_key, reuse_of, reusing
+from pipelines.beam.work import Blob, ShardWork, WorkReport
 from pipelines.build_instances import build_instances
 from pipelines.counters import Counters
-from pipelines.document_plan import piece_identity, plan
-from pipelines.instance_plan import Ranking, choose_pool
-from pipelines.pieces import MOST_PLACES, PieceWork, piece_key, reuse_of, reusing
-from pipelines.quiet import _WithoutTracebacks, without_tracebacks
-from pipelines.shard_work import Blob, ShardWork, WorkReport
-from pipelines.shards import write_text_file
-from pipelines.vocab_files import FIXED_PIECES, vocab_text
+from pipelines.documents.plan import piece_identity, plan
+from pipelines.instances import plan as instance_plan
+from pipelines.instances.plan import Ranking, choose_pool
+from pipelines.io.shards import write_text_file
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 from schemas.configs import (
     BooksSource,
     DocumentsConfig,

@@ -7,11 +7,11 @@ import pytest
 import torch
 from tuning_runs import KINDS, features_of
 
-from model.kinds.features import Features
-from model.stopping import StopRequest
-from model.tuning.prediction import predict
-from model.tuning.task_batching import task_batches
-from model.tuning.task_model import TaskModel
+from model.finetuning.prediction import predict
+from model.finetuning.task_batching import task_batches
+from model.finetuning.task_model import TaskModel
+from model.processes.stopping import StopRequest
+from model.task_types.features import Features
 from schemas.errors import TrainingError
 from schemas.model_configs import ModelConfig
 

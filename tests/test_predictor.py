@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from tuning_runs import VOCAB, text_rows, write_checkpoint
 
-from model.hf_folder import CONFIG_FILE
-from model.tuning.hf_tuned import save_task_model
-from model.tuning.predictor import Predictor, answer
-from model.tuning.task_model import start_task_model
-from pipelines.vocabulary import VOCAB_FILE
+from model.encoder.hf_folder import CONFIG_FILE
+from model.finetuning.hf_models import save_task_model
+from model.finetuning.predictor import Predictor, answer
+from model.finetuning.task_model import start_task_model
+from pipelines.wordpiece.vocabulary import VOCAB_FILE
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import CheckpointError, PredictionsError
 from schemas.task_configs import FeaturesConfig

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.artifacts import ArtifactStore
-from flows.run_records import RunRecord, read_run, run_ids
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import RunRecord, read_run, run_ids
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -40,8 +40,8 @@ from pathlib import Path
 import pytest
 
 from fake_stages import STAGES, installed
-from flows.commands.console import exit_code_of
-from flows.engines import run_recipe
+from flows.cli.console import exit_code_of
+from flows.engine.engines import run_recipe
 
 code, store = Path(sys.argv[1]), sys.argv[2]
 with installed(code, pytest.MonkeyPatch()) as fakes:

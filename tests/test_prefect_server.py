@@ -15,9 +15,9 @@ from corpus_runs import small_recipe
 from prefect_servers import ROOT, PrefectServer, running
 from training_runs import TINY
 
-from flows.artifacts import ArtifactStore
-from flows.run_records import RunRecord, read_run, run_ids
 from flows.sample import write_sample
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import RunRecord, read_run, run_ids
 from schemas.recipe import Recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -196,7 +196,7 @@ def test_killed_the_worker_says_so_and_a_retry_completes(scheduled: Scheduled) -
 
 def _is_whole(store: str) -> bool:
     """Whether everything that is published is, to the byte, what its manifest says."""
-    from flows.storage.verification import verify
+    from flows.store.verification import verify
 
     opened = ArtifactStore(store)
     return all(verdict.is_sound for verdict in verify(opened, list(opened.pointers()), deep=True))

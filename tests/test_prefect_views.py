@@ -14,11 +14,11 @@ from uuid import uuid4
 import pytest
 from fake_stages import FakeStages, installed
 
+from flows.engine.running import RunPlan, StepRef, execute_step, start_run
 from flows.orchestration import views as prefect_views
 from flows.orchestration.publisher import Publisher
 from flows.orchestration.server import prepare_prefect
 from flows.orchestration.stage_pages import metric_rows, stage_markdown
-from flows.runs import RunPlan, StepRef, execute_step, start_run
 from pipelines.progress import Reading
 
 HERE = contextvars.copy_context()

@@ -11,12 +11,12 @@ import torch
 from corpus_runs import small_recipe, small_sample
 from training_runs import TINY, tiny_config
 
-from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.lineage import lineage_lines
-from flows.planning import plan
+from flows.engine.engines import run_recipe
+from flows.engine.plan import plan
+from flows.engine.steps import StepResult
+from flows.lineage.roots import lineage_lines
 from flows.show import step_line
-from flows.stages import StepResult
+from flows.store.artifacts import ArtifactStore
 from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.errors import ConfigError, InstancesError, MissingInputError
 from schemas.manifest import Manifest

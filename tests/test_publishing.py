@@ -12,10 +12,10 @@ from command_runs import Cli
 from published_corpora import build, corpus_recipe, figures, manifests
 from racing_publishers import race
 
-from flows.artifacts import ArtifactStore, Pointer
-from flows.publication.publications import newest_run, publications, was_set_aside
-from flows.publication.publishing import CorpusRefusedError, Publication, publish, roll_back
-from flows.stages import StepResult
+from flows.engine.steps import StepResult
+from flows.publish.publications import newest_run, publications, was_set_aside
+from flows.publish.publishing import CorpusRefusedError, Publication, publish, roll_back
+from flows.store.artifacts import ArtifactStore, Pointer
 from schemas.errors import ConfigError, PublishError
 from schemas.recipe import Recipe
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from corpus_runs import run_corpus
 
-from pipelines.document_shards import document_shards, sentences_of
-from pipelines.shards import open_shard
-from pipelines.wordpiece import WordPieceTokenizer, bert_tokenizer
+from pipelines.documents.shards import document_shards, sentences_of
+from pipelines.io.shards import open_shard
+from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
 from schemas.configs import (
     BooksSource,
     DocumentsConfig,

@@ -10,14 +10,14 @@ from command_runs import Cli
 from fake_site import FakeSite, fake_site
 from published_corpora import build, corpus_recipe, figures, manifests
 
-from flows.artifacts import ArtifactStore
-from flows.publication.dump_folders import MARK, delete_old, downloads_folder, make_folder
-from flows.publication.publishing import publish, roll_back
-from flows.publication.rebuilding import RebuildOrder, RebuildWork, find_work
-from flows.publication.rebuilding import corpus_recipe as recipe_of
-from flows.recipe_files import load_recipe
+from flows.publish.dump_folders import MARK, delete_old, downloads_folder, make_folder
+from flows.publish.publishing import publish, roll_back
+from flows.publish.rebuilding import RebuildOrder, RebuildWork, find_work
+from flows.publish.rebuilding import corpus_recipe as recipe_of
+from flows.recipes.files import load_recipe
 from flows.sample import World, write_pages
 from flows.sample.dump import write_dump
+from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 
@@ -65,7 +65,9 @@ def test_month_after_month(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flows.report.write_report", lambda *_: "")  # its pictures take seconds
+    monkeypatch.setattr(
+        "flows.report.page.write_report", lambda *_: ""
+    )  # its pictures take seconds
     cli, store = Cli(capsys), ArtifactStore(str(tmp_path / "store"))
     dumps = tmp_path / "dumps"
     command = ("rebuild", str(recipe_file), "--wiki", WIKI, "--engine", "local")
@@ -165,7 +167,7 @@ def newest(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         del wiki, mirror
         return dates[-1]
 
-    monkeypatch.setattr("flows.fetching.wikipedia.newest_complete_dump", newest_complete_dump)
+    monkeypatch.setattr("flows.fetch.wikipedia.newest_complete_dump", newest_complete_dump)
     return dates
 
 
@@ -224,7 +226,7 @@ def test_a_dump_older_than_the_published_one_is_only_built_where_it_is_named(
 def test_the_same_dump_is_built_again_where_the_recipe_changed(
     tmp_path: Path, tiny: Path, newest: list[str]
 ) -> None:
-    from flows.stage_table import steps
+    from flows.engine.stages import steps
 
     loaded = load_recipe(str(tiny), changes=["build_documents.sources.tinywiki.paths=[x]"])
     configs = {step.label: step.config.identity() for step in steps(loaded)}

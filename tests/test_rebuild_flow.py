@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fake_stages import installed
 
-from flows.artifacts import ArtifactStore
-from flows.fetching.wikipedia import FetchedDump
-from flows.publication.publishing import CorpusRefusedError
-from flows.publication.rebuilding import RebuildOrder
+from flows.fetch.wikipedia import FetchedDump
+from flows.publish.publishing import CorpusRefusedError
+from flows.publish.rebuilding import RebuildOrder
+from flows.store.artifacts import ArtifactStore
 from schemas.errors import FetchError
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
@@ -41,7 +41,7 @@ def months(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         file.write_text(" ".join(f"word{number}" for number in range(offered[date])))
         return FetchedDump(wiki, date, str(into), (str(file),), file.stat().st_size, 0)
 
-    module = "flows.fetching.wikipedia"
+    module = "flows.fetch.wikipedia"
     monkeypatch.setattr(f"{module}.newest_complete_dump", newest_complete_dump)
     monkeypatch.setattr(f"{module}.fetch_wikipedia", fetch_wikipedia)
     return offered

@@ -18,16 +18,16 @@ from command_runs import Cli
 from lineage_writing import put, raw_file
 from report_runs import Written
 
-from flows.ancestry.graph import upstream_graph
-from flows.artifacts import ArtifactStore
-from flows.report import report_page, write_report
-from flows.reporting import corpus_figures
-from flows.reporting.corpus_figures import read_instance_lengths, read_token_lengths
-from flows.reporting.corpus_view import balances
-from flows.reporting.curve_figures import read_phases, thinned
-from flows.reporting.lineage_view import overview
-from flows.run_records import RunRecord, StepRecord, write_run
+from flows.lineage.graph import upstream_graph
+from flows.report import corpus_figures
+from flows.report.corpus_figures import read_instance_lengths, read_token_lengths
+from flows.report.corpus_view import balances
+from flows.report.curve_figures import read_phases, thinned
+from flows.report.lineage_view import overview
+from flows.report.page import report_page, write_report
 from flows.show import shards
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import RunRecord, StepRecord, write_run
 from schemas.errors import StoreError
 from schemas.manifest import Reuse
 
@@ -316,9 +316,9 @@ def test_figures_are_drawn_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
 _CACHED = """
 import sys
-from flows.artifacts import ArtifactStore
-from flows.report import write_report
-from flows.run_records import read_run
+from flows.store.artifacts import ArtifactStore
+from flows.report.page import write_report
+from flows.store.run_records import read_run
 store = ArtifactStore(sys.argv[1], create=False)
 print(write_report(store, read_run(store, sys.argv[2])))
 print([name for name in ("matplotlib", "torch", "prefect", "apache_beam", "httpx", "openlineage")

@@ -15,9 +15,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from flows.artifacts import ArtifactStore
-from flows.report import report_page
-from flows.run_records import RunRecord
+from flows.report.page import report_page
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import RunRecord
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install 'bertloom[dev]'"

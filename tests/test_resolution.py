@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from lineage_writing import put, put_recipe
 
-from flows.ancestry.resolution import artifact_of_path, resolve
-from flows.artifacts import ArtifactStore, pointer_to
+from flows.lineage.resolution import artifact_of_path, resolve
+from flows.store.artifacts import ArtifactStore, pointer_to
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from store_writing import STAGE, describe, published
 
-from flows.artifacts import ArtifactStore, pointer_to
-from flows.storage import verification
-from flows.storage.verification import Verdict, verify
-from pipelines.shards import ShardWriter
+from flows.store import verification
+from flows.store.artifacts import ArtifactStore, pointer_to
+from flows.store.verification import Verdict, verify
+from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry, Manifest
 

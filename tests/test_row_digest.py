@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pipelines.row_digest import MODULUS, rows_digest
+from pipelines.io.row_digest import MODULUS, rows_digest
 
 SCHEMA = pa.schema(
     [

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from fake_stages import FakeStages, installed
 
-from flows import local_engine, runs
-from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.planning import PlannedStep, planned_rows
-from flows.processes import start_of
-from flows.run_records import is_dead, read_run, run_ids, write_run
-from flows.runs import finish_run, open_run, start_run, step_limit
+from flows.engine import loop as local_engine
+from flows.engine import running as runs
+from flows.engine.engines import run_recipe
+from flows.engine.plan import PlannedStep, planned_rows
+from flows.engine.running import finish_run, open_run, start_run, step_limit
+from flows.store.artifacts import ArtifactStore
+from flows.store.processes import start_of
+from flows.store.run_records import is_dead, read_run, run_ids, write_run
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.errors import ArtifactNotFoundError, InputError
 
@@ -242,7 +243,7 @@ def test_the_record_of_a_run_tells_what_is_done_so_far(
 def test_a_second_signal_ends_the_process_at_once() -> None:
     program = (
         "import time\n"
-        "from flows.processes import ended_by_a_second_signal\n"
+        "from flows.store.processes import ended_by_a_second_signal\n"
         "with ended_by_a_second_signal():\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"

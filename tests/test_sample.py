@@ -31,8 +31,8 @@ from flows.sample.__main__ import main
 from flows.sample.entities import Event, Person
 from flows.sample.names import region_name
 from flows.sample.prose import a, cap, plain_text
-from pipelines.wikitext import clean_wikitext
-from pipelines.wikitext_words import markup_for
+from pipelines.mediawiki.wikitext import clean_wikitext
+from pipelines.mediawiki.words import markup_for
 
 GOLDEN = "f61b2175da4baead51f2a1cb98bcadb480936dd73d9b695fa7d2010f4014432b"
 """Digest of the default corpus, so that no one changes it without noticing."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.recipe_files import load_recipe, packaged_recipes
-from flows.stage_table import STAGES, steps
+from flows.engine.stages import STAGES, steps
+from flows.recipes.files import load_recipe, packaged_recipes
 from schemas.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]

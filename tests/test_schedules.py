@@ -12,7 +12,7 @@ from transformers.optimization import (
     get_polynomial_decay_schedule_with_warmup,
 )
 
-from model.schedules import learning_rate, warmup_end
+from model.optim.schedules import learning_rate, warmup_end
 from schemas.errors import ConfigError
 from schemas.model_configs import ScheduleConfig
 

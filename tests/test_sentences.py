@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import bench_sentences
-from pipelines.sentences import normalised_text, split_sentences
+from pipelines.text.sentences import normalised_text, split_sentences
 
 LONGEST = 10_000
 

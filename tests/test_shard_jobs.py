@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 from corpus_runs import small_recipe, small_sample
 
+from pipelines.beam.jobs import deal, run_shard_job
+from pipelines.beam.quiet import without_tracebacks
+from pipelines.beam.runners import RUNNERS, launch_for, run_pipeline
+from pipelines.beam.work import WorkReport, add_up
 from pipelines.build_documents import build_documents
-from pipelines.quiet import without_tracebacks
-from pipelines.runners import RUNNERS, launch_for, run_pipeline
-from pipelines.shard_jobs import deal, run_shard_job
-from pipelines.shard_work import WorkReport, add_up
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 

@@ -9,7 +9,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from pipelines.shards import FileWriter, ShardWriter, open_shard, write_text_file
+from pipelines.io.shards import FileWriter, ShardWriter, open_shard, write_text_file
 from schemas.arrow import WORD_COUNTS, tokens_schema
 from schemas.errors import ArtifactCorruptError
 

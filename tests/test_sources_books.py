@@ -19,9 +19,9 @@ import pytest
 import zstandard
 
 from pipelines.counters import Counters, check_balance
+from pipelines.io.splits import RawDocument, Split
 from pipelines.sources import archives, bookcorpus, books, unpacked_tars
 from pipelines.sources.unpacked_tars import forget_unpacked, unpacking
-from pipelines.splits import RawDocument, Split
 from schemas.configs import BookCorpusSource, BooksSource
 from schemas.errors import ConfigError, CorruptInputError, MissingInputError
 

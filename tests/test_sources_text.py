@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines import lines
 from pipelines.counters import Counters, check_balance
+from pipelines.io import lines
+from pipelines.io.splits import RawDocument, Split
 from pipelines.sources import text
-from pipelines.splits import RawDocument, Split
 from schemas.configs import TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 

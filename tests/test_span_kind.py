@@ -21,11 +21,11 @@ from span_oracle import SQUAD_1, SQUAD_2, TINY_VOCAB, Oracle, table
 from test_span_windows import BERT_CONFIG, TINY, TINY_CASED, example, real_examples, train
 from tokenizers import Encoding
 
-from model.kinds.features import Features
-from model.kinds.span import apply_threshold, build_features, decode, score, tune_threshold
-from model.kinds.span_decoding import NO_ANSWER_ODDS
+from model.task_types.features import Features
+from model.task_types.span import apply_threshold, build_features, decode, score, tune_threshold
+from model.task_types.span_decoding import NO_ANSWER_ODDS
 from model.tasks.task import Task
-from pipelines.wordpiece import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
 from schemas.errors import PredictionsError
 from schemas.task_configs import FeaturesConfig
 
@@ -306,7 +306,7 @@ def test_scores_are_by_id_and_tell_what_is_missing(caplog: pytest.LogCaptureFixt
 
 def test_no_torch_is_loaded() -> None:
     code = (
-        "import sys, model.kinds.span, model.tasks.squad\n"
+        "import sys, model.task_types.span, model.tasks.squad\n"
         "found = {'torch', 'transformers', 'apache_beam', 'prefect'} & set(sys.modules)\n"
         "assert not found, found\n"
     )

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from span_oracle import SQUAD_1, TINY_VOCAB, Oracle, table
 
-from model.kinds.features import Features
-from model.kinds.span import build_features
-from model.kinds.span_windows import Plan, max_context, plan_windows
-from model.kinds.span_words import split_words
+from model.task_types.features import Features
+from model.task_types.span import build_features
+from model.task_types.span_windows import Plan, max_context, plan_windows
+from model.task_types.span_words import split_words
 from model.tasks.squad import SQUAD_TASKS
 from model.tasks.task import Row
-from pipelines.wordpiece import WordPieceTokenizer
+from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.errors import ConfigError, ExamplesError
 from schemas.task_configs import FeaturesConfig

@@ -17,8 +17,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.kinds.squad_metrics import gold_answers, score_question
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
+from model.task_types.squad_metrics import gold_answers, score_question
 from model.tasks.span_answers import NOT_FOUND, check_answers
 from model.tasks.squad import SQUAD_TASKS
 from model.tasks.task import Bad, Row

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.kinds.squad_metrics import (
+from model.task_types.squad_metrics import (
     Gold,
     gold_answers,
     normalize_answer,

@@ -12,8 +12,8 @@ from command_runs import Cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.kinds.squad_metrics import Gold, score_question
-from model.kinds.squad_no_answer import official_figures, read_no_answer_probabilities
+from model.task_types.squad_metrics import Gold, score_question
+from model.task_types.squad_no_answer import official_figures, read_no_answer_probabilities
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.errors import PredictionsError
 

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from fake_stages import FakeStages, forget_code, installed
 
-from flows import local_engine
-from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.planning import PlannedStep, describe_differences, plan
-from flows.provenance import key_environment
-from flows.retries import is_passing
-from flows.run_records import read_run, run_ids
-from flows.stage_table import STAGES, rebuilt_labels, steps
-from flows.stages import StepResult, run_step
-from flows.step_keys import declared, step_key
-from flows.task_steps import PLANS
+from flows.engine import loop as local_engine
+from flows.engine.engines import run_recipe
+from flows.engine.keys import declared, step_key
+from flows.engine.plan import PlannedStep, describe_differences, plan
+from flows.engine.provenance import key_environment
+from flows.engine.retries import is_passing
+from flows.engine.stages import STAGES, rebuilt_labels, steps
+from flows.engine.steps import StepResult, run_step
+from flows.engine.task_steps import PLANS
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import read_run, run_ids
 from pipelines.progress import step_name
 from schemas.configs import (
     DocumentsConfig,
@@ -400,7 +400,7 @@ def test_keys_change_on_versions_of_libraries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = keys(fakes.recipe(root))
-    monkeypatch.setattr("flows.provenance._version", lambda name: "99.0")
+    monkeypatch.setattr("flows.engine.provenance._version", lambda name: "99.0")
     assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
 
 

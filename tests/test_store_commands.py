@@ -8,8 +8,8 @@ import pytest
 from command_runs import Cli
 from store_writing import STAGE, damage, prepared, published
 
-from flows.artifacts import ArtifactStore, now, to_json
-from flows.processes import this_process
+from flows.store.artifacts import ArtifactStore, now, to_json
+from flows.store.processes import this_process
 from schemas.errors import DeterminismError
 
 

@@ -2,13 +2,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from model.kinds.features import IGNORED
-from model.kinds.tag_windows import plan_windows
-from model.kinds.tagging import build_features, decode, score
+from model.task_types.features import IGNORED
+from model.task_types.tag_windows import plan_windows
+from model.task_types.tagging import build_features, decode, score
 from model.tasks.ner import NER_TASKS
 from model.tasks.task import Row
-from pipelines.vocabulary import SPECIAL_TOKENS
-from pipelines.wordpiece import WordPieceTokenizer
+from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.vocabulary import SPECIAL_TOKENS
 from schemas.arrow import TAG_EXAMPLES
 from schemas.errors import PredictionsError
 from schemas.task_configs import FeaturesConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.task_amounts import cells_amount, task_amount
+from flows.engine.task_amounts import cells_amount, task_amount
 
 
 def cell(f1: float) -> dict[str, object]:

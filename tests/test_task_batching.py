@@ -9,8 +9,8 @@ import pytest
 import torch
 from tuning_runs import KINDS, features_of
 
-from model.kinds.features import IGNORED, Features
-from model.tuning.task_batching import TaskStep, epoch_order, task_batches
+from model.finetuning.task_batching import TaskStep, epoch_order, task_batches
+from model.task_types.features import IGNORED, Features
 
 PAD = 0
 

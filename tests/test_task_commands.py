@@ -15,12 +15,12 @@ from command_runs import Cli
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from tuning_runs import span_rows, text_rows, write_checkpoint
 
-from flows.ancestry.resolution import resolve
-from flows.artifacts import ArtifactStore
-from flows.cli import main
-from flows.commands.asked_texts import texts_as_examples
+from flows.cli.app import main
+from flows.cli.asked_texts import texts_as_examples
+from flows.lineage.resolution import resolve
+from flows.store.artifacts import ArtifactStore
+from model.finetuning.task_process import end_process
 from model.tasks import TASKS
-from model.tuning.task_process import end_process
 from schemas.errors import ConfigError
 
 pytestmark = pytest.mark.slow

@@ -26,12 +26,12 @@ from task_model_batches import (
 )
 from torch.nn import functional
 
-from model.adam import has_decay
-from model.dropout import Dropout, seed_dropout
-from model.hf_weights import save_model
-from model.optimizer import build_optimizer
-from model.tuning.task_batches import TaskBatch
-from model.tuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
+from model.encoder.dropout import Dropout, seed_dropout
+from model.encoder.hf_weights import save_model
+from model.finetuning.task_batches import TaskBatch
+from model.finetuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
+from model.optim.adam import has_decay
+from model.optim.optimizer import build_optimizer
 from schemas.errors import CheckpointError, TrainingError
 from schemas.model_configs import OptimizerConfig
 from schemas.task_configs import Kind

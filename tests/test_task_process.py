@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import schemas.errors as errors
-from model.tuning.task_process import IDLE_VARIABLE, TaskProcess, TaskProcesses
+from model.finetuning.task_process import IDLE_VARIABLE, TaskProcess, TaskProcesses
 from schemas.errors import ConfigError, DivergenceError, RunnerError, TrainingError
 
 ROOT = Path(__file__).parents[1]
@@ -238,7 +238,7 @@ def test_it_ends_with_its_launcher(tmp_path: Path) -> None:
         code = (
             "import sys; sys.path.insert(0, 'tests')\n"
             "from test_task_process import *\n"
-            "from model.tuning.task_process import call\n"
+            "from model.finetuning.task_process import call\n"
             "print(call(PROBE, Question())['pid'], flush=True)\n"
             f"call(PROBE, Question(do={do!r}, text={str(begun)!r}))\n"
         )

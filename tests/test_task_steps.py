@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.recipe_files import load_recipe, packaged_recipes, recipe_from
-from flows.stage_table import Step, steps, steps_until
-from flows.task_steps import cells, entry_label
+from flows.engine.stages import Step, steps, steps_until
+from flows.engine.task_steps import cells, entry_label
+from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from schemas.configs import DocumentsConfig, TextSource
 from schemas.errors import ConfigError
 from schemas.model_configs import ModelConfig

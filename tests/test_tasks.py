@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from task_files import ROWS, write_task_file
 
-from model.kinds import kind_module
-from model.kinds.metrics import METRICS
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
+from model.task_types import kind_module
+from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Bad, Row, Task, find_task
 from schemas.arrow import EXAMPLES
 from schemas.errors import ConfigError, ExamplesError

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.kinds.features import Features
-from model.kinds.text import build_features, decode, score
-from model.kinds.text_pairs import truncated_lengths
+from model.task_types.features import Features
+from model.task_types.text import build_features, decode, score
+from model.task_types.text_pairs import truncated_lengths
 from model.tasks import TASKS
 from model.tasks.task import Bad, Row, Task
-from pipelines.wordpiece import WordPieceTokenizer
+from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import ExamplesError, PredictionsError
 from schemas.task_configs import FeaturesConfig, Kind

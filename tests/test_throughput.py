@@ -13,12 +13,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForPreTraining
 
-from model import accelerators, throughput
-from model.accelerators import Peak, listed_peak, measure_flops, peak_flops
-from model.batches import PretrainingBatch, TokenBatch
-from model.bert import BertModel, initialize_weights
-from model.losses import tied_decoder_loss
-from model.throughput import (
+from model.data.batches import PretrainingBatch, TokenBatch
+from model.encoder.bert import BertModel, initialize_weights
+from model.encoder.losses import tied_decoder_loss
+from model.training import accelerators, throughput
+from model.training.accelerators import Peak, listed_peak, measure_flops, peak_flops
+from model.training.throughput import (
     SpeedMeter,
     batch_flops,
     forward_flops,

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 from corpus_runs import small_recipe, small_sample
 
-from flows.ancestry.shard_rows import read_row, rows_with
-from flows.ancestry.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace
-from flows.artifacts import ArtifactStore
-from flows.engines import run_recipe
-from flows.head import Shard, find_shard
-from pipelines.duplicates import DUPLICATES_FILE
-from pipelines.shards import ShardWriter
-from pipelines.vocab_files import VOCAB_FILE
-from pipelines.wordpiece import WordPieceTokenizer
+from flows.engine.engines import run_recipe
+from flows.lineage.head import Shard, find_shard
+from flows.lineage.shard_rows import read_row, rows_with
+from flows.lineage.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace
+from flows.store.artifacts import ArtifactStore
+from pipelines.documents.duplicates import DUPLICATES_FILE
+from pipelines.io.shards import ShardWriter
+from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import DOCUMENTS
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.manifest import FileEntry, Manifest

@@ -21,17 +21,17 @@ import pytest
 import torch
 from training_runs import SmallCorpus, curve_lines, failure, start_process
 
-from model.batches import PretrainingBatch
-from model.checkpoint_record import parse_record
-from model.checkpoints import Checkpoints
-from model.distributed import Ranks
-from model.finished_training import read_finished
-from model.hf_weights import save_model
-from model.starting import open_start
-from model.stopping import StopRequest
-from model.training import Training, train
-from model.training_job import TrainingJob, run_job, stop_running_jobs, write_failure
-from pipelines.vocabulary import PAD, VOCAB_FILE
+from model.data.batches import PretrainingBatch
+from model.encoder.hf_weights import save_model
+from model.pretraining.job import TrainingJob, run_job, stop_running_jobs, write_failure
+from model.pretraining.loop import Training, train
+from model.pretraining.results import read_finished
+from model.pretraining.setup import open_start
+from model.processes.distributed import Ranks
+from model.processes.stopping import StopRequest
+from model.training.checkpoint_record import parse_record
+from model.training.checkpoints import Checkpoints
+from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE
 from schemas.errors import (
     ArtifactCorruptError,
     CheckpointError,
@@ -337,7 +337,7 @@ def test_training_ends_with_the_run_that_started_it(corpus: SmallCorpus, tmp_pat
     job = corpus.job(tmp_path, budget={"steps": 100_000})
     (tmp_path / "run.json").write_text(job.model_dump_json())
     code = (
-        "import sys; from model.training_job import *; "
+        "import sys; from model.pretraining.job import *; "
         "run_job(TrainingJob.model_validate_json(open(sys.argv[1]).read()))"
     )
     run = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run.json")])
@@ -472,7 +472,7 @@ def test_a_full_disk_loses_no_checkpoint(corpus: SmallCorpus, tmp_path: Path) ->
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-        "from model.training_process import main; sys.exit(main([sys.argv[1]]))"
+        "from model.pretraining.process import main; sys.exit(main([sys.argv[1]]))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "job.json")], check=False)
     assert done.returncode == 1
@@ -504,7 +504,7 @@ for folder in Path("/proc").glob("[0-9]*"):
         line = (folder / "cmdline").read_bytes()
     except OSError:
         continue
-    if b"model.training_process\\0" in line and sys.argv[2].encode() in line:
+    if b"model.pretraining.process\\0" in line and sys.argv[2].encode() in line:
         os.kill(int(folder.name), signal.SIGKILL)
 """
 
@@ -647,7 +647,7 @@ def test_the_first_process_says_why_it_failed(corpus: SmallCorpus, tmp_path: Pat
     # waits for it.
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
-        "from model.training_job import *\n"
+        "from model.pretraining.job import *\n"
         "try: run_job(TrainingJob.model_validate_json(open(sys.argv[1]).read()))\n"
         "except BertloomError as error: print(type(error).__name__, error)\n"
     )
@@ -677,7 +677,7 @@ def test_ctrl_c_stops_all_processes_and_waits_for_them(corpus: SmallCorpus, tmp_
     job = corpus.job(tmp_path / "work", processes=2, budget={"steps": 100_000})
     (tmp_path / "run.json").write_text(job.model_dump_json())
     code = (
-        "import sys; from model.training_job import *; "
+        "import sys; from model.pretraining.job import *; "
         "run_job(TrainingJob.model_validate_json(open(sys.argv[1]).read()))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "run.json")]

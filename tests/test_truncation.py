@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.instances.truncation import heads, lost_tokens
 from pipelines.seeds import random_bits
-from pipelines.truncation import heads, lost_tokens
 
 
 def _loop(a: int, b: int, max_tokens: int) -> tuple[int, int]:

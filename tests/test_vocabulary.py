@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.vocabulary import (
+from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.vocabulary import (
     FIXED_PIECES,
     check_vocab,
     count_words,
@@ -25,8 +26,7 @@ from pipelines.vocabulary import (
     scale_counts,
     vocab_text,
 )
-from pipelines.wordpiece import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
-from pipelines.words import bert_normalizer, bert_pre_tokenizer
+from pipelines.wordpiece.words import bert_normalizer, bert_pre_tokenizer
 from schemas.arrow import WORD_COUNTS, check_schema
 from schemas.configs import VocabularyConfig
 from schemas.errors import InputError, VocabularyError

@@ -1,4 +1,4 @@
-"""`pipelines.wikitext`: one page's wikitext becomes text passages."""
+"""`pipelines.mediawiki.wikitext`: one page's wikitext becomes text passages."""
 
 # ruff: noqa: RUF001 - punctuation of several scripts
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.wikitext import WikiMarkup, clean_wikitext, is_redirect, markup_for
+from pipelines.mediawiki.wikitext import WikiMarkup, clean_wikitext, is_redirect, markup_for
 
 EN = markup_for("en")
 IT = markup_for("it")

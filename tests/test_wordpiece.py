@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipelines.vocabulary import FIXED_PIECES
-from pipelines.wordpiece import (
+from pipelines.wordpiece.ids import (
     MAX_REMEMBERED_CHARACTERS,
     WordPieceTokenizer,
     bert_tokenizer,
     tokenizer_json,
 )
-from pipelines.words import (
+from pipelines.wordpiece.vocabulary import FIXED_PIECES
+from pipelines.wordpiece.words import (
     Sentences,
     bert_normalizer,
     bert_pre_tokenizer,

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from pipelines import shards
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.reuse_files import PieceFiles
+from pipelines.beam.work import WorkReport
 from pipelines.build_documents import build_documents
-from pipelines.piece_files import PieceFiles
-from pipelines.shard_jobs import run_shard_job
-from pipelines.shard_work import WorkReport
-from pipelines.shards import FileWriter, ShardWriter
+from pipelines.io import shards
+from pipelines.io.shards import FileWriter, ShardWriter
 from schemas.configs import DocumentsConfig, ExecutionConfig, WikipediaSource
 from schemas.errors import (
     BertloomError,

@@ -1,4 +1,5 @@
-"""`flows.yaml_texts`: YAML of a user, and each way in which it may be no use, as one sentence."""
+"""`flows.recipes.yaml_texts`: YAML of a user, and each way in which it may be no use, as one
+sentence."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from pathlib import Path
 import pytest
 from command_runs import Cli
 
-from flows.fetching.set_sources import load_sources
-from flows.recipe_files import load_recipe, packaged_recipes, packaged_text, parse_yaml
-from flows.yaml_texts import MAX_BYTES, MAX_NESTING, MAX_VALUES, load_yaml
+from flows.fetch.set_sources import load_sources
+from flows.recipes.files import load_recipe, packaged_recipes, packaged_text, parse_yaml
+from flows.recipes.yaml_texts import MAX_BYTES, MAX_NESTING, MAX_VALUES, load_yaml
 from schemas.errors import ConfigError
 
 

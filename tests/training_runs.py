@@ -10,7 +10,7 @@ from typing import Any
 
 from corpus_runs import as_input, run_corpus, small_recipe, small_sample
 
-from model.training_job import TrainingJob
+from model.pretraining.job import TrainingJob
 from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
@@ -80,7 +80,7 @@ def start_process(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
     folder = Path(job.work)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(job.model_dump_json())
-    command = [sys.executable, "-m", "model.training_process", str(folder / "job.json")]
+    command = [sys.executable, "-m", "model.pretraining.process", str(folder / "job.json")]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from model.heads import BertForPretraining
-from model.hf_weights import save_model
-from model.kinds.features import IGNORED, Features
+from model.encoder.heads import BertForPretraining
+from model.encoder.hf_weights import save_model
+from model.finetuning.trial_job import CellJob
+from model.task_types.features import IGNORED, Features
 from model.tasks import TASKS
-from model.tuning.cell_job import CellJob
+from pipelines.io.shards import ShardWriter
 from pipelines.seeds import rng_for
-from pipelines.shards import ShardWriter
-from pipelines.vocabulary import FIXED_PIECES, TOKENIZER_CONFIG_FILE, VOCAB_FILE
-from pipelines.wordpiece import tokenizer_config_json
+from pipelines.wordpiece.ids import tokenizer_config_json
+from pipelines.wordpiece.vocabulary import FIXED_PIECES, TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.arrow import EXAMPLES
 from schemas.manifest import FileEntry, StageInput
 from schemas.model_configs import ModelConfig

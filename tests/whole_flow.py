@@ -62,7 +62,7 @@ def write_whole_flow(folder: Path) -> Path:
 
 def run_command(*arguments: str) -> list[str]:
     """The command line of `bertloom` with arguments, in a process of its own."""
-    return [sys.executable, "-c", "from flows.cli import main; main()", *arguments]
+    return [sys.executable, "-c", "from flows.cli.app import main; main()", *arguments]
 
 
 def run_whole(recipe: Path, store: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -12,9 +12,9 @@ from typing import Any
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
-from flows.artifacts import ArtifactStore
-from flows.lineage_export.events import close_abandoned
-from flows.run_records import RunState, read_run, run_ids, write_run
+from flows.lineage.export.events import close_abandoned
+from flows.store.artifacts import ArtifactStore
+from flows.store.run_records import RunState, read_run, run_ids, write_run
 from schemas.errors import BertloomError
 
 _LOGGER = logging.getLogger(__name__)

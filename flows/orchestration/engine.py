@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flows.engine.running import Say, opened_store, settle_dead_runs
+from flows.engine.stages import steps, steps_until
+from flows.engine.steps import StepResult
 from flows.orchestration.server import heartbeats, prefect_api, server_for_this_process
-from flows.run_records import read_run
-from flows.runs import Say, opened_store, settle_dead_runs
-from flows.stage_table import steps, steps_until
-from flows.stages import StepResult
+from flows.store.run_records import read_run
 from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def run_with_prefect(
     recipe: Recipe, *, say: Say, rebuild: Sequence[str], until: str
 ) -> list[StepResult]:
-    """Run a recipe's steps as the flow `bert`; see `flows.engines.run_recipe`."""
+    """Run a recipe's steps as the flow `bert`; see `flows.engine.engines.run_recipe`."""
     try:
         server = server_for_this_process()
         # Meanwhile, in this process: Prefect and the flows are loaded, and artifacts looked up.

@@ -9,10 +9,10 @@ from typing import Any
 from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
 
+from flows.engine.stages import Step
 from flows.orchestration.crash_hooks import settle_cancelled, settle_crashed, settle_failed
 from flows.orchestration.flow_session import RecipeParameter, begun, open_session
 from flows.orchestration.step_tasks import run_steps
-from flows.stage_table import Step
 
 
 def flow_run_name() -> str:

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 
+from flows.engine.plan import plan
+from flows.engine.running import RunPlan, Say, StepRef, finish_run, start_run
 from flows.orchestration.error_logs import say_errors_in_a_sentence
 from flows.orchestration.views import flush_views
-from flows.planning import plan
-from flows.run_records import RunState
-from flows.runs import RunPlan, Say, StepRef, finish_run, start_run
-from model.training_job import stop_running_jobs
-from model.tuning.task_process import stop_running_calls
+from flows.store.run_records import RunState
+from model.finetuning.task_process import stop_running_calls
+from model.pretraining.job import stop_running_jobs
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
@@ -116,7 +116,7 @@ def load_parameter(
     Raises:
         ConfigError: there is no such recipe, or something in it cannot be used.
     """
-    from flows.recipe_files import load_recipe, recipe_from
+    from flows.recipes.files import load_recipe, recipe_from
 
     if isinstance(recipe, str):
         return load_recipe(recipe, changes=changes, store=store)
@@ -129,7 +129,7 @@ def found_steps(recipe: Recipe, *, rebuild: Sequence[str], until: str) -> frozen
 
     A hint: each is looked up again in its turn, and built if its artifact is gone by then.
     """
-    from flows.runs import opened_store
+    from flows.engine.running import opened_store
 
     try:
         planned = plan(recipe, store=opened_store(recipe.store), rebuild=rebuild, until=until)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flows.artifacts import ArtifactStore
-from flows.runs import StepRef
+from flows.engine.running import StepRef
+from flows.engine.task_amounts import score_cut
 from flows.show import amount, balance_rows, byte_text, time_text
-from flows.task_amounts import score_cut
+from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
 _SHOWN_VALUES = 40
@@ -17,8 +17,8 @@ _METRIC_STAGES = frozenset({"evaluate", "tabulate", "pretrain"})
 
 def stage_markdown(ref: StepRef, manifest: Manifest, *, store: ArtifactStore, run_id: str) -> str:
     """What a step made, what it dropped and why, and what it was made from."""
-    from flows.ancestry.graph import upstream_graph
-    from flows.ancestry.texts import mermaid_text
+    from flows.lineage.graph import upstream_graph
+    from flows.lineage.texts import mermaid_text
 
     made = "found, made by another run" if ref.was_cached else f"built in {time_text(ref.seconds)}"
     lines = [

@@ -19,12 +19,12 @@ from prefect.futures import PrefectFuture
 from prefect.states import Completed
 from prefect.tasks import Task
 
+from flows.engine.retries import RETRY_DELAYS, is_passing
+from flows.engine.running import StepRef, execute_step, failed_line, step_limit
+from flows.engine.stages import Step
+from flows.engine.task_steps import entry_label
 from flows.orchestration.flow_session import Session, session
 from flows.orchestration.views import show_found, watched
-from flows.retries import RETRY_DELAYS, is_passing
-from flows.runs import StepRef, execute_step, failed_line, step_limit
-from flows.stage_table import Step
-from flows.task_steps import entry_label
 
 
 def _may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:

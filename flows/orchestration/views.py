@@ -21,9 +21,9 @@ from prefect.artifacts import (
 )
 from prefect.events import emit_event
 
+from flows.engine.running import RunPlan, StepRef
 from flows.orchestration.publisher import Publisher
 from flows.orchestration.stage_pages import metric_rows, stage_markdown
-from flows.runs import RunPlan, StepRef
 from flows.show import byte_text, time_text
 from pipelines.progress import Reading, listening
 from schemas.disclosure import visible, without_secrets

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable
 
 from flows.sample.tales import Tale
-from pipelines.file_systems import file_system
+from pipelines.io.file_systems import file_system
 
 _WIDTH = 70
 _LICENCE = (

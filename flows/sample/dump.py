@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, NamedTuple
 
 from flows.sample.pages import Page
-from pipelines.file_systems import file_system
+from pipelines.io.file_systems import file_system
 
 NAMESPACES = {
     -2: "Media", -1: "Special", 0: "", 1: "Talk", 2: "User", 3: "User talk", 4: "Samplewiki",

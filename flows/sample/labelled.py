@@ -26,7 +26,7 @@ from flows.sample.labelled_order import judged
 from flows.sample.labelled_questions import Passage, passages
 from flows.sample.labelled_sequels import choices, pairs
 from flows.sample.labelled_topics import rated
-from pipelines.file_systems import file_system
+from pipelines.io.file_systems import file_system
 
 _SENTENCES = {"train": 600, "dev": 300, "test": 200}
 _ROWS = {"train": 400, "dev": 300, "test": 200}

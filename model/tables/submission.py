@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from model.kinds.prediction_files import predictions_file, read_lines
 from model.tables.task_results import Evaluation
+from model.task_types.prediction_files import predictions_file, read_lines
 from model.tasks.task import Task
-from pipelines.stage_inputs import InputFile
+from pipelines.io.stage_inputs import InputFile
 from schemas.errors import PredictionsError
 from schemas.manifest import FileEntry, StageInput
 

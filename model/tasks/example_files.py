@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from model.tasks.raw_tables import base_name
 from model.tasks.task import Task
-from pipelines.inputs import digest_file, expand_paths, filesystem, list_folder_of
+from pipelines.io.raw_files import digest_file, expand_paths, filesystem, list_folder_of
 from schemas.errors import ConfigError, MissingInputError
 from schemas.manifest import RawInput
 from schemas.task_configs import ExamplesConfig

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.shards import open_shard
-from pipelines.stage_inputs import InputFile
+from pipelines.io.shards import open_shard
+from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import EXAMPLES
 from schemas.errors import ArtifactCorruptError, ExamplesError
 from schemas.manifest import StageInput

@@ -13,7 +13,7 @@ from model.tasks.file_globs import table_globs
 from model.tasks.raw_tables import Record, base_name, file_lines, shown
 from model.tasks.task import Bad, Reader, Row, Task
 from model.tasks.text_rows import TextColumns, read_text_rows
-from pipelines.inputs import list_folder_of
+from pipelines.io.raw_files import list_folder_of
 from schemas.errors import ExamplesError
 
 DEV_IDS = ("dev_ids.tsv", "mrpc_dev_ids.tsv")

@@ -6,9 +6,9 @@ import gzip
 import json
 from typing import Any
 
-from pipelines.compression import Damage, compression_of, pieces
-from pipelines.file_systems import file_system
-from pipelines.inputs import open_file
+from pipelines.io.compression import Damage, compression_of, pieces
+from pipelines.io.file_systems import file_system
+from pipelines.io.raw_files import open_file
 from schemas.errors import CorruptInputError, InputError
 
 _HEAD = 16

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model.tasks.task import Bad
-from pipelines.inputs import open_file
-from pipelines.lines import Line, read_lines
-from pipelines.splits import SourceFile
+from pipelines.io.lines import Line, read_lines
+from pipelines.io.raw_files import open_file
+from pipelines.io.splits import SourceFile
 
 _SHOWN = 80
 

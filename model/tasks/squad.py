@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from model.tasks.json_files import head_of, read_json
 from model.tasks.span_answers import Answers, WrongAnswersError, check_answers, is_text
 from model.tasks.task import Bad, Row, Task
-from pipelines.inputs import open_file
+from pipelines.io.raw_files import open_file
 from schemas.errors import ExamplesError
 
 _TRAINED_ON = frozenset({"train", "augmentation"})

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from model.tasks.json_files import distinct_keys
 from model.tasks.raw_tables import RawTable, Record, file_lines, shown
 from model.tasks.task import Bad
-from pipelines.inputs import open_file
+from pipelines.io.raw_files import open_file
 from schemas.errors import CorruptInputError, ExamplesError
 
 _PARQUET_MARK = b"PAR1"

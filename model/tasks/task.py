@@ -66,7 +66,8 @@ class Task:
     (tagging), and for regression, choice and span."""
 
     metrics: tuple[str, ...]
-    """Names in `model.kinds.metrics`; the first chooses the best cell on dev (larger is better)."""
+    """Names in `model.task_types.metrics`; the first chooses the best cell on dev (larger is
+    better)."""
 
     is_pair: bool = False
     choices: int = 0

@@ -1,13 +1,13 @@
 """Where documents come from: one module a kind of source.
 
 To add one: a config with its `kind` in `schemas.configs`, a module here with `plan` and `read` (see
-`pipelines.splits`), and a line in `SOURCES`.
+`pipelines.io.splits`), and a line in `SOURCES`.
 """
 
 from __future__ import annotations
 
+from pipelines.io.splits import RawDocument, Source, SourceFile, Split
 from pipelines.sources import bookcorpus, books, text, wikipedia
-from pipelines.splits import RawDocument, Source, SourceFile, Split
 
 SOURCES: dict[str, Source] = {
     "wikipedia": wikipedia,

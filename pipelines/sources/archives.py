@@ -22,10 +22,10 @@ from typing import IO, Literal, NamedTuple
 
 import zstandard
 
-from pipelines.inputs import open_file
+from pipelines.io.raw_files import open_file
+from pipelines.io.splits import SourceFile
 from pipelines.sources import tar_members
 from pipelines.sources.unpacked_tars import open_unpacked, unpacking
-from pipelines.splits import SourceFile
 from schemas.errors import CorruptInputError
 
 TAR_SUFFIXES = (

@@ -19,19 +19,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.books_cleaning import normalise
+from pipelines.books.cleaning import normalise
 from pipelines.counters import Count
-from pipelines.encodings import decode_text
-from pipelines.inputs import describe_files, expand_paths
-from pipelines.lines import (
+from pipelines.io.encodings import decode_text
+from pipelines.io.lines import (
     COMPRESSED_SUFFIXES,
     Line,
     is_compressed,
     read_lines,
     stream_lines,
 )
+from pipelines.io.raw_files import describe_files, expand_paths
+from pipelines.io.splits import RawDocument, SourceFile, Split
 from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
-from pipelines.splits import RawDocument, SourceFile, Split
 from schemas.configs import BookCorpusSource
 from schemas.errors import ConfigError
 

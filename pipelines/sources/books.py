@@ -1,7 +1,7 @@
 """Books: one text file each, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
 
 BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files are such. A document is the cleaned
-text of one book (`pipelines.books_cleaning`). Loose files are grouped, so that thousands of books
+text of one book (`pipelines.books.cleaning`). Loose files are grouped, so that thousands of books
 do not make thousands of shards; the members of an archive are grouped in its order. Its id is its
 name without `.txt`; books of one name have the digest of their bytes behind it.
 
@@ -24,10 +24,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from pipelines.books_cleaning import clean_book
+from pipelines.books.cleaning import clean_book
 from pipelines.counters import Count
-from pipelines.encodings import DecodedText, decode_text
-from pipelines.inputs import describe_file, expand_paths, open_file
+from pipelines.io.encodings import DecodedText, decode_text
+from pipelines.io.raw_files import describe_file, expand_paths, open_file
+from pipelines.io.splits import RawDocument, SourceFile, Split
 from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
     Member,
@@ -37,7 +38,6 @@ from pipelines.sources.archives import (
     member_name,
     read_members,
 )
-from pipelines.splits import RawDocument, SourceFile, Split
 from schemas.configs import BooksSource
 
 MAX_BOOK_BYTES = 64 << 20

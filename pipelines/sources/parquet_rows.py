@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.inputs import open_file
+from pipelines.io.raw_files import open_file
+from pipelines.io.splits import SourceFile, Split
 from pipelines.sources.text_rows import TextRow, require_fields
-from pipelines.splits import SourceFile, Split
 from schemas.configs import TextSource
 from schemas.errors import CorruptInputError, InputError
 

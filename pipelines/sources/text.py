@@ -23,19 +23,19 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines.books_cleaning import normalise
+from pipelines.books.cleaning import normalise
 from pipelines.counters import Count
-from pipelines.encodings import decode_text
-from pipelines.inputs import describe_files, expand_paths
-from pipelines.lines import (
+from pipelines.io.encodings import decode_text
+from pipelines.io.lines import (
     COMPRESSED_SUFFIXES,
     Line,
     is_compressed,
     read_lines,
     sentence_cut,
 )
+from pipelines.io.raw_files import describe_files, expand_paths
+from pipelines.io.splits import RawDocument, SourceFile, Split
 from pipelines.sources.text_rows import TextRow, require_fields
-from pipelines.splits import RawDocument, SourceFile, Split
 from schemas.configs import TextSource
 
 _TXT, _JSONL, _PARQUET = (".txt",), (".jsonl", ".ndjson"), (".parquet", ".pq")

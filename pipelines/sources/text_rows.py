@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pipelines.splits import SourceFile
+from pipelines.io.splits import SourceFile
 from schemas.configs import TextSource
 from schemas.errors import InputError
 

@@ -19,8 +19,8 @@ from typing import IO, Any
 
 import zstandard
 
-from pipelines.inputs import CACHE_VARIABLE, cache_folder, open_file
-from pipelines.splits import SourceFile
+from pipelines.io.raw_files import CACHE_VARIABLE, cache_folder, open_file
+from pipelines.io.splits import SourceFile
 
 _CHUNK = 1 << 20
 

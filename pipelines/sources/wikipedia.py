@@ -18,17 +18,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from pipelines.checksums import is_checksum_list, published_checksums, verify_file
-from pipelines.compression import Compression, Damage, Piece, compression_of, pieces
 from pipelines.counters import Count
-from pipelines.dump_encoding import Encoding, in_utf_8, tell_encoding
-from pipelines.dump_header import Header, namespace_of, read_header
-from pipelines.dump_xml import WIKITEXT, Page, Tags, iterate_pages, page_name
-from pipelines.inputs import expand_paths, open_file
-from pipelines.multistream import choose_starts, find_all_streams, is_index
-from pipelines.splits import RawDocument, SourceFile, Split
-from pipelines.wikitext import Holes, WikiMarkup, clean_wikitext, is_redirect, markup_for
-from pipelines.wikitext_holes import UNKNOWN_TEMPLATE
+from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
+from pipelines.io.compression import Compression, Damage, Piece, compression_of, pieces
+from pipelines.io.raw_files import expand_paths, open_file
+from pipelines.io.splits import RawDocument, SourceFile, Split
+from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
+from pipelines.mediawiki.dump_header import Header, namespace_of, read_header
+from pipelines.mediawiki.dump_xml import WIKITEXT, Page, Tags, iterate_pages, page_name
+from pipelines.mediawiki.holes import UNKNOWN_TEMPLATE
+from pipelines.mediawiki.multistream import choose_starts, find_all_streams, is_index
+from pipelines.mediawiki.wikitext import Holes, WikiMarkup, clean_wikitext, is_redirect, markup_for
 from schemas.configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
@@ -55,7 +55,7 @@ class _Detail(NamedTuple):
     encoding: Encoding
     page: str
     root: str
-    """What the dump calls its elements (`pipelines.dump_xml.Tags`)."""
+    """What the dump calls its elements (`pipelines.mediawiki.dump_xml.Tags`)."""
 
     def to_json(self) -> str:
         return json.dumps(self._asdict(), sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,286 @@
+"""Whether a store, the software and this machine are as bertloom needs them, and what to do if not.
+
+The versions that are needed are those of bertloom's own metadata, so that there is one list of
+them; only what breaks with others is said here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from flows.engine.provenance import checkout
+from flows.store.artifacts import ArtifactStore
+from model.processes.core_share import CoreShare, measured_share
+from schemas.errors import BertloomError, StoreError
+
+DISTRIBUTION = "bertloom"
+
+BREAKS = {
+    "prefect": "the flows are written for this minor of Prefect; others change its server and API",
+    "fastapi": "Prefect's server answers 422 or does not start, so that no flow and no worker runs",
+    "sqlalchemy": "Prefect's schedules never fire and its events are lost, without an error",
+    "apache-beam": "runners are proven on this minor only; bytes of shards may differ",
+    "pyarrow": "it is part of cache keys: shards are built anew",
+    "tokenizers": "its Unicode tables decide ids",
+    "torch": "its floating point decides checkpoints to the bit",
+}
+"""What goes wrong with another version than the one that is asked for."""
+
+_TELEMETRY = {
+    "DO_NOT_TRACK": (("1", "true"), "Prefect's client reports its use"),
+    "PREFECT_SERVER_ANALYTICS_ENABLED": (("false", "0"), "Prefect's server reports its use"),
+}
+_LITTLE_DISK, _NO_DISK = 10_000_000_000, 1_000_000_000
+_CLOCK_WARN, _CLOCK_FAIL = 2.0, 20.0
+
+State = Literal["ok", "warn", "FAIL"]
+
+
+class Finding(NamedTuple):
+    """What one check came to."""
+
+    check: str
+    state: State
+    text: str
+    remedy: str = ""
+    """What to do; "" where nothing is to be done."""
+
+
+def examine(root: str) -> list[Finding]:
+    """All checks, those of a store where there is one."""
+    return [*software(), cores(measured_share()), *store_findings(root)]
+
+
+def software(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """Checks of Python, installed versions, telemetry and the checkout."""
+    yield _python()
+    yield from pins()
+    yield from _telemetry(environ)
+    yield _checkout()
+
+
+def _python() -> Finding:
+    from packaging.specifiers import SpecifierSet
+
+    wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
+    found = platform.python_version()
+    if SpecifierSet(wanted).contains(found):
+        return Finding("python", "ok", found)
+    return Finding("python", "FAIL", f"{found}, needed is {wanted}", "use such a Python")
+
+
+def pins(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
+    """Checks of installed versions against the requirements of a distribution.
+
+    What an extra asks for may be missing; what is there has to have a version that is asked for.
+    """
+    from packaging.requirements import Requirement
+
+    try:
+        texts = importlib.metadata.requires(distribution) or []
+    except importlib.metadata.PackageNotFoundError:
+        yield Finding("pins", "warn", f"{distribution} is not installed", "pip install it")
+        return
+    good = 0
+    seen: set[tuple[str, str]] = set()
+    for text in texts:
+        need = Requirement(text)
+        name = re.sub(r"[-_.]+", "-", need.name).lower()
+        if (name, str(need.specifier)) in seen or name == distribution:
+            continue
+        seen.add((name, str(need.specifier)))
+        try:
+            found = importlib.metadata.version(need.name)
+        except importlib.metadata.PackageNotFoundError:
+            found = ""
+        if found and need.specifier.contains(found, prereleases=True):
+            good += 1
+            if name in BREAKS:
+                yield Finding(f"pin {name}", "ok", f"{found} fits {need.specifier}")
+        elif found or need.marker is None:
+            yield _broken_pin(name, need, found)
+        elif name in BREAKS:
+            extra = str(need.marker)
+            remedy = f"install it where this is needed: {extra}"
+            yield Finding(f"pin {name}", "warn", "not installed", remedy)
+    yield Finding("pins", "ok", f"{good} requirements of {distribution} are met")
+
+
+def _broken_pin(name: str, need: object, found: str) -> Finding:
+    wanted = str(getattr(need, "specifier", ""))
+    breaks = BREAKS.get(name, "nothing is known of this version")
+    text = f"{found or 'not installed'}, needed is {wanted}: {breaks}"
+    # Of development tools another version breaks no artifact.
+    is_tool = name not in BREAKS and "extra" in str(getattr(need, "marker", None) or "")
+    return Finding(
+        f"pin {name}", "warn" if is_tool else "FAIL", text, f'pip install "{name}{wanted}"'
+    )
+
+
+def _telemetry(environ: Mapping[str, str]) -> Iterator[Finding]:
+    for name, (off, otherwise) in _TELEMETRY.items():
+        value = environ.get(name, "")
+        if value.lower() in off:
+            yield Finding("telemetry", "ok", f"{name}={value}")
+        else:
+            text = f"{name} is {value or 'not set'}: {otherwise}, if it is not started by bertloom"
+            yield Finding("telemetry", "warn", text, f"export {name}={off[0]}")
+
+
+def _checkout() -> Finding:
+    code = checkout()
+    if not code.commit:
+        return Finding("checkout", "ok", "the code runs from an installed package")
+    if code.is_dirty:
+        text = f"{code.commit[:12]} with changes that are not committed; artifacts will say so"
+        return Finding("checkout", "warn", text, "commit them before a run that counts")
+    return Finding("checkout", "ok", f"{code.commit[:12]}, clean")
+
+
+def cores(found: CoreShare) -> Finding:
+    """What share of the cores is to be had while everything else runs that runs."""
+    if not found.is_busy:
+        return Finding("cores", "ok", found.text)
+    remedy = (
+        "let the other work end first; where a quota is the reason, set `threads` of pretrain and "
+        "finetune to the cores that it leaves"
+    )
+    return Finding("cores", "warn", found.text, remedy)
+
+
+# The store
+
+
+def store_findings(root: str) -> Iterator[Finding]:
+    """Checks of a store: what it promises, what is on it."""
+    try:
+        store = ArtifactStore(root, create=False)
+    except BertloomError as error:
+        state: State = "warn" if "there is no artifact store" in str(error) else "FAIL"
+        yield Finding("store", state, str(error), "name another store, or make it with a run")
+        return
+    yield Finding("store", "ok", f"{store.root}, layout and digest as expected")
+    yield from _promises(store)
+    if store.backend.is_local:
+        yield from _disk(Path(store.root))
+    yield from _contents(store)
+
+
+def _promises(store: ArtifactStore) -> Iterator[Finding]:
+    """Put-if-absent, compare-and-swap, the clock."""
+    try:
+        store.backend.probe()
+    except (StoreError, OSError) as error:
+        remedy = "use a folder you may write to on a disk with hard links, or such a server"
+        yield Finding("writes", "FAIL", str(error), remedy)
+        return
+    yield Finding("writes", "ok", "put-if-absent and compare-and-swap hold")
+    yield _deletes(store)
+    path = f"probe/{uuid.uuid4().hex}"
+    before = time.time()
+    store.backend.create(path, b"clock")
+    after = time.time()
+    try:
+        modified = store.backend.facts("probe")[path].modified
+    finally:
+        store.backend.delete(path)
+    # Some say full seconds only.
+    apart = max(before - 1 - modified, modified - after, 0.0)
+    text = f"the store's differs from that of {socket.gethostname()} by {apart:.1f} s"
+    remedy = "set both by NTP: leases and the grace period of gc are counted by them"
+    if apart > _CLOCK_WARN:
+        yield Finding("clock", "FAIL" if apart > _CLOCK_FAIL else "warn", text, remedy)
+    else:
+        yield Finding("clock", "ok", "the store's agrees with that of this machine")
+
+
+def _deletes(store: ArtifactStore) -> Finding:
+    """Leases are let go, and damaged pointers taken back, only if they are what was read."""
+    try:
+        is_ignored = store.backend.ignores_conditions_on_delete()
+    except (StoreError, OSError) as error:
+        remedy = "leases stay for a minute, and what is damaged cannot be withdrawn: use another"
+        return Finding("deletes", "FAIL", f"compare-and-delete fails: {error}", remedy)
+    if not is_ignored:
+        return Finding("deletes", "ok", "compare-and-delete holds")
+    text = (
+        "the server deletes a file though it is not what the request says: of two runs one may "
+        "free the lease of the other, so that both build the same, and a pointer that was just "
+        "built anew may be withdrawn with the damaged one. Nothing wrong is published; work is "
+        "done twice"
+    )
+    return Finding("deletes", "warn", text, "use a server that honours If-Match on DELETE")
+
+
+def _disk(root: Path) -> Iterator[Finding]:
+    yield _links(root)
+    free = shutil.disk_usage(root).free
+    text = f"{free / 1e9:,.1f} GB free"
+    if free > _LITTLE_DISK:
+        yield Finding("disk", "ok", text)
+    else:
+        state: State = "FAIL" if free < _NO_DISK else "warn"
+        yield Finding("disk", state, text, "make room: `bertloom gc` says what is not needed")
+
+
+def _links(root: Path) -> Finding:
+    """Pieces of work are shared by linking a file of one artifact into another."""
+    source, target = (root / "probe" / uuid.uuid4().hex for _ in range(2))
+    try:
+        source.parent.mkdir(exist_ok=True)
+        source.write_bytes(b"link")
+        target.hardlink_to(source)
+        shared = target.stat().st_nlink > 1
+    except OSError as error:
+        return Finding("links", "FAIL", str(error), "use a disk with hard links")
+    finally:
+        source.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+    if shared:
+        return Finding("links", "ok", "artifacts can share files")
+    return Finding("links", "warn", "link counts are not kept", "gc will say too much comes free")
+
+
+def _contents(store: ArtifactStore) -> Iterator[Finding]:
+    try:
+        conflicts = store.conflicts()
+    except StoreError as error:
+        yield Finding("conflicts", "FAIL", str(error), "delete the file")
+        conflicts = []
+    for conflict in conflicts:
+        files = ", ".join(conflict.get("differing_files", [])[:3])
+        text = f"{conflict['stage']}: one key, two contents ({files}): {conflict['record']}"
+        remedy = (
+            "find what the stage depends on that is not in its key; `bertloom gc` deletes the "
+            "record with the artifact that lost"
+        )
+        yield Finding("conflict", "FAIL", text, remedy)
+    if not conflicts:
+        yield Finding("conflicts", "ok", "no key was given two contents")
+    bad = 0
+    for name, problem in bad_refs(store):
+        bad += 1
+        yield Finding("ref", "FAIL", f"{name}: {problem}", "run its recipe again")
+    if not bad:
+        yield Finding("refs", "ok", f"{len(store.refs())} refs lead to artifacts")
+
+
+def bad_refs(store: ArtifactStore) -> Iterator[tuple[str, str]]:
+    """Refs that cannot be read or lead to nothing, and what is wrong with each."""
+    for name in store.refs():
+        try:
+            pointer = store.ref(name)
+            for path in (pointer.manifest, *pointer.parts.values()) if pointer else ():
+                store.check_files(store.read_manifest(path))
+        except BertloomError as error:
+            yield name, str(error)

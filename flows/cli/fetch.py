@@ -1,0 +1,248 @@
+"""The commands `bertloom fetch ...`: Wikipedia's dumps and the labelled sets, verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from flows.cli.console import print_json, say
+from flows.cli.options import print_lines
+
+if TYPE_CHECKING:
+    from flows.fetch.labelled_sets import FetchedSet
+
+fetch_app = typer.Typer(
+    name="fetch",
+    help="Download raw data: Wikipedia's dumps, GLUE, SQuAD, SWAG. What was cut off is resumed, "
+    "what is there and right is kept.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON; what is said on the way goes to stderr.")
+]
+ConnectionsOption = Annotated[
+    int,
+    typer.Option(min=1, max=8, help="Downloads at once; the official sites want two at most."),
+]
+SetsFolderOption = Annotated[
+    str, typer.Option(help="Sets come below it, as FOLDER/glue/CoLA, FOLDER/squad, FOLDER/swag.")
+]
+SourcesOption = Annotated[
+    Optional[str],  # noqa: UP045 - typer reads it at run time
+    typer.Option(
+        "--sources", metavar="FILE", help="A YAML file of your own with addresses and checksums."
+    ),
+]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-first",
+        help="Take files that have no pinned checksum, and print what to pin.",
+    ),
+]
+
+
+@fetch_app.command()
+def wikipedia(
+    wiki: Annotated[str, typer.Option(help="Which wiki: simplewiki, enwiki, itwiki, ...")],
+    date: Annotated[
+        str, typer.Option(help="YYYYMMDD, or latest: the newest dump whose articles are done.")
+    ] = "latest",
+    folder: Annotated[str, typer.Option(help="The dump comes to FOLDER/WIKI/DATE.")] = "downloads",
+    mirror: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="A mirror of the dumps; else $BERTLOOM_MIRROR, or the official site."),
+    ] = None,
+    connections: ConnectionsOption = 2,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be fetched, and fetch nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch the articles of a wiki: the multistream parts of its dump and their indexes."""
+    from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
+    from flows.show import byte_text, columns
+
+    say = _say(as_json)
+    if dry_run:
+        planned = plan_wikipedia(wiki, date=date, folder=folder, mirror=mirror, say=say)
+        if as_json:
+            shown = planned._asdict() | {"files": [file._asdict() for file in planned.files]}
+            print_json(shown)
+            return
+        rows = [
+            (file.name, byte_text(file.size), byte_text(file.bytes_there)) for file in planned.files
+        ]
+        print_lines(columns([("file", "size", "there"), *rows], right=(1, 2)))
+        say(f"\nfrom {planned.mirror}, to {planned.folder}")
+        return
+    fetched = fetch_wikipedia(
+        wiki, date=date, folder=folder, mirror=mirror, connections=connections, say=say
+    )
+    if as_json:
+        print_json(fetched._asdict())
+        return
+    say(
+        f"{fetched.wiki} {fetched.date}: {byte_text(fetched.bytes_downloaded)} downloaded, "
+        f"files that were there: {fetched.files_reused}; all verified by sha1"
+    )
+    print_lines(fetched.files)
+
+
+@fetch_app.command()
+def glue(
+    tasks: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(metavar="[TASK]...", help="Such as cola, mnli; without any, all of GLUE."),
+    ] = None,
+    folder: SetsFolderOption = "data",
+    sources: SourcesOption = None,
+    trust_first: TrustOption = False,
+    connections: ConnectionsOption = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch GLUE's tasks and its diagnostic set, in the official layout."""
+    _fetch(
+        "glue",
+        tasks or (),
+        folder=folder,
+        sources=sources,
+        trust_first=trust_first,
+        connections=connections,
+        as_json=as_json,
+    )
+
+
+@fetch_app.command()
+def squad(
+    sets: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(metavar="[SET]...", help="squad-1.1 or squad-2.0; without any, both."),
+    ] = None,
+    folder: SetsFolderOption = "data",
+    sources: SourcesOption = None,
+    trust_first: TrustOption = False,
+    connections: ConnectionsOption = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch SQuAD 1.1 and 2.0."""
+    _fetch(
+        "squad",
+        sets or (),
+        folder=folder,
+        sources=sources,
+        trust_first=trust_first,
+        connections=connections,
+        as_json=as_json,
+    )
+
+
+@fetch_app.command()
+def swag(
+    folder: SetsFolderOption = "data",
+    sources: SourcesOption = None,
+    trust_first: TrustOption = False,
+    connections: ConnectionsOption = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch SWAG."""
+    _fetch(
+        "swag",
+        (),
+        folder=folder,
+        sources=sources,
+        trust_first=trust_first,
+        connections=connections,
+        as_json=as_json,
+    )
+
+
+@fetch_app.command("list")
+def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> None:
+    """List what can be fetched, under which licence, and where to get what cannot."""
+    from flows.fetch.set_sources import load_sources
+    from flows.show import byte_text, columns
+
+    known = load_sources(sources)
+    if as_json:
+        print_json(known.model_dump(mode="json"))
+        return
+    rows = [
+        (
+            name,
+            f"fetch {found.benchmark}",
+            "?" if found.size is None else byte_text(found.size),
+            "pinned" if found.is_pinned else "not pinned",
+            found.licence,
+        )
+        for name, found in known.sets.items()
+    ]
+    print_lines(columns([("set", "command", "size", "checksums", "licence"), *rows], right=(2,)))
+    say("\nany wiki: fetch wikipedia --wiki simplewiki")
+    for name, other in known.elsewhere.items():
+        say(f"not fetched: {name} ({other.licence}); {other.how}")
+
+
+def _say(as_json: bool) -> Callable[[str], None]:
+    return partial(say, err=as_json)
+
+
+def _fetch(
+    benchmark: str,
+    names: Sequence[str],
+    *,
+    folder: str,
+    sources: str | None,
+    trust_first: bool,
+    connections: int,
+    as_json: bool,
+) -> None:
+    from flows.fetch.labelled_sets import fetch_sets
+    from flows.fetch.set_sources import load_sources
+    from schemas.errors import UsageError
+
+    known = load_sources(sources)
+    mine = known.of(benchmark)
+    chosen = [name.lower() for name in names] or mine
+    if unknown := [name for name in chosen if name not in mine]:
+        raise UsageError(
+            f"fetch {benchmark}: expected {', '.join(mine)}, found {', '.join(unknown)}. "
+            "`bertloom fetch list` tells what there is"
+        )
+    fetched = fetch_sets(
+        chosen,
+        sources=known,
+        folder=folder,
+        trust_first=trust_first,
+        connections=connections,
+        say=_say(as_json),
+    )
+    if as_json:
+        print_json([found._asdict() for found in fetched])
+    else:
+        _print_sets(fetched)
+
+
+def _print_sets(fetched: Sequence[FetchedSet]) -> None:
+    from flows.show import byte_text, columns
+
+    rows = [
+        (
+            found.name,
+            f"{byte_text(found.bytes_downloaded)} downloaded",
+            f"there already: {found.files_reused} of {len(found.files)} files",
+            found.folder,
+        )
+        for found in fetched
+    ]
+    print_lines(columns(rows))
+    for found in fetched:
+        for url, sha256, size in found.unpinned:
+            say(f"taken on trust, {found.name}; to pin it:")
+            print_lines([f"  - url: {url}", f"    size: {size}", f"    sha256: {sha256}"])

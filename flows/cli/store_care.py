@@ -1,0 +1,287 @@
+"""The commands about a store: what is in it, what to keep, what to delete, whether it is sound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from flows.cli.completion import artifact_names, stage_names
+from flows.cli.console import print_json, say
+from flows.cli.options import JsonOption, StoreOption, open_store, print_lines
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from flows.store.artifacts import ArtifactStore
+    from flows.store.garbage import GarbageReport
+
+NameArgument = Annotated[
+    str, typer.Argument(help="An artifact, as for show.", autocompletion=artifact_names)
+]
+
+
+def ls(
+    stage: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads it at run time
+        typer.Argument(help="Artifacts of this stage only.", autocompletion=stage_names),
+    ] = None,
+    refs: Annotated[bool, typer.Option("--refs", help="List refs, and where they lead.")] = False,
+    pins: Annotated[bool, typer.Option("--pins", help="List pins, and their reasons.")] = False,
+    cells: Annotated[
+        bool, typer.Option("--cells", help="List each cell of a grid by itself.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what is in the store, the newest first."""
+    from flows.show import columns
+    from flows.store.listing import artifact_rows, listed, ref_records
+
+    if refs and pins:
+        raise UsageError("expected one of --refs and --pins")
+    opened = open_store(store)
+    if refs:
+        records = ref_records(opened)
+        if as_json:
+            print_json(records)
+            return
+        rows = [(r["ref"], r["artifact_id"], r["stage"], r["committed"][:19]) for r in records]
+        print_lines(columns([("ref", "artifact", "stage", "moved"), *rows]))
+        return
+    if pins:
+        _list_pins(opened, as_json=as_json)
+        return
+    found = listed(opened, stage)
+    if as_json:
+        print_json([item.as_json() for item in found])
+        return
+    head = ("artifact", "stage", "committed", "holds", "size", "refs")
+    print_lines(columns([head, *artifact_rows(found, all_cells=cells)], right=(3, 4)))
+
+
+def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
+    from flows.show import columns
+
+    found = store.pins()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (artifact_id, record["pointer"]["stage"], record["pinned"][:19], record["reason"])
+        for artifact_id, record in found.items()
+    ]
+    print_lines(columns([("artifact", "stage", "pinned", "reason"), *rows]))
+
+
+def runs(
+    settle: Annotated[
+        bool,
+        typer.Option(
+            "--settle", help="First mark those as crashed whose process or machine is gone."
+        ),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs that the store has records of, the newest first."""
+    from flows.show import columns
+    from flows.store.listing import run_records, run_results, run_row
+
+    opened = open_store(store)
+    if settle:
+        _settle(opened)
+    found = run_records(opened)
+    if as_json:
+        print_json(found)
+        return
+    results = run_results(opened, found)
+    head = ("run", "state", "recipe", "engine", "started", "took", "steps", "cached", "result")
+    rows = [run_row(record, result=results[record["run_id"]]) for record in found]
+    print_lines(columns([head, *rows], right=(5, 6, 7)))
+
+
+def _settle(store: ArtifactStore) -> None:
+    from flows.engine.running import settle_runs
+
+    for item in settle_runs(store):
+        became = "marked as crashed" if item.is_dead else "left as running"
+        say(f"{item.run_id}: {became}: {item.why}", err=True)
+
+
+def pin(
+    name: NameArgument,
+    reason: Annotated[str, typer.Option(help="Why it is kept; shown by ls --pins and gc.")],
+    store: StoreOption = None,
+) -> None:
+    """Keep an artifact, and all that it was made from, from being deleted by gc."""
+    from flows.lineage.resolution import resolve
+
+    if not reason.strip():
+        raise UsageError("--reason: expected some words on why it is kept")
+    opened = open_store(store)
+    manifest = resolve(name, store=opened)
+    opened.pin(manifest, reason=reason)
+    say(f"pinned {manifest.artifact_id} ({manifest.stage}): {reason}")
+
+
+def unpin(name: NameArgument, store: StoreOption = None) -> None:
+    """Take a pin away; the artifact stays until gc is asked to delete."""
+    from flows.lineage.resolution import resolve
+
+    opened = open_store(store)
+    artifact_id = name if name in opened.pins() else resolve(name, store=opened).artifact_id
+    opened.unpin(artifact_id)
+    say(f"unpinned {artifact_id}")
+
+
+def gc(
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete it; without this, only say what would be.")
+    ] = False,
+    keep_runs: Annotated[
+        int, typer.Option(min=0, help="The newest runs, whose artifacts are kept.")
+    ] = 10,
+    grace: Annotated[
+        float, typer.Option(min=0, metavar="HOURS", help="What is younger is kept.")
+    ] = 24.0,
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Also delete the records of older runs.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete what nothing needs: no ref, pin, recent run, nor anything made from it."""
+    from flows.store.garbage import collect_garbage
+
+    opened = open_store(store)
+    report = collect_garbage(
+        opened, keep_runs=keep_runs, grace_hours=grace, dry_run=not delete, delete_runs=runs
+    )
+    if as_json:
+        print_json(
+            {
+                "deleted": delete,
+                "freed": report.freed,
+                "garbage": [item._asdict() for item in report.garbage],
+                "kept": [item._asdict() for item in report.kept],
+                "revived": list(report.revived),
+                "notes": list(report.notes),
+            }
+        )
+        return
+    _print_garbage(report)
+
+
+def _print_garbage(report: GarbageReport) -> None:
+    from flows.show import byte_text, columns
+
+    titles = ("kept", "size", "because of")
+    kept = [(item.path, byte_text(item.size), item.reason) for item in report.kept]
+    print_lines(columns([titles, *kept], right=(1,)))
+    verb = "would be deleted" if report.is_dry_run else "deleted"
+    gone = [(item.path, byte_text(item.size), item.kind) for item in report.garbage]
+    print_lines(["", *columns([(verb, "size", ""), *gone], right=(1,))])
+    sums = [
+        (kind, f"{things:,}", f"{files:,} files", byte_text(freed))
+        for kind, (things, files, freed) in report.by_kind().items()
+    ]
+    print_lines(["", *columns(sums, right=(1, 2, 3))])
+    for location in report.revived:
+        say(f"left as it was, it came into use: {location}")
+    for note in report.notes:
+        say(f"note: {note}")
+    if report.is_dry_run:
+        say(f"{byte_text(report.freed)} would come free; to delete: bertloom gc --delete")
+    else:
+        say(f"{byte_text(report.freed)} came free")
+
+
+def verify(
+    artifacts: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            help="As for show; without any, every artifact of the store.",
+            autocompletion=artifact_names,
+        ),
+    ] = None,
+    store: StoreOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Compare sizes only, and read no file.")
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read the rows of tables, and digest them again.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Only report; damaged artifacts stay published.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Check that artifacts, and the store's own records, are to the byte what was written.
+
+    Exits with 1 if not. Records are checked where no artifact is named, and not with --quick.
+    """
+    from flows.lineage.resolution import resolve
+    from flows.store.artifacts import pointer_to
+    from flows.store.record_checks import check_records, delete_damaged_pieces
+    from flows.store.verification import verify as check
+    from flows.store.verification import withdraw
+
+    if quick and deep:
+        raise UsageError("expected one of --quick and --deep")
+    opened = open_store(store)
+    lost = {} if artifacts else opened.damaged_pointers()
+    if artifacts:
+        chosen = [pointer_to(resolve(name, store=opened)) for name in artifacts]
+    else:
+        chosen = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
+    verdicts = check(opened, chosen, deep=not quick, rows=deep)
+    damaged = [verdict for verdict in verdicts if not verdict.is_sound]
+    records = None if artifacts or quick else check_records(opened)
+    if as_json:
+        print_json([verdict._asdict() for verdict in verdicts])
+    for verdict in verdicts if not as_json else ():
+        state = "sound" if verdict.is_sound else "DAMAGED"
+        say(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
+        print_lines([f"  {problem}" for problem in verdict.problems])
+    for problem in lost.values():
+        say(f"DAMAGED  {problem}", err=as_json)
+    for record in records.problems if records else ():
+        say(f"DAMAGED  {opened.url(record.path)}: {record.text}", err=as_json)
+    for note in records.notes if records else ():
+        say(f"note: {note}", err=as_json)
+    if not keep:
+        withdraw(opened, damaged)
+        for key in lost:
+            opened.lookup(*key)  # which takes back what it cannot read
+        if records:
+            delete_damaged_pieces(opened, records)
+        if damaged or lost:
+            say("damaged artifacts were withdrawn; the next run builds them again", err=True)
+    for conflict in opened.conflicts():
+        text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
+        say(text, err=True)
+    if damaged or lost or (records and records.problems):
+        raise typer.Exit(1)
+
+
+def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Check the store's promises, installed versions, telemetry, disk and clock; exit 1 on FAIL."""
+    from flows.cli.doctor import examine
+    from flows.recipes.files import default_store
+    from flows.show import columns
+
+    found = examine(store or default_store())
+    if as_json:
+        print_json([finding._asdict() for finding in found])
+    else:
+        rows = [
+            (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
+            for item in found
+        ]
+        print_lines(columns(rows))
+    if any(finding.state == "FAIL" for finding in found):
+        raise typer.Exit(1)
+
+
+COMMANDS: tuple[Any, ...] = (ls, runs, pin, unpin, gc, verify, doctor)
+"""In the order of `--help`."""

@@ -1,1 +1,0 @@
-"""The commands of `bertloom`, a module a group; `flows.cli` registers them."""

@@ -1,0 +1,1 @@
+"""From a recipe to finished stages: the plan, cache keys, running steps."""

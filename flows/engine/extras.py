@@ -1,0 +1,90 @@
+"""Which of bertloom's extras brings a package that is not installed.
+
+The core dependencies are those of a Beam worker: neither torch nor Prefect, and no command line.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flows.engine.stages import Step
+
+DISTRIBUTION = "bertloom"
+_OTHERWISE_NAMED = {"sklearn": "scikit-learn", "openlineage": "openlineage-python"}
+"""Distributions that are not named as what one imports of them."""
+
+_REQUIREMENT = re.compile(r"""^([\w.-]+).*\bextra\s*==\s*["'](\w+)["']""")
+_FOR_DEVELOPERS = ("dev", "bench")
+
+
+def remedy(package: str) -> str | None:
+    """`pip install 'bertloom[EXTRA]'` for a package that is missing; None if no extra brings it.
+
+    Args:
+        package: what was to be imported, dotted or not, or the name of a distribution.
+    """
+    top = package.partition(".")[0]
+    wanted = _OTHERWISE_NAMED.get(top, top).replace("_", "-").lower()
+    try:
+        required = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:  # the code is on a path and not installed
+        return None
+    for text in required:
+        found = _REQUIREMENT.match(text)
+        if found and found[1].lower() == wanted and found[2] not in _FOR_DEVELOPERS:
+            return f"pip install '{DISTRIBUTION}[{found[2]}]'"
+    return None
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def lacking(steps: Sequence[Step]) -> str:
+    """What steps need that is not installed, and how to get it; "" where nothing is lacking."""
+    from flows.engine.keys import declared
+
+    missing: dict[str, None] = {}
+    stages: dict[str, None] = {}
+    for step in steps:
+        lost = [name for name in declared(step.stage.module).libraries if not _is_installed(name)]
+        missing.update(dict.fromkeys(lost))
+        if lost:
+            stages[step.stage.name] = None
+    if not missing:
+        return ""
+    remedies = _unique(remedy(name) or f"pip install {name}" for name in missing)
+    return (
+        f"{_and(missing)} {'is' if len(missing) == 1 else 'are'} not installed, which "
+        f"{_and(stages)} {'needs' if len(stages) == 1 else 'need'}: {', '.join(remedies)}; or stop "
+        "before with --until STAGE"
+    )
+
+
+def check_packages(steps: Sequence[Step]) -> None:
+    """That all that steps need is installed, before the first of them is begun.
+
+    Raises:
+        ConfigError: something is not.
+    """
+    if text := lacking(steps):
+        raise ConfigError(text)
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def _and(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,202 @@
+"""What a run would do: each step's key, whether its artifact is there, and if not, why not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from flows.engine.keys import StepKey, code_of, step_key
+from flows.engine.preflight import check_inputs
+from flows.engine.stages import STAGES, Stage, Step, rebuilt_labels, steps, steps_until
+from flows.engine.task_steps import entry_label
+from flows.store.artifacts import ArtifactStore, Pointer
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+
+_SHOWN_DIFFERENCES = 4
+_SHOWN_NAMES = 5
+_COMPARED = 20
+"""Newest artifacts of a stage that a step may be compared with."""
+
+
+class PlannedStep(NamedTuple):
+    """What a run would do with a step."""
+
+    label: str
+    state: Literal["cached", "build", "unknown"]
+    """`unknown`: its inputs have to be built first, and only then can its key be told."""
+
+    cache_key: str = ""
+    artifact_id: str = ""
+    reason: str = ""
+
+
+def plan(
+    recipe: Recipe,
+    *,
+    store: ArtifactStore | None,
+    rebuild: Collection[str] = (),
+    until: str = "",
+    stages: Mapping[str, Stage] = STAGES,
+) -> list[PlannedStep]:
+    """Look up every step of a recipe, and change nothing.
+
+    Args:
+        recipe: what would be run.
+        store: where artifacts are; None where there is no store yet.
+        rebuild: stages that would be built even if they are there; see `rebuilt_labels`.
+        until: a stage or a step: it and what it needs are planned; "" for all.
+        stages: the registry.
+
+    Raises:
+        InputError: a raw file is missing or is not what its checksum list says.
+    """
+    found = steps_until(steps(recipe, stages=stages), until)
+    check_inputs(found)
+    rebuilt = rebuilt_labels(rebuild, found)
+    manifests: dict[str, Manifest] = {}
+    earlier = _Earlier(recipe, store) if store is not None else None
+    planned = []
+    for step in found:
+        missing = [label for label in step.inputs.values() if label not in manifests]
+        if missing:
+            entries = dict.fromkeys(entry_label(label) for label in missing)
+            reason = f"after {_few(list(entries))}"
+            planned.append(PlannedStep(step.label, "unknown", reason=reason))
+            continue
+        inputs = {name: manifests[label] for name, label in step.inputs.items()}
+        key = step_key(step, inputs=inputs, code_identity=recipe.code_identity)
+        manifest, reason = _find(step, key, store=store, earlier=earlier)
+        if manifest is not None:
+            manifests[step.label] = manifest
+        if manifest is None or step.label in rebuilt:
+            reason = reason or "asked for"
+            planned.append(PlannedStep(step.label, "build", key.cache_key, reason=reason))
+        else:
+            at = manifest.artifact_id
+            planned.append(PlannedStep(step.label, "cached", key.cache_key, at))
+    return planned
+
+
+def _find(
+    step: Step, key: StepKey, *, store: ArtifactStore | None, earlier: _Earlier | None
+) -> tuple[Manifest | None, str]:
+    """The artifact of a step, or None and the reason why it has to be built."""
+    if store is None or earlier is None:
+        return None, "no store yet"
+    try:
+        pointer = store.pointer(step.stage.name, key.cache_key)
+        if pointer is not None:
+            manifest = store.read_manifest(pointer.manifest)
+            store.check_files(manifest)
+            return manifest, ""
+    except (ArtifactCorruptError, ArtifactNotFoundError) as error:
+        return None, str(error)
+    nearest = earlier.nearest(step, key)
+    return None, _compare(step, key, nearest) if nearest else "never built"
+
+
+class _Earlier:
+    """Artifacts that a step which has to be built can be compared with."""
+
+    def __init__(self, recipe: Recipe, store: ArtifactStore) -> None:
+        self._recipe, self._store = recipe, store
+        self._newest: dict[str, list[Manifest]] = {}
+
+    def nearest(self, step: Step, key: StepKey) -> Manifest | None:
+        """The one whose key has the fewest differences; what the recipe last used wins a tie."""
+        last = self._read(self._store.ref(f"{self._recipe.name}/{step.label}"))
+        candidates = [*last, *self._of_stage(step.stage.name)]
+        if not candidates:
+            return None
+        return min(
+            candidates, key=lambda manifest: len(differing_fields(manifest.key_spec, key.spec))
+        )
+
+    def _of_stage(self, stage: str) -> list[Manifest]:
+        if stage not in self._newest:
+            pointers = sorted(self._store.pointers(stage), key=lambda item: item.committed)
+            newest = pointers[: -_COMPARED - 1 : -1]
+            self._newest[stage] = [found for item in newest for found in self._read(item)]
+        return self._newest[stage]
+
+    def _read(self, pointer: Pointer | None) -> list[Manifest]:
+        try:
+            return [self._store.read_manifest(pointer.manifest)] if pointer else []
+        except (ArtifactNotFoundError, ArtifactCorruptError):
+            return []  # it can be no help here; `bertloom verify` is for finding that out
+
+
+def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:
+    if earlier.cache_key == key.cache_key:
+        return f"{earlier.artifact_id} was withdrawn: damaged, or taken back (see quarantine/)"
+    differences = describe_differences(earlier.key_spec, key.spec)
+    if key.spec["code"] != earlier.key_spec.get("code"):
+        now = code_of(step.stage.module, step.stage.packages)[1]
+        names = {*now, *earlier.code}
+        changed = sorted(name for name in names if now.get(name) != earlier.code.get(name))
+        where = _few(changed) if changed else "counted another way"
+        differences = [text for text in differences if not text.startswith("code")]
+        differences.append(f"code: {where}")
+    shown = differences[:_SHOWN_DIFFERENCES]
+    if len(differences) > len(shown):
+        shown.append(f"and {len(differences) - len(shown)} more")
+    return f"{'; '.join(shown)} (compared with {earlier.artifact_id})"
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _SHOWN_NAMES
+    return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """How one key's specification differs from another's, one text a field."""
+    old, new = dict(_leaves(before, "")), dict(_leaves(after, ""))
+    texts = []
+    for path in differing_fields(before, after):
+        if path.startswith(("inputs.", "raw_inputs")):
+            name = path.split(".")[1] if "." in path else "raw files"
+            text = f"{name} changed"
+        else:
+            text = f"{path.removeprefix('config.')} {_show(old, path)} -> {_show(new, path)}"
+        if text not in texts:
+            texts.append(text)
+    return texts
+
+
+def differing_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Dotted paths of what differs between two keys' specifications, sorted."""
+    old, new = dict(_leaves(before, "")), dict(_leaves(after, ""))
+    return sorted(path for path in {*old, *new} if old.get(path, _ABSENT) != new.get(path, _ABSENT))
+
+
+_ABSENT = object()
+
+
+def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        inner = ((f"{path}.{key}" if path else key, item) for key, item in value.items())
+        return [leaf for where, item in inner for leaf in _leaves(item, where)]
+    return [(path, list(value) if isinstance(value, tuple) else value)]
+
+
+def _show(leaves: Mapping[str, Any], path: str) -> str:
+    return str(leaves[path]) if path in leaves else "(none)"
+
+
+def planned_rows(planned: Sequence[PlannedStep]) -> list[tuple[str, ...]]:
+    """(step, key, state, artifact or reason) by line; cells that fare alike are one line."""
+    rows: list[tuple[str, ...]] = []
+    for (name, state, reason), group in itertools.groupby(
+        planned, key=lambda step: (entry_label(step.label), step.state, step.reason)
+    ):
+        alike = list(group)
+        if len(alike) == 1:
+            step = alike[0]
+            rows.append((step.label, step.cache_key[:16], state, step.artifact_id or reason))
+        else:
+            rows.append((f"{name} ({len(alike)} cells)", "", state, reason))
+    return rows

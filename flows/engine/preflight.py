@@ -1,0 +1,70 @@
+"""What a run will read from outside the store, looked at before its first step is built.
+
+An hour of training must not end at a file that was never there: all that is missing is said at
+once, before anything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from flows.engine.stages import Step
+from schemas.errors import BertloomError, ConfigError, InputError, TrainingError
+from schemas.model_configs import PretrainConfig
+from schemas.task_configs import CellConfig, ExamplesConfig
+
+
+def check_inputs(steps: Iterable[Step]) -> None:
+    """See that the data of tasks and the checkpoints of these steps are there.
+
+    Dumps and books are the first that a run reads, and are left to it.
+
+    Raises:
+        ConfigError, InputError, CheckpointError: the only fault, as it is.
+        ConfigError: several of them, each said.
+    """
+    refuse_all([error for step in steps for error in _faults(step)])
+
+
+def refuse_all(faults: Sequence[BertloomError]) -> None:
+    """Raise what was found, together where it is more than one."""
+    told = {str(fault): fault for fault in faults}  # cells of a grid start from one checkpoint
+    if len(told) > 1:
+        listed = " ".join(f"({number}) {text}" for number, text in enumerate(told, start=1))
+        raise ConfigError(f"{len(told)} things have to be put right: {listed}")
+    for fault in told.values():
+        raise fault
+
+
+def examples_fault(config: ExamplesConfig) -> BertloomError | None:
+    """What is wrong with the files of a task, as far as their names tell."""
+    from model.tasks import find_task
+    from model.tasks.example_files import find_files
+
+    try:
+        find_files(config, task=find_task(config.task))
+    except (ConfigError, InputError) as error:
+        return error
+    return None
+
+
+def checkpoint_fault(folder: str, *, needs_vocabulary: bool) -> BertloomError | None:
+    """What is wrong with the folder of a checkpoint, as far as its files' names tell."""
+    from model.encoder.checkpoint_layout import check_layout
+
+    try:
+        check_layout(folder, needs_vocabulary=needs_vocabulary)
+    except (InputError, TrainingError) as error:
+        return error
+    return None
+
+
+def _faults(step: Step) -> Iterator[BertloomError]:
+    config, fault = step.config, None
+    if isinstance(config, ExamplesConfig):
+        fault = examples_fault(config)
+    elif isinstance(config, CellConfig | PretrainConfig) and config.init_checkpoint is not None:
+        is_cell = isinstance(config, CellConfig)
+        fault = checkpoint_fault(config.init_checkpoint, needs_vocabulary=is_cell)
+    if fault is not None:
+        yield fault

@@ -1,0 +1,165 @@
+"""A lineage as text: a tree for the terminal, JSON, Graphviz' dot and Mermaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from flows.lineage.graph import GONE, LineageGraph, Node
+
+Edges = Mapping[str, Sequence[tuple[str, str]]]
+
+
+def tree_lines(graph: LineageGraph) -> list[str]:
+    """The focus with what it was made from and, where the graph has it, what was made from it.
+
+    What was shown already is only named.
+    """
+    lines = [node_line(graph.nodes[graph.focus])]
+    users = graph.used_by()
+    if graph.made_from.get(graph.focus):
+        lines += _branches(graph, graph.focus, graph.made_from, "", set())
+        if users.get(graph.focus):
+            lines += ["", "made from it:"]
+    if users.get(graph.focus):
+        lines += _branches(graph, graph.focus, users, "", set())
+    return lines
+
+
+def _branches(
+    graph: LineageGraph, key: str, edges: Edges, indent: str, seen: set[str]
+) -> Iterator[str]:
+    seen.add(key)
+    found = list(dict.fromkeys(other for _, other in edges.get(key, ())))
+    for left, other in zip(range(len(found) - 1, -1, -1), found, strict=True):
+        node = graph.nodes[other]
+        is_known = other in seen and node.kind == "artifact"
+        arm = "├─" if left else "└─"
+        yield f"{indent}{arm} {node_line(node)}{' (as above)' if is_known else ''}"
+        # What the cells that did not answer were made from is what the others were made from.
+        if not is_known and node.kind != "group":
+            yield from _branches(graph, other, edges, indent + ("│  " if left else "   "), seen)
+
+
+def node_line(node: Node) -> str:
+    """A node in one line, with the whole checksum of a raw file that was verified by one."""
+    if node.kind == "group":
+        gone = f", {GONE}" if node.detail == GONE else ""
+        return f"compared with {node.title}{gone}" if node.id.startswith("cells:") else node.title
+    if node.raw_input is None:
+        return f"{node.title} {node.id}: {node.detail}"
+    kind, _, digest = node.raw_input.checksum.partition(":")
+    verified = f", verified {kind} {digest}" if digest else ""
+    size = node.detail.partition(",")[0]
+    return f"{one_line(node.title)} ({size}, sha256 {node.raw_input.sha256[:12]}{verified})"
+
+
+def graph_json(graph: LineageGraph) -> dict[str, Any]:
+    """Plain values: the `focus`, `nodes` with what is known of each, and `edges`.
+
+    An edge leads `from` what was read `to` what was made of it, and has the input's `name`.
+    """
+    edges = [
+        {"from": given, "to": user, "name": name}
+        for user, inputs in graph.made_from.items()
+        for name, given in inputs
+    ]
+    return {
+        "focus": graph.focus,
+        "nodes": [_node_json(node) for node in graph.nodes.values()],
+        "edges": edges,
+    }
+
+
+def _node_json(node: Node) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "id": node.id,
+        "kind": node.kind,
+        "title": node.title,
+        "detail": node.detail,
+    }
+    if node.kind == "artifact":
+        found["is_gone"] = node.manifest is None
+    if (manifest := node.manifest) is not None:
+        found |= {
+            "stage": manifest.stage,
+            "content": manifest.content,
+            "cache_key": manifest.cache_key,
+            "manifest": manifest.path,
+            "run_id": manifest.produced_by.run_id,
+            "ended": manifest.produced_by.ended,
+        }
+    if (item := node.raw_input) is not None:
+        found |= {
+            "uri": item.uri,
+            "size": item.size,
+            "sha256": item.sha256,
+            "checksum": item.checksum,
+        }
+    return found
+
+
+_DOT_SHAPES = {"artifact": "box", "file": "note", "group": "box3d"}
+_MERMAID_SHAPES = {"artifact": ('["', '"]'), "file": ('[("', '")]'), "group": ('[["', '"]]')}
+
+
+def dot_text(graph: LineageGraph) -> str:
+    """For Graphviz: `dot -Tsvg`."""
+    lines = ["digraph lineage {", "  rankdir=LR;", '  node [fontname="sans-serif"];']
+    numbers = _numbers(graph)
+    for node in graph.nodes.values():
+        # Two texts of a quoted string: its \n is Graphviz' own line break.
+        label = "\\n".join(_dot_escaped(text) for text in _label(node))
+        style = ", penwidth=2" if node.id == graph.focus else ""
+        lines.append(
+            f'  {numbers[node.id]} [shape={_DOT_SHAPES[node.kind]}, label="{label}"{style}];'
+        )
+    for user, inputs in graph.made_from.items():
+        lines += [f"  {numbers[given]} -> {numbers[user]};" for _, given in inputs]
+    return "\n".join([*lines, "}"])
+
+
+def _dot_escaped(text: str) -> str:
+    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def mermaid_text(graph: LineageGraph) -> str:
+    """For Markdown that draws Mermaid."""
+    lines = ["flowchart LR"]
+    numbers = _numbers(graph)
+    for node in graph.nodes.values():
+        label = "<br>".join(_mermaid_escaped(text) for text in _label(node))
+        before, after = _MERMAID_SHAPES[node.kind]
+        lines.append(f"  {numbers[node.id]}{before}{label}{after}")
+    for user, inputs in graph.made_from.items():
+        lines += [f"  {numbers[given]} --> {numbers[user]}" for _, given in inputs]
+    lines.append(f"  style {numbers[graph.focus]} stroke-width:3px")
+    return "\n".join(lines)
+
+
+def _mermaid_escaped(text: str) -> str:
+    """Letters, digits and a few marks as they are, all else by its number, as Mermaid reads it.
+
+    It takes quotes, angle brackets, backticks (its Markdown) and semicolons for its own.
+    """
+    plain = "-_.,+=/% ±"
+    return "".join(
+        letter if letter.isalnum() or letter in plain else f"#{ord(letter)};"
+        for letter in one_line(text)
+    )
+
+
+def _label(node: Node) -> tuple[str, ...]:
+    if node.kind == "artifact":
+        return node.title, node.id, node.detail
+    return node.title, node.detail
+
+
+def one_line(text: str) -> str:
+    """A text with a space for each line break and each character that steers a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _numbers(graph: LineageGraph) -> dict[str, str]:
+    """A name without special characters for each node."""
+    return {key: f"n{number}" for number, key in enumerate(graph.nodes)}

@@ -1,0 +1,289 @@
+"""The monthly rebuild of a corpus, a piece at a time: find the dump, fetch, build, publish.
+
+No Prefect here; `flows.rebuild` is the same pieces as a flow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from flows.engine.stages import steps
+from flows.engine.steps import StepResult
+from flows.publish.comparison import CORPUS_STAGES, dump_dates
+from flows.publish.dump_folders import delete_old, downloads_folder, make_folder
+from flows.publish.publications import LATEST, newest_run, published_corpus, was_set_aside
+from flows.publish.publishing import CorpusRefusedError, Publication, publish
+from flows.recipes.files import load_recipe
+from flows.store.artifacts import ArtifactStore
+from schemas.configs import WikipediaSource
+from schemas.errors import ArtifactNotFoundError, ConfigError
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+
+if TYPE_CHECKING:
+    from flows.fetch.wikipedia import FetchedDump
+
+Say = Callable[[str], None]
+
+UNTIL = "build-instances"
+
+
+class RebuildOrder(NamedTuple):
+    """What is asked for."""
+
+    recipe: str
+    """File, or name of a packaged recipe. A source of it has the wiki's name."""
+
+    wiki: str
+    """Such as `simplewiki`."""
+
+    date: str = LATEST
+    """Of the dump, eight digits; `latest`: the newest that is complete."""
+
+    downloads: str = "dumps"
+    """Folder that dumps are downloaded to, each to `WIKI/DATE` in it."""
+
+    keep_downloads: int = 2
+    """Dumps that stay there, at least 1; older ones go when a newer one is published."""
+
+    changes: tuple[str, ...] = ()
+    """`KEY=VALUE` texts as of --set."""
+
+    store: str | None = None
+    mirror: str | None = None
+    """URL in place of the dumps' own site."""
+
+    force: bool = False
+    """Publish even if the corpus is beyond a limit."""
+
+    workers: int | None = None
+
+
+class RebuildWork(NamedTuple):
+    """What there is to do."""
+
+    date: str
+    """Of the dump to build from, eight digits."""
+
+    published: str
+    """Date of the published dump; "" for none."""
+
+    folder: str
+    """Where the dump is, or will be."""
+
+    changes: tuple[str, ...]
+    """Of the recipe beside those asked for, without the dump's paths."""
+
+    notes: tuple[str, ...]
+    """What a person should know of it."""
+
+    done: str
+    """Why there is nothing to do; "" where there is something."""
+
+
+class RebuildResult(NamedTuple):
+    """What a rebuild came to."""
+
+    work: RebuildWork
+    results: tuple[StepResult, ...] = ()
+    publication: Publication | None = None
+    """None where there was nothing to do."""
+
+    deleted: tuple[str, ...] = ()
+    """Folders of old downloads."""
+
+
+def rebuild_corpus(order: RebuildOrder, *, say: Say, engine: str = "local") -> RebuildResult:
+    """Bring a published corpus up to the newest dump.
+
+    Args:
+        order: what is asked for.
+        say: is given a line of text for each thing that is done.
+        engine: `prefect` or `local`, for the steps of the corpus.
+
+    Raises:
+        ConfigError: the recipe or an option cannot be used.
+        FetchError: the dump cannot be had.
+        CorpusRefusedError: the corpus is beyond a limit; it is kept, and not published.
+        BertloomError: a step failed.
+    """
+    from flows.engine.engines import run_recipe
+
+    work = find_work(order, say=say)
+    if work.done:
+        return RebuildResult(work)
+    fetched = fetch_dump(order, work, say=say)
+    recipe = corpus_recipe(order, work, fetched.files)
+    results = run_recipe(recipe, say=say, engine=engine, until=UNTIL)
+    publication = publish_rebuilt(order, recipe, results, say=say)
+    deleted = clear_downloads(order, work, say=say)
+    return RebuildResult(work, tuple(results), publication, tuple(deleted))
+
+
+def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
+    """Find the dump to build from, and whether it is published already.
+
+    Raises:
+        ConfigError: the recipe or an option cannot be used.
+        FetchError: the site cannot be asked.
+    """
+    from flows.fetch.dump_site import check_date, check_wiki
+    from flows.fetch.wikipedia import newest_complete_dump
+
+    check_wiki(order.wiki)
+    check_date(order.date)
+    folder = downloads_folder(order.downloads) / order.wiki
+    recipe = corpus_recipe(order, None, [str(folder)])
+    published, store = _published(recipe)
+    date = order.date
+    if date == LATEST:
+        date = newest_complete_dump(order.wiki, mirror=order.mirror)
+    before = dump_dates(published).get(order.wiki, "")
+    done = _reason_to_rest(order, recipe, published, date=date, before=before, store=store)
+    changes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = () if published else ("nothing is published yet",)
+    if published and store is not None and not done:
+        changes, notes = _kept_vocabulary(recipe, published, store=store)
+    work = RebuildWork(date, before, str(folder / date), changes, notes, done)
+    kind = "newest complete dump" if order.date == LATEST else "dump"
+    say(f"{order.wiki}: {kind} {date}, published {before or 'none'}")
+    for line in (*notes, *([f"nothing to do: {done}"] if done else [])):
+        say(line)
+    return work
+
+
+def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> FetchedDump:
+    """Download the dump, or what of it is not there yet, and verify it.
+
+    Raises:
+        FetchError: it cannot be had, or is not what its checksums say.
+    """
+    from flows.fetch.wikipedia import fetch_wikipedia
+
+    downloads = str(downloads_folder(order.downloads))
+    make_folder(Path(work.folder))
+    return fetch_wikipedia(
+        order.wiki, date=work.date, folder=downloads, mirror=order.mirror, say=say
+    )
+
+
+def corpus_recipe(order: RebuildOrder, work: RebuildWork | None, files: Sequence[str]) -> Recipe:
+    """The recipe, reading these files of the wiki.
+
+    Raises:
+        ConfigError: it cannot be used, has no source named as the wiki, or publishes nothing.
+    """
+    paths = f"build_documents.sources.{order.wiki}.paths={_value(list(files))}"
+    changes = (*order.changes, *(work.changes if work is not None else ()), paths)
+    recipe = load_recipe(order.recipe, changes=changes, store=order.store, workers=order.workers)
+    sources = recipe.build_documents.sources if recipe.build_documents is not None else ()
+    if not any(isinstance(found, WikipediaSource) for found in sources if found.name == order.wiki):
+        raise ConfigError(
+            f"recipe {order.recipe}: expected a source of kind wikipedia named {order.wiki!r} in "
+            "build_documents.sources, for the dump's files to be read by"
+        )
+    if recipe.publish is None:
+        raise ConfigError(
+            f"recipe {order.recipe}: a rebuild publishes, and it has no publish.name: add, for "
+            "instance, publish: {name: corpus/" + order.wiki + "}"
+        )
+    return recipe
+
+
+def publish_rebuilt(
+    order: RebuildOrder, recipe: Recipe, results: Sequence[StepResult], *, say: Say
+) -> Publication:
+    """Compare the corpus with the published one, and publish it or refuse.
+
+    Raises:
+        CorpusRefusedError: it is beyond a limit.
+        PublishError: a part of it is missing or damaged.
+    """
+    from flows.publish.comparison_texts import comparison_lines, publication_lines
+
+    store = ArtifactStore(recipe.store)
+    run_id = newest_run({result.label: result.manifest for result in results})
+    try:
+        publication = publish(recipe, results, store=store, run_id=run_id, force=order.force)
+    except CorpusRefusedError as error:
+        for line in ("", *comparison_lines(error.comparison), ""):
+            say(line)
+        raise
+    for line in publication_lines(publication):
+        say(line)
+    return publication
+
+
+def clear_downloads(order: RebuildOrder, work: RebuildWork, *, say: Say) -> list[str]:
+    """Delete dumps that are older than those to keep; the folders that are gone."""
+    deleted = delete_old(Path(work.folder), keep=order.keep_downloads)
+    for folder in deleted:
+        say(f"deleted the old dump {folder}")
+    return [str(folder) for folder in deleted]
+
+
+def _value(value: object) -> str:
+    # JSON is YAML; a dollar sign would begin a variable.
+    return json.dumps(value, ensure_ascii=False).replace("$", "$$")
+
+
+def _published(recipe: Recipe) -> tuple[dict[str, Manifest], ArtifactStore | None]:
+    """The published corpus, and the store; none where there is no store yet."""
+    try:
+        store = ArtifactStore(recipe.store, create=False)
+    except ArtifactNotFoundError:
+        return {}, None
+    name = recipe.publish.name if recipe.publish is not None else ""
+    # What cannot be read of it is said when the new corpus is compared with it.
+    return published_corpus(store, store.ref(f"{name}/{LATEST}"), force=True), store
+
+
+def _reason_to_rest(
+    order: RebuildOrder,
+    recipe: Recipe,
+    published: Mapping[str, Manifest],
+    *,
+    date: str,
+    before: str,
+    store: ArtifactStore | None,
+) -> str:
+    if not before or (order.date != LATEST and date != before):
+        return ""
+    if date > before:
+        name = recipe.publish.name if recipe.publish is not None else ""
+        if store is not None and was_set_aside(store, name, date):
+            return (
+                f"{date} was published, and {name}/{LATEST} has gone back to {before} since. "
+                f"--date {date} publishes it again"
+            )
+        return ""
+    if date < before:
+        return f"{before} is published, and newer than any complete dump that is offered"
+    wanted = {s.label: s.config.identity() for s in steps(recipe) if s.stage.name in CORPUS_STAGES}
+    found = {label: manifest.key_spec.get("config") for label, manifest in published.items()}
+    if json.dumps(wanted, sort_keys=True) != json.dumps(found, sort_keys=True):
+        return ""
+    return (
+        f"{date} is published already, by the same recipe. After a change of other sources or of "
+        f"the code: `bertloom run` and `bertloom publish {order.recipe}`"
+    )
+
+
+def _kept_vocabulary(
+    recipe: Recipe, published: Mapping[str, Manifest], *, store: ArtifactStore
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Changes of the recipe so that it takes the published vocabulary, and what to say of it."""
+    config, made = recipe.build_vocabulary, published.get("build-vocabulary")
+    wanted = recipe.publish is not None and recipe.publish.keep_vocabulary
+    entry = made.file("vocab.txt") if made is not None else None
+    if not wanted or config.vocab_file is not None or made is None or entry is None:
+        return (), ()
+    have = {name: made.statistics.get(name) for name in ("vocab_size", "lowercase")}
+    if have != {"vocab_size": config.vocab_size, "lowercase": config.lowercase}:
+        return (), ("the vocabulary is learnt anew: the recipe has another size or casing",)
+    path = _value(store.url(f"{made.data}/{entry.object}"))
+    note = f"the vocabulary is that of the published corpus ({made.artifact_id})"
+    return (f"build_vocabulary.vocab_file={path}",), (note,)

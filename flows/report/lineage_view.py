@@ -1,0 +1,145 @@
+"""Where everything in a run came from, as two pictures: an overview, and every artifact."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+from flows.lineage.graph import LineageGraph, Node, upstream_graph
+from flows.report.run_view import Group, Steps, entry_anchor
+from flows.show import byte_text
+from flows.store.artifacts import ArtifactStore
+from schemas.disclosure import without_secrets
+from schemas.errors import BertloomError
+
+_ALONE = 4
+"""Files of an artifact that the overview still draws one by one."""
+
+_PLURALS = {
+    "finetune": "trainings",
+    "evaluate": "evaluations",
+    "build-examples": "sets of examples",
+    "build-instances": "sets",
+    "pretrain": "phases",
+}
+
+
+class LineageView(NamedTuple):
+    """The section about where it all came from."""
+
+    overview: str
+    """SVG; "" where the whole is drawn alone, or nothing can be."""
+
+    whole: str
+    problem: str = ""
+
+
+def lineage_view(store: ArtifactStore, steps: Steps) -> LineageView | None:
+    """The lineage of all artifacts that nothing else in the run was made from; None without any."""
+    if not steps.manifests:
+        return None
+    from flows.lineage.picture import graph_svg
+
+    used = {ref.artifact_id for item in steps.manifests.values() for ref in item.inputs}
+    ends = {item.artifact_id: item for item in steps.manifests.values()}
+    last = [item for key, item in ends.items() if key not in used]
+    try:
+        graph = upstream_graph(last, store=store)
+    except BertloomError as error:
+        return LineageView("", "", without_secrets(f"The lineage cannot be followed: {error}"))
+    links = _links(graph, steps)
+    whole = graph_svg(graph, links=links)
+    small = overview(graph)
+    if len(small.nodes) == len(graph.nodes):
+        return LineageView("", whole)
+    links |= _stage_links(steps.groups)
+    return LineageView(graph_svg(small, links=links, is_compact=True), whole)
+
+
+def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
+    """By a node's id, the place of its step in the page."""
+    views = (view for group in steps.groups for view in group.steps)
+    links = {view.artifact_id: f"#{view.anchor}" for view in views if view.anchor}
+    known = {group.anchor for group in steps.groups if len(group.steps) > 1}
+    entries = {
+        item.artifact_id: label.partition(".")[2]
+        for label, item in steps.manifests.items()
+        if item.stage == "evaluate"
+    }
+    for user, inputs in graph.made_from.items():
+        anchor = entry_anchor(f"finetune.{entries[user]}") if user in entries else ""
+        if anchor in known:
+            links |= {key: f"#{anchor}" for _, key in inputs if key.startswith("cells:")}
+    return links
+
+
+def _stage_links(groups: tuple[Group, ...]) -> dict[str, str]:
+    """By the id of a stage's node in the overview, the first place of that stage in the page."""
+    links: dict[str, str] = {}
+    for group in groups:
+        anchor = group.anchor if len(group.steps) > 1 else group.steps[0].anchor
+        if anchor:
+            links.setdefault(_stage_id(group.name.partition(".")[0]), f"#{anchor}")
+    return links
+
+
+def _stage_id(stage: str) -> str:
+    return f"stage:{stage}"
+
+
+def overview(graph: LineageGraph) -> LineageGraph:
+    """The graph with the artifacts of one stage as one node, and many files of one node too."""
+    of_stage = {key: stage for key, node in graph.nodes.items() if (stage := _stage(node))}
+    stages = Counter(of_stage.values())
+    keys = {key: _stage_id(stage) for key, stage in of_stage.items() if stages[stage] > 1}
+    _fold_files(graph, keys)
+    members: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.nodes.values():
+        members[keys.get(node.id, node.id)].append(node)
+    small = LineageGraph(focus=keys.get(graph.focus, graph.focus))
+    small.nodes = {key: _drawn(key, nodes) for key, nodes in members.items()}
+    for user, inputs in graph.made_from.items():
+        end = keys.get(user, user)
+        edges = small.made_from.setdefault(end, [])
+        known = {given for _, given in edges} | {end}
+        for name, given in inputs:
+            key = keys.get(given, given)
+            if key not in known:
+                edges.append((name, key))
+                known.add(key)
+    return small
+
+
+def _stage(node: Node) -> str:
+    """Of a node that stands for artifacts; "" for files and for what is gone, which is shown."""
+    if node.id.startswith("cells:"):
+        return "finetune"
+    return node.manifest.stage if node.manifest else ""
+
+
+def _fold_files(graph: LineageGraph, keys: dict[str, str]) -> None:
+    users = graph.used_by()
+    by_user: dict[str, list[str]] = defaultdict(list)
+    for node in graph.nodes.values():
+        if node.raw_input is None and not node.id.startswith("files:"):
+            continue
+        ends = {keys.get(user, user) for _, user in users.get(node.id, ())}
+        if len(ends) == 1:
+            by_user[ends.pop()].append(node.id)
+    for user, files in by_user.items():
+        if len(files) > _ALONE:
+            keys.update((file, f"files of {user}") for file in files)
+
+
+def _drawn(key: str, nodes: list[Node]) -> Node:
+    if len(nodes) == 1 and nodes[0].id == key:
+        return nodes[0]
+    count, size = sum(node.count for node in nodes), sum(node.size for node in nodes)
+    if any(node.raw_input is not None for node in nodes):
+        detail = byte_text(size)
+        return Node(
+            id=key, kind="group", title=f"{count:,} files", detail=detail, count=count, size=size
+        )
+    stage = key.partition(":")[2]
+    detail = f"{count:,} {_PLURALS.get(stage, 'artifacts')}"
+    return Node(id=key, kind="group", title=stage, detail=detail, count=count)

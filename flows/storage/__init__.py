@@ -1,1 +1,0 @@
-"""Below the artifact store: backends, refs, leases, garbage, checks of what is stored."""

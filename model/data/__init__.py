@@ -1,0 +1,1 @@
+"""Instances from shards to batches on a device."""

@@ -1,0 +1,321 @@
+"""The instances of an artifact as one table that is read in place, any rows in any order.
+
+All shards are mapped into memory and stay there without an open file. A row is found by arithmetic
+on the buffers of its record batch, whose addresses are all that is kept of the shards: about a
+hundred bytes for every 8,192 instances, so that 400 million of them take 5 MB. The rows of a batch
+are then gathered by a few NumPy operations, whichever shards they lie in: these see the mapped
+files as one array. Every index is checked against its buffer before anything is read through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from model.data.mapped_shards import MappedShards
+from model.data.shard_files import local_files
+from pipelines.instances.held_out import HELD_OUT_PREFIX
+from schemas.errors import ArtifactCorruptError, InstancesError
+from schemas.manifest import FileEntry, StageInput
+
+Int64s = npt.NDArray[np.int64]
+Part = Literal["training", "held-out"]
+_PREFIXES: dict[Part, str] = {"training": "part-", "held-out": HELD_OUT_PREFIX}
+
+
+class RowHeads(NamedTuple):
+    """What is known of rows without reading their tokens; each field has the shape (n,).
+
+    Attributes:
+        rows: numbers of the instances in their set, int64.
+        lengths: tokens, [CLS] and [SEP] counted, int64.
+        segment_b_start: place of B's first token; the length where there is no B, int64.
+        next_sentence_label: 0 next, 1 random, -1 where there is no B, int64.
+        masked_counts: tokens that were chosen for the masked LM, int64.
+        ids_at, positions_at, masked_ids_at: where the lists begin in the mapped files, int64.
+    """
+
+    rows: Int64s
+    lengths: Int64s
+    segment_b_start: Int64s
+    next_sentence_label: Int64s
+    masked_counts: Int64s
+    ids_at: Int64s
+    positions_at: Int64s
+    masked_ids_at: Int64s
+
+    def take(self, order: Int64s | slice) -> RowHeads:
+        """The same of some of these rows, in this order."""
+        return RowHeads(*(column[order] for column in self))
+
+
+class InstanceRows(NamedTuple):
+    """Instances end to end; instance i has input_ids[offsets[i] : offsets[i + 1]].
+
+    Attributes:
+        rows: numbers of the instances in their set, int64 of shape (n,).
+        input_ids: as stored, so with the stage's masks in place; unsigned, shape (tokens,).
+        offsets: int64 of shape (n + 1,).
+        segment_b_start: place of B's first token; the length where there is no B, int64, (n,).
+        masked_positions: places in their instances of the chosen tokens, ascending, end to end.
+        masked_ids: what stood there before masking; type of input_ids, shape of masked_positions.
+        masked_offsets: as `offsets`, of the two before; int64 of shape (n + 1,).
+        next_sentence_label: 0 next, 1 random, -1 where there is no B; int64 of shape (n,).
+    """
+
+    rows: Int64s
+    input_ids: npt.NDArray[Any]
+    offsets: Int64s
+    segment_b_start: Int64s
+    masked_positions: npt.NDArray[np.uint16]
+    masked_ids: npt.NDArray[Any]
+    masked_offsets: Int64s
+    next_sentence_label: Int64s
+
+    def part(self, begin: int, end: int) -> InstanceRows:
+        """Instances begin .. end-1; the arrays are parts of these."""
+        tokens = slice(self.offsets[begin], self.offsets[end])
+        masked = slice(self.masked_offsets[begin], self.masked_offsets[end])
+        return InstanceRows(
+            rows=self.rows[begin:end],
+            input_ids=self.input_ids[tokens],
+            offsets=self.offsets[begin : end + 1] - tokens.start,
+            segment_b_start=self.segment_b_start[begin:end],
+            masked_positions=self.masked_positions[masked],
+            masked_ids=self.masked_ids[masked],
+            masked_offsets=self.masked_offsets[begin : end + 1] - masked.start,
+            next_sentence_label=self.next_sentence_label[begin:end],
+        )
+
+
+class InstanceSet:
+    """The instances of one part of an artifact, numbered by shard name and row.
+
+    Attributes:
+        vocab_size: ids are below it.
+        max_seq_length: longest instance that the artifact may hold.
+        tokens: of all instances, [CLS] and [SEP] counted.
+    """
+
+    def __init__(
+        self, files: Sequence[Path], entries: Sequence[FileEntry], *, statistics: dict[str, Any]
+    ) -> None:
+        """Map these files; `InstanceSet.open` finds and verifies them first."""
+        self.vocab_size = int(statistics["vocab_size"])
+        self.max_seq_length = int(statistics["max_seq_length"])
+        self._entries = tuple(entries)
+        self._shards = MappedShards(files, entries, vocab_size=self.vocab_size)
+        self.tokens = self._count_tokens()
+        self._too_long = f"it has more than max_seq_length ({self.max_seq_length}) tokens"
+
+    @classmethod
+    def open(
+        cls,
+        data: StageInput,
+        *,
+        vocab_size: int,
+        max_seq_length: int,
+        part: Part = "training",
+        verify: bool = True,
+    ) -> Self:
+        """Check an artifact of `build-instances` and map its shards.
+
+        Args:
+            data: the artifact; remote shards are copied to the cache folder first.
+            vocab_size: the model's.
+            max_seq_length: how many positions the model has.
+            part: the training instances, or those of the held-out documents.
+            verify: compare every shard's sha256 with the manifest's, which reads all of them.
+
+        Raises:
+            InstancesError: the instances are not for this model, there are none, or a shard is
+                missing.
+            ArtifactCorruptError: a shard is damaged or of another table or version.
+        """
+        _check_fit(data, vocab_size=vocab_size, max_seq_length=max_seq_length)
+        prefix = _PREFIXES[part]
+        entries = sorted(
+            (entry for entry in data.files if entry.path.startswith(prefix)),
+            key=lambda entry: entry.path,
+        )
+        if not sum(entry.rows or 0 for entry in entries):
+            hint = (
+                "set build_instances.NAME.held_out_share above 0 and rebuild the stage"
+                if part == "held-out"
+                else "the corpus may be too small, or every document too short"
+            )
+            raise InstancesError(
+                f"the artifact {data.artifact_id} has no {part} instances: expected files "
+                f"{prefix}*.arrow with rows, found {len(entries)} files with none; {hint}"
+            )
+        files = local_files(data, entries, verify=verify)
+        return cls(files, entries, statistics=data.statistics)
+
+    def __len__(self) -> int:
+        """Number of instances."""
+        return int(self._shards.first_rows[-1])
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Where an instance is: name of its shard in the manifest, and row in it."""
+        if not 0 <= row < len(self):
+            raise IndexError(f"expected a row of 0 to {len(self) - 1}, found {row}")
+        shard = int(np.searchsorted(self._shards.first_rows, row, side="right")) - 1
+        return self._entries[shard].path, row - int(self._shards.first_rows[shard])
+
+    def lengths(self, rows: npt.NDArray[Any]) -> Int64s:
+        """Tokens of these instances, [CLS] and [SEP] counted; int64 of shape (n,)."""
+        batch, local = self._locate(rows)
+        batches = self._shards.batches
+        start, length = self._list_bounds(batches.ids_offsets_at[batch] + local)
+        self._check_lists(rows, start, length, batches.ids_size[batch])
+        self._check(rows, length <= self.max_seq_length, self._too_long)
+        return length
+
+    def heads(self, rows: npt.NDArray[Any]) -> RowHeads:
+        """What is known of these instances without reading their tokens.
+
+        Raises:
+            ArtifactCorruptError: a row contradicts itself or the artifact's statistics.
+        """
+        batch, local = self._locate(rows)
+        batches = self._shards.batches
+        ids, length = self._list_bounds(batches.ids_offsets_at[batch] + local)
+        positions, count = self._list_bounds(batches.positions_offsets_at[batch] + local)
+        masked, masked_count = self._list_bounds(batches.masked_offsets_at[batch] + local)
+        self._check_lists(rows, ids, length, batches.ids_size[batch])
+        self._check_lists(rows, positions, count, batches.positions_size[batch])
+        self._check_lists(rows, masked, masked_count, batches.masked_size[batch])
+        b_start = self._shards.uint16[batches.segment_b_start_at[batch] + local].astype(np.int64)
+        label = self._shards.int8[batches.next_sentence_label_at[batch] + local].astype(np.int64)
+        self._check(rows, length >= 1, "it has no token")
+        self._check(rows, length <= self.max_seq_length, self._too_long)
+        self._check(rows, b_start <= length, "segment_b_start is past its last token")
+        self._check(rows, np.abs(label) <= 1, "next_sentence_label is none of -1, 0 and 1")
+        self._check(
+            rows, count == masked_count, "masked_lm_positions and masked_lm_ids differ in length"
+        )
+        return RowHeads(
+            rows=np.asarray(rows, np.int64),
+            lengths=length,
+            segment_b_start=b_start,
+            next_sentence_label=label,
+            masked_counts=count,
+            ids_at=batches.ids_at[batch] + ids,
+            positions_at=batches.positions_at[batch] + positions,
+            masked_ids_at=batches.masked_at[batch] + masked,
+        )
+
+    def gather(self, rows: npt.NDArray[Any]) -> InstanceRows:
+        """These instances, in this order.
+
+        Raises:
+            InstancesError: an id is outside the vocabulary.
+            ArtifactCorruptError: a row contradicts itself or the artifact's statistics.
+        """
+        return self.read(self.heads(rows))
+
+    def read(self, heads: RowHeads) -> InstanceRows:
+        """The instances of these heads; as `gather`, for rows whose heads are there already."""
+        offsets, at = _list_places(heads.lengths, heads.ids_at)
+        ids = np.take(self._shards.ids, at)
+        masked_offsets, at = _list_places(heads.masked_counts, heads.positions_at)
+        positions = np.take(self._shards.uint16, at)
+        _, at = _list_places(heads.masked_counts, heads.masked_ids_at)
+        masked_ids = np.take(self._shards.ids, at)
+        self._check_ids(heads.rows, ids, offsets)
+        self._check_ids(heads.rows, masked_ids, masked_offsets)
+        outside = np.flatnonzero(positions >= np.repeat(heads.lengths, heads.masked_counts))
+        if len(outside):
+            row = int(np.searchsorted(masked_offsets, outside[0], side="right")) - 1
+            self._refuse(heads.rows[row], "a masked_lm_position is past its last token")
+        return InstanceRows(
+            rows=heads.rows,
+            input_ids=ids,
+            offsets=offsets,
+            segment_b_start=heads.segment_b_start,
+            masked_positions=positions,
+            masked_ids=masked_ids,
+            masked_offsets=masked_offsets,
+            next_sentence_label=heads.next_sentence_label,
+        )
+
+    def _locate(self, rows: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
+        """Record batch of each row, and its place in that."""
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            raise IndexError(f"expected rows of 0 to {len(self) - 1}, found others among them")
+        first_row = self._shards.batches.first_row
+        batch = np.searchsorted(first_row, rows, side="right") - 1
+        return batch, rows - first_row[batch]
+
+    def _list_bounds(self, at: Int64s) -> tuple[Int64s, Int64s]:
+        """Begin in its buffer, and length, of each list whose offset lies at `at`."""
+        start = self._shards.int32[at].astype(np.int64)
+        return start, self._shards.int32[at + 1] - start
+
+    def _count_tokens(self) -> int:
+        stated = [entry.statistics.get("tokens") for entry in self._entries]
+        if all(isinstance(tokens, int) for tokens in stated):
+            return sum(int(tokens) for tokens in stated if tokens is not None)
+        batches = self._shards.batches
+        rows = np.diff(np.append(batches.first_row, len(self)))
+        begins, ends = batches.ids_offsets_at, batches.ids_offsets_at + rows
+        return int((self._shards.int32[ends].astype(np.int64) - self._shards.int32[begins]).sum())
+
+    def _check_lists(self, rows: Int64s, start: Int64s, length: Int64s, size: Int64s) -> None:
+        inside = (start >= 0) & (length >= 0) & (start + length <= size)
+        self._check(rows, inside, "a list lies outside its record batch")
+
+    def _check(self, rows: Int64s, is_right: npt.NDArray[np.bool_], problem: str) -> None:
+        if not is_right.all():
+            self._refuse(rows[int(np.argmin(is_right))], problem)
+
+    def _refuse(self, row: int, problem: str) -> None:
+        shard, place = self.place(int(row))
+        raise ArtifactCorruptError(
+            f"shard {shard}, row {place}: {problem}. The artifact contradicts itself; rebuild the "
+            "stage build-instances."
+        )
+
+    def _check_ids(self, rows: Int64s, ids: npt.NDArray[Any], offsets: Int64s) -> None:
+        if len(ids) and ids.max() >= self.vocab_size:
+            at = int(np.argmax(ids >= self.vocab_size))
+            row = int(np.searchsorted(offsets, at, side="right")) - 1
+            shard, place = self.place(int(rows[row]))
+            raise InstancesError(
+                f"shard {shard}, row {place}: token id {ids[at]}, expected ids below "
+                f"{self.vocab_size}, the size of the vocabulary. The shard was made with another "
+                "vocabulary; rebuild the stage build-instances"
+            )
+
+
+def _list_places(lengths: Int64s, begins: Int64s) -> tuple[Int64s, Int64s]:
+    """Offsets of lists put end to end, and where each of their elements lies now."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    at = np.repeat(begins - offsets[:-1], lengths)
+    at += np.arange(len(at))
+    return offsets, at
+
+
+def _check_fit(data: StageInput, *, vocab_size: int, max_seq_length: int) -> None:
+    found = {name: data.statistics.get(name) for name in ("vocab_size", "max_seq_length")}
+    if not all(isinstance(value, int) for value in found.values()):
+        raise InstancesError(
+            f"the artifact {data.artifact_id} is not one of build-instances: expected the "
+            f"statistics vocab_size and max_seq_length, found {sorted(data.statistics)}"
+        )
+    if found["vocab_size"] != vocab_size:
+        raise InstancesError(
+            f"the instances {data.artifact_id} have a vocabulary of {found['vocab_size']:,} "
+            f"pieces, the model one of {vocab_size:,}: build them with the model's vocabulary"
+        )
+    if int(found["max_seq_length"] or 0) > max_seq_length:
+        raise InstancesError(
+            f"the instances {data.artifact_id} have up to {found['max_seq_length']} tokens, the "
+            f"model has positions for {max_seq_length}: build shorter instances, or give the model "
+            "more max_position_embeddings"
+        )

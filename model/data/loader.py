@@ -1,0 +1,292 @@
+"""Batches without end from an artifact's instances, the same wherever and whenever they are made.
+
+What a batch holds is a function of (seed, configuration, position in the stream): see
+`model.data.batching` for which instances it has, `model.data.targets` for what is predicted of
+them and
+`model.data.layouts` for the tensors. Ranks need not talk: each knows the whole global batch and
+makes
+tensors of its share. One thread prepares batches ahead; NumPy works on whole batches, without the
+interpreter's lock for the most part, so that no worker processes are wanted.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from model.data.batches import LoaderState, PretrainingBatch, StepBatch
+from model.data.batching import BatchPlan, Layout, Window, micro_batch_bounds, share_of
+from model.data.instances import InstanceRows, InstanceSet, RowHeads
+from model.data.layouts import lay_out
+from model.data.prefetch import Prefetcher
+from model.data.targets import Objective, drawn_counts, masked_anew, next_tokens
+from pipelines.instances.masking import VocabularyIds
+from schemas.configs import MaskingConfig
+from schemas.errors import ConfigError, InstancesError
+from schemas.model_configs import BatchConfig
+
+Int64s = npt.NDArray[np.int64]
+
+# Instances that are read and masked at once: small batches are made several at a time, since a
+# NumPy operation on few rows takes as long to start as to do. Decides nothing but speed.
+_GROUP = 1 << 11
+_FIXED_CHUNK = 1 << 12  # instances that `fixed_batches` sorts by length at once
+
+
+class Loader:
+    """Iterating gives a `StepBatch` for every update of the weights, without end.
+
+    Every iterator begins at the state that was given, and has a thread of its own; the `state` of
+    a batch is that of a loader which goes on after it. Close the loader (it is a context manager)
+    or the iterator to stop the thread.
+    """
+
+    def __init__(
+        self,
+        instances: InstanceSet,
+        *,
+        batch: BatchConfig,
+        seed: int,
+        vocabulary: VocabularyIds,
+        pad_id: int,
+        objective: Objective,
+        masking: str,
+        dynamic_masking: MaskingConfig,
+        row_length: int,
+        rank: int = 0,
+        ranks: int = 1,
+        state: LoaderState = LoaderState(),  # noqa: B008 - immutable
+        pin_memory: bool = False,
+        prefetch: int = 2,
+    ) -> None:
+        """Prepare to load; nothing is read yet.
+
+        Args:
+            instances: what to load.
+            batch: size and layout of the batches.
+            seed: decides the order of the instances and dynamic masks.
+            vocabulary: that of the instances.
+            pad_id: id of [PAD].
+            objective: `mlm+nsp`; `mlm`, without next sentence labels; or `left-to-right`.
+            masking: `stored` masks, or `dynamic` ones that differ in each epoch.
+            dynamic_masking: how, with `dynamic`.
+            row_length: places of a row in the layout `padded`, at least the longest instance.
+            rank, ranks: number of this process, and of all.
+            state: where to begin.
+            pin_memory: put tensors into pinned memory, from which copies to a GPU do not wait.
+            prefetch: batches that a thread prepares ahead; 0 for none, without a thread.
+
+        Raises:
+            ConfigError: the batches are too small for the ranks, the rows for the instances.
+            InstancesError: the vocabulary is another one.
+        """
+        _check_rows(instances, vocabulary=vocabulary, row_length=row_length)
+        if not 0 <= rank < ranks:
+            raise ConfigError(f"expected a rank of 0 to {ranks - 1}, found {rank}")
+        self._instances = instances
+        self._plan = BatchPlan(instances, batch=batch, seed=seed, ranks=ranks)
+        self._layout: Layout = batch.layout
+        self._micro_batch_tokens = batch.micro_batch_tokens
+        self._seed = seed
+        self._vocabulary = vocabulary
+        self._pad_id = pad_id
+        self._objective = objective
+        # What is predicted from left to right is every token: no mask has a part in that.
+        draws = masking == "dynamic" and objective != "left-to-right"
+        self._draws = dynamic_masking if draws else None
+        self._row_length = row_length
+        self._rank, self._ranks = rank, ranks
+        self._state = state
+        self._pin_memory = pin_memory
+        self._prefetch = prefetch
+        self._open: weakref.WeakSet[Prefetcher[StepBatch]] = weakref.WeakSet()
+
+    def __iter__(self) -> Iterator[StepBatch]:
+        if not self._prefetch:
+            return self._batches()
+        prefetcher = Prefetcher(self._batches(), ahead=self._prefetch)
+        self._open.add(prefetcher)
+        return prefetcher
+
+    def close(self) -> None:
+        """Stop the threads of all iterators."""
+        for prefetcher in list(self._open):
+            prefetcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _batches(self) -> Iterator[StepBatch]:
+        start, number = self._state
+        while True:
+            window = self._plan.window(start)
+            count = len(window.bounds) - 1
+            if not 0 <= number < count:
+                raise ConfigError(
+                    f"the loader's state names batch {number} of a window of {count}: it is of "
+                    "other instances or another batch configuration"
+                )
+            group = max(1, _GROUP * count // len(window.rows))
+            for first in range(number, count, group):
+                yield from self._step_batches(window, first, min(first + group, count))
+            start, number = window.end, 0
+
+    def _step_batches(self, window: Window, first: int, end: int) -> Iterator[StepBatch]:
+        """Batches first .. end-1 of the window."""
+        cuts = window.bounds[first : end + 1] - window.bounds[first]
+        own_rows = slice(window.bounds[first], window.bounds[end])
+        heads, epochs = self._instances.heads(window.rows[own_rows]), window.epochs[own_rows]
+        shares = [
+            begin + share_of(heads.lengths[begin:end], rank=self._rank, ranks=self._ranks)
+            for begin, end in pairwise(cuts)
+        ]
+        order = np.concatenate(shares)
+        own = self._with_masks(self._instances.read(heads.take(order)), epochs[order])
+        own_cuts = np.append(0, np.cumsum([len(share) for share in shares]))
+        last = len(window.bounds) - 2
+        for number in range(end - first):
+            batch = slice(cuts[number], cuts[number + 1])
+            is_last = first + number == last
+            yield self._step_batch(
+                heads.take(batch),
+                epochs[batch],
+                own=own.part(own_cuts[number], own_cuts[number + 1]),
+                state=LoaderState(window.end, 0)
+                if is_last
+                else LoaderState(window.start, first + number + 1),
+            )
+
+    def _step_batch(
+        self, heads: RowHeads, epochs: Int64s, *, own: InstanceRows, state: LoaderState
+    ) -> StepBatch:
+        """A global batch with these heads and epochs, and with this rank's share of it."""
+        if self._objective == "left-to-right":  # not many batches at once: these arrays are large
+            own = next_tokens(own)
+        bounds = micro_batch_bounds(
+            np.diff(own.offsets),
+            layout=self._layout,
+            limit=self._micro_batch_tokens,
+            row_length=self._row_length,
+        )
+        has_pairs = self._objective == "mlm+nsp"
+        micro_batches = lay_out(
+            own,
+            bounds,
+            layout=self._layout,
+            row_length=self._row_length,
+            pad_id=self._pad_id,
+            has_pairs=has_pairs,
+        )
+        if self._pin_memory:
+            micro_batches = tuple(map(_pinned, micro_batches))
+        return StepBatch(
+            micro_batches=micro_batches,
+            predictions=self._predictions(heads, epochs, own=own),
+            pairs=int(np.count_nonzero(heads.next_sentence_label >= 0)) if has_pairs else 0,
+            instances=len(heads.rows),
+            tokens=int(heads.lengths.sum()),
+            state=state,
+        )
+
+    def _with_masks(self, instances: InstanceRows, epochs: Int64s) -> InstanceRows:
+        if self._draws is None:
+            return instances
+        return masked_anew(
+            instances, epochs, seed=self._seed, vocabulary=self._vocabulary, config=self._draws
+        )
+
+    def _predictions(self, heads: RowHeads, epochs: Int64s, *, own: InstanceRows) -> int:
+        """Tokens to predict in the global batch, of which `own` is this rank's share."""
+        if self._ranks == 1:
+            return len(own.masked_ids)
+        if self._objective == "left-to-right":
+            return int((heads.lengths - 1).sum())
+        if self._draws is None:
+            return int(heads.masked_counts.sum())
+        counts = drawn_counts(heads, self._draws)
+        if counts is not None:
+            return int(counts.sum())
+        # Only the masks themselves tell how many whole words fit: each rank draws them all.
+        return len(self._with_masks(self._instances.read(heads), epochs).masked_ids)
+
+
+def fixed_batches(
+    instances: InstanceSet,
+    *,
+    rows: npt.NDArray[Any],
+    objective: Objective,
+    vocabulary: VocabularyIds,
+    pad_id: int,
+    layout: Layout,
+    row_length: int,
+    micro_batch_tokens: int,
+) -> Iterator[PretrainingBatch]:
+    """Each of these rows once, with the stored masks, for evaluation.
+
+    Args:
+        instances: what to load from.
+        rows: numbers of the instances; they come by falling length within some thousands.
+        objective, vocabulary, pad_id, row_length: as in `Loader`.
+        layout: how a batch is laid out.
+        micro_batch_tokens: most places of a batch, padding counted; a longer instance goes alone.
+
+    Raises:
+        ConfigError, InstancesError: as `Loader`.
+    """
+    _check_rows(instances, vocabulary=vocabulary, row_length=row_length)
+    for begin in range(0, len(rows), _FIXED_CHUNK):
+        heads = instances.heads(np.asarray(rows[begin : begin + _FIXED_CHUNK], np.int64))
+        heads = heads.take(share_of(heads.lengths, rank=0, ranks=1))
+        found = instances.read(heads)
+        yield from lay_out(
+            next_tokens(found) if objective == "left-to-right" else found,
+            micro_batch_bounds(
+                heads.lengths, layout=layout, limit=micro_batch_tokens, row_length=row_length
+            ),
+            layout=layout,
+            row_length=row_length,
+            pad_id=pad_id,
+            has_pairs=objective == "mlm+nsp",
+        )
+
+
+def _check_rows(instances: InstanceSet, *, vocabulary: VocabularyIds, row_length: int) -> None:
+    if vocabulary.vocab_size != instances.vocab_size:
+        raise InstancesError(
+            f"the instances have a vocabulary of {instances.vocab_size:,} pieces, the one given "
+            f"has {vocabulary.vocab_size:,}: give the vocabulary they were built with"
+        )
+    if row_length < instances.max_seq_length:
+        raise ConfigError(
+            f"rows of {row_length} places cannot hold instances of up to "
+            f"{instances.max_seq_length} tokens: use longer rows or shorter instances"
+        )
+
+
+def _pinned(batch: PretrainingBatch) -> PretrainingBatch:
+    tokens = batch.tokens
+    return batch._replace(
+        tokens=tokens._replace(
+            input_ids=tokens.input_ids.pin_memory(),
+            segment_ids=tokens.segment_ids.pin_memory(),
+            position_ids=tokens.position_ids.pin_memory(),
+            starts=tokens.starts.pin_memory(),
+        ),
+        masked_positions=batch.masked_positions.pin_memory(),
+        masked_ids=batch.masked_ids.pin_memory(),
+        next_sentence_labels=batch.next_sentence_labels.pin_memory(),
+    )

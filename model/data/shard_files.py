@@ -1,0 +1,152 @@
+"""The files of an instances artifact on this machine: found, copied where remote, and verified.
+
+Nothing of a shard is used before its size and sha256 are those of the manifest: every start of a
+training reads all of them, as what was sound yesterday may not be today.
+Remote shards are copied once to `shards/` in the cache folder, under their sha256, so that runs and
+artifacts share them; delete that folder to have the room back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+from pipelines.io.file_systems import file_system
+from pipelines.io.raw_files import cache_folder
+from schemas.errors import ArtifactCorruptError, InstancesError
+from schemas.manifest import FileEntry, StageInput
+
+_CHUNK = 4 << 20
+_THREADS = 8  # hashlib and sockets wait without holding the interpreter's lock
+_log = logging.getLogger(__name__)
+
+
+def local_files(
+    data: StageInput, entries: Sequence[FileEntry], *, verify: bool = True
+) -> list[Path]:
+    """Paths of these files on this machine, in their order, each with the manifest's bytes.
+
+    Args:
+        data: the artifact.
+        entries: which of its files.
+        verify: read every file. Without it only sizes are compared of files that are on this
+            machine already, copies among them.
+
+    Raises:
+        InstancesError: a file is missing or cannot be read.
+        ArtifactCorruptError: a file is longer, shorter or holds other bytes than the manifest says.
+    """
+    threads = min(_THREADS, os.cpu_count() or 1, len(entries))
+    if threads <= 1:
+        return [_local_file(entry, data=data, verify=verify) for entry in entries]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(partial(_local_file, data=data, verify=verify), entries))
+
+
+def _local_file(entry: FileEntry, *, data: StageInput, verify: bool) -> Path:
+    url = f"{data.data}/{entry.object}"
+    try:
+        fs, path = file_system(url)
+    except (ValueError, ImportError) as error:
+        raise InstancesError(
+            f"{_name(entry, data)}: {url} cannot be reached: {error}. A remote store may need its "
+            "package, e.g. s3fs or gcsfs"
+        ) from error
+    if not isinstance(fs, LocalFileSystem):
+        return _cached_copy(fs, path, entry=entry, data=data, verify=verify)
+    _check_file(Path(path), entry=entry, data=data, verify=verify)
+    return Path(path)
+
+
+def _check_file(path: Path, *, entry: FileEntry, data: StageInput, verify: bool) -> None:
+    try:
+        size = path.stat().st_size
+        _check_size(size, entry=entry, data=data, where=str(path))
+        found = _digest(path) if verify else entry.sha256
+    except FileNotFoundError as error:
+        raise _missing(entry, data, where=str(path)) from error
+    except OSError as error:
+        raise InstancesError(f"{_name(entry, data)}: cannot be read: {error}") from error
+    _check_digest(found, entry=entry, data=data, where=str(path))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def _cached_copy(fs: Any, remote: str, *, entry: FileEntry, data: StageInput, verify: bool) -> Path:
+    kept = cache_folder() / "shards" / entry.sha256[:2] / f"{entry.sha256}.arrow"
+    if kept.exists():
+        try:
+            _check_file(kept, entry=entry, data=data, verify=verify)
+        except ArtifactCorruptError as error:
+            _log.warning("%s The copy is damaged and is fetched again", error)
+        else:
+            return kept
+    _fetch(fs, remote, kept, entry=entry, data=data)
+    return kept
+
+
+def _fetch(fs: Any, remote: str, kept: Path, *, entry: FileEntry, data: StageInput) -> None:
+    """Copy a remote file; another process sees the whole copy or none."""
+    part = None
+    where = str(fs.unstrip_protocol(remote))
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=kept.parent, suffix=".part")
+        digest, size = hashlib.sha256(), 0
+        with os.fdopen(handle, "wb") as target, fs.open(remote, "rb") as source:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                size += target.write(chunk)
+        _check_size(size, entry=entry, data=data, where=where)
+        _check_digest(digest.hexdigest(), entry=entry, data=data, where=where)
+        Path(part).replace(kept)
+    except FileNotFoundError as error:
+        raise _missing(entry, data, where=where) from error
+    except OSError as error:
+        raise InstancesError(
+            f"{_name(entry, data)}: {where} cannot be copied to {kept.parent}: {error}. Make room "
+            "there, or name another cache folder in BERTLOOM_CACHE"
+        ) from error
+    finally:
+        if part is not None:
+            Path(part).unlink(missing_ok=True)
+
+
+def _name(entry: FileEntry, data: StageInput) -> str:
+    return f"shard {entry.path} of the instances {data.artifact_id}"
+
+
+def _missing(entry: FileEntry, data: StageInput, *, where: str) -> InstancesError:
+    return InstancesError(
+        f"{_name(entry, data)}: expected it at {where}, found no such file. Put it back, or "
+        "rebuild the stage"
+    )
+
+
+def _check_size(size: int, *, entry: FileEntry, data: StageInput, where: str) -> None:
+    if size != entry.size:
+        what = "is cut short" if size < entry.size else "is too long"
+        raise ArtifactCorruptError(
+            f"{_name(entry, data)} {what}: expected {entry.size:,} bytes, found {size:,} at "
+            f"{where}. Put the right file back, or rebuild the stage."
+        )
+
+
+def _check_digest(found: str, *, entry: FileEntry, data: StageInput, where: str) -> None:
+    if found != entry.sha256:
+        raise ArtifactCorruptError(
+            f"{_name(entry, data)} is damaged: expected the sha256 {entry.sha256}, found {found} "
+            f"at {where}. Put the right file back, or rebuild the stage."
+        )

@@ -1,0 +1,189 @@
+"""The encoder (Devlin et al. 2019, section 3; reference: modeling.py).
+
+Letters for shapes: B instances, T token places, H hidden size, N heads, D = H / N, F width inside
+the feed-forward layers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from model.data.batches import TokenBatch
+from model.encoder.attention import SelfAttention
+from model.encoder.attention_layout import AttentionLayout, attention_layout
+from model.encoder.dropout import Dropout, seed_dropout
+from pipelines.seeds import key_for
+from schemas.model_configs import ModelConfig
+
+
+class EncoderOutput(NamedTuple):
+    """What the encoder makes of a batch.
+
+    Attributes:
+        sequence: every token's vector after the last block, (T, H). In padding: finite numbers
+            that mean nothing.
+        pooled: tanh of a dense layer on each instance's [CLS], (B, H).
+        layers: if asked for, the embeddings and every block's output, each (T, H): L + 1 of them.
+    """
+
+    sequence: torch.Tensor
+    pooled: torch.Tensor
+    layers: tuple[torch.Tensor, ...]
+
+
+class Dense(nn.Linear):
+    """A dense layer that starts at zero: torch's own start draws from the global generator."""
+
+    def reset_parameters(self) -> None:
+        """Set weight and bias to zero."""
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+
+class Embedding(nn.Embedding):
+    """An embedding that starts at zero, and whose gradient is quick on a CPU."""
+
+    def reset_parameters(self) -> None:
+        """Set the weight to zero."""
+        nn.init.zeros_(self.weight)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """`ids` (T,) to (T, H)."""
+        if ids.is_cuda or torch.compiler.is_compiling():
+            return functional.embedding(ids, self.weight)
+        rows: torch.Tensor = _Lookup.apply(self.weight, ids)  # type: ignore[no-untyped-call]
+        return rows
+
+
+class _Lookup(torch.autograd.Function):
+    """Rows of a table. torch's own CPU gradient takes several times as long for words."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(ids)
+        ctx.table_shape = weight.shape
+        return weight.index_select(0, ids)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (ids,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.table_shape).index_add_(0, ids, grad), None
+
+
+class Embeddings(nn.Module):
+    """Word, position and segment vectors, added up, normed, with dropout (paper, Figure 2)."""
+
+    def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.word = Embedding(vocab_size, hidden)
+        self.position = Embedding(config.max_position_embeddings, hidden)
+        self.segment = Embedding(config.type_vocab_size, hidden)
+        self.norm = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout)
+
+    def forward(self, tokens: TokenBatch) -> torch.Tensor:
+        """The tokens' vectors, (T, H)."""
+        x = self.word(tokens.input_ids)  # (T, H)
+        x = x + self.position(tokens.position_ids) + self.segment(tokens.segment_ids)
+        embedded: torch.Tensor = self.dropout(self.norm(x))
+        return embedded
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward layer, each added to its input and normed (post-LN)."""
+
+    def __init__(self, config: ModelConfig, *, is_causal: bool) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.layer_norm_eps
+        self.attention = SelfAttention(config, is_causal=is_causal, dense=Dense)
+        self.attention_norm = nn.LayerNorm(hidden, eps=eps)
+        self.intermediate = Dense(hidden, config.feed_forward_size)
+        self.activation = nn.GELU("tanh" if config.activation == "gelu_tanh" else "none")
+        self.output = Dense(config.feed_forward_size, hidden)
+        self.output_norm = nn.LayerNorm(hidden, eps=eps)
+        self.attention_dropout = Dropout(config.hidden_dropout)
+        self.output_dropout = Dropout(config.hidden_dropout)
+
+    def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
+        """`x` (T, H) to (T, H)."""
+        attended = self.attention(x, layout)
+        x = self.attention_norm(self.attention_dropout.add(attended, x))
+        inner = self.activation(self.intermediate(x))  # (T, F)
+        x = self.output_norm(self.output_dropout.add(self.output(inner), x))  # (T, H)
+        return x
+
+
+class BertModel(nn.Module):
+    """The encoder: embeddings, blocks, pooler.
+
+    Weights are zero (norms one) until `initialize_weights` or a checkpoint fills them, so that
+    nothing is drawn twice. Dropout draws follow key 0 until `seed_dropout`.
+    """
+
+    def __init__(self, config: ModelConfig, *, vocab_size: int, is_causal: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config, vocab_size=vocab_size)
+        blocks = [Block(config, is_causal=is_causal) for _ in range(config.layers)]
+        self.layers = nn.ModuleList(blocks)
+        self.pooler = Dense(config.hidden_size, config.hidden_size)
+        seed_dropout(self, 0)
+
+    def forward(self, tokens: TokenBatch, *, all_layers: bool = False) -> EncoderOutput:
+        """Encode a batch; positions must be below `max_position_embeddings`."""
+        x = self.embeddings(tokens)  # (T, H)
+        layout = attention_layout(
+            tokens.lengths,
+            padded_length=tokens.padded_length,
+            heads=self.config.heads,
+            device=x.device,
+            flash=_has_flash(x, depth=self.config.hidden_size // self.config.heads),
+        )
+        layers = [x] if all_layers else []
+        for block in self.layers:
+            x = block(x, layout)
+            if all_layers:
+                layers.append(x)
+        first = x.index_select(0, tokens.starts)  # (B, H)
+        return EncoderOutput(x, torch.tanh(self.pooler(first)), tuple(layers))
+
+
+def _has_flash(x: torch.Tensor, *, depth: int) -> bool:
+    """Whether attention of `x` can go through CUDA's flash kernel: half precision, D to 256."""
+    if not x.is_cuda or depth > 256 or depth % 8:
+        return False
+    half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    capable = torch.cuda.get_device_capability(x.device) >= (8, 0)
+    return capable and half in (torch.bfloat16, torch.float16)
+
+
+def initialize_weights(module: nn.Module, *, initializer_range: float, seed: int) -> None:
+    """Draw the weights of a new model (reference: modeling.py, lines 375-377).
+
+    Weights of dense layers and embeddings, and any other parameter of two or more dimensions, come
+    from a normal of standard deviation `initializer_range` cut at twice that; biases are 0, norms
+    1 and 0. The values of a parameter are a function of (seed, its name in `module`, its shape)
+    alone. A parameter with two names has the values of the first.
+    """
+    norms = {id(child.weight) for child in module.modules() if isinstance(child, nn.LayerNorm)}
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if id(parameter) in norms:
+                parameter.fill_(1.0)
+            elif parameter.ndim < 2:
+                parameter.zero_()
+            else:
+                parameter.copy_(_cut_normal(parameter.shape, initializer_range, name, seed=seed))
+
+
+def _cut_normal(shape: torch.Size, deviation: float, name: str, *, seed: int) -> torch.Tensor:
+    generator = torch.Generator()
+    generator.manual_seed(key_for(seed, "weights", name, *shape))
+    return nn.init.trunc_normal_(
+        torch.empty(shape), std=deviation, a=-2 * deviation, b=2 * deviation, generator=generator
+    )

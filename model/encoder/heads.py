@@ -1,0 +1,160 @@
+"""The heads of pretraining on the encoder: masked LM and next sentence (paper 3.1, A.1).
+
+Letters for shapes as in `model.data.batches`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from model.data.batches import PretrainingBatch
+from model.encoder.bert import BertModel, Dense, initialize_weights
+from model.encoder.losses import next_sentence_loss, tied_decoder_loss
+from schemas.model_configs import ModelConfig
+
+Objective = Literal["mlm+nsp", "mlm", "left-to-right"]
+
+
+class PretrainingOutput(NamedTuple):
+    """What a micro-batch contributes to its global batch. All but `loss` are detached.
+
+    Every field is a scalar on the model's device; none has been waited for. Sums over all
+    micro-batches and processes, divided by the sums of the counts, are the means of the whole.
+
+    Attributes:
+        loss: the micro-batch's share of the global batch's loss, to be differentiated.
+        mlm_loss_sum: sum of the negative log-likelihoods of the masked tokens, in nats.
+        mlm_correct: int64; masked tokens that have the largest logit.
+        mlm_count: int64; masked tokens.
+        nsp_loss_sum, nsp_correct, nsp_count: the same of the pairs; 0 for objectives without NSP.
+    """
+
+    loss: torch.Tensor
+    mlm_loss_sum: torch.Tensor
+    mlm_correct: torch.Tensor
+    mlm_count: torch.Tensor
+    nsp_loss_sum: torch.Tensor
+    nsp_correct: torch.Tensor
+    nsp_count: torch.Tensor
+
+
+class MaskedLMHead(nn.Module):
+    """Dense, gelu, layer norm; the decoder that follows is the word embeddings and `output_bias`.
+
+    Reference: run_pretraining.py, lines 240-282.
+    """
+
+    def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
+        super().__init__()
+        self.dense = Dense(config.hidden_size, config.hidden_size)
+        self.activation = nn.GELU("tanh" if config.activation == "gelu_tanh" else "none")
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.output_bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, selected: torch.Tensor) -> torch.Tensor:
+        """Vectors of the tokens to predict, (P, H), to what the decoder reads, (P, H)."""
+        transformed: torch.Tensor = self.norm(self.activation(self.dense(selected)))
+        return transformed
+
+
+class NextSentenceHead(Dense):
+    """Logits of "next" and "random", in this order (reference: run_pretraining.py, 285-305)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config.hidden_size, 2)
+
+
+class BertForPretraining(nn.Module):
+    """The encoder with both heads, and the loss that it is pretrained with.
+
+    Every objective has all parameters, so that every checkpoint is whole. Those that an objective
+    does not use (pooler and NSP head without NSP) do not require gradients.
+
+    Args:
+        config: the encoder's shape.
+        vocab_size: V.
+        objective: `left-to-right` makes attention causal; `masked_positions` are then the places
+            whose next token is predicted, `masked_ids` those tokens.
+        seed: decides the initial weights, see `model.encoder.bert.initialize_weights`.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        vocab_size: int,
+        objective: Objective = "mlm+nsp",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.vocab_size = vocab_size
+        self.objective: Objective = objective
+        is_causal = objective == "left-to-right"
+        self.bert = BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
+        self.mlm_head = MaskedLMHead(config, vocab_size=vocab_size)
+        self.nsp_head = NextSentenceHead(config)
+        initialize_weights(self, initializer_range=config.initializer_range, seed=seed)
+        if objective != "mlm+nsp":
+            self.bert.pooler.requires_grad_(False)
+            self.nsp_head.requires_grad_(False)
+
+    def forward(self, batch: PretrainingBatch, predictions: int, pairs: int) -> PretrainingOutput:
+        """The loss of a micro-batch as its share of a global batch's.
+
+        Loss = sum of nll of masked tokens / predictions + sum of nll of pairs / pairs. Over the
+        micro-batches of a global batch these add up to the sum of both means. A sum without terms
+        is 0, whatever it is divided by.
+
+        Args:
+            batch: the micro-batch.
+            predictions: masked tokens of the global batch.
+            pairs: pairs with a next-sentence label of the global batch; not used without NSP.
+        """
+        encoded = self.bert(batch.tokens)  # sequence (T, H), pooled (B, H)
+        selected = encoded.sequence.index_select(0, batch.masked_positions)  # (P, H)
+        mlm = tied_decoder_loss(
+            self.mlm_head(selected),  # (P, H)
+            self.bert.embeddings.word.weight,
+            bias=self.mlm_head.output_bias,
+            labels=batch.masked_ids,
+            scale=_share(predictions),
+        )
+        if self.objective != "mlm+nsp":
+            none = torch.zeros_like(mlm.correct)
+            no_loss = torch.zeros_like(mlm.nll_sum)
+            return PretrainingOutput(
+                mlm.loss, mlm.nll_sum, mlm.correct, mlm.labels, no_loss, none, none
+            )
+        nsp = next_sentence_loss(
+            self.nsp_logits(encoded.pooled), batch.next_sentence_labels, scale=_share(pairs)
+        )
+        return PretrainingOutput(
+            mlm.loss + nsp.loss,
+            mlm_loss_sum=mlm.nll_sum,
+            mlm_correct=mlm.correct,
+            mlm_count=mlm.labels,
+            nsp_loss_sum=nsp.nll_sum,
+            nsp_correct=nsp.correct,
+            nsp_count=nsp.labels,
+        )
+
+    def mlm_logits(self, sequence: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Logits of the tokens at `positions` (P,) of `sequence` (T, H): (P, V)."""
+        transformed = self.mlm_head(sequence.index_select(0, positions))  # (P, H)
+        words = self.bert.embeddings.word.weight
+        return functional.linear(transformed, words, self.mlm_head.output_bias)  # (P, V)
+
+    def nsp_logits(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Logits of "next" and "random" from `pooled` (B, H): (B, 2)."""
+        logits: torch.Tensor = self.nsp_head(pooled)  # (B, 2)
+        return logits
+
+
+def _share(count: int) -> float:
+    """What one of so many terms weighs in their mean; 0 where there are none."""
+    return 1.0 / count if count else 0.0

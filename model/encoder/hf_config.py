@@ -1,0 +1,206 @@
+"""Hugging Face's config.json of a BERT checkpoint, written and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from model.encoder.checkpoint_layout import shown
+from model.encoder.heads import Objective
+from schemas.errors import CheckpointError
+from schemas.model_configs import ModelConfig
+
+Activation = Literal["gelu", "gelu_tanh"]
+
+_WRITTEN_ACTIVATIONS: dict[Activation, str] = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+
+READ_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+}
+"""Hugging Face has several names, and ways to compute, for either form of gelu."""
+
+_ARCHITECTURES: dict[Objective, str] = {
+    "mlm+nsp": "BertForPreTraining",
+    "mlm": "BertForMaskedLM",
+    "left-to-right": "BertLMHeadModel",
+}
+
+# What transformers takes where a config.json does not say.
+_DEFAULTS = {
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+}
+_WHOLE = frozenset(
+    {
+        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+        *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
+    }
+)
+_LIMIT = 1 << 31
+_NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+
+
+def hf_config(
+    config: ModelConfig, *, vocab_size: int, objective: Objective, pad_token_id: int = 0
+) -> dict[str, Any]:
+    """What config.json says of a model.
+
+    It names no version of transformers, so that equal models have equal files; versions 4 and 5
+    read it.
+    """
+    is_causal = objective == "left-to-right"
+    return {
+        "architectures": [_ARCHITECTURES[objective]],
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "dtype": "float32",
+        "hidden_act": _WRITTEN_ACTIVATIONS[config.activation],
+        "hidden_dropout_prob": config.hidden_dropout,
+        "hidden_size": config.hidden_size,
+        "initializer_range": config.initializer_range,
+        "intermediate_size": config.feed_forward_size,
+        "is_decoder": is_causal,
+        "layer_norm_eps": config.layer_norm_eps,
+        "max_position_embeddings": config.max_position_embeddings,
+        "model_type": "bert",
+        "num_attention_heads": config.heads,
+        "num_hidden_layers": config.layers,
+        "pad_token_id": pad_token_id,
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": True,
+        "type_vocab_size": config.type_vocab_size,
+        "vocab_size": vocab_size,
+    }
+
+
+def model_config(hf: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, int, Objective]:
+    """The shape, vocabulary size and objective that a config.json tells of.
+
+    The objective is that of the class it names; `mlm+nsp` where it names another one.
+
+    Args:
+        hf: content of the config.json.
+        where: its URL, for messages.
+
+    Raises:
+        CheckpointError: it is of another architecture, or of a kind of BERT that is not had here.
+    """
+    _check_architecture(hf, where=where)
+    found = {**_DEFAULTS, **{name: hf[name] for name in (*_DEFAULTS, *_NEEDED) if name in hf}}
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        raise CheckpointError(
+            f"{where}: no {', '.join(missing)}: expected the config.json of a BERT model"
+        )
+    _check_types(found, where=where)
+    activation = found["hidden_act"]
+    if not isinstance(activation, str) or activation not in READ_ACTIVATIONS:
+        raise CheckpointError(
+            f"{where}: hidden_act is {shown(activation)}, expected one of "
+            f"{', '.join(READ_ACTIVATIONS)}: BERT's feed-forward layers use gelu"
+        )
+    return _shape(found, where=where), found["vocab_size"], _objective(hf, where=where)
+
+
+def named_architectures(hf: Mapping[str, Any], *, where: str) -> tuple[str, ...]:
+    """The classes that a config.json names.
+
+    Raises:
+        CheckpointError: it names something else.
+    """
+    named = hf.get("architectures")
+    if named is None:
+        return ()
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise CheckpointError(
+            f"{where}: architectures is {shown(named)}, expected a list of names of classes"
+        )
+    return tuple(named)
+
+
+def _check_types(found: Mapping[str, Any], *, where: str) -> None:
+    for name, value in found.items():
+        if name in _WHOLE:
+            is_right = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LIMIT
+            expected = f"a whole number from 1 to {_LIMIT - 1:,}"
+        elif name != "hidden_act":
+            is_right = type(value) in (int, float) and 0 <= value <= 1
+            expected = "a number from 0 to 1"
+        else:
+            continue
+        if not is_right:
+            raise CheckpointError(f"{where}: {name} is {shown(value)}, expected {expected}")
+
+
+def _check_architecture(hf: Mapping[str, Any], *, where: str) -> None:
+    kind = hf.get("model_type", "bert")  # config.json had none before 2020
+    if kind != "bert":
+        raise CheckpointError(
+            f"{where}: model_type is {shown(kind)}, expected 'bert': another model is built "
+            "otherwise, and its weights mean something else; start from a BERT checkpoint"
+        )
+    positions = hf.get("position_embedding_type") or "absolute"
+    if positions != "absolute":
+        raise CheckpointError(
+            f"{where}: position_embedding_type is {shown(positions)}, expected 'absolute': "
+            "relative positions are not part of BERT, and not had here"
+        )
+    if hf.get("add_cross_attention"):
+        raise CheckpointError(
+            f"{where}: add_cross_attention is true: a decoder that attends to an encoder is not "
+            "had here; start from one without"
+        )
+    pruned = hf.get("pruned_heads")
+    if pruned:
+        raise CheckpointError(
+            f"{where}: pruned_heads is {shown(pruned)}: models whose layers have different "
+            "numbers of heads are not had here; start from one that was not pruned"
+        )
+
+
+def _shape(found: Mapping[str, Any], *, where: str) -> ModelConfig:
+    hidden, inner = found["hidden_size"], found["intermediate_size"]
+    try:
+        return ModelConfig(
+            layers=found["num_hidden_layers"],
+            hidden_size=hidden,
+            heads=found["num_attention_heads"],
+            # As a preset says it, so that a model is equal to itself read back.
+            intermediate_size=0 if inner == 4 * hidden else inner,
+            max_position_embeddings=found["max_position_embeddings"],
+            type_vocab_size=found["type_vocab_size"],
+            activation=READ_ACTIVATIONS[found["hidden_act"]],
+            hidden_dropout=found["hidden_dropout_prob"],
+            attention_dropout=found["attention_probs_dropout_prob"],
+            initializer_range=found["initializer_range"],
+            layer_norm_eps=found["layer_norm_eps"],
+        )
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'the shape'}: {item['msg']}"
+            for item in error.errors()
+        )
+        raise CheckpointError(f"{where}: a shape that is not had here: {wrong}") from error
+
+
+def _objective(hf: Mapping[str, Any], *, where: str) -> Objective:
+    named = named_architectures(hf, where=where)
+    is_decoder = hf.get("is_decoder")
+    if is_decoder is not None and not isinstance(is_decoder, bool):
+        raise CheckpointError(f"{where}: is_decoder is {shown(is_decoder)}, expected true or false")
+    if is_decoder:
+        return "left-to-right"
+    return "mlm" if "BertForMaskedLM" in named else "mlm+nsp"

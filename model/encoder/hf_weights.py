@@ -1,0 +1,296 @@
+"""Checkpoints in Hugging Face's layout: config.json and model.safetensors, written and read.
+
+Written files load in transformers as they are; the vocabulary's files lie beside them. Read is any
+BERT checkpoint of that layout: old and new names, with or without heads, one file or several.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from model.encoder.heads import BertForPretraining, Objective
+from model.encoder.hf_config import hf_config, model_config
+from model.encoder.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, some_of
+from schemas.errors import CheckpointError
+from schemas.model_configs import ModelConfig
+
+_NAMES = {
+    "bert.embeddings.word": "bert.embeddings.word_embeddings",
+    "bert.embeddings.position": "bert.embeddings.position_embeddings",
+    "bert.embeddings.segment": "bert.embeddings.token_type_embeddings",
+    "bert.embeddings.norm": "bert.embeddings.LayerNorm",
+    "bert.pooler": "bert.pooler.dense",
+    "mlm_head.dense": "cls.predictions.transform.dense",
+    "mlm_head.norm": "cls.predictions.transform.LayerNorm",
+    "nsp_head": "cls.seq_relationship",
+    # Heads of fine-tuned models (`model.finetuning.hf_models`).
+    "classifier": "classifier",
+    "qa_outputs": "qa_outputs",
+}
+"""Hugging Face's names by ours, for modules outside the layers."""
+
+_LAYER_NAMES = {
+    "attention.output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "intermediate": "intermediate.dense",
+    "output": "output.dense",
+    "output_norm": "output.LayerNorm",
+}
+"""The same within a layer, but for `attention.qkv`, which is three modules there."""
+
+_QKV = ("query", "key", "value")
+_WORDS = "bert.embeddings.word_embeddings.weight"
+_OUTPUT_BIAS = "cls.predictions.bias"
+_TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": _OUTPUT_BIAS}
+_OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+_OPTIONAL = {"bert.pooler": "pooler", "mlm_head": "masked LM head", "nsp_head": "NSP head"}
+"""What a checkpoint may be without, as a whole, by the beginning of our names."""
+
+
+class LoadedModel(NamedTuple):
+    """A model that starts from a checkpoint.
+
+    Attributes:
+        model: with the checkpoint's weights.
+        initialized: names of parameters that the checkpoint does not have, which are drawn anew.
+        notes: what a user should know of it, a sentence each.
+    """
+
+    model: BertForPretraining
+    initialized: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def save_model(model: BertForPretraining, *, pad_token_id: int = 0) -> dict[str, bytes]:
+    """The files of a model by name. Equal models give equal bytes."""
+    described = hf_config(
+        model.config,
+        vocab_size=model.vocab_size,
+        objective=model.objective,
+        pad_token_id=pad_token_id,
+    )
+    config = json.dumps(described, indent=2, sort_keys=True) + "\n"
+    tensors = hf_state(dict(model.named_parameters()))
+    # transformers refuses files without this entry.
+    weights = save_tensors(tensors, metadata={"format": "pt"})
+    return {CONFIG_FILE: config.encode(), WEIGHTS_FILE: weights}
+
+
+def hf_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our tensors under Hugging Face's names, on the CPU, sorted by name.
+
+    The decoder is tied to the word embeddings and to `cls.predictions.bias`, so that it is not
+    written, as transformers does not write it either.
+
+    Args:
+        state: names and tensors of a `BertForPretraining`.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        parts = _hf_names(name)
+        for part, piece in zip(parts, tensor.detach().chunk(len(parts)), strict=True):
+            # A copy where there are several: files cannot hold views of one memory.
+            found[part] = piece.cpu().contiguous() if len(parts) == 1 else piece.cpu().clone()
+    return dict(sorted(found.items()))
+
+
+def from_hf_state(
+    state: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], *, where: str
+) -> dict[str, Tensor]:
+    """Tensors of a checkpoint under our names, in float32.
+
+    Args:
+        state: the checkpoint's tensors by Hugging Face's names, old or new.
+        shapes: what is expected, by our names.
+        where: URL of the checkpoint, for messages.
+
+    Returns:
+        A tensor for each of `shapes`; pooler, masked LM head and NSP head may each be missing.
+
+    Raises:
+        CheckpointError: a tensor is unknown, missing, or of another shape or kind than expected.
+    """
+    renamed = _renamed(state, where=where)
+    _drop_tied(renamed, where=where)
+    found: dict[str, Tensor] = {}
+    missing: list[str] = []
+    for name, shape in shapes.items():
+        parts = _hf_names(name)
+        tensors = {part: renamed.pop(part) for part in parts if part in renamed}
+        if len(tensors) < len(parts):
+            missing += [part for part in parts if part not in tensors]
+            continue
+        expected = torch.Size((shape[0] // len(parts), *shape[1:]))
+        pieces = [
+            _checked(tensor, expected, name=part, where=where) for part, tensor in tensors.items()
+        ]
+        found[name] = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    if renamed:
+        raise CheckpointError(
+            f"{where}: {some_of(renamed)}: no such tensor in a BERT model of this "
+            f"config.json: expected the encoder, cls.predictions and cls.seq_relationship alone. "
+            "Remove what is not BERT's, or correct config.json"
+        )
+    _check_whole(shapes, found, missing, where=where)
+    return found
+
+
+def check_size(
+    state: Mapping[str, Tensor], config: ModelConfig, *, vocab_size: int, where: str
+) -> None:
+    """See that the weights are of the size that config.json says, before a model of it is made.
+
+    Raises:
+        CheckpointError: they are not, or the encoder is not there.
+    """
+    renamed = _renamed(state, where=where)
+    embeddings, layer = "bert.embeddings", "bert.encoder.layer."
+    last = f"{layer}{config.layers - 1}.intermediate.dense.weight"
+    hidden = config.hidden_size
+    for name, shape in (
+        (f"{embeddings}.word_embeddings.weight", (vocab_size, hidden)),
+        (f"{embeddings}.position_embeddings.weight", (config.max_position_embeddings, hidden)),
+        (f"{embeddings}.token_type_embeddings.weight", (config.type_vocab_size, hidden)),
+        (last, (config.feed_forward_size, hidden)),
+    ):
+        if name not in renamed:
+            raise CheckpointError(
+                f"{where}: no {name}: expected every tensor of the encoder that config.json tells "
+                "of"
+            )
+        _checked(renamed[name], torch.Size(shape), name=name, where=where)
+
+
+def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> LoadedModel:
+    """A model with the weights of a checkpoint in Hugging Face's layout.
+
+    Args:
+        folder_url: its folder, a local path or any fsspec URL.
+        objective: what it will be trained with, whatever it was trained with before.
+        seed: decides the weights of heads that the checkpoint does not have, which are those of a
+            new model with this seed.
+
+    Raises:
+        CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
+    """
+    folder = folder_url.rstrip("/")
+    described, where = read_config(folder)
+    config, vocab_size, before = model_config(described, where=where)
+    state, weights_url = read_weights(folder)
+    check_size(state, config, vocab_size=vocab_size, where=weights_url)
+    model = BertForPretraining(config, vocab_size=vocab_size, objective=objective, seed=seed)
+    parameters = dict(model.named_parameters())
+    shapes = {name: parameter.shape for name, parameter in parameters.items()}
+    found = from_hf_state(state, shapes, where=weights_url)
+    with torch.no_grad():
+        for name, tensor in found.items():
+            parameters[name].copy_(tensor)
+    initialized = tuple(name for name in shapes if name not in found)
+    notes = [
+        f"{weights_url} has no {what}: drawn anew with seed {seed}"
+        for begin, what in _OPTIONAL.items()
+        if any(name.startswith(f"{begin}.") for name in initialized)
+    ]
+    if (before == "left-to-right") != (objective == "left-to-right"):
+        sight = "causal" if before == "left-to-right" else "bidirectional"
+        notes.append(f"{where} is of a {sight} model, which goes on as {objective}")
+    return LoadedModel(model, initialized, tuple(notes))
+
+
+def _hf_names(name: str) -> tuple[str, ...]:
+    """Hugging Face's names of a parameter, the parts of its first dimension in order."""
+    if name == "mlm_head.output_bias":
+        return (_OUTPUT_BIAS,)
+    module, _, leaf = name.rpartition(".")
+    if module in _NAMES:
+        return (f"{_NAMES[module]}.{leaf}",)
+    if module.startswith("bert.layers."):
+        number, _, inner = module.removeprefix("bert.layers.").partition(".")
+        layer = f"bert.encoder.layer.{number}"
+        if inner == "attention.qkv":
+            return tuple(f"{layer}.attention.self.{part}.{leaf}" for part in _QKV)
+        if inner in _LAYER_NAMES:
+            return (f"{layer}.{_LAYER_NAMES[inner]}.{leaf}",)
+    raise CheckpointError(
+        f"{name}: no parameter of BertForPretraining, expected such as bert.embeddings.word.weight"
+    )
+
+
+def _renamed(state: Mapping[str, Tensor], *, where: str) -> dict[str, Tensor]:
+    """The tensors under today's names, without buffers."""
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        today = name
+        if name.startswith(("embeddings.", "encoder.", "pooler.")):  # saved from the encoder alone
+            today = f"bert.{name}"
+        for old, new in (
+            ("LayerNorm.gamma", "LayerNorm.weight"),
+            ("LayerNorm.beta", "LayerNorm.bias"),
+        ):
+            if today.endswith(old):
+                today = today.removesuffix(old) + new
+        if today in _BUFFERS:
+            continue
+        if today in renamed:
+            raise CheckpointError(
+                f"{where}: two tensors are {today}, one of them named {name}: remove one"
+            )
+        renamed[today] = tensor
+    return renamed
+
+
+def _drop_tied(renamed: dict[str, Tensor], *, where: str) -> None:
+    """Take out the decoder, whose tensors are those that it is tied to."""
+    for name, source in _TIED.items():
+        if name not in renamed:
+            continue
+        tensor = renamed.pop(name)
+        if source not in renamed:  # of the bias, some versions wrote this one alone
+            renamed[source] = tensor
+        elif not torch.equal(tensor.float(), renamed[source].float()):
+            raise CheckpointError(
+                f"{where}: {name} differs from {source}: expected them equal, since BERT's decoder "
+                "is tied to its word embeddings; an untied decoder is not had here"
+            )
+
+
+def _checked(tensor: Tensor, shape: torch.Size, *, name: str, where: str) -> Tensor:
+    if tensor.shape != shape:
+        raise CheckpointError(
+            f"{where}: {name} has shape {tuple(tensor.shape)}, expected {tuple(shape)} by "
+            "config.json: the two files are not of one model"
+        )
+    if not tensor.is_floating_point():
+        raise CheckpointError(
+            f"{where}: {name} is {str(tensor.dtype).removeprefix('torch.')}, expected floating "
+            "point: quantised weights cannot be trained; take the model they were made from"
+        )
+    return tensor.to(torch.float32)
+
+
+def _check_whole(
+    shapes: Mapping[str, torch.Size],
+    found: Mapping[str, Tensor],
+    missing: list[str],
+    *,
+    where: str,
+) -> None:
+    """Only whole heads may be missing."""
+    needed = {name for name in shapes if not name.startswith(tuple(_OPTIONAL))}
+    lost = [part for name in needed - set(found) for part in _hf_names(name) if part in missing]
+    for begin in _OPTIONAL:
+        members = [name for name in shapes if name.startswith(f"{begin}.")]
+        if any(name in found for name in members):
+            lost += [part for name in members for part in _hf_names(name) if part in missing]
+    if lost:
+        raise CheckpointError(
+            f"{where}: no {some_of(lost)}: expected every tensor of the encoder that "
+            "config.json tells of, and each head whole or not at all"
+        )

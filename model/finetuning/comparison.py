@@ -1,0 +1,143 @@
+"""The cells of a grid beside each other: which is best on dev, mean and deviation of restarts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from model.finetuning.majority import majority_predictions
+from schemas.errors import PredictionsError
+from schemas.manifest import StageInput
+
+
+class Cell(NamedTuple):
+    """A finished training."""
+
+    name: str
+    """Such as `b16-lr2e-05-e3-r0`, before it the entry's name where there are several."""
+
+    given: StageInput
+
+    @property
+    def hyper_parameters(self) -> dict[str, Any]:
+        """`batch`, `learning_rate`, `epochs` and `restart`."""
+        found: dict[str, Any] = self.given.statistics["cell"]
+        return found
+
+    @property
+    def point(self) -> str:
+        """Name of the grid point, which restarts have in common."""
+        return self.name.rpartition("-r")[0]
+
+    @property
+    def method(self) -> str:
+        return str(self.given.statistics["method"])
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """Shape of the model; empty for a majority."""
+        return dict(self.given.statistics.get("model", {}))
+
+    @property
+    def cut(self) -> dict[str, Any]:
+        """What of its data and steps it was not given (`model.tasks.cut_data`)."""
+        return dict(self.given.statistics.get("cut", {}))
+
+    @property
+    def threshold(self) -> float:
+        return float(self.given.statistics.get("threshold", 0.0))
+
+    @property
+    def cased(self) -> bool | None:
+        """Whether the vocabulary is cased; None where there is none."""
+        lowercase = self.given.statistics.get("lowercase")
+        return None if lowercase is None else not lowercase
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """By split, then by name."""
+        found: dict[str, dict[str, float]] = self.given.statistics["metrics"]
+        return found
+
+    def majority_predictions(self, examples: pa.Table) -> list[dict[str, Any]]:
+        """What a majority says of examples: always the same."""
+        return majority_predictions(examples, self.given.statistics["majority"])
+
+
+class Comparison(NamedTuple):
+    """Cells in order."""
+
+    best: list[Cell]
+    """The best first; of equals, the first by `read_cells`."""
+
+    points: list[dict[str, Any]]
+    """`name`, `mean`, `sd` (of a sample; 0 for one run) and `runs`, in the order of the cells."""
+
+    best_point: str
+    """Name of the point with the highest mean."""
+
+    def statistics(self) -> dict[str, Any]:
+        """As plain JSON values, cells in the order of their names."""
+        cells = sorted(self.best, key=lambda cell: cell.name)
+        return {
+            "cells": [
+                {"name": cell.name, **cell.hyper_parameters, "metrics": cell.metrics}
+                for cell in cells
+            ],
+            "points": self.points,
+            "best": self.best[0].name,
+            "best_point": self.best_point,
+        }
+
+
+def read_cells(inputs: Mapping[str, StageInput]) -> list[Cell]:
+    """The cells of a stage's inputs: by entry, batch, learning rate, epochs and restart.
+
+    The recipe's own order is in no cache key, and so decides nothing.
+    """
+    return sorted((Cell(name, given) for name, given in inputs.items()), key=_place)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    values = cell.hyper_parameters
+    point = [values[name] for name in ("batch", "learning_rate", "epochs", "restart")]
+    # Before the point's own name is the entry's, where there are several.
+    return (cell.name.rpartition(".b")[0], *point)
+
+
+def compare(cells: list[Cell], *, metric: str) -> Comparison:
+    """Rank cells by a metric on dev (the larger the better).
+
+    Raises:
+        PredictionsError: a cell has no such metric, as dev has no answers.
+    """
+    scores = {}
+    for cell in cells:
+        dev = cell.metrics.get("dev", {})
+        if metric not in dev:
+            raise PredictionsError(
+                f"{cell.name}: no {metric} on dev, found {', '.join(dev) or 'no metrics'}: "
+                "expected a dev split with answers to choose by"
+            )
+        scores[cell.name] = dev[metric]
+    best = sorted(
+        cells, key=lambda cell: -scores[cell.name]
+    )  # stable: the order of the cells among equals
+    grouped: dict[str, list[float]] = {}
+    for cell in cells:
+        grouped.setdefault(cell.point, []).append(scores[cell.name])
+    points = [_point(name, values) for name, values in grouped.items()]
+    top = max(points, key=lambda point: point["mean"])
+    return Comparison(best, points, str(top["name"]))
+
+
+def _point(name: str, values: list[float]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "mean": statistics.fmean(values),
+        "sd": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "runs": len(values),
+    }

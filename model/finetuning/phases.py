@@ -1,0 +1,92 @@
+"""Which updates a cell makes: of the augmentation first, where there is one, then of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from model.finetuning.setup import AUGMENTATION, TRAIN, CellStart, Split
+from model.finetuning.task_batching import TaskStep, epoch_order, task_batches
+
+
+class Phase(NamedTuple):
+    """A fine-tuning of its own: the training data, or the augmentation that comes before it."""
+
+    name: str
+    split: Split
+    batches: int
+    """Of an epoch."""
+
+    steps: int
+    """Updates in all, where the learning rate ends at 0."""
+
+    whole: int
+    """Updates of all epochs; more than `steps` where `max_steps` ends it before."""
+
+
+@dataclass
+class CellState:
+    """What changes from step to step and is no tensor.
+
+    Attributes:
+        phase: number of the phase, from 0.
+        step: updates in it.
+        before: updates in the phases before.
+        examples, tokens: units and tokens learnt from, in all.
+        loss, losses: sum of the losses since the curve's last line, and how many.
+        seconds: spent training.
+    """
+
+    phase: int = 0
+    step: int = 0
+    before: int = 0
+    examples: int = 0
+    tokens: int = 0
+    loss: float = 0.0
+    losses: int = 0
+    seconds: float = 0.0
+
+    @property
+    def steps(self) -> int:
+        return self.before + self.step
+
+
+def phases_of(start: CellStart) -> tuple[Phase, ...]:
+    """The phases of a cell in order; each has a schedule and moments of its own."""
+    found = []
+    config = start.job.config
+    for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.epochs)):
+        if name not in start.splits:
+            continue
+        split = start.splits[name]
+        batches = -(-split.features.units // config.batch)
+        whole = steps = batches * epochs
+        if config.max_steps is not None:
+            steps = min(steps, config.max_steps)
+        found.append(Phase(name, split, batches, steps, whole))
+    return tuple(found)
+
+
+def steps_of(phase: Phase, start: CellStart, *, done: int) -> Iterator[TaskStep]:
+    """The batches of a phase after the first `done`, epoch after epoch, each in its own order."""
+    config, features = start.job.config, phase.split.features
+    while done < phase.steps:
+        epoch, begin = divmod(done, phase.batches)
+        order = epoch_order(
+            features.units,
+            seed=config.seed,
+            restart=config.restart,
+            phase=phase.name,
+            epoch=epoch,
+        )
+        left = min(phase.batches - begin, phase.steps - done)
+        yield from task_batches(
+            features,
+            order[begin * config.batch : (begin + left) * config.batch],
+            batch=config.batch,
+            layout=config.layout,
+            micro_batch_tokens=config.micro_batch_tokens,
+            pad_id=start.tokenizer.pad_id,
+        )
+        done += left

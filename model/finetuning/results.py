@@ -1,0 +1,191 @@
+"""What a finished training leaves: the tuned model, its answers on dev, and how they score."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model.finetuning.feature_tagger import FeatureTagger, save_feature_tagger
+from model.finetuning.hf_models import save_task_model
+from model.finetuning.phases import CellState, phases_of
+from model.finetuning.prediction import predict
+from model.finetuning.progress import CellProgress
+from model.finetuning.setup import DEV, CellStart
+from model.finetuning.trial_job import CURVE_FILE, METRICS_FILE, TIMING_FILE, cell_point
+from model.processes.stopping import StopRequest
+from model.task_types import kind_module
+from model.task_types.prediction_files import is_answered, predictions_file, score_file, to_lines
+from model.tasks.cut_data import examples_cut
+from model.training.artifact_files import to_json
+from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.vocabulary import (
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    vocab_text,
+)
+
+
+def write_results(
+    start: CellStart,
+    *,
+    device: torch.device,
+    done: CellState,
+    stop: StopRequest,
+    progress: CellProgress,
+) -> dict[str, Any]:
+    """Answer dev, score what was written, and leave all files of the artifact in the job's folder.
+
+    Returns:
+        `statistics`, `counters` and `notes`, as in `StageOutput`.
+
+    Raises:
+        TrainingError: it was asked to stop.
+        PredictionsError: the outputs are not finite.
+    """
+    folder = start.job.results()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    metrics, threshold = _answer_dev(start, folder, device=device, stop=stop)
+    for name, content in _model_files(start, threshold=threshold).items():
+        (folder / name).write_bytes(content)
+    (folder / METRICS_FILE).write_bytes(to_json(metrics))
+    shutil.copyfile(start.job.folder() / CURVE_FILE, folder / CURVE_FILE)
+    pace = {
+        "seconds": round(done.seconds, 3),
+        "examples_per_second": round(done.examples / max(done.seconds, 1e-9), 2),
+        "device": _device_name(device),
+        "threads": torch.get_num_threads(),
+    }
+    (folder / TIMING_FILE).write_bytes(to_json(pace))
+    progress.end(metrics.get(DEV, {}), seconds=done.seconds)
+    return {
+        "statistics": _statistics(start, metrics, threshold=threshold, done=done),
+        "counters": {**start.counters, "steps": done.steps, "examples-trained": done.examples},
+        "notes": list(start.notes),
+    }
+
+
+def _answer_dev(
+    start: CellStart, folder: Path, *, device: torch.device, stop: StopRequest
+) -> tuple[dict[str, dict[str, float]], float]:
+    """Write the predictions of dev; the metrics by split, and the threshold of no answer."""
+    if DEV not in start.splits:
+        return {}, 0.0
+    examples, features = start.splits[DEV]
+    task, job = start.task, start.job
+    kind = kind_module(task.kind)
+    outputs = predict(
+        start.model,
+        features,
+        micro_batch_tokens=job.config.micro_batch_tokens,
+        device=device,
+        pad_id=start.tokenizer.pad_id,
+        progress=f"{job.name}: dev",
+        stop=stop,
+    )
+    predictions = kind.decode(
+        examples,
+        features,
+        outputs,
+        tokenizer=start.tokenizer,
+        task=task,
+        labels=start.labels,
+        config=job.features,
+        threshold=0.0,
+    )
+    threshold = 0.0
+    if task.has_unanswerable and is_answered(task.kind, examples):
+        threshold = float(kind.tune_threshold(examples, predictions))
+        predictions = kind.apply_threshold(predictions, threshold)
+    file = folder / predictions_file(DEV)
+    file.write_bytes(to_lines(predictions))
+    found = score_file(str(file), examples, task=task).metrics
+    return ({DEV: found} if found else {}), threshold
+
+
+def _model_files(start: CellStart, *, threshold: float) -> dict[str, bytes]:
+    job, tokenizer = start.job, start.tokenizer
+    about = {
+        "task": start.task.name,
+        "method": job.config.method,
+        "features": job.features.model_dump(mode="json"),
+        "lowercase": tokenizer.lowercase,
+        "threshold": threshold,
+    }
+    model = start.model.cpu()
+    files: dict[str, bytes]
+    if isinstance(model, FeatureTagger):
+        files = save_feature_tagger(
+            model, labels=start.labels, about=about, pad_token_id=tokenizer.pad_id
+        )
+    else:
+        files = save_task_model(
+            model, labels=start.labels, about=about, pad_token_id=tokenizer.pad_id
+        )
+    lowercase = tokenizer.lowercase
+    return {
+        **files,
+        VOCAB_FILE: vocab_text(tokenizer.vocab).encode(),
+        TOKENIZER_FILE: tokenizer_json(tokenizer.vocab, lowercase=lowercase).encode(),
+        TOKENIZER_CONFIG_FILE: tokenizer_config_json(lowercase=lowercase).encode(),
+    }
+
+
+def _statistics(
+    start: CellStart,
+    metrics: dict[str, dict[str, float]],
+    *,
+    threshold: float,
+    done: CellState,
+) -> dict[str, Any]:
+    config, shape = start.job.config, start.model.config
+    model: dict[str, Any] = {
+        "layers": shape.layers,
+        "hidden_size": shape.hidden_size,
+        "heads": shape.heads,
+    }
+    if config.method == "features":
+        model["feature_layers"] = config.layers
+    return {
+        "task": start.task.name,
+        "kind": start.task.kind,
+        "method": config.method,
+        "cell": cell_point(config),
+        "metrics": metrics,
+        "threshold": threshold,
+        "lowercase": start.tokenizer.lowercase,
+        "model": model,
+        "cut": _cut(start),
+        "training": {"steps": done.steps, "examples": done.examples, "tokens": done.tokens},
+    }
+
+
+def _cut(start: CellStart) -> dict[str, Any]:
+    """What of the whole data and of all epochs this training was not given."""
+    cut = examples_cut(start.job.examples.statistics)
+    phases, config = phases_of(start), start.job.config
+    steps, whole = sum(phase.steps for phase in phases), sum(phase.whole for phase in phases)
+    if steps < whole:
+        cut["training"].append(f"{steps:,} of {whole:,} steps")
+    counters = start.counters
+    unused = sum(n for name, n in counters.items() if _is_unused_in_training(name))
+    if unused:
+        cut["training"].append(f"without {unused:,} training rows that make no sequence")
+    if config.max_seq_length < start.task.max_seq_length:
+        texts = sum(n for name, n in counters.items() if name.startswith("texts-truncated@"))
+        if texts:
+            cut["training"].append(f"{texts:,} texts cut at {config.max_seq_length} tokens")
+    return cut
+
+
+def _is_unused_in_training(counter: str) -> bool:
+    name, _, split = counter.partition("@")
+    return name.startswith("rows-dropped-") and split != DEV
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

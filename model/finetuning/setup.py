@@ -1,0 +1,261 @@
+"""Where the training of a cell begins: tokenizer, features, and the model before its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from model.encoder.checkpoint_layout import parse_object
+from model.finetuning.feature_tagger import FeatureTagger, start_feature_tagger
+from model.finetuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
+from model.finetuning.trial_job import CellJob
+from model.task_types import kind_module
+from model.task_types.features import Features
+from model.tasks import Task, find_task
+from model.tasks.examples import read_examples, splits_of
+from pipelines.io.file_systems import read_file
+from pipelines.io.stage_inputs import input_file
+from pipelines.seeds import key_for
+from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.vocabulary import (
+    CONTINUATION,
+    SPECIAL_TOKENS,
+    TOKENIZER_CONFIG_FILE,
+    VOCAB_FILE,
+    read_vocab,
+)
+from schemas.errors import CheckpointError, ConfigError, ExamplesError
+from schemas.manifest import StageInput
+
+TRAIN, DEV, AUGMENTATION = "train", "dev", "augmentation"
+
+
+class Split(NamedTuple):
+    """Examples, and the sequences made of them."""
+
+    examples: pa.Table
+    features: Features
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellStart:
+    """A cell that is ready for its first step, but for the optimiser."""
+
+    job: CellJob
+    task: Task
+    labels: tuple[str, ...]
+    """Names of the model's outputs; () for regression, choice and span."""
+
+    tokenizer: WordPieceTokenizer
+    model: TaskModel | FeatureTagger
+    splits: dict[str, Split]
+    """`train`, and `augmentation` and `dev` where they are there."""
+
+    notes: list[str] = field(default_factory=list)
+    """What a user should know, a sentence each."""
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What became of the examples, by name and split."""
+        found: dict[str, int] = {}
+        for split, (examples, features) in self.splits.items():
+            found[f"examples@{split}"] = len(examples)
+            found[f"sequences@{split}"] = len(features.lengths)
+            found[f"tokens@{split}"] = int(features.offsets[-1])
+            found |= {f"{name}@{split}": count for name, count in features.counters.items()}
+        return found
+
+
+def open_cell(job: CellJob) -> CellStart:
+    """Read the examples, make features of them, and the model; on the CPU.
+
+    Raises:
+        ExamplesError: there is no training data, or it has no labels.
+        ConfigError: sequences are longer than the model's positions, or something else that the
+            configuration asks for cannot be.
+        CheckpointError, VocabularyError: the model or its vocabulary cannot be read.
+    """
+    task = find_task(str(job.examples.statistics["task"]))
+    labels = tuple(str(label) for label in job.examples.statistics.get("labels", ()))
+    notes: list[str] = []
+    tokenizer = _open_tokenizer(job, notes=notes)
+    if task.is_cased is not None and task.is_cased == tokenizer.lowercase:
+        own, used = ("cased", "uncased") if task.is_cased else ("uncased", "cased")
+        notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
+    outputs = outputs_of(task.kind, labels)
+    model = _open_model(job, task=task, outputs=outputs, tokenizer=tokenizer, notes=notes)
+    splits = {
+        split: _open_split(job, split, task=task, labels=labels, tokenizer=tokenizer)
+        for split in _wanted(job, notes=notes)
+    }
+    _check_lengths(job, splits, positions=model.config.max_position_embeddings)
+    return CellStart(
+        job=job,
+        task=task,
+        labels=labels if task.kind in ("classification", "tagging") else (),
+        tokenizer=tokenizer,
+        model=model,
+        splits=splits,
+        notes=notes,
+    )
+
+
+def _wanted(job: CellJob, *, notes: list[str]) -> list[str]:
+    there = splits_of(job.examples)
+    wanted = [TRAIN]
+    if AUGMENTATION in there and job.config.augmentation_epochs:
+        wanted.insert(0, AUGMENTATION)
+    if DEV in there:
+        wanted.append(DEV)
+    else:
+        notes.append("there is no dev split, so that nothing is scored")
+    return wanted
+
+
+def _open_split(
+    job: CellJob, split: str, *, task: Task, labels: tuple[str, ...], tokenizer: WordPieceTokenizer
+) -> Split:
+    examples = read_examples(job.examples, split)
+    is_training = split != DEV
+    features: Features = kind_module(task.kind).build_features(
+        examples,
+        tokenizer,
+        task=task,
+        labels=labels,
+        config=job.features,
+        is_training=is_training,
+    )
+    if is_training and (features.labels is None or not features.units):
+        found = "no examples" if not features.units else "examples without labels"
+        raise ExamplesError(
+            f"{job.name}: the split {split} of {task.name} has {found}: expected labelled ones to "
+            "train on; see the files of build_examples"
+        )
+    return Split(examples, features)
+
+
+def _check_lengths(job: CellJob, splits: dict[str, Split], *, positions: int) -> None:
+    """See that no text, not even one to come, can be longer than the model has positions."""
+    for split, (examples, features) in splits.items():
+        if not features.units:
+            continue
+        sequence = int(features.lengths.argmax())
+        longest = int(features.lengths[sequence])
+        if longest > positions:
+            row = int(features.rows[sequence // features.per_unit])
+            raise ConfigError(
+                f"{job.name}: example {examples['id'][row]} of {split} makes a sequence of "
+                f"{longest} tokens (max_seq_length is {job.config.max_seq_length}), the model has "
+                f"positions for {positions} (its max_position_embeddings): lower max_seq_length, "
+                "or start from a model with more positions"
+            )
+    if job.config.max_seq_length > positions:
+        raise ConfigError(
+            f"{job.name}: max_seq_length is {job.config.max_seq_length}, the model has positions "
+            f"for {positions} (its max_position_embeddings): a longer text would fail later, so "
+            "lower max_seq_length, or start from a model with more positions"
+        )
+
+
+# The vocabulary
+
+
+def _open_tokenizer(job: CellJob, *, notes: list[str]) -> WordPieceTokenizer:
+    given = job.checkpoint or job.vocabulary
+    if given is not None:
+        where = given.data
+        if not _has(given, VOCAB_FILE):
+            raise CheckpointError(f"{where}: no {VOCAB_FILE} among its files: expected one")
+        vocab = read_vocab(input_file(given, VOCAB_FILE))
+        described = {}
+        if _has(given, TOKENIZER_CONFIG_FILE):
+            file = input_file(given, TOKENIZER_CONFIG_FILE)
+            described = parse_object(file.read(), where=file.url)
+    elif job.config.init_checkpoint is not None:
+        where = job.config.init_checkpoint.rstrip("/")
+        vocab = read_vocab(f"{where}/{VOCAB_FILE}")
+        described = _read_json(f"{where}/{TOKENIZER_CONFIG_FILE}")
+    else:
+        raise ConfigError(f"{job.name}: neither a checkpoint nor a vocabulary was given")
+    lowercase = described.get("do_lower_case")
+    if not isinstance(lowercase, bool):
+        lowercase = not has_upper_case(vocab)
+        notes.append(
+            f"{where} does not say whether its vocabulary is cased ({TOKENIZER_CONFIG_FILE}, "
+            f"do_lower_case); by its pieces it is {'uncased' if lowercase else 'cased'}"
+        )
+    return WordPieceTokenizer(vocab, lowercase=lowercase)
+
+
+def has_upper_case(vocab: Iterable[str]) -> bool:
+    """Whether a piece that can come from text has an upper-case letter."""
+    return any(
+        piece.removeprefix(CONTINUATION) != piece.removeprefix(CONTINUATION).lower()
+        for piece in vocab
+        if piece not in SPECIAL_TOKENS and not (piece.startswith("[") and piece.endswith("]"))
+    )
+
+
+def _has(given: StageInput, path: str) -> bool:
+    return any(entry.path == path for entry in given.files)
+
+
+def _read_json(url: str) -> dict[str, Any]:
+    try:
+        content = read_file(url)
+    except FileNotFoundError:
+        return {}
+    return parse_object(content, where=url)
+
+
+# The model
+
+
+def _open_model(
+    job: CellJob, *, task: Task, outputs: int, tokenizer: WordPieceTokenizer, notes: list[str]
+) -> TaskModel | FeatureTagger:
+    config = job.config
+    # New weights, like data order and dropout, are those of this restart alone (paper 4.1).
+    seed = key_for(config.seed, "task-weights", config.restart)
+    if config.method == "features" and (task.kind != "tagging" or config.model is not None):
+        raise ConfigError(
+            f"{job.name}: method features is a BiLSTM on the layers of a pretrained encoder that "
+            "tags words: expected a tagging task, and start_from or init_checkpoint"
+        )
+    if config.model is not None:
+        return new_task_model(
+            config.model,
+            vocab_size=tokenizer.vocab_size,
+            kind=task.kind,
+            outputs=outputs,
+            dropout=config.dropout,
+            seed=seed,
+        )
+    folder = job.checkpoint.data if job.checkpoint is not None else config.init_checkpoint
+    if folder is None:
+        raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+    started: Any
+    if config.method == "features":
+        started = start_feature_tagger(
+            folder,
+            outputs=outputs,
+            layers=config.layers,
+            lstm_size=config.lstm_size,
+            dropout=config.dropout,
+            seed=seed,
+        )
+    else:
+        started = start_task_model(
+            folder, kind=task.kind, outputs=outputs, dropout=config.dropout, seed=seed
+        )
+    notes += started.notes
+    model: TaskModel | FeatureTagger = started.model
+    if tokenizer.vocab_size > model.vocab_size:
+        raise CheckpointError(
+            f"{folder}: {VOCAB_FILE} has {tokenizer.vocab_size:,} pieces, the model embeddings for "
+            f"{model.vocab_size:,}: expected the vocabulary that it was trained with"
+        )
+    return model

@@ -1,0 +1,207 @@
+"""Global batches of units, cut into micro-batches: end to end, or in rows of equal length.
+
+Letters for shapes as in `model.task_types.features` and `model.data.batches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from model.data.batches import TokenBatch
+from model.data.permutation import permuted
+from model.finetuning.task_batches import TaskBatch
+from model.task_types.features import IGNORED, Features, Int64s
+from pipelines.seeds import key_for
+
+Layout = Literal["packed", "padded"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStep:
+    """A global batch: what one update of the weights is made from."""
+
+    micro_batches: tuple[TaskBatch, ...]
+    """At least one."""
+
+    count: int
+    """Terms of the whole batch's loss: units, and for tagging its labelled tokens. The mean is what
+    the sum over all micro-batches is divided by this."""
+
+    tokens: int
+    """Tokens of the whole batch, padding not counted."""
+
+    @property
+    def units(self) -> Int64s:
+        """Numbers of the units, in order."""
+        return np.concatenate([part.units for part in self.micro_batches])
+
+
+def epoch_order(units: int, *, seed: int, restart: int, phase: str, epoch: int) -> Int64s:
+    """All units in the order of one epoch: a shuffle of the whole, whatever their order was.
+
+    (A buffer would not do: google-research/bert keeps 100 examples in one, and MNLI's file is
+    sorted.)
+
+    Args:
+        units: how many there are.
+        seed, restart: of the training.
+        phase: which data, `train` or `augmentation`.
+        epoch: pass over it, from 0.
+
+    Returns:
+        A permutation of 0 .. units-1, int64.
+    """
+    if not units:
+        return np.empty(0, np.int64)
+    key = key_for(seed, "task-order", restart, phase, epoch)
+    return permuted(np.arange(units), units, key=key)
+
+
+def task_batches(
+    features: Features,
+    order: Int64s,
+    *,
+    batch: int,
+    layout: Layout,
+    micro_batch_tokens: int,
+    pad_id: int,
+) -> Iterator[TaskStep]:
+    """Global batches of `batch` units each in the given order; the last one may be smaller.
+
+    Args:
+        features: of a split.
+        order: numbers of units, such as from `epoch_order`.
+        batch: units of a global batch.
+        layout: `packed` has sequences end to end, `padded` pads those of a global batch to its
+            longest.
+        micro_batch_tokens: token places of a micro-batch, padding counted; a longer unit is a
+            micro-batch of its own.
+        pad_id: what fills up rows.
+    """
+    for begin in range(0, len(order), batch):
+        units = order[begin : begin + batch]
+        yield lay_out_units(
+            features, units, layout=layout, micro_batch_tokens=micro_batch_tokens, pad_id=pad_id
+        )
+
+
+def lay_out_units(
+    features: Features,
+    units: Int64s,
+    *,
+    layout: Layout,
+    micro_batch_tokens: int,
+    pad_id: int,
+) -> TaskStep:
+    """One global batch of these units; see `task_batches`."""
+    per_unit = features.per_unit
+    chosen = (units[:, None] * per_unit + np.arange(per_unit)).ravel()  # sequences
+    sources = features.offsets[chosen]
+    lengths = features.offsets[chosen + 1] - sources
+    width = int(lengths.max()) if layout == "padded" else None
+    widths = lengths if width is None else np.full(len(lengths), width)
+    ends = np.append(0, np.cumsum(widths))
+    bounds = _bounds(np.diff(ends[::per_unit]), limit=micro_batch_tokens)
+    columns = _token_columns(
+        features,
+        sources,
+        lengths=lengths,
+        ends=ends,
+        b_starts=features.b_starts[chosen],
+        pad=pad_id,
+    )
+    begins = ends[bounds * per_unit]  # of the micro-batches, among all places
+    starts = ends[:-1] - np.repeat(begins[:-1], np.diff(bounds) * per_unit)
+    labels, positions, label_bounds = _label_columns(features, units, starts=starts, bounds=bounds)
+
+    def part(number: int) -> TaskBatch:
+        rows = slice(bounds[number], bounds[number + 1])
+        sequences = slice(rows.start * per_unit, rows.stop * per_unit)
+        places = slice(begins[number], begins[number + 1])
+        labelled = slice(label_bounds[number], label_bounds[number + 1])
+        input_ids, segment_ids, position_ids = (column[places] for column in columns)
+        return TaskBatch(
+            tokens=TokenBatch(
+                input_ids=torch.from_numpy(input_ids),
+                segment_ids=torch.from_numpy(segment_ids),
+                position_ids=torch.from_numpy(position_ids),
+                starts=torch.from_numpy(starts[sequences]),
+                lengths=lengths[sequences],
+                padded_length=width,
+            ),
+            labels=None if labels is None else torch.from_numpy(labels[labelled]),
+            positions=None if positions is None else torch.from_numpy(positions[labelled]),
+            units=units[rows],
+        )
+
+    count = len(units)
+    if features.kind == "tagging" and labels is not None:
+        count = int(np.count_nonzero(labels != IGNORED))
+    parts = tuple(part(number) for number in range(len(bounds) - 1))
+    return TaskStep(micro_batches=parts, count=count, tokens=int(lengths.sum()))
+
+
+def _bounds(sizes: Int64s, *, limit: int) -> Int64s:
+    """Micro-batch k has the units bounds[k] .. bounds[k + 1] - 1: as many as fit, at least one."""
+    ends = np.cumsum(sizes)
+    bounds = [0]
+    while bounds[-1] < len(sizes):
+        before = int(ends[bounds[-1] - 1]) if bounds[-1] else 0
+        fitting = int(np.searchsorted(ends, before + limit, side="right"))
+        bounds.append(max(fitting, bounds[-1] + 1))
+    return np.array(bounds, np.int64)
+
+
+def _token_columns(
+    features: Features,
+    sources: Int64s,
+    *,
+    lengths: Int64s,
+    ends: Int64s,
+    b_starts: Int64s,
+    pad: int,
+) -> tuple[Int64s, Int64s, Int64s]:
+    """input_ids, segment_ids and position_ids of all places, padding among them."""
+    total, widths = int(ends[-1]), np.diff(ends)
+    position_ids = np.arange(total)
+    position_ids -= np.repeat(ends[:-1], widths)
+    # Runs of 0 (A), 1 (B) and, with padding, 0 again.
+    runs = np.stack([b_starts, lengths - b_starts, widths - lengths], axis=1)
+    segment_ids = np.repeat(np.tile([0, 1, 0], len(lengths)), runs.ravel())
+    firsts = np.cumsum(lengths) - lengths
+    taken = np.arange(int(lengths.sum()))
+    real = features.input_ids[taken + np.repeat(sources - firsts, lengths)]
+    if len(real) == total:
+        return real, segment_ids, position_ids
+    input_ids = np.full(total, pad, np.int64)
+    input_ids[taken + np.repeat(ends[:-1] - firsts, lengths)] = real
+    return input_ids, segment_ids, position_ids
+
+
+_Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+
+
+def _label_columns(
+    features: Features, units: Int64s, *, starts: Int64s, bounds: Int64s
+) -> tuple[_Labels | None, Int64s | None, Int64s]:
+    """Labels, places of tagged tokens in their micro-batch, and where each micro-batch's begin."""
+    labels = features.labels
+    if features.position_offsets is None or features.positions is None:
+        if labels is None:
+            return None, None, bounds
+        if labels.dtype == np.float64:
+            return labels[units].astype(np.float32), None, bounds
+        return labels[units].astype(np.int64, copy=False), None, bounds
+    sources = features.position_offsets[units]
+    counts = features.position_offsets[units + 1] - sources
+    ends = np.append(0, np.cumsum(counts))
+    taken = np.arange(int(ends[-1])) + np.repeat(sources - ends[:-1], counts)
+    positions = features.positions[taken] + np.repeat(starts, counts)
+    own = None if labels is None else labels[taken].astype(np.int64, copy=False)
+    return own, positions, ends[bounds]

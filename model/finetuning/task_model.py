@@ -1,0 +1,315 @@
+"""The encoder with the head of a fine-tuning task (paper, section 4 and Figure 4).
+
+Letters for shapes as in `model.data.batches`; U units, P tagged tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from model.data.batches import TokenBatch
+from model.encoder.bert import BertModel, Dense, initialize_weights
+from model.encoder.dropout import Dropout, seed_dropout
+from model.encoder.hf_config import model_config
+from model.encoder.hf_folder import read_config, read_weights
+from model.encoder.hf_weights import check_size, from_hf_state
+from model.finetuning.task_batches import TaskBatch, TaskOutput
+from model.task_types.features import IGNORED
+from schemas.errors import TrainingError
+from schemas.model_configs import ModelConfig
+from schemas.task_configs import Kind
+
+POOLED_KINDS: frozenset[Kind] = frozenset({"classification", "regression", "choice"})
+"""Kinds that read one vector a sequence, through the pooler; the others read tokens."""
+
+_FIXED_OUTPUTS: dict[Kind, int] = {"regression": 1, "choice": 1, "span": 2}
+_HEADS = ("cls.", "classifier.", "qa_outputs.")
+"""How the names of heads begin in Hugging Face's checkpoints."""
+
+
+def outputs_of(kind: Kind, labels: Sequence[str]) -> int:
+    """Outputs of the last dense layer: one a label, or what the kind needs."""
+    return _FIXED_OUTPUTS.get(kind, len(labels))
+
+
+class TaskModel(nn.Module):
+    """The encoder and one dense layer, and the loss that both are fine-tuned with.
+
+    * classification, regression: pooled vector, dropout, dense (run_classifier.py, lines 590-611;
+      regression has one output and the squared error).
+    * choice: the same with one output, a vector C whose product with each of a unit's sequences is
+      its score; softmax over those (paper 4.4).
+    * span: dense with two outputs on every token, a start and an end vector (paper 4.2). The
+      softmax is over the tokens of the sequence alone. run_squad.py and transformers let padding
+      take part in it, so that their loss depends on how far a batch is padded; without padding
+      all three are equal.
+    * tagging: dropout and dense on the tokens that are tagged, no CRF (paper 5.3).
+
+    A causal model (paper 5.1) is pooled at the last token of each sequence, since [CLS] sees
+    nothing but itself there. transformers' classes read [CLS] all the same.
+
+    Parameters that have no part in the answer require no gradient: the pooler of span and tagging,
+    and the bias of choice, which softmax does not see.
+
+    Attributes:
+        bert: the encoder.
+        dropout: of the head; span has none.
+        classifier: the dense layer.
+        kind, outputs, config, vocab_size, is_causal: as given.
+
+    Raises:
+        TrainingError: a number of outputs that the kind cannot have.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        vocab_size: int,
+        kind: Kind,
+        outputs: int,
+        dropout: float = 0.1,
+        is_causal: bool = False,
+        seed: int = 0,
+        draws_weights: bool = True,
+    ) -> None:
+        """Make a new model.
+
+        Args:
+            config: shape of the encoder, and its dropout.
+            vocab_size: word pieces.
+            kind: of the task.
+            outputs: of the head, see `outputs_of`.
+            dropout: of the head.
+            is_causal: whether tokens see only those before them and themselves.
+            seed: decides all weights (`initialize_weights`).
+            draws_weights: False leaves weights zero, for who fills them in at once.
+        """
+        super().__init__()
+        expected = _FIXED_OUTPUTS.get(kind)
+        if outputs < 1 or expected not in (None, outputs):
+            raise TrainingError(
+                f"{kind} with {outputs} outputs: expected {expected or 'one for each label'}"
+            )
+        self.config = config
+        self.vocab_size = vocab_size
+        self.kind: Kind = kind
+        self.outputs = outputs
+        self.is_causal = is_causal
+        self.bert = BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
+        self.dropout = Dropout(dropout)
+        self.classifier = Dense(config.hidden_size, outputs)
+        if draws_weights:
+            initialize_weights(self, initializer_range=config.initializer_range, seed=seed)
+        seed_dropout(self, 0)
+        if kind not in POOLED_KINDS:
+            self.bert.pooler.requires_grad_(False)
+        if kind == "choice":
+            self.classifier.bias.requires_grad_(False)
+
+    def forward(self, batch: TaskBatch, *, scale: float = 1.0) -> TaskOutput:
+        """Answers of a batch, and its loss if it has labels.
+
+        Args:
+            batch: some units, on the model's device.
+            scale: what the sum of losses is multiplied by: 1 / terms of the whole global batch,
+                that is units, or labelled tokens for tagging. The `loss` of all micro-batches then
+                adds up to the global mean.
+
+        Raises:
+            TrainingError: a sequence has more tokens than the model has positions, or the
+                sequences are no whole units.
+        """
+        self._check(batch)
+        logits = self._logits(batch)
+        if batch.labels is None:
+            return TaskOutput(logits, None, None)
+        if self.kind == "regression":
+            total = functional.mse_loss(logits, batch.labels.float(), reduction="sum")
+        elif self.kind == "span":
+            total = span_loss(logits, batch.tokens, labels=batch.labels)
+        else:
+            total = functional.cross_entropy(
+                logits, batch.labels, ignore_index=IGNORED, reduction="sum"
+            )
+        return TaskOutput(logits, total * scale, total.detach())
+
+    def _logits(self, batch: TaskBatch) -> torch.Tensor:
+        tokens = batch.tokens
+        if self.is_causal:
+            # The encoder pools where sequences start, and uses `starts` for nothing else.
+            last = torch.from_numpy(tokens.lengths - 1).to(tokens.starts.device)
+            tokens = tokens._replace(starts=tokens.starts + last)
+        encoded = self.bert(tokens)  # sequence (T, H), pooled (B, H)
+        if self.kind == "span":
+            return self._classify(encoded.sequence)  # (T, 2)
+        if self.kind == "tagging":
+            assert batch.positions is not None  # noqa: S101  # checked before
+            selected = encoded.sequence.index_select(0, batch.positions)  # (P, H)
+            return self._classify(self.dropout(selected))  # (P, labels)
+        logits = self._classify(self.dropout(encoded.pooled))  # (B, outputs)
+        if self.kind == "choice":
+            return logits.view(len(batch.units), -1)  # (U, choices)
+        return logits.squeeze(1) if self.kind == "regression" else logits
+
+    def _classify(self, x: torch.Tensor) -> torch.Tensor:
+        """The dense layer in float32, whatever the encoder computes in: it costs nothing that
+        shows, and logits of bfloat16 are so coarse that starts and ends of spans tie."""
+        with torch.autocast(x.device.type, enabled=False):
+            logits: torch.Tensor = self.classifier(x.float())
+        return logits
+
+    def _check(self, batch: TaskBatch) -> None:
+        """What would otherwise be a message of a kernel, or a wrong answer."""
+        tokens = batch.tokens
+        sequences, units = len(tokens.lengths), len(batch.units)
+        longest = tokens.padded_length or int(tokens.lengths.max())
+        if longest > self.config.max_position_embeddings:
+            raise TrainingError(
+                f"a sequence of {longest} tokens, padding included: the model has "
+                f"{self.config.max_position_embeddings} positions; make features with a "
+                "max_seq_length up to that"
+            )
+        is_whole = sequences % units == 0 if self.kind == "choice" else sequences == units
+        if not is_whole:
+            raise TrainingError(
+                f"{sequences} sequences for {units} units of {self.kind}: expected "
+                f"{'a multiple' if self.kind == 'choice' else 'one each'}"
+            )
+        if (batch.positions is None) == (self.kind == "tagging"):
+            raise TrainingError(
+                f"{self.kind} with{'out' if batch.positions is None else ''} positions: expected "
+                "them for tagging, and for nothing else"
+            )
+
+
+def span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor) -> torch.Tensor:
+    """Sum over sequences of the mean of start's and end's negative log-likelihoods, a scalar.
+
+    The paper (4.2) has their sum, run_squad.py (line 652) and transformers their mean.
+
+    Args:
+        logits: float32 (T, 2), of starts and ends.
+        tokens: what they are of.
+        labels: int64 (B, 2), places in the sequence. A label past a sequence's end has an infinite
+            loss.
+    """
+    lengths = tokens.lengths
+    rows, width = len(lengths), int(lengths.max())
+    is_real = np.arange(width) < lengths[:, None]  # (B, W)
+    places = torch.from_numpy(np.flatnonzero(is_real)).to(logits.device)
+    if tokens.padded_length is not None:
+        is_real = np.arange(tokens.padded_length) < lengths[:, None]  # (B, S)
+        real = torch.from_numpy(np.flatnonzero(is_real)).to(logits.device)
+        logits = logits.index_select(0, real)
+    # Rows of equal width; past a sequence's end its softmax is 0.
+    table = logits.new_full((rows * width, 2), -torch.inf).index_copy(0, places, logits)
+    table = table.view(rows, width, 2)  # (B, W, 2)
+    chosen = table.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B, 2)
+    return (torch.logsumexp(table, dim=1) - chosen).sum() / 2
+
+
+class StartedTaskModel(NamedTuple):
+    """A model ready to be fine-tuned.
+
+    Attributes:
+        model: with weights, its head's drawn anew.
+        notes: what a user should know of it, a sentence each.
+    """
+
+    model: TaskModel
+    notes: tuple[str, ...]
+
+
+def new_task_model(
+    config: ModelConfig, *, vocab_size: int, kind: Kind, outputs: int, dropout: float, seed: int
+) -> TaskModel:
+    """A model from scratch; `dropout` takes the place of the configuration's rates, too."""
+    return TaskModel(
+        _with_dropout(config, dropout),
+        vocab_size=vocab_size,
+        kind=kind,
+        outputs=outputs,
+        dropout=dropout,
+        seed=seed,
+    )
+
+
+def start_task_model(
+    folder_url: str, *, kind: Kind, outputs: int, dropout: float, seed: int
+) -> StartedTaskModel:
+    """A model whose encoder is that of a checkpoint in Hugging Face's layout.
+
+    The checkpoint may be of a pretrained model with or without heads, or of a model fine-tuned for
+    another task. Its heads are not taken over. A causal model stays causal (paper 5.1).
+
+    Args:
+        folder_url: its folder, a local path or any fsspec URL.
+        kind, outputs: of the new head.
+        dropout: of attention, hidden layers and head, whatever the checkpoint says.
+        seed: decides the head's weights, and the pooler's where the checkpoint has none. They are
+            those of a new model with this seed.
+
+    Raises:
+        CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
+        TrainingError: a number of outputs that the kind cannot have.
+    """
+    folder = folder_url.rstrip("/")
+    described, where = read_config(folder)
+    config, vocab_size, objective = model_config(described, where=where)
+    state, weights_url = read_weights(folder)
+    check_size(state, config, vocab_size=vocab_size, where=weights_url)
+    model = TaskModel(
+        _with_dropout(config, dropout),
+        vocab_size=vocab_size,
+        kind=kind,
+        outputs=outputs,
+        dropout=dropout,
+        is_causal=objective == "left-to-right",
+        draws_weights=False,
+    )
+    encoder = {name: tensor for name, tensor in state.items() if not name.startswith(_HEADS)}
+    shapes = {f"bert.{name}": parameter.shape for name, parameter in model.bert.named_parameters()}
+    found = from_hf_state(encoder, shapes, where=weights_url)
+    fill_parameters(model, found)
+    has_pooler = "bert.pooler.weight" in found
+    _draw_head(model, seed=seed, draws_pooler=not has_pooler)
+    notes = []
+    if not has_pooler and kind in POOLED_KINDS:
+        notes.append(f"{weights_url} has no pooler: drawn anew with seed {seed}")
+    if any(name.startswith(_HEADS[1:]) for name in state):
+        notes.append(
+            f"{weights_url} is of a fine-tuned model: its encoder is taken, its head is not"
+        )
+    if model.is_causal:
+        notes.append(
+            f"{where} is of a causal model, which stays causal"
+            + (", pooled at the last token of each sequence" if kind in POOLED_KINDS else "")
+        )
+    return StartedTaskModel(model, tuple(notes))
+
+
+def fill_parameters(model: nn.Module, found: dict[str, torch.Tensor]) -> None:
+    """Copy tensors into the parameters of these names; others stay as they are."""
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, tensor in found.items():
+            parameters[name].copy_(tensor)
+
+
+def _with_dropout(config: ModelConfig, dropout: float) -> ModelConfig:
+    return config.model_copy(update={"hidden_dropout": dropout, "attention_dropout": dropout})
+
+
+def _draw_head(model: TaskModel, *, seed: int, draws_pooler: bool) -> None:
+    """Draw the weights of the head, and the pooler's, as for a new model: by their whole names."""
+    drawn = nn.ModuleDict({"classifier": model.classifier})
+    if draws_pooler:
+        drawn["bert"] = nn.ModuleDict({"pooler": model.bert.pooler})
+    initialize_weights(drawn, initializer_range=model.config.initializer_range, seed=seed)

@@ -1,0 +1,165 @@
+"""The process that `model.finetuning.task_process` hands its calls to.
+
+Started as `python -m model.finetuning.task_worker`.
+
+Calls come as lines of JSON on the standard input; for each, a line says that it was taken, and a
+second one holds its result or error. What the functions themselves print goes to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import typing
+from collections.abc import Callable
+from typing import IO, Any
+
+from pydantic import BaseModel
+
+from model.finetuning.task_process import IDLE_VARIABLE
+from model.processes.child_processes import LAUNCHER_VARIABLE, error_record
+from model.processes.core_share import bound_spinning
+from model.processes.stopping import StopRequest
+from schemas.disclosure import Guarded
+from schemas.errors import BertloomError, TrainingError
+
+_LOGGER = logging.getLogger(__name__)
+_PACKAGE = "model."
+_IDLE_SECONDS = 120.0
+_LOOK_SECONDS = 1.0
+
+
+def main() -> int:
+    """Take calls until the launcher ends, or there was none for a while."""
+    calls, answers = _private_pipes()
+    handler = logging.StreamHandler()
+    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("model").setLevel(logging.INFO)
+    # Before the first call loads torch.
+    if (share := bound_spinning()) is not None:
+        logging.getLogger("model.finetuning").info("fine-tuning and answering: %s", share.text)
+    launcher = int(os.environ.get(LAUNCHER_VARIABLE, os.getppid()))
+    idle = float(os.environ.get(IDLE_VARIABLE, _IDLE_SECONDS))
+    while True:
+        # Open while it waits, too: a signal for a call that has just been read is not lost.
+        with _CallStop(launcher=launcher) as stop:
+            line = _next_line(calls, stop=stop, idle=idle)
+            if not line:
+                return 0
+            _write(answers, {"taken": True})
+            try:
+                answer = {"result": _run(json.loads(line), stop=stop)}
+            except BertloomError as error:
+                answer = {"error": error_record(error)}
+            except Exception as error:
+                # Nobody knows what state it leaves behind, on a GPU above all: the next call gets
+                # a process of its own.
+                _LOGGER.exception("a fault in the process that trains and predicts")
+                _write(answers, {"error": error_record(error)})
+                return 1
+            _write(answers, answer)
+
+
+class _CallStop(StopRequest):
+    """Interrupts a function that does not look at it."""
+
+    interrupts = False
+
+    def ask(self, reason: str) -> None:
+        super().ask(reason)
+        if not self.interrupts:
+            return
+        if threading.current_thread() is threading.main_thread():
+            raise TrainingError(f"stopped ({self.reason})")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+
+def _private_pipes() -> tuple[IO[bytes], IO[bytes]]:
+    """The pipes to the launcher, where no `print` of a library can get into them."""
+    calls = os.fdopen(os.dup(0), "rb", buffering=0)
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return calls, answers
+
+
+def _next_line(calls: IO[bytes], *, stop: StopRequest, idle: float) -> bytes:
+    """The next call; b"" if there will be none."""
+    end = time.monotonic() + idle
+    line = b""
+    while not line.endswith(b"\n"):
+        left = end - time.monotonic()
+        if select.select([calls], [], [], max(0.0, min(_LOOK_SECONDS, left)))[0]:
+            chunk = calls.read(1 << 16)
+            if not chunk:  # the launcher closed its end, or has ended
+                return b""
+            line += chunk
+        elif stop.reason or (left <= 0 and not line):
+            return b""
+    return line
+
+
+def _write(answers: IO[bytes], values: dict[str, Any]) -> None:
+    data = json.dumps(values).encode() + b"\n"
+    try:
+        while data:
+            data = data[answers.write(data) :]
+    except BrokenPipeError:
+        _LOGGER.info("nobody waits for the answer any more")
+
+
+def _run(message: dict[str, Any], *, stop: _CallStop) -> dict[str, Any]:
+    os.chdir(message["folder"])
+    function = _function(message["function"])
+    _reset_threads()
+    (kind, *_) = [t for n, t in typing.get_type_hints(function).items() if n != "return"]
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        raise TypeError(f"{message['function']}: expected a function of a pydantic model")
+    argument = kind.model_validate_json(message["argument"])
+    if "stop" in inspect.signature(function).parameters:
+        result: dict[str, Any] = function(argument, stop=stop)
+        return result
+    stop.interrupts = True
+    try:
+        result = function(argument)
+    finally:
+        stop.interrupts = False
+    return result
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    if not module.startswith(_PACKAGE):
+        raise ValueError(f"{name}: expected a function of the package model")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+_THREADS: int | None = None  # that torch chose by itself
+
+
+def _reset_threads() -> None:
+    """Begin each call with as many threads as the first one; torch, if the function needs it, was
+    loaded with the function's module."""
+    global _THREADS
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    if _THREADS is None:
+        _THREADS = torch.get_num_threads()
+    torch.set_num_threads(_THREADS)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,80 @@
+"""A cell of a grid as it is handed to the process that trains it. No torch here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from model.processes.child_processes import local_folder
+from schemas.manifest import StageInput
+from schemas.task_configs import CellConfig, FeaturesConfig
+
+CURVE_FILE = "curve.jsonl"
+TIMING_FILE = "timing.json"
+METRICS_FILE = "metrics.json"
+MAJORITY_FILE = "majority.json"
+RECORDS = frozenset({CURVE_FILE, TIMING_FILE})
+"""Files of the artifact that say how it went, not what was made."""
+
+
+class CellJob(BaseModel):
+    """Everything that one training needs to know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: str
+    """What people see, such as `finetune.cola.b16-lr2e-05-e3-r0`."""
+
+    config: CellConfig
+    examples: StageInput
+    checkpoint: StageInput | None = None
+    """The artifact of the pretraining phase that the configuration starts from, if it does."""
+
+    vocabulary: StageInput | None = None
+    """That of a new model."""
+
+    work: str
+    """URL of the folder for checkpoints; training goes on from the newest one there."""
+
+    result_folder: str = "result"
+    """Name of the folder for the artifact's files. One of its own for each run: another may train
+    the same cell while the files of this one are copied to the store."""
+
+    def folder(self) -> Path:
+        """Local folder for the curve and this job's own files."""
+        return local_folder(self.work)
+
+    def results(self) -> Path:
+        """Local folder with the files of the artifact, once the training is finished."""
+        return self.folder() / self.result_folder
+
+    @property
+    def features(self) -> FeaturesConfig:
+        """What of the configuration decides the features."""
+        names = FeaturesConfig.model_fields
+        return FeaturesConfig(**{name: getattr(self.config, name) for name in names})
+
+
+def cell_name(config: CellConfig, *, task: str) -> str:
+    """What people call a cell."""
+    rate = rate_text(config.learning_rate)
+    point = f"b{config.batch}-lr{rate}-e{config.epochs}-r{config.restart}"
+    return f"finetune {task} {point}"
+
+
+def rate_text(rate: float) -> str:
+    """A learning rate as names of cells have it, `2e-05`: other rates have other texts."""
+    short = f"{rate:g}"
+    return short if float(short) == rate else repr(rate)
+
+
+def cell_point(config: CellConfig) -> dict[str, Any]:
+    """What tells a cell from the others of its grid, for its statistics."""
+    return {
+        "batch": config.batch,
+        "learning_rate": config.learning_rate,
+        "epochs": config.epochs,
+        "restart": config.restart,
+    }

@@ -1,0 +1,248 @@
+"""Adam with decoupled weight decay and clipping, with and without bias correction.
+
+Without it is BERT's (google-research/bert optimization.py, lines 137 and 146-151); with it is
+AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW` computes it. An update reads and writes
+every weight and moment once, in torch's fused kernel, which takes the decay off the weight before
+the update and from the weight as it was: the sum that the reference takes off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from model.optim.gradient_norms import global_norm
+from schemas.errors import CheckpointError, TrainingError
+from schemas.model_configs import OptimizerConfig
+
+# At this step 1 - beta ** step is 1.0 to the last bit, for every beta < 1 that a float can hold.
+STEP_WITHOUT_BIAS_CORRECTION = float(2**62)
+
+
+def has_decay(name: str) -> bool:
+    """Whether weight decay applies to a parameter (optimization.py, line 65): it does to all but
+    biases and layer norms, embeddings included."""
+    lowered = name.lower()
+    return "bias" not in lowered and "norm" not in lowered
+
+
+class Adam:
+    """Clips gradients, updates parameters in place, and holds their moments.
+
+    A parameter whose gradient is None is passed over, decay included, as in the reference.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, nn.Parameter]],
+        config: OptimizerConfig,
+        *,
+        corrects_bias: bool = True,
+    ) -> None:
+        """See `model.optim.optimizer.build_optimizer`."""
+        self.config = config
+        self._parameters = _trained(parameters)
+        self._decays = {name: has_decay(name) for name in self._parameters}
+        self._first = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
+        self._second = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
+        self._device = next(iter(self._parameters.values())).device
+        self._corrects_bias = corrects_bias
+        # One for all parameters, as kernels only read it. They want it in fp32, which counts
+        # exactly up to 2 ** 24.
+        done = 0.0 if corrects_bias else STEP_WITHOUT_BIAS_CORRECTION
+        self._step = torch.tensor(done, device=self._device)
+
+    def step(self, *, learning_rate: float) -> Tensor:
+        """One update of the weights from the gradients they hold.
+
+        Args:
+            learning_rate: of this update, from 0, which changes the moments alone.
+
+        Returns:
+            The global norm of all gradients before clipping, an fp32 scalar on the parameters'
+            device; on CUDA nothing waits for it before the caller reads it. Where it is not
+            finite, weights and moments are as they were, and the caller should stop. Gradients
+            may be scaled by the clipping afterwards.
+
+        Raises:
+            TrainingError: no parameter has a gradient, or one's is not dense float32.
+        """
+        gradients = self._gradients()
+        norm = global_norm(list(gradients.values()))
+        limit = self.config.max_gradient_norm
+        scale: Tensor | None = None
+        if self._device.type == "cpu":
+            if not math.isfinite(norm.item()):
+                return norm
+            if limit and norm.item() > limit:
+                scale = norm / limit
+        elif limit:
+            scale = (norm / limit).clamp_(min=1.0)
+        skipped = (~torch.isfinite(norm)).float()
+        with torch.no_grad():
+            if self._corrects_bias:
+                self._step.add_(1.0 - skipped)
+            self._update(gradients, learning_rate=learning_rate, scale=scale, skipped=skipped)
+        return norm
+
+    def zero_grad(self) -> None:
+        """Drop all gradients; the next backward pass makes new ones."""
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """All that a run needs to go on to the bit: the tensors in use, not copies, all fp32.
+
+        `first_moment.NAME` and `second_moment.NAME` of every parameter, in its shape, and `step`,
+        a scalar, where bias is corrected.
+        """
+        return {
+            **{f"first_moment.{name}": moment for name, moment in self._first.items()},
+            **{f"second_moment.{name}": moment for name, moment in self._second.items()},
+            **({"step": self._step} if self._corrects_bias else {}),
+        }
+
+    def load_state_tensors(self, tensors: Mapping[str, Tensor], *, where: str) -> None:
+        """Copy a state in, from any device; all of it or, on error, nothing.
+
+        Args:
+            tensors: as from `state_tensors()` of the same optimiser of the same parameters.
+            where: what to call their origin in errors, such as the checkpoint's folder.
+
+        Raises:
+            CheckpointError: tensors are missing or too many, or of another shape or type.
+        """
+        own = self.state_tensors()
+        _check_state(tensors, own, name=self.config.name, where=where)
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(tensors[name])
+
+    def _update(
+        self,
+        gradients: Mapping[str, Tensor],
+        *,
+        learning_rate: float,
+        scale: Tensor | None,
+        skipped: Tensor,
+    ) -> None:
+        """Gradients are to be divided by `scale`; nothing may change where `skipped` is 1."""
+        for decays in (True, False):
+            names = [name for name in gradients if self._decays[name] == decays]
+            if names:
+                self._run_kernel(
+                    [self._parameters[name] for name in names],
+                    [gradients[name] for name in names],
+                    first=[self._first[name] for name in names],
+                    second=[self._second[name] for name in names],
+                    learning_rate=learning_rate,
+                    weight_decay=self.config.weight_decay if decays else 0.0,
+                    scale=scale,
+                    skipped=skipped,
+                )
+
+    def _run_kernel(
+        self,
+        weights: Sequence[Tensor],
+        gradients: Sequence[Tensor],
+        *,
+        first: Sequence[Tensor],
+        second: Sequence[Tensor],
+        learning_rate: float,
+        weight_decay: float,
+        scale: Tensor | None,
+        skipped: Tensor,
+    ) -> None:
+        torch._fused_adamw_(
+            list(weights),
+            list(gradients),
+            list(first),
+            list(second),
+            [],
+            [self._step] * len(weights),
+            lr=learning_rate,
+            beta1=self.config.beta1,
+            beta2=self.config.beta2,
+            weight_decay=weight_decay,
+            eps=self.config.epsilon,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=scale,
+            found_inf=skipped,
+        )
+
+    def _gradients(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, parameter in self._parameters.items():
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if gradient.layout != torch.strided or gradient.dtype != torch.float32:
+                raise TrainingError(
+                    f"gradient of {name}: expected dense float32, found {gradient.layout}, "
+                    f"{gradient.dtype}"
+                )
+            # The kernel goes through memory in the parameter's order, whatever these strides.
+            found[name] = gradient.contiguous()
+        if not found:
+            raise TrainingError(
+                "no parameter has a gradient: run the backward pass before step(), and zero_grad() "
+                "after it"
+            )
+        return found
+
+
+def _trained(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
+    found: dict[str, nn.Parameter] = {}
+    names: dict[int, str] = {}
+    for name, parameter in parameters:
+        if not parameter.requires_grad:
+            continue
+        if name in found or id(parameter) in names:
+            other = names.get(id(parameter), name)
+            raise TrainingError(
+                f"parameters {other} and {name}: expected different names and tensors, found the "
+                "same twice. Pass each shared tensor once, as named_parameters() does"
+            )
+        if parameter.dtype != torch.float32 or not parameter.is_contiguous():
+            raise TrainingError(
+                f"parameter {name}: expected contiguous float32, found {parameter.dtype} with "
+                f"strides {parameter.stride()}. Lower precision belongs into autocast"
+            )
+        found[name] = parameter
+        names[id(parameter)] = name
+    devices = sorted({str(parameter.device) for parameter in found.values()})
+    if len(devices) != 1:
+        raise TrainingError(
+            "expected parameters to train, all on one device, found "
+            f"{len(found)} on {', '.join(devices) or 'no device'}"
+        )
+    return found
+
+
+def _check_state(
+    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], *, name: str, where: str
+) -> None:
+    missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if missing or unknown:
+        raise CheckpointError(
+            f"{where}: not the state of this {name} and these parameters: {_some(missing)} "
+            f"missing, {_some(unknown)} not expected. Resume with the optimizer and model that "
+            "wrote it, or start with optimizer_state: reset"
+        )
+    for key, tensor in own.items():
+        given = tensors[key]
+        if given.shape != tensor.shape or given.dtype != tensor.dtype:
+            raise CheckpointError(
+                f"{where}: {key}: expected {tensor.dtype} of shape {tuple(tensor.shape)}, found "
+                f"{given.dtype} of shape {tuple(given.shape)}. Resume with the model that wrote it"
+            )
+
+
+def _some(names: list[str]) -> str:
+    if len(names) <= 3:
+        return ", ".join(names) or "nothing"
+    return f"{', '.join(names[:3])} and {len(names) - 3} more"

@@ -1,0 +1,109 @@
+"""Evaluation on held-out documents: masked LM loss, perplexity and accuracy, NSP loss and accuracy.
+
+The masks are those stored with the instances, so that every model is asked the same (reference:
+run_pretraining.py, metric_fn).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from model.data.batches import PretrainingBatch
+from model.data.instances import InstanceSet
+from model.data.loader import fixed_batches
+from model.encoder.heads import BertForPretraining
+from model.pretraining.job import TrainingJob
+from model.pretraining.setup import Start
+from model.processes.distributed import Ranks
+from pipelines.instances.held_out import HELD_OUT_PREFIX
+
+_COUNTS = ("mlm_loss", "mlm_correct", "predictions", "nsp_loss", "nsp_correct", "pairs")
+
+
+class HeldOut:
+    """The held-out instances that a phase is evaluated on, each process its share of them."""
+
+    def __init__(self, instances: InstanceSet, start: Start, *, ranks: Ranks) -> None:
+        config = start.config
+        self._ranks = ranks
+        self._has_nsp = config.objective == "mlm+nsp"
+        count = min(len(instances), config.evaluation.instances)
+        rows = np.arange(count)[ranks.rank :: ranks.size]
+        self._instances, self._start, self._rows = instances, start, rows
+
+    def _batches(self) -> Iterator[PretrainingBatch]:
+        start, config = self._start, self._start.config
+        return fixed_batches(
+            self._instances,
+            rows=self._rows,
+            objective=config.objective,
+            vocabulary=start.vocabulary,
+            pad_id=start.pad_id,
+            layout=config.batch.layout,
+            row_length=start.max_seq_length,
+            micro_batch_tokens=config.batch.micro_batch_tokens,
+        )
+
+    @classmethod
+    def open(cls, job: TrainingJob, *, ranks: Ranks, start: Start) -> Self | None:
+        """The job's held-out instances, or None where there are none."""
+        if not any(entry.path.startswith(HELD_OUT_PREFIX) for entry in job.instances.files):
+            return None
+        instances = InstanceSet.open(
+            job.instances,
+            vocab_size=start.model.vocab_size,
+            max_seq_length=start.max_seq_length,
+            part="held-out",
+        )
+        return cls(instances, start, ranks=ranks) if len(instances) else None
+
+    def evaluate(
+        self, model: BertForPretraining, *, autocast: Callable[[], AbstractContextManager[Any]]
+    ) -> dict[str, float]:
+        """Means over all instances: `loss, mlm_loss, perplexity, mlm_accuracy`, and with NSP
+        `nsp_loss, nsp_accuracy`. Losses in nats; perplexity is exp(mlm_loss)."""
+        was_training = model.training
+        model.eval()
+        try:
+            sums = dict(zip(_COUNTS, self._ranks.add_up(self._sums(model, autocast)), strict=True))
+        finally:
+            model.train(was_training)
+        mlm_loss = sums["mlm_loss"] / max(1.0, sums["predictions"])
+        found = {
+            "loss": mlm_loss,
+            "mlm_loss": mlm_loss,
+            "perplexity": math.exp(min(mlm_loss, 700.0)),  # exp(710) is more than a float holds
+            "mlm_accuracy": sums["mlm_correct"] / max(1.0, sums["predictions"]),
+        }
+        if self._has_nsp and sums["pairs"]:
+            found["nsp_loss"] = sums["nsp_loss"] / sums["pairs"]
+            found["nsp_accuracy"] = sums["nsp_correct"] / sums["pairs"]
+            found["loss"] += found["nsp_loss"]
+        return found
+
+    def _sums(
+        self, model: BertForPretraining, autocast: Callable[[], AbstractContextManager[Any]]
+    ) -> list[float]:
+        totals = np.zeros(len(_COUNTS))
+        with torch.inference_mode():
+            for batch in self._batches():
+                pairs = int((batch.next_sentence_labels >= 0).sum())
+                with autocast():
+                    output = model(batch.to(self._ranks.device), len(batch.masked_ids), pairs)
+                totals += np.array(
+                    [
+                        float(output.mlm_loss_sum),
+                        float(output.mlm_correct),
+                        len(batch.masked_ids),
+                        float(output.nsp_loss_sum),
+                        float(output.nsp_correct),
+                        pairs if self._has_nsp else 0,
+                    ]
+                )
+        return [float(total) for total in totals]

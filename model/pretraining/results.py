@@ -1,0 +1,120 @@
+"""What a finished training leaves: the files, counts and statistics of its artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import save as save_tensors
+
+from model.encoder.hf_weights import save_model
+from model.pretrain import CURVES_PICTURE
+from model.pretraining.job import TrainingJob
+from model.pretraining.report import CURVES_FOLDER, PICTURE_FILE
+from model.pretraining.setup import open_model
+from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE, to_json
+from model.training.checkpoints import Checkpoints
+from model.training.curves import CURVES_FILE, EVENTS_FOLDER, TIMING_FILE
+from model.training.state import TrainingState
+from pipelines.io.stage_inputs import input_file
+from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE, read_vocab
+from schemas.errors import CheckpointError
+
+
+class FinishedTraining(NamedTuple):
+    """The result of a phase.
+
+    Attributes:
+        files: content of each file of the artifact, by name.
+        records: local file of each record of how it went, by name.
+        counters, statistics, notes: as in `StageOutput`.
+    """
+
+    files: dict[str, bytes]
+    records: dict[str, Path]
+    counters: dict[str, int]
+    statistics: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def read_finished(job: TrainingJob) -> FinishedTraining:
+    """The result in the newest checkpoint of a job.
+
+    Raises:
+        CheckpointError: there is none, or the training is not at its end.
+    """
+    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=job.config.checkpoints.keep_last)
+    latest = checkpoints.latest()
+    if latest is None:
+        raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
+    state = TrainingState.from_json(latest.state, where=latest.saved.url)
+    if not state.is_finished:
+        raise CheckpointError(
+            f"{latest.saved.url}: expected a finished training, found one after step "
+            f"{state.done.steps}: run again, it goes on from there"
+        )
+    vocab = input_file(job.vocabulary, VOCAB_FILE)
+    model = open_model(job, vocab=vocab)
+    model.load_state_dict(latest.tensors["model"])
+    files = {
+        **save_model(model, pad_token_id=read_vocab(vocab).index(PAD)),
+        OPTIMIZER_FILE: save_tensors(dict(sorted(latest.tensors["optimizer"].items()))),
+        STATE_FILE: to_json(_carried_on(job, state)),
+    }
+    return FinishedTraining(
+        files=files,
+        records=_records(job.folder() / CURVES_FOLDER),
+        counters={
+            "instances": state.instances,
+            "steps": state.done.steps,
+            "tokens": state.done.tokens,
+        },
+        statistics=_statistics(job, state),
+        notes=_notes(state),
+    )
+
+
+def _carried_on(job: TrainingJob, state: TrainingState) -> dict[str, Any]:
+    """What a phase that goes on from this one must know."""
+    # Time is no property of the result, except where it decided how long training went on.
+    by_time = job.config.budget.minutes is not None
+    seconds = state.carried.seconds + state.done.seconds if by_time else 0.0
+    return {
+        "optimizer": job.config.optimizer.name,
+        "steps": state.carried.steps + state.done.steps,
+        "tokens": state.carried.tokens + state.done.tokens,
+        "seconds": seconds,
+    }
+
+
+def _records(folder: Path) -> dict[str, Path]:
+    """The curves (how often a line is written is no part of the result), timings, event files."""
+    found = {
+        CURVES_FILE: folder / CURVES_FILE,
+        TIMING_FILE: folder / TIMING_FILE,
+        CURVES_PICTURE: folder / PICTURE_FILE,
+    }
+    # Their own names hold the machine's.
+    for number, path in enumerate(sorted((folder / EVENTS_FOLDER).glob("*tfevents*"))):
+        found[f"{EVENTS_FOLDER}/events.out.tfevents.{number}"] = path
+    return {name: path for name, path in found.items() if path.is_file()}
+
+
+def _statistics(job: TrainingJob, state: TrainingState) -> dict[str, Any]:
+    found = {name: round(value, 6) for name, value in state.evaluation.items() if name != "step"}
+    return {
+        "objective": job.config.objective,
+        "max_seq_length": job.instances.statistics["max_seq_length"],
+        "vocab_size": job.vocabulary.statistics["vocab_size"],
+        "held_out": found,
+    }
+
+
+def _notes(state: TrainingState) -> tuple[str, ...]:
+    notes = [f"trained on {', then on '.join(state.trained_on)}"]
+    if not state.evaluation:
+        notes.append(
+            "not evaluated: the instances have no held-out documents "
+            "(build_instances.NAME.held_out_share)"
+        )
+    return tuple(notes)

@@ -1,0 +1,268 @@
+"""Where a training run begins: the data, the weights, the optimiser, or a checkpoint of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+from safetensors.torch import load as load_tensors
+
+from model.data.batches import LoaderState
+from model.data.instances import InstanceSet
+from model.data.loader import Loader
+from model.encoder.heads import BertForPretraining
+from model.encoder.hf_weights import load_pretrained
+from model.optim.optimizer import Optimizer, build_optimizer
+from model.pretraining.job import TrainingJob
+from model.processes.distributed import Ranks
+from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
+from model.training.checkpoints import Checkpoints
+from model.training.state import Amounts, TrainingState
+from pipelines.instances.masking import VocabularyIds
+from pipelines.io.file_systems import file_system, read_file
+from pipelines.io.stage_inputs import InputFile, input_file
+from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE, read_vocab
+from schemas.errors import CheckpointError, ConfigError, InstancesError
+from schemas.manifest import StageInput
+from schemas.model_configs import PretrainConfig
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run that is ready for its next step."""
+
+    config: PretrainConfig
+    ranks: Ranks
+    instances: InstanceSet
+    vocabulary: VocabularyIds
+    pad_id: int
+    model: BertForPretraining
+    optimizer: Optimizer
+    state: TrainingState
+    is_resumed: bool
+    """Whether it goes on from a checkpoint of its own."""
+
+    max_seq_length: int
+    """Longest instance that the artifact may hold."""
+
+    def loader(self, state: LoaderState) -> Loader:
+        """This process's batches, from a state on."""
+        config = self.config
+        return Loader(
+            self.instances,
+            batch=config.batch,
+            seed=config.seed,
+            vocabulary=self.vocabulary,
+            pad_id=self.pad_id,
+            objective=config.objective,
+            masking=config.masking,
+            dynamic_masking=config.dynamic_masking,
+            row_length=self.max_seq_length,
+            rank=self.ranks.rank,
+            ranks=self.ranks.size,
+            state=state,
+            pin_memory=self.ranks.device.type == "cuda",
+        )
+
+
+def open_start(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> Start:
+    """Check and open everything that a run needs before its first step.
+
+    Raises:
+        InstancesError, ArtifactCorruptError: a shard is missing, damaged, or not for this model.
+        CheckpointError: a checkpoint cannot be read or does not fit.
+        ConfigError: something that the configuration asks for cannot be.
+    """
+    config = job.config
+    vocab = input_file(job.vocabulary, VOCAB_FILE)
+    model = open_model(job, vocab=vocab)
+    instances = open_instances(job, model=model)
+    model.to(ranks.device)  # before the optimiser, whose moments lie where the weights lie
+    optimizer = build_optimizer(model.named_parameters(), config.optimizer)
+    state = TrainingState()
+    if config.start_from is not None and config.optimizer_state == "carry":
+        state.carried = _carry(job, optimizer=optimizer)
+    is_resumed = _resume(checkpoints, model=model, optimizer=optimizer, state=state)
+    return Start(
+        config=config,
+        ranks=ranks,
+        instances=instances,
+        vocabulary=vocabulary_ids(vocab),
+        pad_id=read_vocab(vocab).index(PAD),
+        model=model,
+        optimizer=optimizer,
+        state=state,
+        is_resumed=is_resumed,
+        max_seq_length=int(job.instances.statistics["max_seq_length"]),
+    )
+
+
+def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceSet:
+    """The job's training instances, checked against the model."""
+    longest = int(job.instances.statistics["max_seq_length"])
+    if longest > model.config.max_position_embeddings:
+        raise InstancesError(
+            f"{job.instances.data}: the instances have up to {longest} tokens, the model has "
+            f"positions for {model.config.max_position_embeddings}: use shorter instances, or a "
+            "model with more max_position_embeddings"
+        )
+    check_objective(job)
+    return InstanceSet.open(
+        job.instances, vocab_size=model.vocab_size, max_seq_length=longest, part="training"
+    )
+
+
+def check_objective(job: TrainingJob) -> None:
+    """See that the instances hold what the objective asks for: pairs, and masks where they count.
+
+    Raises:
+        InstancesError: they do not.
+    """
+    config, counters = job.config, job.instances.counters
+    instances = counters.get("instances", 0)
+    pairs = instances - counters.get("without-segment-b", 0)
+    if config.objective == "mlm+nsp" and instances and not pairs:
+        raise InstancesError(
+            f"{job.instances.data}: none of the {instances:,} instances has a segment B, so there "
+            "is no next sentence to learn: set objective to mlm, or pairing of "
+            f"build_instances.{config.instances} to nsp"
+        )
+    if config.objective == "left-to-right":
+        return
+    advice = f"set masking.strategy of build_instances.{config.instances} to another than none"
+    if config.masking == "stored" and counters.get("masked-tokens") == 0:
+        raise InstancesError(
+            f"{job.instances.data}: the instances have no masks, so there is nothing to predict: "
+            f"{advice}, or set masking to dynamic"
+        )
+    held_out = counters.get("held-out-instances", 0)
+    if held_out and counters.get("held-out-masked-tokens") == 0:
+        raise InstancesError(
+            f"{job.instances.data}: the held-out instances have no masks, so there is nothing to "
+            f"evaluate on: {advice} (with masking: dynamic, training undoes them), or "
+            "held_out_share to 0"
+        )
+
+
+def file_url(given: StageInput, path: str) -> str:
+    """URL of an artifact's file, by its logical name.
+
+    Raises:
+        CheckpointError: it has none of that name.
+    """
+    for entry in given.files:
+        if entry.path == path:
+            return f"{given.data}/{entry.object}"
+    names = ", ".join(entry.path for entry in given.files)
+    raise CheckpointError(f"{given.data}: expected a file {path}, found {names}")
+
+
+def vocabulary_ids(vocab: InputFile) -> VocabularyIds:
+    """What masking needs to know of a vocabulary."""
+    # Casing decides nothing here: only the pieces and their ids are wanted.
+    tokenizer = WordPieceTokenizer.from_vocab_file(vocab, lowercase=False)
+    return VocabularyIds(
+        vocab_size=tokenizer.vocab_size,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        mask_id=tokenizer.mask_id,
+        is_continuation=np.asarray(tokenizer.is_continuation),
+    )
+
+
+def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
+    """The model as it is before the phase's first step: new, or as a checkpoint has it."""
+    config = job.config
+    vocab_size = int(job.vocabulary.statistics["vocab_size"])
+    if config.model is not None:
+        return BertForPretraining(
+            config.model, vocab_size=vocab_size, objective=config.objective, seed=config.seed
+        )
+    if job.checkpoint is not None:
+        folder, beside = job.checkpoint.data, file_url(job.checkpoint, VOCAB_FILE)
+    elif config.init_checkpoint is not None:
+        folder = config.init_checkpoint.rstrip("/")
+        beside = f"{folder}/{VOCAB_FILE}"
+    else:
+        raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+    loaded = load_pretrained(folder, objective=config.objective, seed=config.seed)
+    _check_vocabulary(beside, vocab, found=loaded.model.vocab_size, expected=vocab_size)
+    for note in loaded.notes:
+        _LOGGER.info("%s: %s", job.name, note)
+    return loaded.model
+
+
+def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int) -> None:
+    """A checkpoint's ids must mean what the instances' ids mean."""
+    if found != expected:
+        raise InstancesError(
+            f"{theirs.rpartition('/')[0]}: the checkpoint's vocabulary has {found:,} pieces, that "
+            f"of the instances {expected:,}: build the instances with the checkpoint's vocab.txt "
+            "(build_vocabulary.vocab_file)"
+        )
+    fs, path = file_system(theirs)
+    if not fs.exists(path):
+        _LOGGER.warning("%s is not there: that its ids mean the same is taken on trust", theirs)
+        return
+    pairs = zip(read_vocab(theirs), read_vocab(ours), strict=True)
+    differing = [(number, one, other) for number, (one, other) in enumerate(pairs) if one != other]
+    if differing:
+        number, one, other = differing[0]
+        raise InstancesError(
+            f"{theirs}: {len(differing):,} pieces differ from the vocabulary of the instances, the "
+            f"first in line {number + 1}: {one!r} there, {other!r} here. Build the instances with "
+            "the checkpoint's vocab.txt (build_vocabulary.vocab_file)"
+        )
+
+
+def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
+    """Load the optimiser's state of the phase before; how much was trained there."""
+    if job.checkpoint is None:
+        raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+    where = file_url(job.checkpoint, STATE_FILE)
+    before = json.loads(read_file(where))
+    name = job.config.optimizer.name
+    if before["optimizer"] != name:
+        raise ConfigError(
+            f"{job.name}: the phase before was trained with {before['optimizer']}, whose state "
+            f"{name} cannot go on with: set optimizer_state to reset, or optimizer.name to "
+            f"{before['optimizer']}"
+        )
+    if job.config.budget.minutes is not None and not before["seconds"]:
+        raise ConfigError(
+            f"{job.name}: the budget is in minutes, that of the phase before was not, so its place "
+            "in the schedule is not known in minutes: give both budgets in one unit, or set "
+            "optimizer_state to reset"
+        )
+    where = file_url(job.checkpoint, OPTIMIZER_FILE)
+    optimizer.load_state_tensors(load_tensors(read_file(where)), where=where)
+    return Amounts(steps=before["steps"], tokens=before["tokens"], seconds=before["seconds"])
+
+
+def _resume(
+    checkpoints: Checkpoints,
+    *,
+    model: BertForPretraining,
+    optimizer: Optimizer,
+    state: TrainingState,
+) -> bool:
+    latest = checkpoints.latest()
+    if latest is None:
+        return False
+    where = latest.saved.url
+    try:
+        model.load_state_dict(latest.tensors["model"])
+    except (RuntimeError, KeyError) as error:
+        raise CheckpointError(
+            f"{where}: the checkpoint does not fit the model: {error}. Delete the folder to begin "
+            "anew"
+        ) from error
+    optimizer.load_state_tensors(latest.tensors["optimizer"], where=where)
+    vars(state).update(vars(TrainingState.from_json(latest.state, where=where)))
+    _LOGGER.info("going on after step %d, from %s", state.done.steps, where)
+    return True

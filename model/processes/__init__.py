@@ -1,0 +1,1 @@
+"""Processes that train: their cores, signals, ranks, folders and errors."""

@@ -1,0 +1,181 @@
+"""Answers from the logits of starts and ends: the n best of each question (run_squad.py).
+
+Letters as in `model.task_types.span_windows`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from model.task_types.span_texts import SpanTexts
+from model.task_types.span_windows import Plan, max_context
+from model.task_types.span_words import offsets_of
+from schemas.task_configs import FeaturesConfig
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Logits = npt.NDArray[np.float64]
+
+NO_ANSWER_ODDS = 1e9
+"""`null_odds` where no span may be an answer at all, so that "" is the only one."""
+
+
+class Entry(NamedTuple):
+    """One of the best answers of a question."""
+
+    text: str
+    """"" for no answer."""
+
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """Sum of its logits."""
+        return self.start_logit + self.end_logit
+
+
+class _Candidates(NamedTuple):
+    """Spans that may be answers, in pieces of the context, one element a span."""
+
+    first: Int64s
+    last: Int64s
+    start_logits: Logits
+    end_logits: Logits
+
+
+def best_entries(
+    plan: Plan,
+    outputs: npt.NDArray[np.float32],
+    *,
+    texts: SpanTexts,
+    config: FeaturesConfig,
+    has_unanswerable: bool,
+) -> Iterator[tuple[list[Entry], float]]:
+    """The n best answers of each example, best first, and its `null_odds`.
+
+    In each window the `n_best` highest starts are paired with the `n_best` highest ends, whatever
+    token these are. A pair is an answer if both are pieces of the context, the start is where it
+    has most context, the end is not before it, and it has `max_answer_tokens` pieces at most. Of
+    all answers of all windows those of the highest sums are taken; one text is taken once.
+
+    Args:
+        outputs: (T, 2), logits of start and end of each token of all windows, end to end.
+        has_unanswerable: whether "" is among the n best, with its lowest score of all windows.
+    """
+    is_max, piece_offsets = max_context(plan)
+    token_offsets = offsets_of(plan.sequence_lengths)
+    windows_of = np.searchsorted(plan.rows, np.arange(len(plan.contexts.of_row) + 1))
+    b_starts = plan.b_starts
+    for row, (first, stop) in enumerate(itertools.pairwise(windows_of.tolist())):
+        null: Entry | None = None
+        found: list[_Candidates] = []
+        for window in range(first, stop):
+            logits = outputs[token_offsets[window] : token_offsets[window + 1]].astype(np.float64)
+            empty = Entry("", float(logits[0, 0]), float(logits[0, 1]))
+            null = empty if null is None or empty.score < null.score else null
+            pieces = slice(piece_offsets[window], piece_offsets[window + 1])
+            inside = _in_window(
+                logits, b_start=int(b_starts[window]), is_max=is_max[pieces], config=config
+            )
+            shift = int(plan.starts[window])
+            found.append(inside._replace(first=inside.first + shift, last=inside.last + shift))
+        if null is None:  # a context without pieces
+            yield [Entry("", 0.0, 0.0)], NO_ANSWER_ODDS
+            continue
+        yield _n_best(
+            row,
+            _Candidates(*map(np.concatenate, zip(*found, strict=True))),
+            null=null,
+            texts=texts,
+            size=config.n_best,
+            has_unanswerable=has_unanswerable,
+        )
+
+
+def _in_window(
+    logits: Logits, *, b_start: int, is_max: Bools, config: FeaturesConfig
+) -> _Candidates:
+    """The spans of one window, starts in falling order and for each of them the ends."""
+    size = len(is_max)
+    # Stable: of equal logits the earlier token comes first.
+    starts, ends = (
+        np.argsort(-logits[:, side], kind="stable")[: config.n_best] - b_start for side in (0, 1)
+    )
+    starts = starts[(starts >= 0) & (starts < size)]
+    starts = starts[is_max[starts]]
+    ends = ends[(ends >= 0) & (ends < size)]
+    pieces = ends[None, :] - starts[:, None] + 1
+    start, end = np.nonzero((pieces >= 1) & (pieces <= config.max_answer_tokens))
+    first, last = starts[start], ends[end]
+    return _Candidates(first, last, logits[first + b_start, 0], logits[last + b_start, 1])
+
+
+def _n_best(
+    row: int,
+    found: _Candidates,
+    *,
+    null: Entry,
+    texts: SpanTexts,
+    size: int,
+    has_unanswerable: bool,
+) -> tuple[list[Entry], float]:
+    order = np.argsort(-(found.start_logits + found.end_logits), kind="stable")
+    entries: list[Entry] = []
+    seen: set[str] = set()
+    best: Entry | None = None
+    waiting = has_unanswerable
+    for at in order.tolist():
+        if len(entries) >= size and best is not None:
+            break
+        start_logit, end_logit = float(found.start_logits[at]), float(found.end_logits[at])
+        if waiting and start_logit + end_logit < null.score and len(entries) < size:
+            entries.append(null)
+            waiting = False
+        text = texts.text(row, int(found.first[at]), int(found.last[at]))
+        if not text or text in seen:
+            continue
+        seen.add(text)
+        entry = Entry(text, start_logit, end_logit)
+        if best is None:
+            best = entry  # taken even if "" fills an n best of one, or no tau could choose it
+        elif len(entries) >= size:
+            break
+        entries.append(entry)
+    if waiting or not entries:
+        entries.append(null)
+    return entries, NO_ANSWER_ODDS if best is None else null.score - best.score
+
+
+def to_prediction(
+    identity: str, entries: list[Entry], null_odds: float, *, threshold: float | None
+) -> dict[str, Any]:
+    """A prediction as `model.task_types` describes it.
+
+    Args:
+        threshold: tau above which `null_odds` says that there is no answer; None if there is one
+            to every question.
+    """
+    scores = np.array([entry.score for entry in entries])
+    exponents = np.exp(scores - scores.max())
+    probabilities = (exponents / exponents.sum()).tolist()
+    best = next((entry.text for entry in entries if entry.text), "")
+    return {
+        "id": identity,
+        "text": "" if threshold is not None and null_odds > threshold else best,
+        "null_odds": null_odds,
+        "n_best": [
+            {
+                "text": entry.text,
+                "probability": probability,
+                "start_logit": entry.start_logit,
+                "end_logit": entry.end_logit,
+            }
+            for entry, probability in zip(entries, probabilities, strict=True)
+        ],
+    }

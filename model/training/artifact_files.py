@@ -1,0 +1,73 @@
+"""Files of an artifact that programs other than ours read, under their own names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from model.encoder.checkpoint_layout import (
+    CONFIG_FILE,
+    INDEX_FILE,
+    check_layout,
+    names_in,
+    weights_in,
+)
+from pipelines.io.raw_files import digest_file
+from pipelines.io.shards import FileWriter
+from pipelines.wordpiece.vocabulary import VOCAB_FILE
+from schemas.manifest import FileEntry, RawInput
+
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "training_state.json"
+"""Beside a checkpoint of pretraining: what the next phase may go on from."""
+
+_HF_FILES = (CONFIG_FILE, INDEX_FILE)
+_COPY_BYTES = 1 << 24
+
+
+def write_file(
+    path: str, chunks: Iterable[bytes], *, output: str, is_record: bool = False
+) -> FileEntry:
+    """Write a file of an artifact; its physical name is its logical one."""
+    with FileWriter(path, output=output, is_only_writer=True) as writer:
+        for chunk in chunks:
+            writer.file.write(chunk)
+    return writer.entry().model_copy(update={"is_record": is_record})
+
+
+def chunks_of(path: Path) -> Iterator[bytes]:
+    """The bytes of a local file, a piece at a time."""
+    with path.open("rb") as source:
+        while chunk := source.read(_COPY_BYTES):
+            yield chunk
+
+
+def to_json(value: Any) -> bytes:
+    """Indented JSON with sorted keys and a final line break."""
+    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tuple[RawInput, ...]:
+    """The files of a checkpoint in Hugging Face's layout that lies outside the store.
+
+    Args:
+        folder_url: its folder, local or any fsspec URL.
+        beside: names of further files whose content counts where they are there.
+
+    Raises:
+        MissingInputError: there is no such checkpoint.
+        CheckpointError: its config.json is no JSON object.
+    """
+    check_layout(folder_url)
+    names = names_in(folder_url)
+    # Weights in one file or several; an optimiser's state may lie beside them.
+    weights = weights_in(names)
+    wanted = [name for name in names if name in (*_HF_FILES, *weights, VOCAB_FILE)]
+    files = []
+    for name in [*wanted, *(name for name in beside if name in names)]:
+        uri = f"{folder_url.rstrip('/')}/{name}"
+        read = digest_file(uri)
+        files.append(RawInput(name=name, uri=uri, size=read.size, sha256=read.digests["sha256"]))
+    return tuple(files)

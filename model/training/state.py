@@ -1,0 +1,181 @@
+"""Where a training run stands: what a checkpoint holds beside tensors, as plain JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from model.data.batches import LoaderState
+from schemas.errors import CheckpointError
+from schemas.model_configs import BudgetConfig
+
+RECENT_STEPS = 50
+"""Steps whose mean loss tells whether a run diverges."""
+
+Unit = Literal["steps", "tokens", "minutes"]
+
+
+class StepSums(NamedTuple):
+    """What all processes found in one step.
+
+    Attributes:
+        loss: what the gradient is of, in nats.
+        gradient_norm: before clipping.
+        mlm_loss, mlm_correct: sum over predicted tokens of the losses; how many were right.
+        predictions: predicted tokens.
+        nsp_loss, nsp_correct, pairs: the same of next sentences; all 0 without NSP.
+        seconds: of training since the phase began, by the first process's clock.
+        checkpoint_is_due: by that clock.
+        places: token places, padding counted.
+        flops: model FLOPs.
+    """
+
+    loss: float
+    gradient_norm: float
+    mlm_loss: float
+    mlm_correct: float
+    predictions: int
+    nsp_loss: float
+    nsp_correct: float
+    pairs: int
+    seconds: float
+    checkpoint_is_due: bool
+    places: int
+    flops: int
+
+
+@dataclass
+class IntervalSums:
+    """Sums since the last line of the curves; kept in checkpoints so that no line is lost."""
+
+    steps: int = 0
+    loss: float = 0.0
+    gradient_norm: float = 0.0
+    mlm_loss: float = 0.0
+    mlm_correct: float = 0.0
+    predictions: int = 0
+    nsp_loss: float = 0.0
+    nsp_correct: float = 0.0
+    pairs: int = 0
+
+    def add(self, found: StepSums) -> None:
+        """Count one step more."""
+        self.steps += 1
+        self.loss += found.loss
+        self.gradient_norm += found.gradient_norm
+        self.mlm_loss += found.mlm_loss
+        self.mlm_correct += found.mlm_correct
+        self.predictions += found.predictions
+        self.nsp_loss += found.nsp_loss
+        self.nsp_correct += found.nsp_correct
+        self.pairs += found.pairs
+
+
+@dataclass
+class Amounts:
+    """How much was trained, in each unit that a budget can have."""
+
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def in_unit(self, unit: Unit) -> float:
+        return {"steps": self.steps, "tokens": self.tokens, "minutes": self.seconds / 60}[unit]
+
+
+@dataclass
+class TrainingState:
+    """All that changes from step to step and is not a tensor.
+
+    Attributes:
+        done: in this phase.
+        carried: in the phases before, if the optimiser's state is carried on from them; the place
+            in the learning-rate schedule is the sum of both.
+        loader: where the loader stands.
+        instances: seen in this phase.
+        recent: losses of the last steps, at most RECENT_STEPS.
+        lowest_mean: of as many losses, so far.
+        best_loss: lowest held-out loss so far.
+        evaluation: what the last evaluation found.
+        trained_on: devices that it was trained on, in words, one entry each.
+        is_finished: whether the budget is used up and the last evaluation done.
+    """
+
+    done: Amounts = field(default_factory=Amounts)
+    carried: Amounts = field(default_factory=Amounts)
+    loader: LoaderState = field(default_factory=LoaderState)
+    instances: int = 0
+    recent: list[float] = field(default_factory=list)
+    lowest_mean: float | None = None
+    best_loss: float | None = None
+    evaluation: dict[str, float] = field(default_factory=dict)
+    interval: IntervalSums = field(default_factory=IntervalSums)
+    trained_on: list[str] = field(default_factory=list)
+    is_finished: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {**asdict(self), "loader": list(self.loader)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], *, where: str) -> TrainingState:
+        """The state that `to_json` gave.
+
+        Raises:
+            CheckpointError: it is another version's.
+        """
+        try:
+            given = dict(data)
+            return cls(
+                done=Amounts(**given.pop("done")),
+                carried=Amounts(**given.pop("carried")),
+                loader=LoaderState(*given.pop("loader")),
+                interval=IntervalSums(**given.pop("interval")),
+                **given,
+            )
+        except (TypeError, KeyError) as error:
+            raise CheckpointError(
+                f"{where}: expected the training state of this version of bertloom, found another "
+                f"({error}). Finish the run with the version that began it, or delete its folder"
+            ) from error
+
+    def note_loss(self, loss: float, *, max_rise: float) -> str:
+        """Remember a step's loss; what is wrong with it, "" for nothing."""
+        if not math.isfinite(loss):
+            return f"the loss is {loss}"
+        self.recent = [*self.recent[-(RECENT_STEPS - 1) :], loss]
+        if len(self.recent) < RECENT_STEPS:
+            return ""
+        mean = math.fsum(self.recent) / RECENT_STEPS
+        if self.lowest_mean is None or mean < self.lowest_mean:
+            self.lowest_mean = mean
+        if max_rise and mean > self.lowest_mean + max_rise:
+            return (
+                f"the mean loss over {RECENT_STEPS} steps has risen from {self.lowest_mean:.3f} to "
+                f"{mean:.3f}, by more than max_loss_rise = {max_rise:g}"
+            )
+        return ""
+
+
+def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
+    """The unit a budget is given in, and how many."""
+    if budget.steps is not None:
+        return "steps", float(budget.steps)
+    if budget.tokens is not None:
+        return "tokens", float(budget.tokens)
+    return "minutes", budget.minutes or 0.0
+
+
+def schedule_place(state: TrainingState, budget: BudgetConfig) -> tuple[float, float, Unit]:
+    """Where the next update is in the learning-rate schedule, where that ends if the configuration
+    does not say, and in which unit."""
+    unit, amount = budget_unit(budget)
+    before = state.carried.in_unit(unit)
+    return before + state.done.in_unit(unit), before + amount, unit
+
+
+def is_used_up(state: TrainingState, budget: BudgetConfig) -> bool:
+    """Whether the budget is reached."""
+    unit, amount = budget_unit(budget)
+    return state.done.in_unit(unit) >= amount

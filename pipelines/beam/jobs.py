@@ -1,0 +1,268 @@
+"""The one shape that every heavy job has: a planned list of pieces, a `ParDo`, shards beside it.
+
+Text never crosses a shuffle. A piece names some input (a split of a dump, a document shard); a
+`ShardWork` reads it, does all the work as a chain of generators, writes shard files straight to the
+output folder, and reports their names, digests and counts. Only reports, and the few bytes a work
+wants grouped ("blobs": digests, word counts), go through Beam's own data plane.
+
+A shard file that no report names, because its worker was retried or killed, is never looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics.metric import Metrics
+from apache_beam.transforms.combiners import ToListCombineFn
+
+from pipelines.beam.reuse import WORTH_REQUESTS, ReusingWork
+from pipelines.beam.runners import Launch, launch_for, run_pipeline
+from pipelines.beam.work import ShardWork, WorkReport
+from pipelines.beam.worker_errors import ErrorFiles
+from pipelines.io.file_systems import file_system
+from pipelines.progress import Progress
+from schemas.configs import ExecutionConfig
+from schemas.errors import BertloomError, ConfigError, RunnerError
+
+BLOBS = "blobs"
+_HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even
+WORTH_PROCESSES = 8 << 20
+"""Worker processes take seconds to start, in which this one does so many bytes of work: where not
+more is left after what is taken over, there are none."""
+
+
+def deal(
+    pieces: Sequence[Any],
+    lanes: int,
+    *,
+    weights: Mapping[int, int] | None = None,
+    together: Callable[[Any], Any] | None = None,
+) -> list[list[Any]]:
+    """Deal pieces to `lanes` lanes of about equal weight, the heaviest first; 0: a lane a piece.
+
+    A local runner hands each worker a fixed share, so the balance has to be made beforehand.
+
+    Args:
+        pieces: what to deal out.
+        lanes: how many get some.
+        weights: what they weigh, by number, where that is not their own weight.
+        together: see `run_shard_job`. Such pieces stay in one lane, one after the other, as far as
+            they are no more than a fraction of what a lane gets.
+    """
+    if lanes <= 0 or lanes >= len(pieces):
+        return [[piece] for piece in pieces]
+    known = weights or {piece.number: piece.weight for piece in pieces}
+    most = sum(known.values()) / (lanes * _HANDFULS) if together else 0
+    handfuls: dict[Any, list[list[Any]]] = {}
+    for piece in pieces:
+        found = handfuls.setdefault(together(piece) if together else piece.number, [[]])
+        if found[-1] and sum(known[p.number] for p in found[-1]) + known[piece.number] > most:
+            found.append([])
+        found[-1].append(piece)
+    weighed = [
+        (sum(known[piece.number] for piece in handful), handful)
+        for group in handfuls.values()
+        for handful in group
+    ]
+    dealt: list[list[Any]] = [[] for _ in range(lanes)]
+    loads = [0] * lanes
+    for weight, handful in sorted(weighed, key=lambda pair: (-pair[0], pair[1][0].number)):
+        lane = loads.index(min(loads))
+        dealt[lane] += handful
+        loads[lane] += weight
+    return dealt
+
+
+class _DoWork(beam.DoFn):
+    def __init__(self, work: ShardWork, errors: ErrorFiles) -> None:
+        self._work, self._errors = work, errors
+        kind = type(work.work if isinstance(work, ReusingWork) else work)
+        self._counted_under = kind.__name__
+
+    def setup(self) -> None:
+        self._work.setup()
+
+    def process(self, element: tuple[int, Iterable[list[Any]]]) -> Iterator[Any]:
+        for pieces in element[1]:
+            for piece in pieces:
+                with self._errors.telling(piece):
+                    report = self._work.process(piece)
+                for name, amount in report.counters.items():
+                    # For the runner's own console; the manifest takes the reports' counts, which
+                    # no retried bundle can count twice.
+                    Metrics.counter(self._counted_under, name).inc(amount)
+                for blob in report.blobs:
+                    yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
+                yield report.to_json()
+
+
+_KeyedBytes = tuple[int, bytes]
+
+
+def _blob(blob: _KeyedBytes) -> _KeyedBytes:
+    """As it is: only gives the PCollection a type, so that its coder is deterministic."""
+    return blob
+
+
+@dataclass(kw_only=True, eq=False)
+class DoShardWork(beam.PTransform[Any, Any]):
+    """Nothing in; out: `reports` (JSON texts) and `blobs` ((bucket, bytes) pairs)."""
+
+    work: ShardWork
+    lanes: list[list[Any]]
+    errors: ErrorFiles
+
+    def expand(self, begin: Any) -> Any:
+        do_work = beam.ParDo(_DoWork(self.work, self.errors))
+        outputs = (
+            begin
+            | "PlanWork" >> beam.Create(list(enumerate(self.lanes)), reshuffle=False)
+            | "SpreadWork" >> beam.GroupByKey()
+            | "DoWork" >> do_work.with_outputs(BLOBS, main="reports")
+        )
+        return {
+            "reports": outputs["reports"],
+            BLOBS: outputs[BLOBS] | "TypeBlobs" >> beam.Map(_blob).with_output_types(_KeyedBytes),
+        }
+
+
+class _WriteReports(beam.DoFn):
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def process(self, reports: list[str]) -> None:
+        # Sorted, so that a bundle which runs twice writes the same bytes twice.
+        fs, path = file_system(self._url)
+        fs.pipe_file(path, "\n".join(sorted(reports)).encode())
+
+
+@dataclass(kw_only=True, eq=False)
+class CollectReports(beam.PTransform[Any, Any]):
+    """PCollections of JSON reports in; one file of them out, at `url`."""
+
+    url: str
+
+    def expand(self, reports: Any) -> Any:
+        return (
+            reports
+            | "GatherReports" >> beam.CombineGlobally(ToListCombineFn())
+            | "WriteReports" >> beam.ParDo(_WriteReports(self.url))
+        )
+
+
+Grouping = Callable[[Any], Any]
+"""Takes the PCollection of blobs, gives a PCollection of further JSON reports."""
+
+
+def run_shard_job(
+    job: str,
+    pieces: Sequence[Any],
+    *,
+    work: ShardWork,
+    output: str,
+    execution: ExecutionConfig,
+    grouping: Grouping | None = None,
+    together: Callable[[Any], Any] | None = None,
+) -> tuple[list[WorkReport], list[WorkReport]]:
+    """Do `work` on every piece.
+
+    Args:
+        job: names the job in logs and on the runner.
+        output: URL of the folder that the work writes to; needed by other processes too unless
+            the runner works in this one.
+        together: what pieces have in common that are best done by one worker, such as a shard that
+            all of them read.
+        grouping: what to do with the blobs; it may write files of its own and reports them.
+
+    Returns:
+        The reports of the pieces in the order of the plan, and those of the grouping, sorted.
+
+    Raises:
+        BertloomError: as a worker raised it, on whatever runner: its class, words and attributes.
+        OSError: the same, of a full disk or a store that is out of reach.
+        RunnerError: the runner failed, or a piece has not been reported exactly once.
+    """
+    launch = launch_for(execution)
+    _check_reachable(output, execution, launch)
+    weights: dict[int, int] | None = None
+    if isinstance(work, ReusingWork):
+        if work.files.is_remote:
+            work = replace(work, worth_seconds=WORTH_REQUESTS)
+        if launch.lanes > 1:
+            weights = work.weights_left(pieces)
+            if sum(weights.values()) < WORTH_PROCESSES:
+                launch = launch_for(ExecutionConfig())
+    fs, folder = file_system(output)
+    with _report_folder(output, launch) as place:
+        urls = {kind: f"{place}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
+        errors = ErrorFiles(f"{place}/.reports-errors-{uuid.uuid4().hex}")
+
+        def build(pipeline: beam.Pipeline) -> None:
+            lanes = deal(pieces, launch.lanes, weights=weights, together=together)
+            done = pipeline | job >> DoShardWork(work=work, lanes=lanes, errors=errors)
+            _ = done["reports"] | "CollectReports" >> CollectReports(url=urls["work"])
+            if grouping is not None:
+                grouped = grouping(done[BLOBS])
+                _ = grouped | "CollectGroups" >> CollectReports(url=urls["groups"])
+
+        with Progress(job, fs=fs, folder=folder, total=len(pieces)):
+            _run(job, build, launch=launch, errors=errors)
+        reports = _read_reports(urls["work"])
+        groups = _read_reports(urls["groups"]) if grouping is not None else []
+    if [report.index for report in reports] != [piece.number for piece in pieces]:
+        raise RunnerError(
+            f"{job}: {len(pieces)} pieces were planned and {len(reports)} reported "
+            "(each must be, exactly once); the runner lost or repeated work"
+        )
+    return reports, groups
+
+
+@contextlib.contextmanager
+def _report_folder(output: str, launch: Launch) -> Iterator[str]:
+    """The URL of a folder for reports: on this machine's disk where all workers are on it.
+
+    Elsewhere they lie hidden beside the shards. An object store would answer three requests more
+    for each file of reports.
+    """
+    if launch.lanes == 0:
+        yield output
+        return
+    with tempfile.TemporaryDirectory(prefix="bertloom-reports-") as folder:
+        yield folder
+
+
+def _run(
+    job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch, errors: ErrorFiles
+) -> None:
+    try:
+        run_pipeline(job, build, launch=launch)
+    except BertloomError as error:
+        told = errors.first(job)
+        if told is None or not isinstance(error, RunnerError):
+            raise  # nothing was told, or it was raised in this process, with its traceback
+        raise told from error
+
+
+def _read_reports(url: str) -> list[WorkReport]:
+    fs, path = file_system(url)
+    lines = fs.cat_file(path).decode().split("\n")
+    fs.rm_file(path)
+    return sorted(
+        (WorkReport.from_json(line) for line in lines if line), key=lambda report: report.index
+    )
+
+
+def _check_reachable(output: str, execution: ExecutionConfig, launch: Launch) -> None:
+    in_process = execution.runner == "threads" or launch.lanes == 1
+    if output.startswith("memory:") and not in_process:
+        raise ConfigError(
+            f"a memory:// store lives in one process; runner {execution.runner!r} with "
+            f"{execution.workers} workers uses others. Use a folder, or the local runner with one "
+            "worker"
+        )

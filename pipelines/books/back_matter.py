@@ -1,0 +1,64 @@
+"""Telling what stands behind a book's text by its lines: catalogues, errata, notes.
+
+Each function judges one block by itself; `pipelines.books.back` decides, with its place in the
+book.
+"""
+
+from __future__ import annotations
+
+import re
+
+_CATALOGUED = re.compile(
+    r"\b(?:4to|(?:8|12|16|18|24|32)[mv]o)\b|\bpost-?(?:paid|free)\b|\bprice,? (?:[$£]|\d)"
+    r"|\bcloth[,;:]? (?:gilt|extra|boards|limp|elegant|[$£\d])"
+    r"|(?:[$£]\d+\.\d\d|\b\d+s\.(?: ?\d+d\.)?|\b\d+d\.|\b\d+ cents)"
+    r"(?: (?:net|each|per vol\w*))?[\W_]*$",
+    re.IGNORECASE,
+)
+_ERRATUM = re.compile(
+    r"(?:\bp(?:age|p?\.)|\bline|\bl\.)\s*\d+\b.{0,80}\b(?:for|read|dele)\b|\bfor\b.{1,60}\bread\b",
+    re.IGNORECASE,
+)
+_ERRATA = re.compile(
+    r"(?=[^a-zA-Z]{0,9}(?-i:[A-Z]))[ \t_*=|+-]*(?:LIST OF |THE )?"
+    r"(?:TYPOGRAPHICAL ERRORS|ERRAT(?:A|UM)|CORRIGENDA|ADDENDA)"
+    r"(?:(?: AND| ET| &) (?:ERRATA|CORRIGENDA|ADDENDA|CORRECTIONS))?\b[^a-z]*$",
+    re.IGNORECASE,
+)
+_ENDNOTES = re.compile(
+    r"(?=[^a-zA-Z]{0,9}(?-i:[A-Z]))[ \t_*=]*(?:FOOT-?NOTES|END-?NOTES|NOTES?)[ \t_*=.:]*$",
+    re.IGNORECASE,
+)
+_ENDNOTE = re.compile(
+    r"[ \t_]*(?:[\[({](?:\d{1,3}|[a-zA-Z]|[*†‡§]{1,3})[\])}]|(?:note )?\d{1,3}[.:)]|[*†‡§]{1,3})"
+    r"\s*\S",
+    re.IGNORECASE,
+)
+_BRACKETED_NOTE = re.compile(r"[ \t_]*[\[{](?:\d{1,3}|[*†‡§]{1,3})[\]}]\s*\S")
+_MAX_ENTRY_WORDS = 120
+_MAX_ERRATUM_WORDS = 40
+
+
+def is_catalogued(text: str) -> bool:
+    """An entry of a catalogue: a format, a binding or a price, as no story tells them."""
+    return text.count(" ") < _MAX_ENTRY_WORDS and _CATALOGUED.search(text) is not None
+
+
+def is_errata_heading(line: str) -> bool:
+    """`ERRATA`, `Addenda et Corrigenda`, alone on a line."""
+    return _ERRATA.match(line) is not None
+
+
+def is_erratum(text: str) -> bool:
+    """A line of an errata table: `Page 12, line 3, for x read y`."""
+    return text.count(" ") < _MAX_ERRATUM_WORDS and _ERRATUM.search(text) is not None
+
+
+def is_endnotes_heading(text: str) -> bool:
+    """`FOOTNOTES`, `NOTES`, alone."""
+    return _ENDNOTES.match(text) is not None
+
+
+def is_endnote(text: str, *, bracketed: bool = False) -> bool:
+    """A note by its number or mark; `bracketed`: only `[1]`, which no list of a story has."""
+    return (_BRACKETED_NOTE if bracketed else _ENDNOTE).match(text) is not None

@@ -1,0 +1,75 @@
+"""Cleaning one book: from the text as found to paragraphs of prose.
+
+What is left out: Project Gutenberg's header, licence and notes; title page, publisher's lines,
+dedication; lists of contents and illustrations; headings; captions; ornaments; the advertisements
+behind the last page. What stays: every paragraph, letter, verse, preface and introduction. A block
+of which it is not clear stays, because a lost sentence is worse than a kept line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from pipelines.books.blocks import Kind
+from pipelines.books.gutenberg import drop_brackets, strip_gutenberg
+from pipelines.books.layout import LineJoiner, split_blocks
+from pipelines.books.matter import is_breaking_heading
+from pipelines.books.sections import judge_blocks
+
+_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
+_SPACES = re.compile("[\t\xa0\u2000-\u200a\u202f\u205f\u3000]")
+_BOX = re.compile(r"^[ \t]*\+[-=+]{3,}\+[ \t]*$|^[ \t]*\|(?P<inside>.*)\|[ \t]*$", re.MULTILINE)
+_EMPHASIS = re.compile(r"(?<!_)_(?!_)([^_]*)(?<!_)_(?!_)")
+_STRAY_EMPHASIS = re.compile(r"(?<![\w_])_(?=[^\s_])|(?<=[^\s_])_(?![\w_])")
+_BOLD = re.compile(r"(?<![\w=])=(?=\S)([^=]*\S)=(?![\w=])")
+_FOOTNOTE_MARK = re.compile(r"(?<=\S)\[(?:\d{1,3}|[A-Z]|\*{1,3}|[†‡§])\]|\{\d{1,3}\}")
+_SPACES_RUN = re.compile(r" {2,}")
+
+
+class CleanedBook(NamedTuple):
+    """The prose of one book."""
+
+    title: str
+    """As Project Gutenberg's header gives it; "" where there is none."""
+
+    author: str
+    paragraphs: list[str]
+    """One string a paragraph or stanza, no line breaks inside, in order; may be empty."""
+
+
+def clean_book(text: str) -> CleanedBook:
+    """Take the prose out of one book.
+
+    Args:
+        text: the whole text, decoded; any line ends, wrapped or one line a paragraph.
+    """
+    source = strip_gutenberg(normalise(text))
+    body = _BOX.sub(lambda match: match["inside"] or "", drop_brackets(source.body))
+    blocks = split_blocks(body.split("\n"), is_heading=is_breaking_heading)
+    joiner = LineJoiner(body)
+    paragraphs = []
+    for kind, block in judge_blocks(blocks, title=source.title):
+        if kind is Kind.TEXT:
+            paragraph = _finish(joiner.join(block.lines))
+            if any(character.isalnum() for character in paragraph):
+                paragraphs.append(paragraph)
+    return CleanedBook(source.title, source.author, paragraphs)
+
+
+def normalise(text: str) -> str:
+    """LF line ends, plain spaces, no control or invisible characters."""
+    text = _LINE_ENDS.sub("\n", text)
+    return _SPACES.sub(" ", _INVISIBLE.sub("", text))
+
+
+def _finish(paragraph: str) -> str:
+    """Take off the marks of emphasis (`_italics_`, `=bold=`) and of footnotes (`[1]`)."""
+    if "_" in paragraph:
+        paragraph = _STRAY_EMPHASIS.sub("", _EMPHASIS.sub(r"\1", paragraph))
+    if "=" in paragraph:
+        paragraph = _BOLD.sub(r"\1", paragraph)
+    if "[" in paragraph or "{" in paragraph:
+        paragraph = _FOOTNOTE_MARK.sub("", paragraph)
+    return _SPACES_RUN.sub(" ", paragraph).strip()

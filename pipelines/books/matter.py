@@ -1,0 +1,353 @@
+# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
+"""Telling a book's prose from everything else that is printed in it.
+
+Each function judges one block of lines by itself: heading, entry of a contents list, publisher's
+line, ornament, verse, prose. `pipelines.books.cleaning` decides, with the block's place in the
+book, what to leave out.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ORDINALS = (
+    "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|"
+    "fourteenth|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|last"
+)
+_CARDINALS = (
+    "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|"
+    "sixteen|seventeen|eighteen|nineteen"
+)
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_ROMAN = r"(?-i:[IVXLC]+|[ivxlc]+)"
+_NUMERAL = (
+    rf"(?:{_ROMAN}|\d{{1,3}}|(?:the[ ]+)?(?:{_ORDINALS})"
+    rf"|(?:{_TENS})(?:[- ](?:{_ORDINALS}|{_CARDINALS}))?|{_CARDINALS})"
+)
+_PART = (
+    r"(?-i:CHAPTER|Chapter|CHAP|Chap|BOOK|Book|PART|Part|VOLUME|Volume|VOL|Vol|SECTION|Section"
+    r"|CANTO|Canto|STAVE|Stave|LETTER|Letter|ACT|Act|SCENE|Scene|EPISODE|Episode|PHASE|Phase"
+    r"|NARRATIVE|Narrative|STORY|Story|TALE|Tale|EPOCH|Epoch)"
+)
+_PART_HEADING = re.compile(
+    rf"[ \t_*=]*(?:(?-i:THE|The)[ ]+)?(?:{_PART}\.?[ ]+{_NUMERAL}\b"
+    rf"|(?:{_ORDINALS}|initial|final|concluding|introductory)[ ]+{_PART}\b)"
+    r"(?P<rest>.*)$",
+    re.IGNORECASE,
+)
+# A heading begins with a capital; "contents." alone on a line is the end of a wrapped sentence.
+_CAPITAL = r"(?=[^a-zA-Z]{0,9}(?-i:[A-Z]))"
+_NAMED_HEADING = re.compile(
+    _CAPITAL
+    + r"[ \t_*=]*(?:(?:THE|AN?|AUTHOR'?S?)\s+)?(?:PREFACE|INTRODUCTION|INTRODUCTORY|PROLOGUE"
+    r"|PRELUDE|PROEM|EPILOGUE|CONCLUSION|FOREWORD|AFTERWORD|POSTSCRIPT|APPENDIX|DEDICATION|FINALE"
+    r"|INTERLUDE|L'ENVOI|ENVOI|ARGUMENT|NOTES?|ADVERTISEMENT)(?P<rest>\b.*)$",
+    re.IGNORECASE,
+)
+_PREFACE = re.compile(
+    r"[ \t_*=]*(?:(?:THE|AN?|AUTHOR'?S?)\s+)?(?:PREFACE|INTRODUCT|PROLOGUE|PRELUDE|PROEM|FOREWORD)",
+    re.IGNORECASE,
+)
+_BARE_NUMERAL = re.compile(r"[ \t_*=(\[-]*(?:[IVXLC]+|\d{1,3})[.)\]_*=: -]*$")
+_NUMBERED_TITLE = re.compile(
+    r"[ \t_*=]*(?:(?:[IVXLC]+|\d{1,3})(?:[.):][ ]*|[ ]*[—–]+[ ]*|--[ ]*|[ ]{2,})|0?\d{1,2}[ ])"
+    r"(?P<rest>\S.*)$"
+)
+_LIST_HEADING = re.compile(
+    _CAPITAL
+    + r"[ \t_*=]*(?:(?:TABLE\s+OF\s+)?CONTENTS|(?:LIST\s+OF\s+|THE\s+)?ILLUSTRATIONS|CHAPTERS|INDEX"
+    r"|LIST\s+OF\s+(?:PLATES|CHAPTERS|MAPS)|(?:FULL[- ]PAGE\s+)?COLOU?RED\s+PLATES"
+    r"|DRAMATIS\s+PERSON(?:AE|Æ)|(?:THE\s+)?(?:PERSONS|CHARACTERS)(?:\s+(?:OF|IN)\s+THE\s+(?:PLAY"
+    r"|DRAMA|COMEDY|TRAGEDY|PIECE))?|PERSONS\s+REPRESENTED|CAST(?:\s+OF\s+CHARACTERS)?)"
+    r"[.:_*= ]*+(?:PAGE[.:_*= ]*+)?$",
+    re.IGNORECASE,
+)
+_ORNAMENT = re.compile(r"[\s*_#~=+|·•—–.,:;<>oO§-]*$")
+_ENDING = re.compile(
+    _CAPITAL
+    + r"[ \t_*=\[(\"“-]*(?:THE\s+END|FINIS|FIN|THE\s+END\s+OF\s+(?:THE\s+)?(?:BOOK|STORY|TALE)"
+    r"|END\s+OF\s+(?:THE\s+)?(?:BOOK|STORY|NOVEL))[ \t_*=.!\])\"”-]*$",
+    re.IGNORECASE,
+)
+_COLOPHON = re.compile(
+    r"copyright\W{1,3}(?:\(c\)|©|\d{4}|by\b|renew|secured|in\b)|©|all rights reserved"
+    r"|entered according to|\be-?text\b|\be-?book|transcribed|project gutenberg|proofread|"
+    r"scanned (?:by|from|and)|digiti[sz]ed|\bisbn\b|smashwords|"
+    r"licen[cs]e notes|personal enjoyment|work of fiction|resemblance to|no part of this|"
+    r"post-?processed|html version|www\.|https?:|[\w.]@\w+\.|cover (?:art|design)|"
+    r"(?:strand|cornhill|fraser's|harper's|pall mall) _?magazine|bibliographical note",
+    re.IGNORECASE,
+)
+_PUBLISHER = re.compile(
+    r"(?:published|printed|reprinted|set up|electrotyped|presswork|engraved|issued"
+    r"|illustrat\w{0,9}|translated|edited|etched|designed|produced|prepared|created|decorated) "
+    r"(?:and (?:published|printed|bound) )?(?:in|by|for|from)\b"
+    r"|first (?:published|edition|printed|issued)"
+    r"|\breprinted\b|second edition|new edition|\bedition of\b|this edition|\bimpression\b"
+    r"|publish(?:ers?|ing|ed under)|printers|author(?:ess)? of|by the same author|university press"
+    r"|\bpress,|& (?:co|sons?|company)\b|\bltd\b|limited[,.]|(?:with|and) (?:\w+ )?illustrations|"
+    r"frontispiece|millennium fulcrum|dedicated|all rights",
+    re.IGNORECASE,
+)
+_PRINTER = re.compile(
+    r"[ \t_*(]*(?:presswork|printed|set up|electrotyped|composition|typeset)\b.*\b(?:by|at|in)\b"
+    r"|.*\bprinters\b",
+    re.IGNORECASE,
+)
+_PRICE = re.compile(
+    r"\b\d+s\.(?: ?\d+d\.)?|\b\d+d\.|[$£]\s?\d|\bcents\b|\b(?:8|12|16|18|24|32)(?:mo|vo)\b|"
+    r"\bcrown 8|\bcloth\b|\bgilt\b|\bmorocco\b|post-?paid|\bvols?\.|"
+    r"included in the series|catalogue of|price \w+|\bbound in\b",
+    re.IGNORECASE,
+)
+_VOLUMES = re.compile(r"volumes?\b", re.IGNORECASE)
+_VOLUME = re.compile(r"\bvolumes?\b", re.IGNORECASE)
+_SERIES = re.compile(r"\bseries\b", re.IGNORECASE)
+_DATE_LINE = re.compile(
+    r"(?:[A-Z][\w.'’-]*,?\s+){0,4}(?:\d{1,2}(?:st|nd|rd|th)?,?\s+)?"
+    r"(?:of\s+)?(?:[A-Z][a-z]+\.?,?\s+)?(?:1[4-9]|20)\d\d(?:\s*[-–—]\s*\d{2,4})?[\W_]*$"
+)
+_TURN = re.compile(
+    r"(?!(?:Mrs?|Dr|St|Capt|Sir|Lord|Lady)\b\.? )"
+    r"_?(?P<name>[A-Z][A-Z'’. -]{0,28}[A-Z]|[A-Z][\w'’]*(?:[ -][A-Z][\w'’]*){0,2})_?"
+    r"(?: ?(?:\([^()]{1,80}\)|\[[^\[\]]{1,80}\]|_[^_]{1,80}_))?[.:]_?(?:\s*(?:--|—)\s*|\s+)\S"
+)
+_LONE_NAME = re.compile(r"_?(?P<name>[A-Z][A-Z'’ -]{1,28})[.:]?_?$")
+_PERSONS = re.compile(
+    r"[ \t_*=]*(?:DRAMATIS|(?:THE\s+)?PERSONS|(?:THE\s+)?CHARACTERS|CAST)\b", re.I
+)
+_NOTE_HEADING = re.compile(
+    r"[ \t_*=|+\[-]*(?:TRANSCRIBER|TRANSCRIPTION|PREPARER|PROOFREADER|E-?TEXT EDITOR|EDITOR AND "
+    r"TRANSCRIBER|E-?BOOK TRANSCRIBER)['’]?S?['’]?\s*(?:END\s*)?"
+    r"(?:NOTE|COMMENT|ERRATA|CORRECTION|REMARK|AMENDMENT)?S?\b",
+    re.IGNORECASE,
+)
+_AUTHOR_NOTE = re.compile(
+    r"[ \t_*=]*(?:ABOUT THE AUTHOR|ABOUT (?:THIS|THE) (?:BOOK|E-?BOOK|TYPE)"
+    r"|(?:OTHER|MORE) (?:BOOKS|TITLES|WORKS) (?:BY|FROM)|ALSO BY|BY THE SAME AUTHOR"
+    r"|A NOTE ON THE TYPE|CONNECT WITH|ACKNOWLEDGE?MENTS?\W*$"
+    r"|(?:THE )?(?:BOOKS|WORKS|NOVELS|STORIES|PLAYS|POEMS) (?:BY THE SAME|OF THE SAME|PUBLISHED BY)"
+    r"|(?:A )?(?:(?:SELECTED|COMPLETE|SHORT) )?(?:LIST|CATALOGUE) OF (?:\w+ ){0,3}"
+    r"(?:BOOKS|WORKS|NOVELS|PUBLICATIONS)|(?:NEW|RECENT|OTHER|POPULAR|LATEST|STANDARD) "
+    r"(?:BOOKS|NOVELS|PUBLICATIONS|EDITIONS|VOLUMES)\b|UNIFORM WITH THIS)",
+    re.IGNORECASE,
+)
+_PAGE_TAIL = re.compile(
+    r"(?:(?<!\s)\s{2,}+|\.\s?\.|\s[\"”]\s|_?page_?\s|\bp\.)\s*+[\"”]?+\s*+\d{1,4}\W*+$"
+    r"|(?:\. ){3}|\.{4}|(?<!\s)\s{2,}+_?(?:frontispiece|front|page|to face)\b",
+    re.IGNORECASE,
+)
+_PAGE_NUMBER = re.compile(
+    r"(?:(?<![\s.])[\s.]{2,}+|\s[\"”]\s++)_?(?:page_?\s*+)?\d{1,4}\W*+$", re.IGNORECASE
+)
+_SENTENCE_END = re.compile(r"(?:[.!?:;,]|--|—|–|-)[\"'”’»)\]_*=]*$")
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+QUOTES = ('"', "“", "‘", "'")
+"""What speech begins with."""
+
+_CLOSING_QUOTES = ('"', "”", "’", "'")
+_MAX_TITLE_WORDS = 24
+_MAX_PUBLISHER_WORDS = 40
+_MAX_TITLE_CHARACTERS = 220
+_MAX_NUMBERS = 4  # of volume, book, part and chapter, in one line
+
+
+def is_ornament(text: str) -> bool:
+    """A separator of stars, dashes or dots, or a rule."""
+    return _ORNAMENT.match(text) is not None
+
+
+def is_list_heading(text: str) -> bool:
+    """`CONTENTS`, `LIST OF ILLUSTRATIONS` and the like."""
+    return _LIST_HEADING.match(text) is not None
+
+
+def is_ending(text: str) -> bool:
+    """`THE END` or `FINIS`, alone on its line."""
+    return _ENDING.match(text) is not None
+
+
+def is_note_heading(text: str) -> bool:
+    """The first line of a transcriber's note."""
+    return _NOTE_HEADING.match(text) is not None
+
+
+def is_date_line(text: str) -> bool:
+    """A place and a date, or a date alone, with its year: `LONDON, _May_ 1886.`, `1883.`"""
+    return _DATE_LINE.match(text.replace("_", "")) is not None
+
+
+def is_persons_heading(text: str) -> bool:
+    """Whether a list's heading is that of a play's persons."""
+    return _PERSONS.match(text) is not None
+
+
+def speaker(text: str) -> str:
+    """Whose turn a block of a play looks like: `HAMLET. To be`, `_Ham._ To be`, or `HAMLET` above
+    it, alone; "" if nobody's."""
+    match = _TURN.match(text) or _LONE_NAME.match(text)
+    return "" if match is None else match["name"].strip(" .").upper()
+
+
+def is_author_note(text: str) -> bool:
+    """The heading of what stands behind a book: about the author, other books, the type."""
+    return _AUTHOR_NOTE.match(text) is not None and is_title(text, strict=True)
+
+
+def is_part_heading(line: str) -> bool:
+    """`CHAPTER I`, `Book the First. The Beginning`, ...: a heading wherever it stands."""
+    match = _PART_HEADING.match(line)
+    if match is None or len(line) > _MAX_TITLE_CHARACTERS:
+        return False
+    rest = match["rest"].strip(" _*=")
+    if rest and rest[0] not in ".:-—–,;([":
+        return is_title(rest, strict=True)
+    rest = rest.lstrip(".:-—–,;([ ")
+    few = len(_WORD.findall(rest)) <= 12 and rest[:1].isupper()
+    return not rest or few or is_title(rest)
+
+
+def is_numeral(text: str) -> bool:
+    """A chapter number alone: `IV.`, `12`, `2.`"""
+    return _BARE_NUMERAL.match(text) is not None
+
+
+def is_named_heading(text: str) -> bool:
+    """`PREFACE`, `Introduction`, `EPILOGUE: ...`, in one line."""
+    match = _NAMED_HEADING.match(text)
+    if match is None or len(text) > _MAX_TITLE_CHARACTERS:
+        return False
+    rest = match["rest"].strip(" _*=.:-—–")
+    return not rest or is_capitals(text)
+
+
+def is_preface(text: str) -> bool:
+    """The heading of a preface, an introduction or the like: the author's prose follows it."""
+    return is_named_heading(text) and _PREFACE.match(text) is not None
+
+
+def is_numbered_title(text: str) -> bool:
+    """`I. THE RIVER BANK`, `01 My Early Home`: a number and a title, and nothing else."""
+    match = _NUMBERED_TITLE.match(text)
+    return match is not None and len(text) <= 120 and is_title(match["rest"], strict=True)
+
+
+def is_capitals(text: str) -> bool:
+    """Whether all of a text's letters are capitals (small words and roman numerals apart)."""
+    letters = [character for character in text if character.isalpha()]
+    return len(letters) > 1 and sum(map(str.isupper, letters)) >= 0.9 * len(letters)
+
+
+def is_title(text: str, *, strict: bool = False) -> bool:
+    """Whether a text directly under a chapter's number can be the chapter's title.
+
+    Args:
+        text: the block, in one line.
+        strict: only capitals or Title Case will do; else also a short line without a full stop.
+    """
+    text = text.strip(" _*=")
+    words = _WORD.findall(text)
+    if not words or len(text) > _MAX_TITLE_CHARACTERS:
+        return False
+    if is_capitals(text):
+        return True
+    if len(words) > _MAX_TITLE_WORDS:
+        return False
+    if text.startswith(QUOTES) and not text.endswith(_CLOSING_QUOTES):
+        return False
+    long = [word for word in words if len(word) > 3]
+    capitalised = sum(word[0].isupper() for word in long)
+    if words[0][0].isupper() and long and capitalised >= 0.7 * len(long):
+        return not _reads_like_speech(text)
+    few = len(words) <= 12 and words[0][0].isupper()
+    return not strict and few and _SENTENCE_END.search(text) is None
+
+
+def _reads_like_speech(text: str) -> bool:
+    inner = text.rstrip("".join(_CLOSING_QUOTES))
+    return text.startswith(QUOTES) and text != inner and inner.endswith(tuple(".,!?-—"))
+
+
+def is_publisher(text: str) -> bool:
+    """A line of the title page or its back, of the producers or of an advertisement.
+
+    In a long paragraph "published by" and the like prove nothing: a preface may say them.
+    """
+    if _COLOPHON.search(text) is not None:
+        return True
+    return text.count(" ") < _MAX_PUBLISHER_WORDS and (
+        _PUBLISHER.search(text) is not None or is_advertisement(text)
+    )
+
+
+def is_printer(text: str) -> bool:
+    """The printer's line that ends a book: `PRINTED BY ...`, `TURNBULL AND SPEARS, PRINTERS`."""
+    return text.count(" ") < 14 and _PRINTER.match(text) is not None
+
+
+def is_advertisement(text: str) -> bool:
+    """A line with a price or a binding, as in lists of a publisher's other books."""
+    return _PRICE.search(text) is not None or _names_series(text)
+
+
+def _names_series(text: str) -> bool:
+    """`Volumes of the Pocket Series`, or the two words the other way round."""
+    volume, series = _VOLUMES.search(text), _SERIES.search(text)
+    if volume is None or series is None:
+        return False
+    after = _VOLUME.search(text, series.end()), _SERIES.search(text, volume.end())
+    return any(found is not None for found in after)
+
+
+def is_prose(text: str) -> bool:
+    """Sentences: enough words, mostly in small letters, ended by punctuation, no page number."""
+    words: list[str] = _WORD.findall(text)
+    if len(words) < 8 or _SENTENCE_END.search(text) is None or _PAGE_TAIL.search(text):
+        return False
+    return sum(word[0].islower() for word in words) >= 0.5 * len(words)
+
+
+def is_verse(lines: list[str]) -> bool:
+    """Three short lines or more, most of them begun with a capital and ended like verse."""
+    if len(lines) < 3 or any(_PAGE_TAIL.search(line) for line in lines):
+        return False
+    words = [_WORD.findall(line) for line in lines]
+    if sum(map(len, words)) < 4 * len(lines) or is_capitals(" ".join(lines)):
+        return False
+    ended = sum(_SENTENCE_END.search(line) is not None for line in lines)
+    lower = sum(word[0].islower() for line in words for word in line)
+    return ended >= 0.4 * len(lines) and lower >= 0.45 * sum(map(len, words))
+
+
+def is_listing(lines: list[str]) -> bool:
+    """Entries of a contents list: page numbers, numerals, titles, no sentences."""
+    if any(_PAGE_TAIL.search(line) for line in lines):
+        return True
+    text = " ".join(line.strip() for line in lines)
+    return not is_prose(text) and not is_verse(lines)
+
+
+def entry_key(text: str) -> str:
+    """What is left of a heading or a contents entry without number and page, for comparison."""
+    text = _PAGE_NUMBER.sub("", text)
+    match = _PART_HEADING.match(text)
+    numbered = _NUMBERED_TITLE.match(text) if match is None else None
+    for _ in range(_MAX_NUMBERS):  # "VOLUME ONE, CHAPTER TWO. THE FAIR": two before the title
+        if match is None:
+            break
+        text = match["rest"].lstrip(" .:,;-—–_")
+        match = _PART_HEADING.match(text)
+    text = numbered["rest"] if numbered is not None else text
+    return " ".join(_WORD.findall(text.lower()))
+
+
+def is_breaking_heading(line: str) -> bool:
+    """Whether a line is a heading even between lines of text, where no blank line is."""
+    return (
+        is_part_heading(line)
+        or is_list_heading(line)
+        or is_ending(line)
+        or is_numeral(line)
+        or is_named_heading(line)
+        or (len(line) < 60 and is_capitals(line) and not line.lstrip().startswith(QUOTES))
+    )

@@ -1,0 +1,172 @@
+"""Which blocks of a book are its text, judged by what they are and where they stand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from pipelines.books import back_matter as behind
+from pipelines.books import matter
+from pipelines.books.back import judge_back
+from pipelines.books.blocks import MAX_TITLE_LINES, Book, Kind
+from pipelines.books.front import judge_front
+from pipelines.books.layout import Block
+
+_OPENING_CHARACTERS = 120  # the first paragraph of a chapter, but for speech, is at least so long
+_LONG_TEXT = 400  # characters: longer blocks are text without looking closer
+_MAX_CAPITALS = 120
+_MAX_REPETITION = 160
+_MAX_PERSONS = 30  # blocks, where each person has one
+
+
+def judge_blocks(blocks: list[Block], *, title: str) -> Iterator[tuple[Kind, Block]]:
+    """The blocks in order, each with what it is; only `Kind.TEXT` belongs to the book's text.
+
+    Args:
+        blocks: as `pipelines.books.layout.split_blocks` gives them.
+        title: the book's title where known, so that its repetitions are told from text.
+    """
+    book = Book(blocks, title)
+    _judge_kinds(book)
+    _judge_listings(book)
+    _judge_repetitions(book)
+    judge_front(book)
+    judge_back(book)
+    yield from zip(book.kinds, book.blocks, strict=True)
+
+
+def _judge_kinds(book: Book) -> None:
+    """What each block is by itself, and what a heading's neighbours are by that."""
+    expects_title = False
+    for number, (block, text) in enumerate(zip(book.blocks, book.texts, strict=True)):
+        kind = _kind(book, block, text)
+        if (
+            kind is Kind.TEXT
+            and expects_title
+            and len(block.lines) <= MAX_TITLE_LINES
+            and not book.is_turn(number)
+            and _is_chapter_title(book, number)
+        ):
+            book.kinds[number] = Kind.HEADING
+            expects_title = False  # one title to a number
+            continue
+        book.kinds[number] = kind
+        if kind is Kind.HEADING:
+            expects_title = matter.is_numeral(text) or not matter.entry_key(text)
+        elif kind is not Kind.ORNAMENT:
+            expects_title = False
+
+
+def _is_chapter_title(book: Book, number: int) -> bool:
+    """Whether a block right under a chapter's number is its title, not an epigraph or text."""
+    text = book.texts[number]
+    if matter.is_title(text, strict=True):
+        return True
+    following = book.texts[number + 1] if number + 1 < len(book.texts) else ""
+    opens = len(following) >= _OPENING_CHARACTERS or following.startswith(matter.QUOTES)
+    return opens and matter.is_title(text)
+
+
+def _kind(book: Book, block: Block, text: str) -> Kind:
+    if behind.is_errata_heading(block.lines[0]):
+        return Kind.NOTE  # with its table, however long
+    if len(text) > _LONG_TEXT:
+        return Kind.TEXT
+    if matter.is_ornament(text):
+        return Kind.ORNAMENT
+    if matter.is_list_heading(block.lines[0]):
+        return Kind.LIST_HEADING
+    if matter.is_ending(text):
+        return Kind.ENDING
+    if matter.is_note_heading(text):
+        return Kind.NOTE
+    return Kind.HEADING if _is_heading(book, block, text) else Kind.TEXT
+
+
+def _is_heading(book: Book, block: Block, text: str) -> bool:
+    if len(block.lines) > MAX_TITLE_LINES:
+        return False
+    if matter.is_part_heading(text) or matter.is_numeral(text):
+        return True
+    if matter.is_named_heading(text) or matter.is_numbered_title(block.lines[0].strip()):
+        return len(block.lines) == 1 or matter.is_title(text)
+    spaced = block.gap > max(1, book.usual_gap)
+    quoted = text.startswith(matter.QUOTES)
+    return spaced and not quoted and len(text) < _MAX_CAPITALS and matter.is_capitals(text)
+
+
+def _judge_listings(book: Book) -> None:
+    """Lists of contents and illustrations, from their headings to the first sentence."""
+    number = 0
+    while number < len(book.kinds):
+        if book.kinds[number] is not Kind.LIST_HEADING:
+            number += 1
+            continue
+        number = _judge_listing(book, number)
+
+
+def _judge_listing(book: Book, start: int) -> int:
+    """Judge one list; returns the index of the first block behind it."""
+    seen: set[str] = set()
+    entries: set[str] = set()
+    persons = matter.is_persons_heading(book.blocks[start].lines[0])
+    end = start
+    while end < len(book.blocks):
+        block = book.blocks[end]
+        lines = block.lines[1:] if end == start else block.lines
+        if end > start and persons and _ends_persons(book, end, end - start):
+            break
+        if end > start and not persons and _ends_listing(book, end, seen=seen, entries=entries):
+            break
+        seen.update(_heading_key(line) for line in lines)
+        keys = [matter.entry_key(line) for line in lines]
+        entries.update(key for key in keys if key)
+        entries.update(" ".join(pair) for pair in itertools.pairwise(keys))
+        end += 1
+    book.entries |= entries
+    behind = end
+    while end > start + 1 and book.kinds[end - 1] is Kind.HEADING:
+        end -= 1  # the headings right before the text are its own
+    for number in range(start, end):
+        book.kinds[number] = Kind.LISTING
+    return max(behind, start + 1)
+
+
+def _ends_persons(book: Book, number: int, passed: int) -> bool:
+    """Whether a play's list of persons is over: an act, a turn, or more than such a list holds.
+
+    Unlike other lists it may hold sentences: "PELL, a miller, who is in love with Orla."
+    """
+    heading = book.kinds[number] in (Kind.HEADING, Kind.NOTE, Kind.ENDING)
+    running = passed == 1 and "," not in book.blocks[number].lines[0]
+    return heading or running or passed > _MAX_PERSONS or book.is_turn(number)
+
+
+def _ends_listing(book: Book, number: int, *, seen: set[str], entries: set[str]) -> bool:
+    block, kind = book.blocks[number], book.kinds[number]
+    if kind in (Kind.LIST_HEADING, Kind.ORNAMENT):
+        return False
+    if kind in (Kind.NOTE, Kind.ENDING):
+        return True
+    first = block.lines[0]
+    repeated = _heading_key(first) in seen or matter.entry_key(first) in entries
+    return repeated or not (kind is Kind.HEADING or matter.is_listing(block.lines))
+
+
+def _judge_repetitions(book: Book) -> None:
+    """Blocks that say the book's title or an entry of its contents are headings."""
+    for number, (block, text) in enumerate(zip(book.blocks, book.texts, strict=True)):
+        short = len(block.lines) <= MAX_TITLE_LINES and len(text) < _MAX_REPETITION
+        if book.kinds[number] is Kind.TEXT and short and _repeats(book, text):
+            book.kinds[number] = Kind.HEADING
+
+
+def _repeats(book: Book, text: str) -> bool:
+    if text.startswith(matter.QUOTES) and not matter.is_capitals(text):
+        return False
+    key = matter.entry_key(text)
+    return key != "" and (key == book.title_key or key in book.entries)
+
+
+def _heading_key(line: str) -> str:
+    return " ".join(line.lower().strip(" .:_*").split())

@@ -1,0 +1,1 @@
+"""Documents: which splits they are read from, their duplicates, their shards."""

@@ -1,0 +1,215 @@
+"""What `build-documents` counted, and what a reader of its manifest must be told of that.
+
+Nothing that was left out stays unsaid: damage that was put up with, records that were no text, ids
+that came twice, files that gave nothing, and texts that look cut in the wrong places.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.beam.work import WorkReport, add_up
+from pipelines.counters import Counters
+from pipelines.documents.duplicates import SAME_ID
+from pipelines.documents.plan import DocumentPiece
+from schemas.configs import DocumentsConfig, TextSource
+
+_SHOWN_FILES = 5
+_SHOWN_TEMPLATES = 20
+"""Unknown templates of a source that are named, those that occur most."""
+
+_FEW_WORDS, _MANY_DOCUMENTS = 100, 20
+"""Documents of fewer words on average are paragraphs rather than texts, where there are many."""
+
+
+@dataclass(frozen=True)
+class JobCounts:
+    """The counts of all pieces, after the rows of repeated ids were taken out of them."""
+
+    pieces: Sequence[DocumentPiece]
+    reports: Sequence[WorkReport]
+    counters: Counters
+    examples: Mapping[str, str]
+    """`NAME@SOURCE`: where one is to be seen."""
+
+    @classmethod
+    def of(
+        cls,
+        pieces: Sequence[DocumentPiece],
+        reports: Sequence[WorkReport],
+        duplicates: Iterable[Mapping[str, Any]],
+    ) -> JobCounts:
+        """Add up what was reported, in the order of the plan.
+
+        Args:
+            pieces: that were planned.
+            reports: of them, in the same order.
+            duplicates: rows of the table `DUPLICATES`.
+        """
+        counters, examples = add_up(reports), dict[str, str]()
+        places: dict[str, tuple[str, str]] = {}
+        for piece, report in zip(pieces, reports, strict=True):
+            source = piece.split.source
+            places |= {entry.path: (source, piece.split.file.name) for entry in report.files}
+            for name, example in report.details[0].items():
+                examples.setdefault(f"{name}@{source}", example)
+        for row in duplicates:
+            if row["reason"] != SAME_ID:
+                counters.count(f"duplicates-{row['reason']}")
+                continue
+            source, file = places[row["shard"]]
+            for suffix in ("", f"@{source}"):
+                counters.count(f"documents-kept{suffix}", -1)
+                counters.count(f"documents-dropped-repeated-id{suffix}")
+            example = f"{row['document_id']!r} in {file}; {row['kept_document_id']!r} is kept"
+            examples.setdefault(f"documents-dropped-repeated-id@{source}", example)
+        return cls(pieces, reports, counters, examples)
+
+    def of_source(self, name: str, source: str) -> int:
+        """One count of one source."""
+        return self.counters.get(f"{name}@{source}", 0)
+
+    def files_of(self, source: str) -> dict[str, Counters]:
+        """The counts of each file of a source, by its name."""
+        files: dict[str, Counters] = {}
+        for piece, report in zip(self.pieces, self.reports, strict=True):
+            if piece.split.source == source:
+                files.setdefault(piece.split.file.name, Counters()).update(
+                    {name: n for name, n in report.counters.items() if "@" not in name}
+                )
+        return files
+
+    def unknown_templates(self) -> dict[str, int]:
+        """`template-unknown:NAME@SOURCE`: those that left most holes in sentences."""
+        found: dict[str, Counters] = {}
+        for piece, report in zip(self.pieces, self.reports, strict=True):
+            found.setdefault(piece.split.source, Counters()).update(report.details[1])
+        return {
+            f"{name}@{source}": number
+            for source, names in found.items()
+            for name, number in sorted(names.items(), key=lambda item: (-item[1], item[0]))[
+                :_SHOWN_TEMPLATES
+            ]
+        }
+
+    def yields_of_files(self) -> list[str]:
+        """What each source's files held and why it was left out, in words."""
+        sources = dict.fromkeys(piece.split.source for piece in self.pieces)
+        return [f"source {source!r}: {_listed(self.files_of(source))}" for source in sources]
+
+
+def document_notes(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
+    """What must be said of a job's counts, one sentence or two a note."""
+    yield from _damage(config, job)
+    yield from _languages(config, job.pieces)
+    yield from _quarantined(config, job)
+    yield from _empty_files(config, job)
+    for source in config.sources:
+        if isinstance(source, TextSource):
+            yield from _text_shape(source, job)
+
+
+def _damage(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
+    for source in config.sources:
+        truncated = job.of_source("files-truncated", source.name)
+        streams = job.of_source("streams-dropped-corrupt", source.name)
+        if truncated or streams:
+            yield (
+                f"source {source.name!r}: {truncated} truncated files and {streams} damaged "
+                "streams; their whole pages were kept (on_corrupt: keep-whole-pages)"
+            )
+
+
+def _languages(config: DocumentsConfig, pieces: Sequence[DocumentPiece]) -> Iterator[str]:
+    """A dump that is read by the words and rules of another language than it says."""
+    said: dict[str, set[str]] = {}
+    for piece in pieces:
+        detail = json.loads(piece.split.detail) if piece.split.detail.startswith("{") else {}
+        said.setdefault(piece.split.source, set()).add(str(detail.get("said") or ""))
+    for source in config.sources:
+        base = source.language.split("-")[0]
+        others = sorted(said.get(source.name, set()) - {"", base, source.language})
+        if base and others:
+            yield (
+                f"source {source.name!r}: its dumps say they are in {', '.join(others)}, the "
+                f"recipe says {source.language}, which decides the words of the markup and how "
+                "sentences are split; correct language if that is wrong, or leave it out"
+            )
+
+
+_SAID_OTHERWISE = ("files-without-blank-line", "rows-cut")
+
+
+def _quarantined(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
+    """Records that were left out or changed for what is wrong with them, each with an example."""
+    for source in config.sources:
+        for name, example in sorted(job.examples.items()):
+            counted, _, of = name.rpartition("@")
+            if of == source.name and counted not in _SAID_OTHERWISE:
+                yield (
+                    f"source {source.name!r}: {counted} {job.counters[name]:,}, the first of them "
+                    f"{example}"
+                )
+
+
+def _empty_files(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
+    for source in config.sources:
+        files = job.files_of(source.name)
+        empty = {name: counts for name, counts in files.items() if not counts["documents-kept"]}
+        if empty:
+            yield (
+                f"source {source.name!r}: {len(empty):,} of {len(files):,} inputs give no "
+                f"document: {_listed(empty)}"
+            )
+
+
+def _listed(files: Mapping[str, Counters]) -> str:
+    shown = [f"{name} ({_contents(files[name])})" for name in sorted(files)[:_SHOWN_FILES]]
+    more = len(files) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def _contents(counts: Counters) -> str:
+    went_in = [name for name in counts if name.endswith("-in") and name != "documents-in"]
+    found = ", ".join(
+        f"{counts[name]:,} {name.removesuffix('-in')}" for name in went_in if counts[name]
+    )
+    dropped = sorted(name for name in counts if "-dropped-" in name)
+    why = ", ".join(f"{name.partition('-dropped-')[2]} {counts[name]:,}" for name in dropped)
+    ignored = sorted(name for name in counts if name.startswith("files-ignored-"))
+    why = ", ".join([*([why] if why else []), *(f"{name} {counts[name]:,}" for name in ignored)])
+    return f"{found or 'nothing in it'}{f'; left out: {why}' if why else ''}"
+
+
+def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
+    """A choice of `document` that the text speaks against."""
+    cut, endless = (job.of_source(name, source.name) for name in reversed(_SAID_OTHERWISE))
+    where = [job.examples.get(f"{name}@{source.name}", "") for name in reversed(_SAID_OTHERWISE)]
+    if cut:
+        yield (
+            f"source {source.name!r}: documents were cut {cut:,} times at "
+            f"{source.max_document_bytes:,} bytes (max_document_bytes), first in {where[0]}"
+        )
+    if endless:
+        yield (
+            f"source {source.name!r}: {endless:,} long files have no blank line, so each is one "
+            f"document, first {where[1]}. Set `document: line` if each line is a text, or "
+            "`document: file` if each file is one"
+        )
+    files = [name for name in job.files_of(source.name) if ".txt" in name.lower()]
+    documents = job.of_source("documents-in", source.name)
+    words = job.of_source("words", source.name) // max(1, documents)
+    if (
+        source.document == "blank-line"
+        and len(files) == len(job.files_of(source.name))
+        and documents >= max(_MANY_DOCUMENTS, 2 * len(files))
+        and words < _FEW_WORDS
+    ):
+        yield (
+            f"source {source.name!r}: {len(files):,} .txt files make {documents:,} documents of "
+            f"{words} words on average, because a blank line ends one. If a blank line only "
+            "separates paragraphs there, set `document: file`"
+        )

@@ -1,0 +1,104 @@
+"""Document shards as later stages read them: one after the other, without their duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.counters import Counters
+from pipelines.documents.duplicates import DUPLICATES_FILE, SAME_ID, SAME_TEXT, duplicate_rows
+from pipelines.io.shards import open_shard
+from pipelines.io.stage_inputs import InputFile
+from schemas.arrow import DOCUMENTS
+from schemas.manifest import FileEntry, StageInput
+
+
+def document_shards(documents: StageInput) -> list[FileEntry]:
+    """The document shards of an artifact in order, without its table of duplicates."""
+    return [entry for entry in documents.files if entry.path != DUPLICATES_FILE]
+
+
+class ShardPiece(NamedTuple):
+    """A shard of an input artifact."""
+
+    number: int
+    path: str
+    """Its logical name."""
+
+    file: InputFile
+    weight: int
+    duplicates: InputFile | None
+    """The table of duplicates; None where there is none."""
+
+    remove_duplicates: bool
+    """Whether rows that say the same as another are left out. Those of a repeated id always are."""
+
+    def identity(self) -> dict[str, Any]:
+        """The documents that `wanted_documents` gives."""
+        repeated, duplicates = self.repeated(), self.left_out()
+        return {
+            "shard": self.file.sha256,
+            "repeated": sorted(repeated),
+            "left-out": sorted(duplicates),
+        }
+
+    def repeated(self) -> frozenset[int]:
+        """The rows that `build-documents` dropped after they were written: of a repeated id."""
+        return self._rows(SAME_ID)
+
+    def left_out(self) -> frozenset[int]:
+        """The rows that say the same as another and are not wanted."""
+        return self._rows(SAME_TEXT) if self.remove_duplicates else frozenset()
+
+    def _rows(self, reason: str) -> frozenset[int]:
+        if self.duplicates is None:
+            return frozenset()
+        return duplicate_rows(self.duplicates, shard=self.path, reason=reason)
+
+
+def shard_pieces(documents: StageInput, *, remove_duplicates: bool) -> list[ShardPiece]:
+    """One piece for each document shard, in order."""
+    tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
+    table = InputFile.of(documents, tables[0]) if tables else None
+    return [
+        ShardPiece(
+            index,
+            entry.path,
+            InputFile.of(documents, entry),
+            entry.size,
+            table,
+            remove_duplicates,
+        )
+        for index, entry in enumerate(document_shards(documents))
+    ]
+
+
+def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.RecordBatch]:
+    """The batches of a document shard without its duplicates; counts `documents-*`.
+
+    Rows of a repeated id were dropped and counted by `build-documents`: here they do not exist.
+    """
+    repeated, duplicates = piece.repeated(), piece.left_out()
+    first = 0
+    with open_shard(piece.file, expected=DOCUMENTS) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            rows = range(first, first + batch.num_rows)
+            first += batch.num_rows
+            there = [row for row in rows if row not in repeated]
+            counters.count("documents-in", len(there))
+            keep = [row - rows.start for row in there if row not in duplicates]
+            counters.count("documents-kept", len(keep))
+            if len(keep) < len(there):
+                counters.count("documents-dropped-duplicate", len(there) - len(keep))
+            if len(keep) < batch.num_rows:
+                batch = batch.take(pa.array(keep, pa.int64()))
+            if batch.num_rows:
+                yield batch
+
+
+def sentences_of(batch: pa.RecordBatch) -> pa.StringArray:
+    """All sentences of a batch of documents, end to end."""
+    return batch.column("sentences").flatten()

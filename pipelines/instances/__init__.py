@@ -1,0 +1,1 @@
+"""Instances: pairs of segments, masked, drawn from tokenised documents."""

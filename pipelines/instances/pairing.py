@@ -1,0 +1,260 @@
+"""Cutting documents into pairs of segments A and B, or into full-length texts without a B.
+
+The procedure is that of the paper (3.1, A.2) as google-research/bert does it
+(create_pretraining_data.py, lines 225-338), with these differences:
+
+* a random B never comes from A's own document, by construction; a pool with no other document
+  gives the real next segment, labelled as such;
+* a random B starts where enough of its document is left, so that its length says less of the label;
+* every chunk of sentences can be cut in two, so that a B is random with exactly the probability
+  that is asked for: a chunk of one sentence gets the next one as well; a last sentence that is left
+  alone is, for a real next segment, put behind the sentence before it; a document of one sentence
+  is cut at a random token.
+
+Each draw belongs to (document, pass, first sentence of the chunk). Chunks begin at ever later
+sentences, so no draw is used twice, and what follows a sentence can be computed for all sentences
+at once; only the walk from chunk to chunk is a loop.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.instances.truncation import heads, lost_tokens
+from pipelines.seeds import integers, keys_for, random_bits, uniform
+from schemas.configs import InstancesConfig
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+IS_NEXT, IS_RANDOM, NO_SEGMENT_B = 0, 1, -1
+
+# Counters of the draws under a document's key ...
+_SHORT, _SHORT_LENGTH, _FIRST_INSTANCE = 0, 1, 2
+# ... and under that of an instance, which is the draw _FIRST_INSTANCE + its first sentence.
+# (A text without a B begins at a token, not a sentence: there it is _FIRST_INSTANCE + that token.)
+_IS_RANDOM, _A_END, _RANDOM_DOCUMENT, _CUT, _MASKING = 0, 1, 2, 4, 5
+_A_FRONT, _B_FRONT = 1 << 32, 2 << 32
+
+
+class Segments(NamedTuple):
+    """What each instance is made of, before any token is touched; arrays of shape (instances,).
+
+    Attributes:
+        document_row: row of A's document in its token shard.
+        masking_key: key of the draws for the instance's mask.
+        a_start, a_stop: tokens of A in its `TokenDocuments`.
+        b_shard, b_row: document of B, by shard number and row in the token shard.
+        b_start, b_stop: tokens of B in *its* `TokenDocuments`; equal where there is no B.
+        label: IS_NEXT, IS_RANDOM or NO_SEGMENT_B.
+    """
+
+    document_row: Int64s
+    masking_key: UInt64s
+    a_start: Int64s
+    a_stop: Int64s
+    b_shard: Int64s
+    b_row: Int64s
+    b_start: Int64s
+    b_stop: Int64s
+    label: npt.NDArray[np.int8]
+
+    def part(self, start: int, stop: int) -> Segments:
+        columns: tuple[npt.NDArray[Any], ...] = self
+        return Segments(*(column[start:stop] for column in columns))
+
+
+class _Chunks(NamedTuple):
+    """Candidate or chosen chunks of sentences. Sentences are counted in the group of documents."""
+
+    key: UInt64s
+    document: Int64s  # in the group
+    first: Int64s  # sentence
+    middle: Int64s  # first sentence that is not A's
+    stop: Int64s  # first sentence after the chunk
+    is_random: npt.NDArray[np.bool_]
+
+
+def document_keys(document_ids: Sequence[str], *, seed: int, duplicate: int) -> UInt64s:
+    """The key of each document's draws in one pass over the corpus."""
+    return keys_for(seed, "instances", document_ids, duplicate)
+
+
+def target_lengths(keys: UInt64s, config: InstancesConfig) -> Int64s:
+    """Tokens that A and B of a document's instances together aim at (reference, lines 232-241)."""
+    longest = config.max_seq_length - 3
+    short = 2 + integers(keys, _SHORT_LENGTH, below=longest - 1)
+    return np.where(uniform(keys, _SHORT) < config.short_seq_prob, short, longest)
+
+
+def pair_segments(
+    documents: TokenDocuments,
+    pool: NegativePool,
+    config: InstancesConfig,
+    *,
+    rows: range,
+    keys: UInt64s,
+    own_shard: int,
+) -> Segments:
+    """The instances of some documents in one pass, truncated to `max_seq_length`.
+
+    Args:
+        documents: of the shard.
+        pool: holds them and those of other shards.
+        config: `pairing` is "nsp".
+        rows: which of them, by their numbers in `documents`. Those with fewer than two tokens give
+            no instance.
+        keys: their keys (`document_keys`).
+        own_shard: number of the shard.
+    """
+    first = documents.sentence_offsets[rows.start]
+    offsets = documents.sentence_offsets[rows.start : rows.stop + 1] - first
+    bounds = documents.token_bounds[first : first + offsets[-1] + 1]
+    targets = target_lengths(keys, config)
+    share = config.random_next_prob if len(pool) > 1 else 0.0
+    every = _chunk_at_each_sentence(bounds, offsets, keys, targets=targets, random_share=share)
+    following = np.where(every.is_random, every.middle, every.stop).tolist()
+    walked, sentence = [], 0
+    while sentence < len(following):  # the end of a document is the beginning of the next
+        walked.append(sentence)
+        sentence = following[sentence]
+    chosen = np.array(walked, np.int64)
+    tokens = np.diff(bounds[offsets])
+    chosen = chosen[tokens[every.document[chosen]] >= 2]
+    chunks = _Chunks(*(column[chosen] for column in every))
+    document_row = documents.rows[rows.start + chunks.document]
+    segments = _cut_in_two(chunks, bounds, offsets, document_row=document_row, shard=own_shard)
+    wanted = targets[chunks.document]
+    _draw_random_segments(segments, chunks.key, pool, wanted=wanted, own_shard=own_shard)
+    return _truncated(segments, chunks.key, max_tokens=config.max_seq_length - 3)
+
+
+def _chunk_at_each_sentence(
+    bounds: Int64s, offsets: Int64s, keys: UInt64s, *, targets: Int64s, random_share: float
+) -> _Chunks:
+    """The chunk that begins at each sentence, if one does."""
+    document = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    first = np.arange(len(bounds) - 1)
+    last = offsets[document + 1]
+    enough = np.searchsorted(bounds, bounds[:-1] + targets[document])
+    stop = np.minimum(np.maximum(enough, first + 2), last)
+    key = random_bits(keys[document], first - offsets[document] + _FIRST_INSTANCE)
+    middle = first + 1 + integers(key, _A_END, below=np.maximum(stop - first - 1, 1))
+    is_random = uniform(key, _IS_RANDOM) < random_share
+    return _Chunks(key, document, first, middle, stop, is_random)
+
+
+def _cut_in_two(
+    chunks: _Chunks, bounds: Int64s, offsets: Int64s, *, document_row: Int64s, shard: int
+) -> Segments:
+    """A and the B that follows it."""
+    alone = (chunks.stop - chunks.first == 1) & ~chunks.is_random
+    has_previous = chunks.first > offsets[chunks.document]
+    behind = alone & has_previous
+    a_start = bounds[chunks.first - behind]
+    a_stop = bounds[chunks.middle - behind]
+    cut = np.flatnonzero(alone & ~has_previous)
+    lengths = bounds[chunks.stop[cut]] - a_start[cut]
+    a_stop[cut] = a_start[cut] + 1 + integers(chunks.key[cut], _CUT, below=lengths - 1)
+    return Segments(
+        document_row=document_row,
+        masking_key=random_bits(chunks.key, _MASKING),
+        a_start=a_start,
+        a_stop=a_stop,
+        b_shard=np.full(len(a_start), shard, np.int64),
+        b_row=document_row.copy(),
+        b_start=a_stop.copy(),
+        b_stop=bounds[chunks.stop],
+        label=np.where(chunks.is_random, IS_RANDOM, IS_NEXT).astype(np.int8),
+    )
+
+
+def _draw_random_segments(
+    segments: Segments, keys: UInt64s, pool: NegativePool, *, wanted: Int64s, own_shard: int
+) -> None:
+    """Put a random B in the place of the real one, where the label says so."""
+    at = np.flatnonzero(segments.label == IS_RANDOM)
+    if not len(at):
+        return
+    drawn = pool.draw(
+        keys[at],
+        counter=_RANDOM_DOCUMENT,
+        excluded=pool.ordinals(own_shard, segments.document_row[at]),
+        tokens=wanted[at] - (segments.a_stop[at] - segments.a_start[at]),
+    )
+    segments.b_shard[at], segments.b_row[at] = drawn.shard, drawn.row
+    segments.b_start[at], segments.b_stop[at] = drawn.start, drawn.stop
+
+
+def _truncated(segments: Segments, keys: UInt64s, *, max_tokens: int) -> Segments:
+    a_lost, b_lost = lost_tokens(
+        segments.a_stop - segments.a_start,
+        segments.b_stop - segments.b_start,
+        max_tokens=max_tokens,
+    )
+    a_front = heads(keys, a_lost, counter=_A_FRONT)
+    b_front = heads(keys, b_lost, counter=_B_FRONT)
+    return segments._replace(
+        a_start=segments.a_start + a_front,
+        a_stop=segments.a_stop - (a_lost - a_front),
+        b_start=segments.b_start + b_front,
+        b_stop=segments.b_stop - (b_lost - b_front),
+    )
+
+
+def pack_text(
+    documents: TokenDocuments,
+    config: InstancesConfig,
+    *,
+    rows: range,
+    keys: UInt64s,
+    own_shard: int,
+) -> Segments:
+    """The instances of some documents without a B: as many whole sentences as fit in each.
+
+    A document is cut into consecutive pieces, so every token is in exactly one of them. Only a
+    sentence that is longer than an instance is cut itself. `short_seq_prob` has no part in it.
+
+    Args: as for `pair_segments`.
+    """
+    room = config.max_seq_length - 2
+    first = int(documents.sentence_offsets[rows.start])
+    last = int(documents.sentence_offsets[rows.stop])
+    bounds = documents.token_bounds[first : last + 1].tolist()
+    starts: list[int] = []
+    stops: list[int] = []
+    pieces: list[int] = []
+    document_bounds = documents.document_bounds[rows.start : rows.stop + 1].tolist()
+    for position, end in itertools.pairwise(document_bounds):
+        before = len(starts)
+        while position < end:
+            starts.append(position)
+            whole = bounds[bisect.bisect_right(bounds, min(position + room, end)) - 1]
+            position = whole if whole > position else position + room
+            stops.append(position)
+        pieces.append(len(starts) - before)
+    document = np.repeat(np.arange(len(rows)), pieces)
+    document_row = documents.rows[rows.start + document]
+    a_start, a_stop = np.array(starts, np.int64), np.array(stops, np.int64)
+    key = random_bits(
+        keys[document],
+        a_start - np.array(document_bounds, np.int64)[document] + _FIRST_INSTANCE,
+    )
+    return Segments(
+        document_row=document_row,
+        masking_key=random_bits(key, _MASKING),
+        a_start=a_start,
+        a_stop=a_stop,
+        b_shard=np.full(len(document), own_shard, np.int64),
+        b_row=document_row,
+        b_start=a_stop,
+        b_stop=a_stop,
+        label=np.full(len(document), NO_SEGMENT_B, np.int8),
+    )

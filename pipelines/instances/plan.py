@@ -1,0 +1,119 @@
+"""Which pieces `build-instances` works on, and which token shards random segments come from.
+
+What decides a pool is what the shards hold: their sha256, sizes and rows. Their numbers do not, for
+these follow the digests of the raw files, and so move when one dump part of many changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.instances.held_out import HELD_OUT, TRAINING
+from pipelines.seeds import key_for, random_bits
+from schemas.configs import InstancesConfig
+from schemas.manifest import FileEntry, StageInput
+
+POOL_DOCUMENTS = 128
+"""A shard with fewer documents gets another beside it, even if none fits `pool_bytes`."""
+
+
+class InstancePiece(NamedTuple):
+    """One pass over the training documents of one token shard, or its held-out documents."""
+
+    number: int
+    part: str
+    """`TRAINING` or `HELD_OUT`."""
+
+    shard: int
+    """Number of the token shard in its artifact."""
+
+    duplicate: int
+    """Number of the pass; 0 for held-out documents."""
+
+    pool: tuple[int, ...]
+    """Numbers of the token shards that random Bs come from, this one first; () for held-out
+    documents, whose pool is found when they are counted."""
+
+    weight: int
+
+
+class Ranking(NamedTuple):
+    """An order of all other shards for each shard, drawn from what they hold."""
+
+    names: npt.NDArray[np.uint64]
+    """The first 64 bits of each shard's sha256."""
+
+    sizes: npt.NDArray[np.int64]
+    """Bytes of each shard."""
+
+    seed: int
+
+    @classmethod
+    def of(cls, files: Sequence[FileEntry], *, seed: int) -> Ranking:
+        """Of the shards of an artifact; the seed is the configuration's."""
+        names = [int(entry.sha256[:16], 16) for entry in files]
+        sizes = [entry.size for entry in files]
+        return cls(np.array(names, np.uint64), np.array(sizes, np.int64), seed)
+
+    def others(self, shard: int, *, purpose: str) -> npt.NDArray[np.int64]:
+        """Numbers of all the others in the order drawn for one; int64 of shape (shards - 1,)."""
+        key = key_for(self.seed, purpose, int(self.names[shard]))
+        ranks = random_bits(np.array([key], np.uint64), self.names)
+        # Of shards that hold the same, either may come first.
+        order = np.argsort(ranks, kind="stable")
+        others: npt.NDArray[np.int64] = order[order != shard]
+        return others
+
+
+def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
+    """A piece for each pass over each shard, and one for what is held out of each, if anything is.
+
+    Decided by the configuration and the shards' contents.
+    """
+    files = tokens.files
+    ranking = Ranking.of(files, seed=config.seed)
+    pools = [
+        choose_pool(files, shard, ranking=ranking, config=config) for shard in range(len(files))
+    ]
+    passes = [
+        (TRAINING, shard, duplicate, pools[shard], files[shard].size)
+        for duplicate in range(config.duplicates)
+        for shard in range(len(files))
+    ]
+    share = config.held_out_share
+    held_out = [
+        (HELD_OUT, shard, 0, (), max(1, round(entry.size * share)))
+        for shard, entry in enumerate(files)
+        if share > 0.0
+    ]
+    return [InstancePiece(number, *piece) for number, piece in enumerate([*passes, *held_out])]
+
+
+def choose_pool(
+    files: Sequence[FileEntry], shard: int, *, ranking: Ranking, config: InstancesConfig
+) -> tuple[int, ...]:
+    """The shard itself, and others in an order drawn for it as long as they fit `pool_bytes`.
+
+    One other at least where the shard has fewer than `POOL_DOCUMENTS`: a pool of a single
+    document could draw nothing.
+    """
+    if config.pairing == "none":
+        return (shard,)
+    others = ranking.others(shard, purpose="pool")
+    fitting = int(np.count_nonzero(np.cumsum(ranking.sizes[others]) <= config.pool_bytes))
+    is_small = (files[shard].rows or 0) < POOL_DOCUMENTS
+    return (shard, *others[: max(fitting, int(is_small))].tolist())
+
+
+def pool_text(numbers: Sequence[int]) -> str:
+    """Numbers of the token shards of a pool, as a file's statistics hold them: `3,7,1`."""
+    return ",".join(map(str, numbers))
+
+
+def pool_numbers(entry: FileEntry) -> list[int]:
+    """Numbers of the token shards that `segment_b_shard` of a file's rows means, by place."""
+    return [int(number) for number in str(entry.statistics["pool"]).split(",")]

@@ -1,0 +1,2 @@
+"""Files: found, opened, decompressed, decoded, checked; and the Arrow shards that stages
+exchange."""

@@ -1,0 +1,180 @@
+"""Lines of a file, plain or compressed, each with the place of its first byte.
+
+Places are byte offsets in the decompressed text, so that a file gives the same ones compressed or
+not. Only plain files can be read from the middle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from pipelines.io.compression import Damage, Piece, compression_of, pieces
+from pipelines.io.raw_files import open_file
+from pipelines.io.splits import SourceFile
+from schemas.errors import CorruptInputError, InputError
+
+MAX_LINE_BYTES = 256 << 20
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst")
+
+_CHUNK = 1 << 20
+_HEAD = 16
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+_UTF8_MARK = b"\xef\xbb\xbf"
+# Also the marks of Chinese, Japanese and Hindi, in UTF-8; no space follows them.
+_SENTENCE_END = re.compile(
+    rb"(?:[.!?]|\xe2\x80\xa6)(?:[\"')\]]|\xe2\x80[\x99\x9d])*\s+"
+    rb"|(?:\xe3\x80\x82|\xef\xbc[\x81\x9f]|\xe0\xa5\xa4)(?:\xe3\x80[\x8d\x8f])?"
+)
+_WORD_END = re.compile(rb"\s+")
+
+
+class Line(NamedTuple):
+    """One line."""
+
+    start: int
+    """Offset of its first byte in the decompressed text."""
+
+    end: int
+    """Offset behind its line end."""
+
+    data: bytes
+    """Its bytes, without the line end and without a byte-order mark."""
+
+    is_cut: bool = False
+    """It was too long: what follows goes on with it."""
+
+
+class Readable(Protocol):
+    """Bytes to read."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+def is_compressed(file: SourceFile) -> bool:
+    """Whether a file is compressed, told by its first bytes.
+
+    Raises:
+        InputError: another kind of archive, or bytes that belie the name.
+    """
+    with open_file(file.uri) as source:
+        return compression_of(source.read(_HEAD), name=file.name) != "plain"
+
+
+def read_lines(
+    file: SourceFile, *, start: int = 0, end: int | None = None, longest: int = 0
+) -> Generator[Line, None, None]:
+    """The lines from byte `start` on that begin before byte `end`.
+
+    Args:
+        file: plain, .gz, .bz2 or .zst.
+        start: where a line starts; not 0 only in a plain file.
+        end: None for the end of the file; must be None in a compressed one.
+        longest: longer lines are cut to so many bytes, where a sentence ends; 0 refuses those of
+            more than `MAX_LINE_BYTES`.
+
+    Raises:
+        CorruptInputError: a compressed file is cut off or damaged.
+        InputError: the text is UTF-16 or UTF-32, or has a line that is too long to be one.
+    """
+    with open_file(file.uri) as source:
+        compression = compression_of(source.read(_HEAD), name=file.name)
+        found = pieces(source, compression, start=start, end=file.size)
+        chunks = _bytes_of(found, file)
+        yield from _cut(chunks, where=file.uri, start=start, end=end, longest=longest)
+
+
+def stream_lines(stream: Readable, *, where: str) -> Generator[Line, None, None]:
+    """The lines of a stream, such as an archive's member; `where` names it in errors."""
+    chunks = iter(lambda: stream.read(_CHUNK), b"")
+    yield from _cut(chunks, where=where, start=0, end=None)
+
+
+def _bytes_of(found: Iterable[Piece | Damage], file: SourceFile) -> Iterator[bytes]:
+    for piece in found:
+        if isinstance(piece, Damage):
+            raise CorruptInputError(
+                f"{file.uri}: {piece.reason}, noticed at byte {piece.offset:,} of {file.size:,}. "
+                "Expected a whole file: download it again",
+                file=file.uri,
+                offset=piece.offset,
+            )
+        yield piece.data
+
+
+def _cut(
+    chunks: Iterable[bytes], *, where: str, start: int, end: int | None, longest: int = 0
+) -> Generator[Line, None, None]:
+    position, rest, waiting = start, list[bytes](), 0  # of a line whose end is not yet read
+    for chunk in chunks:
+        if position == 0 and not rest:
+            _refuse_wide(chunk, where=where)
+        head, *tail = chunk.split(b"\n")
+        rest.append(head)
+        waiting += len(head)
+        for data in (b"".join(rest), *tail[:-1]) if tail else ():
+            if end is not None and position >= end:
+                return
+            position, data = yield from _shorten(position, data, longest=longest)
+            yield _line(position, data, len(data) + 1)
+            position += len(data) + 1
+        if tail:
+            rest, waiting = [tail[-1]], len(tail[-1])
+        elif longest and waiting > longest and (end is None or position < end):
+            position, data = yield from _shorten(position, b"".join(rest), longest=longest)
+            rest, waiting = [data], len(data)
+            # The line began before `end`, so the whole of it is read.
+            end = None if end is None else max(end, position + 1)
+        elif waiting > MAX_LINE_BYTES:
+            raise InputError(
+                f"{where}: the line that starts at byte {position:,} has more than "
+                f"{MAX_LINE_BYTES:,} bytes. Expected a text of lines, ended by LF or CRLF"
+            )
+    last = b"".join(rest)
+    if last and (end is None or position < end):
+        position, last = yield from _shorten(position, last, longest=longest)
+        yield _line(position, last, len(last))
+
+
+def _shorten(
+    position: int, data: bytes, *, longest: int
+) -> Generator[Line, None, tuple[int, bytes]]:
+    """Yields pieces of a line that is too long; returns where its last one starts, and that."""
+    at = 0
+    while longest and len(data) - at > longest:
+        size = sentence_cut(data[at : at + longest])
+        yield _line(position + at, data[at : at + size], size)._replace(is_cut=True)
+        at += size
+    return position + at, data[at:]
+
+
+def sentence_cut(data: bytes) -> int:
+    """How many bytes of a text make whole sentences; else whole words; else whole characters.
+
+    Args:
+        data: UTF-8, or another encoding that writes ASCII as it is. What lies in its first half is
+            always taken.
+    """
+    half = len(data) // 2
+    for end in (_SENTENCE_END, _WORD_END):
+        ends = [found.end() for found in end.finditer(data, half)]
+        if ends:
+            return ends[-1]
+    size = len(data)
+    while size > half + 1 and data[size - 1] & 0xC0 == 0x80:  # the rest of a UTF-8 character
+        size -= 1
+    return size - 1 if size > half + 1 and data[size - 1] >= 0xC0 else len(data)
+
+
+def _line(position: int, data: bytes, length: int) -> Line:
+    text = data.removeprefix(_UTF8_MARK) if position == 0 else data
+    return Line(position, position + length, text.removesuffix(b"\r"))
+
+
+def _refuse_wide(head: bytes, *, where: str) -> None:
+    if head.startswith(_WIDE_MARKS):
+        raise InputError(
+            f"{where}: is UTF-16 or UTF-32. Expected UTF-8, whose lines can be told by their "
+            "bytes: convert it, e.g. `iconv -f UTF-16 -t UTF-8`"
+        )

@@ -1,0 +1,383 @@
+"""Finding raw files, local or remote, and saying which bytes they hold.
+
+A path may be a file, a folder or a glob pattern, on this machine or at any fsspec URL. What a
+file holds is told by its digests, which are remembered between runs in a folder of the user's
+cache, because a dump of 20 GB takes a minute to read: see `digest_file`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from fsspec.implementations.local import LocalFileSystem
+
+from pipelines.io.file_systems import file_system
+from pipelines.io.splits import SourceFile
+from schemas.errors import BertloomError, InputError, MissingInputError
+
+CACHE_VARIABLE = "BERTLOOM_CACHE"
+"""Environment variable that names another cache folder."""
+
+_CHUNK = 1 << 20
+_SHOWN_NEIGHBOURS = 8
+# A file changed less than this before it was read may be changed again without its times telling.
+_SETTLED_NS = 2_000_000_000
+_VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "VersionId", "content_md5")
+_log = logging.getLogger(__name__)
+
+
+class FileDigests(NamedTuple):
+    """How long a file is, and the hex digests of its bytes by algorithm."""
+
+    size: int
+    digests: dict[str, str]
+
+
+def expand_paths(
+    paths: Sequence[str], *, suffixes: Sequence[str] | None = None
+) -> list[tuple[str, str]]:
+    """The files at `paths`, each once, as (uri, name) sorted by name.
+
+    Args:
+        paths: files, folders (searched recursively, hidden files left out) and glob patterns,
+            local or fsspec URLs.
+        suffixes: ends of names, such as `.txt`; of a folder or pattern only such files are taken.
+            A file that is named itself is always taken.
+
+    Returns:
+        uri: an absolute local path, or an fsspec URL. name: relative to the folder given, with
+        `/` between parts; the base name for a file or what a pattern matches.
+
+    Raises:
+        MissingInputError: a path leads to nothing, or to no file with one of the suffixes.
+    """
+    ends = tuple(suffixes) if suffixes is not None else None
+    found: dict[str, str] = {}
+    for path in paths:
+        for uri, name in _expand(path, ends=ends):
+            found[uri] = min(name, found.get(uri, name))  # whatever the order of the paths
+    return sorted(found.items(), key=lambda pair: (pair[1], pair[0]))
+
+
+def open_file(uri: str, *, start: int = 0) -> IO[bytes]:
+    """The file's bytes as stored, from byte `start` on; the caller closes it.
+
+    Raises:
+        MissingInputError: it is not there (any more).
+    """
+    fs, path = filesystem(uri)
+    try:
+        with _reaching(uri, fs):
+            stream = cast("IO[bytes]", fs.open(path, "rb"))
+    except FileNotFoundError as error:
+        raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
+    if start:
+        stream.seek(start)
+    return stream
+
+
+def list_folder_of(uri: str) -> list[tuple[str, str]]:
+    """(uri, base name) of every file in the same folder, itself included, sorted."""
+    fs, path = filesystem(uri)
+    return sorted((_uri(fs, other), _base(other)) for other in _list(fs, _parent(path)))
+
+
+def describe_file(uri: str, *, name: str) -> SourceFile:
+    """The file with its size and sha256.
+
+    Raises:
+        InputError: it is missing, cannot be read, or changes while it is read.
+    """
+    read = digest_file(uri)
+    return SourceFile(uri=uri, name=name, size=read.size, sha256=read.digests["sha256"])
+
+
+def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
+    """Files with their sizes and digests, and each with a name of its own, for ids are made of it.
+
+    Of two files with one name and the same bytes one is taken. Where the bytes differ, the names
+    get the digest before them, so that they depend on no path and no order.
+
+    Args:
+        found: as `expand_paths` gives them.
+
+    Raises:
+        InputError: as `describe_file`.
+    """
+    files: dict[tuple[str, str], SourceFile] = {}
+    for uri, name in found:
+        file = describe_file(uri, name=name)
+        same = files.setdefault((name, file.sha256), file)
+        if same is not file:
+            _log.warning("%s is the same as %s and is read once", file.uri, same.uri)
+    times = Counter(name for name, _ in files)
+    return [
+        file if times[file.name] == 1 else file._replace(name=f"{file.sha256[:12]}/{file.name}")
+        for file in files.values()
+    ]
+
+
+def digest_file(uri: str, *, algorithms: Iterable[str] = ("sha256",)) -> FileDigests:
+    """Digests of the file's bytes, all computed in one pass.
+
+    They are remembered under the file's location, size and version: device, inode and times of
+    change for a local file, the ETag or generation in an object store. Where there is no such
+    version, or a local file changed within the last two seconds, nothing is remembered. A damaged
+    or unwritable cache costs a new computation, nothing else; runs side by side may share it.
+
+    Args:
+        uri: an absolute path or fsspec URL.
+        algorithms: names that `hashlib` knows, such as `sha256`, `sha1`, `md5`.
+
+    Raises:
+        InputError: the file is missing, cannot be read, or changes while it is read.
+    """
+    fs, path = filesystem(uri)
+    size, version = _stat(fs, path, uri)
+    wanted = tuple(dict.fromkeys(algorithms))
+    entry = _cache_entry(uri, size, version) if version else None
+    known = _recall(entry, key=f"{uri} {size} {version}") if entry else {}
+    if not set(wanted) <= set(known):
+        known |= _compute(fs, path, [name for name in wanted if name not in known], size=size)
+        if _stat(fs, path, uri) != (size, version):
+            raise InputError(f"{uri}: changed while it was read; run again when it is whole")
+        if entry and _is_settled(fs, path):
+            _remember(entry, key=f"{uri} {size} {version}", digests=known)
+    return FileDigests(size, {name: known[name] for name in wanted})
+
+
+def cache_folder() -> Path:
+    """Where bertloom remembers what can be computed again: $BERTLOOM_CACHE or the user's cache."""
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "bertloom"
+
+
+def filesystem(uri: str) -> tuple[Any, str]:
+    """The file system of a path or fsspec URL, and the path in it.
+
+    Raises:
+        InputError: its protocol is not known, or its package is not installed.
+    """
+    try:
+        fs, path = file_system(uri)
+    except (ValueError, ImportError, OSError) as error:  # some connect at once
+        raise InputError(
+            f"{uri}: cannot be reached: {error}. Expected a local path or an fsspec URL; a remote "
+            "one may need its package, e.g. s3fs or gcsfs"
+        ) from error
+    return fs, str(path)
+
+
+@contextlib.contextmanager
+def _reaching(uri: str, fs: Any) -> Iterator[None]:
+    """One sentence where a server is out of reach: each client has errors of its own kind."""
+    try:
+        yield
+    except (BertloomError, FileNotFoundError, IsADirectoryError):
+        raise  # which callers have words of their own for
+    except Exception as error:
+        if isinstance(fs, LocalFileSystem) and not isinstance(error, OSError):
+            raise
+        told = str(error) or type(error).__name__
+        raise InputError(
+            f"{uri}: cannot be reached or read: {told}. Check that it is there, and may be read by "
+            "you" + ("" if isinstance(fs, LocalFileSystem) else "; the network; the credentials")
+        ) from error
+
+
+def _uri(fs: Any, path: str) -> str:
+    return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _parent(path: str) -> str:
+    head, slash, _ = path.rstrip("/").rpartition("/")
+    return head or slash
+
+
+def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]]:
+    fs, path = filesystem(given)
+    with _reaching(given, fs):
+        if fs.isfile(path):  # before the pattern: a name may hold "[" itself
+            _check_name(_base(path), given=given)
+            return [(_uri(fs, path), _base(path))]
+        if fs.isdir(path):
+            files = _walk(fs, path, root=path)
+        elif any(sign in path for sign in "*?["):
+            files = _match(fs, path)
+        else:
+            raise MissingInputError(_nothing_at(fs, path, given, what="no such file or folder"))
+    taken = [(uri, name) for uri, name in files if ends is None or name.endswith(ends)]
+    if not taken:
+        wanted = f" ending in {' or '.join(ends)}" if ends else ""
+        what = f"none of its {len(files)} files is one{wanted}" if files else "no file there"
+        raise MissingInputError(_nothing_at(fs, path, given, what=what))
+    for _, name in taken:
+        _check_name(name, given=given)
+    return taken
+
+
+def _check_name(name: str, *, given: str) -> None:
+    """Names become ids, and stand in manifests."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{given!a}: the name of the file {name!a} is not UTF-8. Rename it, e.g. with "
+            "`convmv -f latin1 -t utf8 --notest`, or leave it out of the paths"
+        ) from error
+
+
+def _walk(fs: Any, folder: str, *, root: str) -> list[tuple[str, str]]:
+    stem = root.rstrip("/") + "/"
+    paths = _walk_local(folder) if isinstance(fs, LocalFileSystem) else map(str, fs.find(folder))
+    names = ((path, path.removeprefix(stem)) for path in paths)
+    return [
+        (_uri(fs, path), name)
+        for path, name in names
+        if not any(part.startswith(".") for part in name.split("/"))
+    ]
+
+
+def _walk_local(folder: str) -> Iterator[str]:
+    # Linked folders are entered, as people keep dumps on other disks; each only once, for a link
+    # may lead back up.
+    entered: set[tuple[int, int]] = set()
+    for here, folders, files in os.walk(folder, followlinks=True):
+        stat = Path(here).stat()
+        if (stat.st_dev, stat.st_ino) in entered:
+            folders.clear()
+            continue
+        entered.add((stat.st_dev, stat.st_ino))
+        folders.sort()
+        yield from (f"{here.rstrip('/')}/{name}" for name in sorted(files))
+
+
+def _match(fs: Any, pattern: str) -> list[tuple[str, str]]:
+    fixed = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
+    takes_hidden = "/." in pattern[fixed.rfind("/") :]
+    files: list[tuple[str, str]] = []
+    for path in sorted(map(str, fs.glob(pattern))):
+        if "/." in path[fixed.rfind("/") :] and not takes_hidden:
+            continue
+        if fs.isdir(path):
+            files += _walk(fs, path, root=_parent(path))
+        else:
+            files.append((_uri(fs, path), _base(path)))
+    return files
+
+
+def _list(fs: Any, folder: str) -> list[str]:
+    try:
+        entries = fs.ls(folder, detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [str(entry["name"]) for entry in entries if entry["type"] != "directory"]
+
+
+def _nothing_at(fs: Any, path: str, given: str, *, what: str) -> str:
+    folder = path
+    while any(sign in folder for sign in "*?[") or not fs.isdir(folder):
+        if _parent(folder) == folder or not folder:
+            return f"{given}: {what}, and no folder above it exists. Correct the path"
+        folder = _parent(folder)
+    names = sorted(_base(str(name)) for name in fs.ls(folder, detail=False))
+    shown = ", ".join(names[:_SHOWN_NEIGHBOURS]) or "nothing"
+    more = f" and {len(names) - _SHOWN_NEIGHBOURS} more" if len(names) > _SHOWN_NEIGHBOURS else ""
+    return f"{given}: {what}. In {_uri(fs, folder)} there is: {shown}{more}. Correct the path"
+
+
+def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
+    """Size, and what tells this version of the file from another ("" where nothing does)."""
+    try:
+        if isinstance(fs, LocalFileSystem):
+            stat = Path(path).stat()
+            times = f"{stat.st_mtime_ns}/{stat.st_ctime_ns}"
+            return stat.st_size, f"{stat.st_dev}/{stat.st_ino}/{times}"
+        fs.invalidate_cache(_parent(path))
+        with _reaching(uri, fs):
+            info = fs.info(path)
+    except FileNotFoundError as error:
+        raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
+    except OSError as error:
+        raise InputError(f"{uri}: cannot be read: {error}") from error
+    version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
+    return int(info["size"]), version
+
+
+def _is_settled(fs: Any, path: str) -> bool:
+    if not isinstance(fs, LocalFileSystem):
+        return True  # an ETag or generation changes with every write
+    return time.time_ns() - Path(path).stat().st_ctime_ns > _SETTLED_NS
+
+
+def _compute(fs: Any, path: str, algorithms: Sequence[str], *, size: int) -> dict[str, str]:
+    digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
+    read = 0
+    try:
+        with fs.open(path, "rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                read += len(chunk)
+                for digest in digests.values():
+                    digest.update(chunk)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read after byte {read:,}: {error}") from error
+    if read != size:
+        raise InputError(
+            f"{path}: expected {size:,} bytes, read {read:,}; run again when the file is whole"
+        )
+    return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def _cache_entry(uri: str, size: int, version: str) -> Path:
+    key = hashlib.blake2b(f"{uri} {size} {version}".encode(), digest_size=16).hexdigest()
+    return cache_folder() / "digests" / key[:2] / f"{key}.json"
+
+
+def _recall(entry: Path, *, key: str) -> dict[str, str]:
+    try:
+        stored = json.loads(entry.read_bytes())
+        if stored["key"] != key:
+            raise ValueError(f"holds the key {stored['key']!r}")
+        known = {str(name): str(value) for name, value in stored["digests"].items()}
+        for name, value in known.items():
+            if len(bytes.fromhex(value)) != hashlib.new(name, usedforsecurity=False).digest_size:
+                raise ValueError(f"holds no {name} digest: {value!r}")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _log.warning("%s: not a cache entry (%s); the digest is computed again", entry, error)
+        return {}
+    return known
+
+
+def _remember(entry: Path, *, key: str, digests: dict[str, str]) -> None:
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside and renamed: another run sees the old entry, the new one or none.
+        handle, part = tempfile.mkstemp(dir=entry.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump({"key": key, "digests": digests}, stream)
+            Path(part).replace(entry)
+        except OSError:
+            Path(part).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        _log.info("%s: cannot be remembered (%s); set %s", entry, error, CACHE_VARIABLE)

@@ -1,0 +1,128 @@
+"""The files of the artifacts that a stage reads: none is used before its bytes were digested.
+
+An artifact is known by what it held when it was made, and so is all that is made from it. Bytes
+that have changed since would be read as they are, and what came of them be kept under the key of
+the sound ones. So every file is hashed by who reads it, at least once in each process of a stage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from pipelines.io.file_systems import file_system, read_file
+from schemas.errors import ArtifactCorruptError
+from schemas.manifest import FileEntry, StageInput
+
+_CHUNK = 1 << 20
+
+
+class InputFile(NamedTuple):
+    """A file of an artifact and what it must hold; small, and sent to workers by value."""
+
+    url: str
+    path: str
+    """Its logical name."""
+
+    artifact: str
+    """What messages call the artifact: `documents 5a6beafda78e41ca`."""
+
+    size: int
+    """Bytes."""
+
+    sha256: str
+
+    @classmethod
+    def of(cls, given: StageInput, entry: FileEntry) -> InputFile:
+        """One of an input's files."""
+        name = f"{given.name} {given.artifact_id}"
+        url = f"{given.data}/{entry.object}"
+        return cls(url, entry.path, name, entry.size, entry.sha256)
+
+    def read(self) -> bytes:
+        """All its bytes; for small files.
+
+        Raises:
+            ArtifactCorruptError: they are not those of the manifest, or the file is not there.
+        """
+        try:
+            data = read_file(self.url)
+        except FileNotFoundError as error:
+            raise self.missing() from error
+        self.check(len(data), hashlib.sha256(data).hexdigest())
+        return data
+
+    def check_stream(self, source: IO[bytes]) -> None:
+        """Read a stream of its bytes to the end and compare them with the manifest.
+
+        Raises:
+            ArtifactCorruptError: they are others.
+        """
+        digest, size = hashlib.sha256(), 0
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+        self.check(size, digest.hexdigest())
+
+    def check_copy(self, path: Path) -> None:
+        """The same for a file on this machine that holds its bytes."""
+        try:
+            with path.open("rb") as source:
+                self.check_stream(source)
+        except FileNotFoundError as error:
+            raise self.missing() from error
+
+    def check(self, size: int, sha256: str) -> None:
+        """Raises ArtifactCorruptError where these are not its size (bytes) and sha256."""
+        if (size, sha256) != (self.size, self.sha256):
+            raise ArtifactCorruptError(
+                f"{self.path} of {self.artifact} is damaged: expected {self.size:,} bytes with the "
+                f"sha256 {self.sha256}, found {size:,} with {sha256} at {self.url}. Nothing is "
+                "made from it: run `bertloom verify`, which takes the artifact back, and run again"
+            )
+
+    def missing(self) -> ArtifactCorruptError:
+        """The error where there is no such file."""
+        return ArtifactCorruptError(
+            f"{self.path} of {self.artifact}: expected {self.size:,} bytes at {self.url}, found no "
+            "such file. Run `bertloom verify`, which takes the artifact back, and run again"
+        )
+
+
+def input_file(given: StageInput, path: str) -> InputFile:
+    """The file of an input with that logical name.
+
+    Raises:
+        ArtifactCorruptError: the artifact lists none.
+    """
+    for entry in given.files:
+        if entry.path == path:
+            return InputFile.of(given, entry)
+    names = ", ".join(entry.path for entry in given.files)
+    raise ArtifactCorruptError(
+        f"{given.name} {given.artifact_id}: expected a file {path}, found {names or 'none'}"
+    )
+
+
+def check_files(given: StageInput, *, without: Collection[str] = ()) -> None:
+    """Read and compare every file of an input that others than us open by its folder's URL.
+
+    Args:
+        given: such as a checkpoint.
+        without: logical names that are not read. Records of how the work went never are.
+
+    Raises:
+        ArtifactCorruptError: a file is missing or holds other bytes than the manifest says.
+    """
+    for entry in given.files:
+        if entry.is_record or entry.path in without:
+            continue
+        file = InputFile.of(given, entry)
+        try:
+            fs, path = file_system(file.url)
+            with fs.open(path, "rb") as source:
+                file.check_stream(source)
+        except FileNotFoundError as error:
+            raise file.missing() from error

@@ -1,0 +1,1 @@
+"""MediaWiki: pages of XML dumps, and their wikitext as text."""

@@ -1,0 +1,255 @@
+"""From the raw text of a paragraph to clean text: apostrophes, entities, invisible characters,
+and what dropped markup leaves behind ("()", " ,", doubled spaces).
+
+Marks that `pipelines.mediawiki.wikitext` leaves in a paragraph are Unicode noncharacters, which no
+text has.
+"""
+
+# ruff: noqa: RUF001 - punctuation of several scripts
+from __future__ import annotations
+
+import html
+import re
+
+DROPPED = "\ufdd0"
+"""Stands where a template was left out."""
+
+FORMULA = "\ufdd1"
+"""Stands where a formula or code was left out: its sentence has lost its meaning."""
+
+DISPLAY = "\ufded"
+"""As `FORMULA`, for a formula on a line of its own: a sentence may end before or after it."""
+
+PHONETIC = "\ufdec"
+"""Stands before and after phonetic signs, which are dropped in brackets: (IPA: [...])."""
+
+HOLE = "\ufdeb"
+"""Stands before and after the name of a template that nothing is known of."""
+
+LOST = "\ufdea"
+"""As `FORMULA`, for a template that nothing is known of."""
+
+LINK_TEXT = "\ufdee"
+"""Stands where the label of a web link begins; the bracket after it is no text."""
+
+# Characters of <nowiki> that would be taken for markup travel as noncharacters: U+FDD2 and on.
+_PROTECTED = "|'*#:;={}[]<_ !-"
+PROTECT = {ord(character): 0xFDD2 + i for i, character in enumerate(_PROTECTED)}
+_RESTORE: dict[int, str] = dict.fromkeys(range(0xFDD1, 0xFDF0), "")  # marks left over vanish
+_RESTORE |= {private: chr(character) for character, private in PROTECT.items()}
+
+_APOSTROPHES = re.compile(r"''+")
+_SIMPLE_QUOTES = re.compile(r"(?<!')(?:'''''|'''|'')(?!')")
+_ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,30});")
+# Soft hyphen, zero-width space, direction marks, word joiner, byte-order mark. The joiners U+200C
+# and U+200D spell words in Arabic and Indic scripts and stay there.
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
+_STRAY_JOINER = re.compile("(?<![\u0600-\u0dff])[\u200c\u200d]")
+_PRIVATE = re.compile("[\ufdd1-\ufdef]")
+_URL = re.compile(r"(?:https?|ftp)://[^\s<>\[\]{}|\"）」]+")
+_LINK_TEXT = re.compile("\ufdee([^]\n\ufdee]*)]?")
+_PHONETIC = re.compile("\ufdec([^\ufdec]*)\ufdec")
+_WORD = re.compile(r"[^\W_]")
+_SWITCH = re.compile(
+    "__(?:(?:NO|FORCE)?TOC|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|NOGALLERY|HIDDENCAT|(?:NO)?INDEX"
+    "|NOCONTENTCONVERT|NOTITLECONVERT|NOCC|NOTC|DISAMBIG|STATICREDIRECT|EXPECTUNUSEDCATEGORY"
+    "|目次(?:強制|非表示)?|節編集非表示|索引|KEIN_INHALTSVERZEICHNIS|INHALTSVERZEICHNIS|INDICE|NOINDICE"
+    "|SOMMAIRE|AUCUNSOMMAIRE|ОГЛ|БЕЗОГЛ|ОГЛАВЛЕНИЕ|БЕЗ_ОГЛ|TDC|NOTDC|SEMTDC|BEZSPISU|SPIS)__"
+)
+_CONVERSION = re.compile(r"-\{([^{}]*)\}-")
+
+# A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it.
+_SENTENCE_END = re.compile(
+    r"(?<![ (.][A-Za-z])(?<!e\.g)(?<!i\.e)(?<! cf)(?<! vs)(?<! Fig)(?<! Eq)(?<! ca)(?<! al)"
+    r"[.!?…][\"”’»)\]\ufdd0]*[ \u00a0\n]+(?![a-zà-ÿа-я\ufdd0\ufdd1(])|[。！？][」』）\ufdd0]*"
+)
+
+_BLANK = r"\s\ufdd0"
+_SUSPECT = re.compile(
+    "[,;:.!?)\\]、。，；」』）(（\\[「『“\ufdd0]"
+    rf"(?:(?<=[{_BLANK},;、，；].)(?<![(（\[「『“])|(?<=[(（\[「『“])[{_BLANK},;:、，；)）\]」』”]"
+    "|(?<=\ufdd0))"
+)
+_NO_BEGINNING = frozenset(",;:.)、。，；）」』]\ufdd0")
+_LONE_AFTER = frozenset(".!?…) ")  # where a closing bracket that nothing opens is no text
+# What only introduced what was dropped: (pronounced: ..., ), (... or ...).
+_LABEL = re.compile(r"(?<=[(（,;、；])\s*[^\s(),;:（）、；：]+(?: [^\s(),;:]+)? ?[:：]\s*\ufdd0")
+_LINKING = re.compile(r"\ufdd0\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\ufdd0")
+# A run of blanks is tried once, from where it begins: a page may hold a hundred thousand in a row.
+_EMPTY = re.compile(
+    rf"(?<![{_BLANK}])[{_BLANK}]*+(?:\([{_BLANK},;:./–—-]*+\)|（[{_BLANK},;:、，；・]*+）)"
+)
+_EMPTY_OTHER = re.compile(
+    rf"\[[{_BLANK}]+\]|\[\ufdd0+\]|「[{_BLANK}]*」|『[{_BLANK}]*』|“[{_BLANK}]*”"
+)
+_CALL = re.compile(r"(?<=[A-Za-z0-9_])\(\)")
+_AFTER_OPENING = re.compile(rf"([(（\[「『“])[{_BLANK},;:、，；]+")
+_BEFORE_CLOSING = re.compile(rf"(?<![{_BLANK},;、，；])[{_BLANK},;、，；]++([)）\]」』])")
+_REPEATED = re.compile(rf"([,;、，；])(?:[{_BLANK}]*+[,;、，；])++")
+_BLANKS = rf"(?<![{_BLANK}])[{_BLANK}]++"
+_BEFORE_MARK = re.compile(rf"{_BLANKS}(?=[,、。，]|[.;:!?](?:[{_BLANK}\"'”’)]|$))")
+_BEFORE_MARK_FRENCH = re.compile(rf"{_BLANKS}(?=,|\.(?:[{_BLANK}\"'”’)]|$))")
+_COMMA_STOP = re.compile(rf"[,;][{_BLANK}]*+(?=\.(?:\s|$))|[、，](?=。)")
+_LEADING = re.compile(rf"^(?:[{_BLANK},;:)、。，；）」』\]]|\.(?=\s|$)|(?<=\ufdd0)[{_BLANK}–—-]+)+")
+
+
+def clean_paragraph(raw: str, *, language: str = "en") -> str:
+    """One paragraph without links, tags or templates becomes clean text, or "" if none is left.
+
+    Args:
+        raw: text that may hold apostrophes of bold and italics, entities, line breaks, naked
+            URLs, and the marks of this module.
+        language: ISO 639 code; French keeps the spaces before its tall punctuation.
+    """
+    if "''" in raw:
+        raw = remove_quotes(raw)
+    if LINK_TEXT in raw:
+        raw = _LINK_TEXT.sub(r"\1", raw)
+    if PHONETIC in raw:
+        raw = _PHONETIC.sub(_keep_in_running_text, raw)
+    if FORMULA in raw or DISPLAY in raw:
+        raw, _ = drop_marked_sentences(raw)
+    if "&" in raw:
+        raw = decode_entities(raw)
+    if "__" in raw:
+        raw = _SWITCH.sub(DROPPED, raw)
+    if language == "zh" and "-{" in raw:
+        raw = _CONVERSION.sub(_first_variant, raw)
+    if not raw.isascii():
+        raw = _INVISIBLE.sub("", raw)
+        if "\u200c" in raw or "\u200d" in raw:
+            raw = _STRAY_JOINER.sub("", raw)
+        if _PRIVATE.search(raw):
+            raw = raw.translate(_RESTORE)
+    if "://" in raw:
+        raw = _URL.sub(DROPPED, raw)
+    text = " ".join(raw.split())
+    if text[:1] in _NO_BEGINNING or _SUSPECT.search(text):
+        text = _mend(text, french=language == "fr")
+        text = " ".join(text.replace(DROPPED, "").split())
+    if text.count(")") > text.count("("):
+        text = _without_lone_brackets(text)
+    return text if _WORD.search(text) else ""
+
+
+def _without_lone_brackets(text: str) -> str:
+    """The text without those closing brackets behind the end of a sentence that nothing opens."""
+    kept: list[str] = []
+    depth = 0
+    for character in text:
+        depth += character == "("
+        if character == ")":
+            depth -= 1
+            if depth < 0:
+                depth = 0
+                if kept and kept[-1] in _LONE_AFTER:
+                    continue
+        kept.append(character)
+    return " ".join("".join(kept).split())
+
+
+def _mend(text: str, *, french: bool) -> str:
+    calls = "()" in text and _CALL.search(text) is not None
+    if calls:  # main() is a name: its brackets were never filled
+        text = _CALL.sub("\ufdef", text)
+    if DROPPED in text:
+        text = _LABEL.sub(DROPPED, _LINKING.sub(DROPPED, text))
+    text = _REPEATED.sub(r"\1", text)
+    text = _EMPTY_OTHER.sub("", _EMPTY.sub("", text))
+    text = _BEFORE_CLOSING.sub(r"\1", _AFTER_OPENING.sub(r"\1", text))
+    text = _EMPTY_OTHER.sub("", _EMPTY.sub("", text))
+    text = (_BEFORE_MARK_FRENCH if french else _BEFORE_MARK).sub("", text)
+    text = _LEADING.sub("", _COMMA_STOP.sub("", _REPEATED.sub(r"\1", text)))
+    return text.replace("\ufdef", "()") if calls else text
+
+
+def decode_entities(text: str) -> str:
+    """Replace `&nbsp;`, `&#160;` and the like; twice, since dumps hold doubly escaped ones."""
+    for _ in range(2):
+        decoded = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
+        if decoded == text:
+            break
+        text = decoded
+    return text
+
+
+def remove_quotes(text: str) -> str:
+    """Take off the apostrophes of ''italics'' and '''bold''', line by line, as MediaWiki does.
+
+    Runs of four hold one apostrophe of text, runs of more than five hold all but five. Where both
+    bold and italics stay open, one bold mark was an apostrophe and an italic mark.
+    """
+    return "\n".join(
+        _remove_line_quotes(line) if "''" in line else line for line in text.split("\n")
+    )
+
+
+def _remove_line_quotes(line: str) -> str:
+    runs = [len(run) for run in _APOSTROPHES.findall(line)]
+    bold = sum(1 for run in runs if run != 2)
+    italic = sum(1 for run in runs if run == 2 or run >= 5)
+    ends_open = bold % 2 == 1 and italic % 2 == 1
+    if not ends_open and all(run in (2, 3, 5) for run in runs):
+        return _SIMPLE_QUOTES.sub("", line)
+    pieces = _APOSTROPHES.split(line)
+    kept = [_literal_apostrophes(run) for run in runs]
+    if ends_open:
+        mistaken = _mistaken_bold(pieces, runs)
+        if mistaken is not None:
+            kept[mistaken] += "'"
+    return pieces[0] + "".join(
+        apostrophes + piece for apostrophes, piece in zip(kept, pieces[1:], strict=True)
+    )
+
+
+def _literal_apostrophes(run: int) -> str:
+    return "'" if run == 4 else "'" * (run - 5) if run > 5 else ""
+
+
+def _mistaken_bold(pieces: list[str], runs: list[int]) -> int | None:
+    """Which bold mark is an apostrophe: after a one-letter word (l'), else a word, else a space."""
+    ranked = []
+    for index, run in enumerate(runs):
+        if run not in (3, 4):
+            continue
+        before = pieces[index]
+        if before[-1:] == " ":
+            rank = 2
+        elif before[-2:-1] == " ":
+            rank = 0
+        else:
+            rank = 1
+        ranked.append((rank, index))
+    return min(ranked)[1] if ranked else None
+
+
+def drop_marked_sentences(
+    text: str, marks: frozenset[str] = frozenset({FORMULA, DISPLAY})
+) -> tuple[str, int]:
+    """Leave out the sentences in which one of the marks stands (a formula or code stood there).
+
+    Returns:
+        The rest, and how many sentences were left out.
+    """
+    kept, start, dropped = [], 0, 0
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    for end in (*ends, len(text)):
+        sentence = text[start:end]
+        if marks.isdisjoint(sentence):
+            kept.append(sentence)
+        else:
+            dropped += 1
+        start = end
+    return "".join(kept), dropped
+
+
+def _keep_in_running_text(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - 200) : match.start()]
+    bracket = max(before.rfind("("), before.rfind("（"))
+    return DROPPED if bracket > max(before.rfind(")"), before.rfind("）")) else match[1]
+
+
+def _first_variant(match: re.Match[str]) -> str:
+    """The first of the Chinese variants in `-{zh-hans:...; zh-hant:...}-`."""
+    first = match[1].split(";")[0]
+    return first.split(":", 1)[-1].split("=>")[-1].strip()

@@ -1,0 +1,79 @@
+"""Dumps in UTF-16 are read as if they were in UTF-8, which all of MediaWiki's own are."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from pipelines.io.compression import Damage, Piece
+from schemas.errors import InputError
+
+Encoding = Literal["utf-8", "utf-16-le", "utf-16-be"]
+
+_STARTS: tuple[tuple[bytes, Encoding | Literal["utf-32"]], ...] = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark begins with that one
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (b"<\0?\0", "utf-16-le"),
+    (b"\0<\0?", "utf-16-be"),
+    (b"<\0m\0", "utf-16-le"),
+    (b"\0<\0m", "utf-16-be"),
+)
+_LONGEST_START = 4
+
+
+def tell_encoding(
+    pieces: Iterable[Piece | Damage], *, where: str
+) -> tuple[Encoding, Iterator[Piece | Damage]]:
+    """The encoding of a dump by its first bytes, and all of its pieces.
+
+    Raises:
+        InputError: it is UTF-32.
+    """
+    remaining = iter(pieces)
+    taken: list[Piece | Damage] = []
+    head = b""
+    while len(head) < _LONGEST_START:
+        piece = next(remaining, None)
+        if piece is None:
+            break
+        taken.append(piece)
+        if isinstance(piece, Damage):
+            break
+        head += piece.data
+    found: Encoding | Literal["utf-32"] = "utf-8"
+    for start, name in reversed(_STARTS):
+        found = name if head.startswith(start) else found
+    if found == "utf-32":
+        raise InputError(
+            f"{where}: is UTF-32. Expected UTF-8 or UTF-16: convert it, e.g. `iconv -f UTF-32 -t "
+            "UTF-8`, and take the encoding out of its first line"
+        )
+    return found, itertools.chain(taken, remaining)
+
+
+def in_utf_8(
+    pieces: Iterable[Piece | Damage], *, encoding: Encoding, end: int
+) -> Iterator[Piece | Damage]:
+    """The pieces in UTF-8; of UTF-16 none has a place in the file but all of it.
+
+    Args:
+        pieces: of the whole file; half a surrogate pair becomes U+FFFD.
+        end: of the file.
+    """
+    if encoding == "utf-8":
+        yield from pieces
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    is_first = True
+    for piece in pieces:
+        if isinstance(piece, Damage):
+            yield piece
+            continue
+        text = decoder.decode(piece.data)
+        if is_first and text:
+            text, is_first = text.removeprefix("\ufeff"), False
+        yield Piece(text.encode(), 0, end, piece.position)

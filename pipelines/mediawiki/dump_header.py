@@ -1,0 +1,163 @@
+"""What a MediaWiki XML dump says before its first page: version, language, namespaces.
+
+A document type or entity declaration is refused, so no later stage can meet one.
+
+Format: https://www.mediawiki.org/wiki/Help:Export and the `export-0.*.xsd` it names.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from xml.parsers import expat
+
+from pipelines.io.compression import Damage, Piece
+from pipelines.mediawiki.dump_xml import Tags
+from schemas.errors import InputError
+
+CANONICAL_NAMESPACES = {
+    **{-2: "Media", -1: "Special", 0: "", 1: "Talk", 2: "User", 3: "User talk"},
+    **{4: "Project", 5: "Project talk", 6: "File", 7: "File talk", 8: "MediaWiki"},
+    **{9: "MediaWiki talk", 10: "Template", 11: "Template talk", 12: "Help", 13: "Help talk"},
+    **{14: "Category", 15: "Category talk"},
+}
+"""Names that every MediaWiki knows; a header's `<siteinfo>` gives those of its own language."""
+
+# What a wiki without <siteinfo> and <ns> may still be told by: old and common further names.
+_FURTHER_NAMES = {
+    **{"image": 6, "image talk": 7, "wikipedia": 4, "wikipedia talk": 5, "wikibooks": 4},
+    **{"wikibooks talk": 5, "wiktionary": 4, "wiktionary talk": 5, "wikinews": 4},
+    **{"wikinews talk": 5, "wikiquote": 4, "wikiquote talk": 5, "wikisource": 4},
+    **{"wikisource talk": 5, "portal": 100, "portal talk": 101},
+}
+
+# Names may have a prefix, `<ns0:page>`, as XML tools write them that read and wrote a dump again.
+_PREFIX = rb"(?:[A-Za-z_][\w.-]{0,60}:)?"
+_FIRST_PAGE = re.compile(rb"<(" + _PREFIX + rb"page)>")
+_ROOT = re.compile(rb"<(" + _PREFIX + rb"mediawiki)[\s/>]")
+_END = re.compile(rb"</" + _PREFIX + rb"mediawiki>")
+_MOST_HEADER = 1 << 20
+
+
+class Header(NamedTuple):
+    """What stands before the first page."""
+
+    version: str = ""
+    """Of the export format, e.g. `0.11`."""
+
+    language: str = ""
+    """`xml:lang`, e.g. `en`; "" if not said."""
+
+    namespaces: Mapping[int, str] = types.MappingProxyType({})
+    """Number to name, from `<siteinfo>`; empty if there is none."""
+
+    tags: Tags = Tags()
+
+
+def read_header(pieces: Iterable[Piece | Damage], *, where: str) -> Header | Damage:
+    """What the dump says before its first page, or the damage that came before it.
+
+    Raises:
+        InputError: it is not a MediaWiki dump, or declares a document type or entities.
+    """
+    head = b""
+    for piece in pieces:
+        if isinstance(piece, Damage):
+            return piece
+        head += piece.data
+        page, end = _FIRST_PAGE.search(head), _END.search(head)
+        starts = [match.start() for match in (page, end) if match]
+        if starts:
+            page_name = page[1] if page and page.start() == min(starts) else b""
+            return _parse_header(head[: min(starts)], page=page_name.decode(), where=where)
+        if len(head) > _MOST_HEADER:
+            break
+    if len(head) > _MOST_HEADER or not _ROOT.search(head):
+        raise InputError(
+            f"{where}: expected a MediaWiki XML dump, <mediawiki> and its pages; found "
+            f"{head[:40]!r} and no <page> in the first {len(head):,} bytes. Give it to another "
+            "kind of source, or take it out of the paths"
+        )
+    return Damage("truncated", len(head), "the file ends before its first page")
+
+
+def _parse_header(head: bytes, *, page: str, where: str) -> Header:
+    root = _ROOT.search(head)
+    if root is None:
+        raise InputError(
+            f"{where}: expected <mediawiki> before the first page, found {head.strip()[:40]!r} and "
+            f"<{page or '/mediawiki'}>. If it is part of a dump, put a line `<mediawiki>` before "
+            "and `</mediawiki>` behind its pages"
+        )
+    tag = root[1].decode()
+    found: dict[str, str] = {}
+    namespaces: dict[int, str] = {}
+    open_key: list[int] = []
+
+    def start(full_name: str, attributes: dict[str, str]) -> None:
+        name = full_name.rpartition(":")[2]
+        if not found and name != "mediawiki":
+            raise InputError(f"{where}: expected <mediawiki> first, found <{name}>")
+        if name == "page":
+            raise InputError(
+                f"{where}: expected pages to begin with <page>, found <{full_name}> with "
+                f"{', '.join(attributes) or 'white space'} in it. Take that out"
+            )
+        if name == "mediawiki":
+            found.update(version=attributes.get("version", "?"))
+            found.update(language=attributes.get("xml:lang", ""))
+        elif name == "namespace":
+            open_key[:] = [int(attributes["key"])]
+            namespaces[open_key[0]] = ""
+
+    def end(_name: str) -> None:
+        open_key.clear()
+
+    def text(data: str) -> None:
+        if open_key:
+            namespaces[open_key[0]] += data
+
+    def refuse(*_arguments: Any) -> Any:
+        raise InputError(
+            f"{where}: a document type or entity declaration is not allowed: no MediaWiki dump has "
+            "one, and it may be made to exhaust memory or to read other files. Take it out"
+        )
+
+    def declaration(_version: str, encoding: str | None, _standalone: int) -> None:
+        # A dump in UTF-16 comes here as UTF-8 (`pipelines.mediawiki.dump_encoding`).
+        if encoding is not None and encoding.lower() not in ("utf-8", "utf8", "utf-16", "utf16"):
+            raise InputError(f"{where}: expected UTF-8, found {encoding}. Convert it, with iconv")
+
+    parser = expat.ParserCreate("UTF-8")
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = text
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    parser.ExternalEntityRefHandler = refuse
+    parser.XmlDeclHandler = declaration
+    try:
+        parser.Parse(head + f"</{tag}>".encode(), True)
+    except (expat.ExpatError, ValueError, KeyError) as error:
+        raise InputError(f"{where}: the header is not valid: {error}") from error
+    tags = Tags(page or tag.replace("mediawiki", "page"), tag)
+    return Header(found["version"], found["language"], namespaces, tags)
+
+
+def namespace_of(title: str, namespaces: Mapping[int, str]) -> int:
+    """The namespace that a title's prefix names; 0 where it names none.
+
+    Args:
+        title: as in `<title>`, e.g. `User talk:Ada`.
+        namespaces: number to name, of the dump's `<siteinfo>`; the names that every MediaWiki
+            knows are added to them.
+    """
+    prefix, colon, _ = title.partition(":")
+    if not colon:
+        return 0
+    name = prefix.replace("_", " ").strip().casefold()
+    for known in (namespaces, CANONICAL_NAMESPACES):
+        for number, other in known.items():
+            if number != 0 and other.casefold() == name:
+                return number
+    return 0 if namespaces else _FURTHER_NAMES.get(name, 0)

@@ -1,0 +1,317 @@
+"""Pages of MediaWiki XML dumps (export versions 0.3 to 0.11), one at a time.
+
+`<page>` and `</page>` are found as bytes, which XML allows because `<` in text is always written
+`&lt;`; what lies between goes to an expat parser of its own. So a page that is not valid XML costs
+only itself, and a dump can be read from any byte on: a page belongs to whoever holds the `<` of
+its `<page>`. No entity is ever expanded: a page cannot declare one, and nothing that declares one
+may stand between pages.
+
+Format: https://www.mediawiki.org/wiki/Help:Export and the `export-0.*.xsd` it names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple
+from xml.parsers import expat
+
+from pipelines.io.compression import Damage, Piece
+
+WIKITEXT = "wikitext"
+"""The content model of a page that says none."""
+
+_MOST_BETWEEN = 1 << 20
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_PAGE_FIELDS = frozenset({"title", "ns", "id"})
+_REVISION_FIELDS = frozenset({"id", "timestamp", "model", "text"})
+
+
+class Tags(NamedTuple):
+    """Names of a dump's elements as it writes them, with a namespace prefix or without."""
+
+    page: str = "page"
+    root: str = "mediawiki"
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of pages and of all that is in them, with its colon."""
+        return self.page.removesuffix("page")
+
+
+_PLAIN_TAGS = Tags()
+
+
+class Page(NamedTuple):
+    """A page with the last of its revisions, as the dump has them."""
+
+    title: str
+    namespace: int | None
+    """None where the dump has no `<ns>` (export versions before 0.6): see `namespace_of`."""
+
+    page_id: int | None
+    revision_id: int | None
+    timestamp: str | None
+    model: str
+    text: str
+    has_redirect: bool
+    """There is a `<redirect/>`."""
+
+    revisions: int
+    byte_start: int
+    """Where in the file, as stored, its bzip2 stream starts; the page itself in a plain file."""
+
+    byte_end: int
+    fault: str = ""
+    """Why it is no usable page although it is valid XML; "" if it is one."""
+
+
+def iterate_pages(
+    pieces: Iterable[Piece | Damage],
+    *,
+    end: int,
+    at_start: bool,
+    at_end: bool,
+    tags: Tags = _PLAIN_TAGS,
+) -> Iterator[Page | Damage]:
+    """The pages that begin in the pieces before byte `end`, and what is damaged, in order.
+
+    Holds one revision in memory. A page that is not valid XML becomes a `Damage` of kind `page`.
+
+    Args:
+        pieces: decompressed bytes, going on past `end` for the page that spans it.
+        end: where the range ends (as stored).
+        at_start: the pieces start with the file, so that whatever is not a page can be checked.
+        at_end: the range ends with the file, so that `</mediawiki>` must come, the whole of it.
+        tags: as the header has them (`read_header`).
+    """
+    scanner = _Scanner(end=end, between=b"" if at_start else None, tags=tags)
+    for piece in pieces:
+        if isinstance(piece, Damage) and piece.start >= end:
+            if scanner.parser is not None:  # the range is whole, but not the page that leaves it
+                yield piece._replace(kind="page", cut_page=True)
+            return
+        if isinstance(piece, Damage):
+            yield piece._replace(cut_page=scanner.parser is not None)
+            scanner.lose_track()
+            if piece.kind in ("truncated", "untrusted"):
+                return
+        elif scanner.parser is not None or scanner.rest or piece.start < end:
+            yield from scanner.feed(piece)
+        else:
+            break
+    if scanner.parser is not None or (at_end and not scanner.closed):
+        reason = f"the XML ends without </{tags.root}>"
+        yield Damage("truncated", scanner.position, reason, cut_page=scanner.parser is not None)
+
+
+class MalformedPageError(Exception):
+    """A page that is not what a dump may hold; becomes a `Damage`."""
+
+
+class _PageParser:
+    """Takes the bytes of one page, in slices, and keeps what is wanted of its last revision."""
+
+    def __init__(self, byte_start: int, byte_end: int, *, prefix: str) -> None:
+        self._prefix = prefix
+        self.byte_end = byte_end
+        self.is_new = True
+        self._byte_start = byte_start
+        self._path: list[str] = []
+        self._page: dict[str, str] = {}
+        self._revision: dict[str, str] = {}
+        self._revisions = 0
+        self._has_redirect = False
+        self._parts: list[str] = []
+        self._into: dict[str, str] | None = None
+        self._parser = parser = expat.ParserCreate("UTF-8")
+        parser.buffer_text = True
+        parser.StartElementHandler, parser.EndElementHandler = self._start, self._stop
+
+    @property
+    def name(self) -> str:
+        """Title and id, as far as they are known."""
+        return page_name(self._page.get("title", ""), self._page.get("id"))
+
+    def feed(self, data: bytes) -> None:
+        """Raises ExpatError or MalformedPageError."""
+        self.is_new = self.is_new and not data
+        self._parser.Parse(data, False)
+
+    def finish(self, byte_end: int) -> Page:
+        """The page, once its `</page>` was fed. Raises ExpatError."""
+        parser = self._parser
+        parser.Parse(b"", True)
+        # Break the circle of references, so that the page goes at once and not with the next gc.
+        parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
+        page, revision = self._page, self._revision
+        numbers = [page.get("ns"), page.get("id"), revision.get("id")]
+        return Page(
+            title=page.get("title", ""),
+            namespace=_number(numbers[0]),
+            page_id=_number(numbers[1]),
+            revision_id=_number(numbers[2]),
+            timestamp=revision.get("timestamp"),
+            model=revision.get("model", WIKITEXT),
+            text=revision.get("text", ""),
+            has_redirect=self._has_redirect,
+            revisions=self._revisions,
+            byte_start=self._byte_start,
+            byte_end=byte_end,
+            fault=self._fault(numbers),
+        )
+
+    def _fault(self, numbers: list[str | None]) -> str:
+        if not self._page.get("title"):
+            return "it has no <title>"
+        if not self._revisions:
+            return "it has no <revision>"
+        wrong = next((text for text in numbers if text and _number(text) is None), None)
+        return "" if wrong is None else f"expected a number for <ns> or <id>, found {wrong!r}"
+
+    def _start(self, tag: str, _attributes: dict[str, str]) -> None:
+        name = tag.removeprefix(self._prefix)
+        path = self._path
+        depth = len(path)
+        path.append(name)
+        if self._into is not None:
+            raise MalformedPageError(f"<{name}> begins inside <{path[-2]}>")
+        if depth == 1:
+            if name in _PAGE_FIELDS:
+                self._listen(self._page)
+            elif name == "revision":
+                self._revisions += 1
+                self._revision = {}
+            elif name == "redirect":
+                self._has_redirect = True
+        elif depth == 2 and name in _REVISION_FIELDS and path[1] == "revision":
+            self._listen(self._revision)
+        if depth and name == "page":
+            raise MalformedPageError("another <page> begins inside it")
+
+    def _listen(self, into: dict[str, str]) -> None:
+        self._into = into
+        self._parser.CharacterDataHandler = self._parts.append
+
+    def _stop(self, tag: str) -> None:
+        self._path.pop()
+        if self._into is not None:
+            self._into[tag.removeprefix(self._prefix)] = "".join(self._parts)
+            self._parts.clear()
+            self._into = None
+            self._parser.CharacterDataHandler = None
+
+
+def page_name(title: str, page_id: object) -> str:
+    """How messages name a page."""
+    return f"{title!r} (id {'unknown' if page_id is None else page_id})"
+
+
+def _number(text: str | None) -> int | None:
+    digits = (text or "").strip()
+    return int(digits) if _NUMBER.fullmatch(digits) else None
+
+
+class _Scanner:
+    """Cuts a stream of bytes into pages."""
+
+    def __init__(self, *, end: int, between: bytes | None, tags: Tags) -> None:
+        self._prefix = tags.prefix
+        self._open, self._close, self._last = (
+            f"<{name}>".encode() for name in (tags.page, f"/{tags.page}", f"/{tags.root}")
+        )
+        self.parser: _PageParser | None = None
+        self.rest = b""  # the last bytes, if they may be the first half of a tag
+        self.closed = False  # </mediawiki> was seen
+        self.position = 0
+        self._end = end
+        self._rest_range = (0, 0)  # of the stream that `rest` is from
+        self._borrowed = 0
+        self._piece = Piece(b"", 0, 0, 0)
+        self._between = between  # what came since the last page; None where it cannot be checked
+
+    def lose_track(self) -> None:
+        """Bytes are missing: whatever was begun is lost."""
+        self.parser, self.rest, self._between = None, b"", None
+
+    def feed(self, piece: Piece) -> Iterator[Page | Damage]:
+        data, self._borrowed, self.rest = self.rest + piece.data, len(self.rest), b""
+        self._piece, self.position = piece, piece.position
+        at = 0
+        while at < len(data):
+            if self.parser is None:
+                at = yield from self._find_page(data, at)
+            else:
+                at = yield from self._fill_page(self.parser, data, at)
+
+    def _find_page(self, data: bytes, at: int) -> Generator[Damage, None, int]:
+        found = data.find(self._open, at)
+        stop = (
+            found if found >= 0 else len(data) - _half_tag(data, at, tags=(self._open, self._last))
+        )
+        yield from self._pass_between(data[at:stop], is_all=found >= 0)
+        if found < 0:
+            return self._keep(data, stop)
+        start, end = self._range_at(found)
+        if start >= self._end:  # this page and all that follow belong to the next range
+            return len(data)
+        self.parser = _PageParser(start, end, prefix=self._prefix)
+        return found
+
+    def _fill_page(
+        self, parser: _PageParser, data: bytes, at: int
+    ) -> Generator[Page | Damage, None, int]:
+        found = data.find(self._close, at)
+        kept_back = _half_tag(data, at, tags=(self._open, self._close))
+        stop = found + len(self._close) if found >= 0 else len(data) - kept_back
+        seen = at + 1 if parser.is_new else at
+        try:
+            parser.feed(data[at:stop])
+            if found < 0:
+                return self._keep(data, stop)
+            end = self._range_at(stop)[0] if self._piece.is_plain else parser.byte_end
+            page = parser.finish(end)
+        except (MalformedPageError, expat.ExpatError) as error:
+            self.parser, self._between = None, None
+            reason = f"the page {parser.name} is not valid XML: {error}"
+            yield Damage("page", self.position, reason, cut_page=True)
+            # If it was never closed, the next one has begun in what was just fed.
+            following = data.find(self._open, seen, stop)
+            return following if following >= 0 else stop
+        self.parser, self._between = None, b""
+        yield page
+        return stop
+
+    def _keep(self, data: bytes, stop: int) -> int:
+        self._rest_range = self._range_at(stop)
+        self.rest = data[stop:]
+        return len(data)
+
+    def _range_at(self, index: int) -> tuple[int, int]:
+        """Where the stream lies that a byte of the data is from; in a plain file, the byte."""
+        if self._piece.is_plain:
+            offset = self._piece.start - self._borrowed + index
+            return offset, offset
+        if index < self._borrowed:
+            return self._rest_range
+        return self._piece.start, self._piece.end
+
+    def _pass_between(self, data: bytes, *, is_all: bool) -> Iterator[Damage]:
+        """Looks at what is not in a page: the header, white space, and the end."""
+        self.closed = self.closed or self._last in data
+        if self._between is None:
+            return
+        self._between += data
+        text = _COMMENT.sub(b"", self._between) if is_all else b""
+        if b"<!" in text or self._open[:-1] in text or len(self._between) > _MOST_BETWEEN:
+            found = self._between.strip()[:40]
+            reason = f"expected white space between pages, or a header before them, found {found!r}"
+            yield Damage("untrusted", self.position, reason)
+
+
+def _half_tag(data: bytes, start: int, *, tags: tuple[bytes, ...]) -> int:
+    """How many of the last bytes may be the first half of a tag."""
+    at = data.rfind(b"<", max(start, len(data) - max(map(len, tags)) + 1))
+    half = data[at:] if at >= 0 else b""
+    return len(half) if any(tag.startswith(half) for tag in tags) else 0

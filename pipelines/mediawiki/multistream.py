@@ -1,0 +1,191 @@
+"""Where the bzip2 streams of a file start, and how to cut the file into splits there.
+
+Wikimedia's `*-multistream*.xml.bz2` are many bzip2 streams end to end: one with the header, one
+for each 100 pages, and one with the last tag. The index lying beside names where those with pages
+start, one line a page: `offset:page id:title`. Without it the file is searched for the ten bytes
+that every stream starts with; the result is the same. Files that pbzip2 made are cut likewise.
+
+Format: https://meta.wikimedia.org/wiki/Data_dumps/Dump_format
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from pipelines.io.raw_files import list_folder_of, open_file
+from schemas.errors import CorruptInputError, InputError
+
+# "BZh", the block size, and the six bytes (pi in BCD) that every block starts with.
+_HEAD = re.compile(rb"BZh[1-9]1AY&SY")
+_HEAD_LENGTH = 10
+_READ = 1 << 20
+# A file whose second stream does not start within this much is taken for one stream; so a dump of
+# 20 GB that lies far away is not read through only to learn that it cannot be cut.
+_FAR = 64 << 20
+_MULTISTREAM = re.compile(r"-multistream(?!-index)")
+
+
+def find_index(uri: str, *, name: str) -> str | None:
+    """The index of a multistream dump, compressed or not, in the same folder, if there is one.
+
+    Args:
+        uri: of the dump.
+        name: of the dump, e.g. `enwiki-20250101-pages-articles-multistream1.xml-p1p41242.bz2`.
+    """
+    base = name.rpartition("/")[2]
+    if not _MULTISTREAM.search(base):
+        return None
+    wanted = _MULTISTREAM.sub("-multistream-index", base).replace(".xml", ".txt")
+    beside = {other: where for where, other in list_folder_of(uri)}
+    return beside.get(wanted) or beside.get(wanted.removesuffix(".bz2"))
+
+
+def is_index(name: str) -> bool:
+    """Whether a file is the index of a dump, and not a dump."""
+    return bool(re.search(r"-index\d*\.txt(-p\d+p\d+)?(\.bz2|\.gz)?$", name))
+
+
+def read_index(uri: str) -> list[int]:
+    """The byte offsets that an index names, ascending, each once.
+
+    Raises:
+        InputError: a line is not `offset:page id:title`, offsets descend, or it is cut off.
+    """
+    offsets: list[int] = []
+    seen = b""
+    with contextlib.ExitStack() as stack:
+        lines: IO[bytes] = stack.enter_context(open_file(uri))
+        if uri.endswith(".bz2"):
+            lines = stack.enter_context(bz2.open(lines))
+        try:
+            for number, line in enumerate(lines, 1):
+                offset, _, rest = line.partition(b":")
+                if offset == seen:  # as 99 of 100 are
+                    continue
+                if not (offset.isdigit() and b":" in rest):
+                    raise InputError(
+                        f"{uri}, line {number}: expected offset:page id:title, found {line[:60]!r}"
+                    )
+                if offsets and int(offset) <= offsets[-1]:
+                    raise InputError(
+                        f"{uri}, line {number}: expected offsets to ascend, found {int(offset)} "
+                        f"after {offsets[-1]}. Download the index again"
+                    )
+                offsets.append(int(offset))
+                seen = offset
+        except (EOFError, OSError) as error:
+            raise InputError(
+                f"{uri}: the index is cut off or damaged ({error}). Download it again, or move it "
+                "away: then the dump itself is searched"
+            ) from error
+    return offsets
+
+
+def find_streams(uri: str, *, start: int, size: int) -> list[int]:
+    """Where bzip2 streams start in a file, from byte `start` on, ascending.
+
+    Found by their first ten bytes. That another place has these by chance is possible, though not
+    to be expected in 10**12 dumps; `is_stream` makes sure. A stream without any block, which
+    compressed nothing, is left out.
+
+    Args:
+        size: of the file, in bytes.
+    """
+    return list(_scan(uri, start=start, size=size))
+
+
+def _scan(uri: str, *, start: int, size: int) -> Iterator[int]:
+    position, rest, found = start, b"", 0
+    with open_file(uri, start=start) as source:
+        while chunk := source.read(_READ):
+            data = rest + chunk
+            origin = position - len(rest)
+            for match in _HEAD.finditer(data):
+                found += 1
+                yield origin + match.start()
+            position += len(chunk)
+            if found <= 1 and start == 0 and position > _FAR and size > _FAR:
+                return
+            rest = data[1 - _HEAD_LENGTH :]
+
+
+def is_stream(uri: str, offset: int) -> bool:
+    """Whether a bzip2 stream really starts there: its first block decompresses."""
+    decoder = bz2.BZ2Decompressor()
+    with open_file(uri, start=offset) as source:
+        try:
+            while chunk := source.read(_READ >> 4):
+                if decoder.decompress(chunk, 1) or decoder.eof:
+                    return True
+        except OSError:
+            return False
+    return False
+
+
+def find_all_streams(
+    uri: str, *, name: str, size: int, must_be_whole: bool = True
+) -> tuple[int, ...]:
+    """Where each bzip2 stream of a file starts, by its index if it has one.
+
+    Args:
+        uri: of a .bz2 file.
+        name: its name, by which the index is found.
+        size: its size in bytes.
+        must_be_whole: refuse a file that is shorter than its index says.
+
+    Raises:
+        CorruptInputError: the index names streams behind the end of the file.
+        InputError: the index is damaged, or is another file's.
+    """
+    index = find_index(uri, name=name)
+    if index is None:
+        return tuple(find_streams(uri, start=0, size=size))
+    named = read_index(index)
+    inside = [offset for offset in named if offset < size]
+    if len(inside) < len(named) and must_be_whole:
+        raise CorruptInputError(
+            f"{uri}: has {size:,} bytes, but its index {index} names a stream at byte "
+            f"{named[-1]:,}: the file is cut off, or the index is another's. Download both again, "
+            "or set on_corrupt to keep-whole-pages",
+            file=uri,
+            offset=size,
+        )
+    probes = {*inside[:1], *inside[-1:], *inside[len(inside) // 2 : len(inside) // 2 + 1]}
+    if probes and not any(_has_head(uri, offset) for offset in probes):
+        raise InputError(
+            f"{index}: names streams at bytes {', '.join(map(str, sorted(probes)))} of {uri}, but "
+            "none starts there: it is the index of another file. Download it again, or move it away"
+        )
+    last = inside[-1] if inside else 0
+    return tuple(sorted({0, *inside, *find_streams(uri, start=last, size=size)}))
+
+
+def _has_head(uri: str, offset: int) -> bool:
+    with open_file(uri, start=offset) as source:
+        return bool(_HEAD.match(source.read(_HEAD_LENGTH)))
+
+
+def choose_starts(
+    uri: str, *, streams: Sequence[int], size: int, split_bytes: int
+) -> list[tuple[int, int]]:
+    """Ranges of a bzip2 file, of about `split_bytes` each, that start where streams do.
+
+    Args:
+        streams: as `find_all_streams` gives them.
+        size: of the file, in bytes.
+        split_bytes: wanted length of a range, in bytes; a longer stream is not cut.
+
+    Returns:
+        (start, end) of each range, end exclusive; together they are the whole file.
+    """
+    starts = [0]
+    # The last stream holds only the last tag, and is no range of its own.
+    candidates = [offset for offset in streams[1:-1] if offset > 0]
+    for offset in candidates:
+        if offset - starts[-1] >= split_bytes and is_stream(uri, offset):
+            starts.append(offset)
+    return list(zip(starts, [*starts[1:], size], strict=True))

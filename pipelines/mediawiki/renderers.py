@@ -1,0 +1,506 @@
+"""What inline templates do with their arguments: the functions that patterns of rules may use.
+
+A function is given the words after its name in the pattern, the wording of the language, and what
+turns a word into an argument; it gives what writes the field. A `LookupError` says that the
+language lacks a word, and so the rule. Marks in the text are those of
+`pipelines.mediawiki.cleaning`.
+"""
+
+# ruff: noqa: RUF001 - typographic characters are what these templates are for
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pipelines.mediawiki.cleaning import PHONETIC
+from pipelines.mediawiki.languages import LanguageFile
+from pipelines.mediawiki.units import unit_form, unit_symbol
+
+PIPE = "\ufdd2"  # stands for a | that separates nothing ({{!}}) until the page is done
+APOSTROPHE = "\ufdd3"  # the same for one that is neither bold nor italics
+SUPERSCRIPTS = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")
+
+_NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
+_NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?")
+_GROUPED = re.compile(r"[-+−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_ISO_DATE = re.compile(r"([-−]?\d{1,4})-(\d{1,2})(?:-(\d{1,2}))?(?:T.*)?")
+_ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"),
+          (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
+
+
+class Arguments(NamedTuple):
+    """What stands between a template's braces after its name, already free of markup."""
+
+    positional: list[str]
+    named: dict[str, str]
+
+    def at(self, number: int) -> str:
+        """The argument of that number, counted from 1; "" where there is none."""
+        found = self.named.get(str(number))
+        if found is not None:
+            return found
+        return self.positional[number - 1] if number <= len(self.positional) else ""
+
+    def get(self, name: int | str) -> str:
+        """The argument of that number or name, "" where there is none."""
+        return self.at(name) if isinstance(name, int) else self.named.get(name, "")
+
+    def are_filled(self) -> bool:
+        """Whether there is anything in one of those without a name."""
+        return any(self.positional)
+
+    def last(self) -> str:
+        """The last unnamed argument that is not empty."""
+        filled = [value for value in self.positional if value]
+        return filled[-1] if filled else self.at(1)
+
+
+class Wording(NamedTuple):
+    """The words of one language, and what is common to all."""
+
+    code: str
+    own: LanguageFile
+    common: LanguageFile
+
+    def word(self, name: str) -> str:
+        """A word of the language. Raises LookupError where it has none."""
+        return self.own.words[name]
+
+
+Field = Callable[[Arguments], str]
+Function = Callable[[list[str], Wording, Callable[[str], Field]], Field]
+
+
+def parse_arguments(content: str) -> Arguments:
+    """Split `name|a|b=c` (the name is ignored) at its pipes."""
+    positional, named = [], {}
+    for part in content.split("|")[1:]:
+        match = _NAMED.match(part) if "=" in part else None
+        if match:
+            named[match[1].lower()] = match[2].strip()
+        else:
+            positional.append(part.strip())
+    return Arguments(positional, named)
+
+
+# Lists and characters
+
+
+def _joined(words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{join SEPARATOR}`: all unnamed arguments."""
+    separator = words[0] if words else ""
+    return lambda arguments: separator.join(filter(None, arguments.positional)) or arguments.at(1)
+
+
+def _listed(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{list SEPARATOR 2 3 extra}`: those of the arguments that are filled."""
+    separator, fields = words[0], [select(word) for word in words[1:]]
+    return lambda arguments: separator.join(filter(None, (f(arguments) for f in fields)))
+
+
+def _character(value: str) -> Function:
+    return lambda _words, _wording, _select: lambda _: value
+
+
+def _phonetic(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{phonetic BEFORE 1 AFTER}`: signs that a paragraph keeps only in its running text."""
+    field = select("1")
+    before, after = words if words else ("", "")
+
+    def write(arguments: Arguments) -> str:
+        signs = field(arguments)
+        return f"{PHONETIC}{before}{signs}{after}{PHONETIC}" if signs else ""
+
+    return write
+
+
+def _choice(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{choice 1 flat=♭ sharp=♯}`: what stands for the argument's value."""
+    field = select(words[0])
+    values = dict(word.split("=", 1) for word in words[1:])
+    return lambda arguments: values.get(field(arguments), "")
+
+
+def raised_text(text: str) -> str:
+    """Raised text: digits and signs as the characters Unicode has for them, words as they are."""
+    raised = text.strip()
+    is_power = 0 < len(raised) <= 6 and all(ord(character) in SUPERSCRIPTS for character in raised)
+    return raised.translate(SUPERSCRIPTS) if is_power else text
+
+
+def _raised(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    field = select(words[0])
+    return lambda arguments: raised_text(field(arguments))
+
+
+# Numbers
+
+
+def format_number(number: str, language: LanguageFile) -> str:
+    """Digits in groups and a decimal mark, as the language writes them; other text stays.
+
+    Args:
+        number: as English or the language itself writes it, grouped or not.
+    """
+    number = number.strip()
+    style = language.numbers
+    if style.mark == "," and number.count(",") == 1 and number.replace(",", "").isdecimal():
+        number = number.replace(",", ".")
+    elif _GROUPED.fullmatch(number):
+        number = number.replace(",", "")
+    if not _NUMBER.fullmatch(number):
+        return number
+    whole, point, decimals = number.partition(".")
+    sign = whole[0] if whole[0] in "-+−" else ""
+    digits = whole[len(sign) :]
+    if len(digits) >= style.least:
+        head = len(digits) % 3
+        groups = [digits[:head], *(digits[i : i + 3] for i in range(head, len(digits), 3))]
+        digits = style.group.join(filter(None, groups))
+    return f"{sign}{digits}{style.mark if point else ''}{decimals}"
+
+
+def _number(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    field = select(words[0])
+    return lambda arguments: format_number(field(arguments), wording.own)
+
+
+def _fraction(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    def write(arguments: Arguments) -> str:
+        match list(filter(None, arguments.positional)):
+            case [denominator]:
+                return f"1/{denominator}"
+            case [numerator, denominator]:
+                return f"{numerator}/{denominator}"
+            case [whole, numerator, denominator, *_]:
+                return f"{whole} {numerator}/{denominator}"
+        return ""
+
+    return write
+
+
+def _power(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{power}` of ten: exponent, or factor and exponent."""
+
+    def write(arguments: Arguments) -> str:
+        *factor, exponent = [*filter(None, arguments.positional[:2])] or [""]
+        raised = raised_text(exponent)
+        return f"{factor[0] if factor else ''} × 10{raised}" if raised else ""
+
+    return write
+
+
+def _value(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{value}`: number, e=exponent, u=unit (or ul=)."""
+
+    def write(arguments: Arguments) -> str:
+        number = arguments.at(1).replace("\N{MINUS SIGN}", "-")
+        exponent = arguments.named.get("e", "")
+        unit = arguments.named.get("u") or arguments.named.get("ul") or ""
+        text = format_number(number, wording.own)
+        if exponent:
+            text += f" × 10{exponent.translate(SUPERSCRIPTS)}"
+        return f"{text} {unit}".strip() if unit else text
+
+    return write
+
+
+def _roman(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{roman 1}`: digits as a Roman number, other text as it is."""
+    field = select(words[0])
+
+    def write(arguments: Arguments) -> str:
+        text = field(arguments)
+        if not (text.isascii() and text.isdecimal() and 0 < int(text[:5]) < 4000):
+            return text
+        number, letters = int(text[:5]), []
+        for value, letter in _ROMAN:
+            letters.append(letter * (number // value))
+            number %= value
+        return "".join(letters)
+
+    return write
+
+
+def _ordinal(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{ordinal 1}`: a number and the word `ordinal` of its last two digits, its last, or any."""
+    field, endings = select(words[0]), wording.own.words
+    other = endings["ordinal"]
+
+    def write(arguments: Arguments) -> str:
+        number = field(arguments)
+        if not number[-1:].isdecimal():
+            return number
+        ending = endings.get(f"ordinal {number[-2:]}") or endings.get(f"ordinal {number[-1:]}")
+        return f"{number}{ending or other}"
+
+    return write
+
+
+def _coordinates(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    def write(arguments: Arguments) -> str:
+        if "inline" not in arguments.named.get("display", "inline"):
+            return ""
+        text, marks = "", iter("°′″°′″")
+        for value in arguments.positional[:8]:
+            if value in {"N", "S"}:
+                text, marks = f"{text}{value} ", iter("°′″")
+            elif value in {"E", "W"}:
+                return text + value
+            elif _NUMBER.fullmatch(value):
+                text += value + next(marks, "")
+        return text.strip() if "N" in text or "S" in text else ""
+
+    return write
+
+
+# Measures
+
+_BETWEEN = {"-": "–", "–": "–", "to": "to", "to(-)": "to", "and": "and", "and(-)": "and",
+            "or": "or", "by": "by", "x": " × ", "×": " × ", "xx": " × ", "+/-": " ± ", "±": " ± ",
+            "+": " + ", "to about": "to"}  # fmt: skip
+_NEUTRAL = {"to": "–", "and": ", ", "or": "/", "by": " × "}
+
+
+def _between(sign: str, wording: Wording) -> str:
+    """What stands between two amounts; a sign where the language has no word."""
+    name = _BETWEEN[sign]
+    if name not in _NEUTRAL:
+        return name
+    word = wording.own.words.get(name)
+    if word is None:
+        return _NEUTRAL[name]
+    return word if wording.own.spaceless else f" {word} "
+
+
+def _convert(words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{convert}`: amounts with their unit, in full or as a symbol ({convert symbol}); what they
+    are converted to is left out: "5 to 10 kilometres"."""
+    always_symbol = words == ["symbol"]
+
+    def write(arguments: Arguments) -> str:
+        values, named = arguments.positional, arguments.named
+        if len(values) < 2:
+            return " ".join(format_number(value, wording.own) for value in values)
+        pieces, last, index = [format_number(values[0], wording.own)], values[0], 1
+        while index + 1 < len(values) and values[index] in _BETWEEN:
+            last = values[index + 1]
+            pieces += [_between(values[index], wording), format_number(last, wording.own)]
+            index += 2
+        code = values[index] if index < len(values) else ""
+        symbol = named.get("abbr", "on" if always_symbol else "") in {"on", "in", "unit"}
+        adjective = named.get("adj", "") in {"on", "mid", "1"} or "sing" in named
+        if len(pieces) > 1:
+            last = f"{last} "  # several amounts are never one
+        text = _measure("".join(pieces), last, code, wording, symbol=symbol, adjective=adjective)
+        if index + 2 < len(values) and _NUMBER.fullmatch(values[index + 1]):  # 5|ft|10|in
+            second, code = values[index + 1 : index + 3]
+            text += " " + _measure(second, second, code, wording, symbol=symbol, adjective=False)
+        return text
+
+    return write
+
+
+def _measure(
+    shown: str, amount: str, code: str, wording: Wording, *, symbol: bool, adjective: bool
+) -> str:
+    """An amount and its unit. An adjective ("6-foot") is singular, in English with a hyphen."""
+    form = "" if symbol else unit_form(code, amount, wording.own, singular=adjective)
+    name = form or unit_symbol(code, wording.own, wording.common)
+    if code and not name:
+        return ""  # the language has no word for it: better a hole that is counted
+    joint = " "
+    if name.startswith("/"):
+        joint = ""
+    elif form and adjective:
+        joint = wording.own.words.get("adjective joint", " ")
+    elif form and wording.own.spaceless:
+        joint = ""
+    return f"{shown}{joint}{name}".rstrip()
+
+
+def _quantity(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{quantity}`: a number, then units as they are written, each perhaps with its exponent."""
+
+    def write(arguments: Arguments) -> str:
+        number, *units = arguments.positional or [arguments.at(1)]
+        pieces = [format_number(number, wording.own)]
+        if exponent := arguments.named.get("e"):
+            pieces.append(f"× 10{exponent.translate(SUPERSCRIPTS)}")
+        for value in filter(None, units):
+            if _NUMBER.fullmatch(value):
+                pieces[-1] += raised_text(value)
+            else:
+                pieces.append(value)
+        return " ".join(filter(None, pieces))
+
+    return write
+
+
+_GAUGE = re.compile(r"(\d+(?:[.,]\d+)?) ?(mm|ft|in|m)")
+
+
+def _gauge(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{gauge 1}`: width of a railway's track, from `1435mm`, `3ft6in` or a short name."""
+    field = select(words[0])
+    named = dict.fromkeys(("sg", "ussg", "uksg", "standard"), "1435mm") | {"mg": "1000mm"}
+
+    def write(arguments: Arguments) -> str:
+        text = field(arguments).lower()
+        found = _GAUGE.findall(named.get(text, text))
+        return " ".join(f"{format_number(number, wording.own)} {unit}" for number, unit in found)
+
+    return write
+
+
+# Dates
+
+
+def _month(text: str, wording: Wording, *, in_date: bool) -> str:
+    names = wording.own.months
+    if text.isascii() and text.isdecimal() and 1 <= int(text[-4:]) <= 12:
+        names = (wording.own.months_in_dates or names) if in_date else names
+        return names[int(text[-4:]) - 1]
+    if in_date and text.lower() in names and wording.own.months_in_dates:
+        return wording.own.months_in_dates[names.index(text.lower())]
+    return text
+
+
+def date_words(parts: tuple[str, str, str], wording: Wording, *, day_first: bool) -> str:
+    """A date in the language's own words and order.
+
+    Args:
+        parts: year, month (a number or a name) and day, "" for what is not said.
+        wording: of the language.
+        day_first: whether the day stands first in any case.
+    """
+    year, month, day = parts
+    dates = wording.own.dates
+    if (iso := _ISO_DATE.fullmatch(year)) and not month and not day:
+        year, month, day = iso[1], iso[2], iso[3] or ""
+    month_name = _month(month, wording, in_date=bool(day))
+    if not month_name:
+        return day if day and not year else year
+    if day.isdecimal() and day.isascii():
+        day = day.lstrip("0") or day
+        day = dates.first_day if day == "1" else day
+    if not day:
+        return dates.month.format(month=month_name, year=year) if year else month_name
+    form = dates.day if year else dates.day_of_year
+    if day_first and year:
+        form = "{day} {month} {year}"
+    return form.format(day=day, month=month_name, year=year)
+
+
+def _date(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{date YEAR MONTH DAY}`: which arguments they are; 0 for none."""
+    if len(wording.own.months) != 12:
+        raise LookupError("months")
+    year, month, day = [select(word) for word in (*words, "0", "0")][:3]
+
+    def write(arguments: Arguments) -> str:
+        day_first = arguments.named.get("df", "") in {"y", "yes", "true", "1"}
+        parts = (year(arguments), month(arguments), day(arguments))
+        return date_words(parts, wording, day_first=day_first)
+
+    return write
+
+
+def _month_name(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{month 1}`: the name of a month from its number."""
+    if len(wording.own.months) != 12:
+        raise LookupError("months")
+    field = select(words[0])
+    return lambda arguments: _month(field(arguments), wording, in_date=False)
+
+
+def _age(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{age Y M D Y M D}`: whole years from the first date to the second."""
+    fields = [select(word) for word in words]
+
+    def write(arguments: Arguments) -> str:
+        values = [field(arguments) for field in fields]
+        if not all(value.isascii() and value.isdecimal() and len(value) < 5 for value in values):
+            return ""
+        numbers = [int(value) for value in values]
+        years = numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3])
+        return str(years) if years >= 0 else ""
+
+    return write
+
+
+def _as_of(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    as_of, since = wording.word("as of"), wording.word("since")
+
+    def write(arguments: Arguments) -> str:
+        named = arguments.named
+        if named.get("alt"):
+            return named["alt"]
+        parts = (arguments.at(1), arguments.at(2), arguments.at(3))
+        date = date_words(parts, wording, day_first=True)
+        if named.get("bare"):
+            return date
+        word = since if named.get("since") else as_of
+        return f"{word if named.get('lc') else word.capitalize()} {date}"
+
+    return write
+
+
+# Names
+
+
+def _authors(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+    joint = wording.word("and")
+
+    def write(arguments: Arguments) -> str:
+        *names, year = [*filter(None, arguments.positional)] or [""]
+        if not names:
+            return year
+        listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {joint} {names[-1]}"
+        return f"{listed} ({year})"
+
+    return write
+
+
+def _verse(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    def write(arguments: Arguments) -> str:
+        numbers = [value for value in arguments.positional[1:] if value[:1].isdecimal()]
+        return " ".join((arguments.at(1), *numbers[:1])).strip()
+
+    return write
+
+
+FUNCTIONS: dict[str, Function] = {
+    "age": _age,
+    "apostrophe": _character(APOSTROPHE),
+    "as_of": _as_of,
+    "authors": _authors,
+    "block": _character("\n\n"),
+    "choice": _choice,
+    "convert": _convert,
+    "coordinates": _coordinates,
+    "date": _date,
+    "fraction": _fraction,
+    "gauge": _gauge,
+    "join": _joined,
+    "list": _listed,
+    "month": _month_name,
+    "number": _number,
+    "ordinal": _ordinal,
+    "phonetic": _phonetic,
+    "pipe": _character(PIPE),
+    "power": _power,
+    "quantity": _quantity,
+    "raised": _raised,
+    "roman": _roman,
+    "value": _value,
+    "verse": _verse,
+}
+"""By the name that patterns use."""
+
+
+def subpage_word(arguments: Arguments) -> str:
+    """`{{Ada/kw|for}}` and its like on Wikibooks: one word set in a book's own style."""
+    return arguments.at(1) if len(arguments.positional) == 1 and not arguments.named else ""

@@ -1,0 +1,405 @@
+"""Takes the markup off one page of wikitext, in one pass.
+
+One regular expression finds delimiters only; what lies between them is copied. A small stack holds
+what is open and will be written (links, templates that carry words). What will not be written
+(infoboxes, references, pictures, tables) is stepped over at once by counting its own brackets. So
+nesting comes out right by construction, and the time is linear in the page's length whatever the
+page holds (`pipelines.mediawiki.ends`).
+Grammar: https://www.mediawiki.org/wiki/Markup_spec and the preprocessor's rules there.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pipelines.mediawiki import tags
+from pipelines.mediawiki.cleaning import DROPPED, FORMULA, LINK_TEXT, PROTECT
+from pipelines.mediawiki.ends import NOWHERE, Ends
+from pipelines.mediawiki.holes import goes_on, hole_mark
+from pipelines.mediawiki.renderers import parse_arguments, raised_text, subpage_word
+from pipelines.mediawiki.rules import Rule
+from pipelines.mediawiki.templates import counted_name, rule_for
+from pipelines.mediawiki.words import LANGUAGE_CODES, WIKI_PREFIXES, WikiMarkup
+
+_MAX_DEPTH = 40  # deeper nesting is no text; MediaWiki stops there as well
+
+# Each alternative begins with a literal character, outside of groups: then `re` looks for one of
+# six characters before it tries any of them, which is ten times as fast.
+_TOKEN = re.compile(
+    r"""
+      \[\[ (?: [^\[\]{}<>|\n:]*+ \| )? ([^\[\]{}<>|\n:]++) \]\]     # 1 a whole link: its label
+    | \[ ( \[ [ ]* (:? [^\[\]{}<>|\n:]*+ :)? )                       # 2 a link opens; 3 its prefix
+    | \] ( \] )                                                      # 4 a link closes
+    | \{ ( \{ ([^{}|<>\[\]]*+) )                                   # 5 a template opens; 6 its name
+    | \} ( \} )                                                      # 7 a template closes
+    | < ( !-- )                                                      # 8 a comment
+    | < ( (/?) ([A-Za-z][A-Za-z0-9]*+)                               # 9 a tag; 10 / 11 name 12 rest
+          ( (?: [^<>"]++ | "[^"\n]{0,200}+"(?=[\s/>]) ){0,20}+ (?= > ) | [^<>]*+ ) > )
+    | \n ( (={1,6}) ([^\n]*+) )                                      # 13 heading; 14 level 15 title
+    | \n ( [*\#:;|!] [^\n<{]*+ (?= \n | \Z )
+           (?: \n [*\#:;|!] [^\n<{]*+ (?= \n | \Z ) )*+ )             # 16 plain list lines
+    | \n ( [ \t:*\#]*+ \{\| )                                        # 17 a table opens
+    | \[ ( (?: (?: https? | ftp | irc | news ) :// | // | mailto: ) [^\s\[\]<>"|{}]*+
+           (?: [^\S\n]++ ([^\[\]\n{}<>]*+) \] | \] | [^\S\n]++ )? ) # 18 a web link; 19 its label
+    """,
+    re.VERBOSE,
+)
+_HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
+# Lines of closing sections: one that may be prose, by whether the language is spaceless; a work.
+_LONG_LINE = {
+    False: re.compile(r"\n[^*#:;|!= {}<\n][^\n]{79}"),
+    True: re.compile(r"\n[^*#:;|!= {}<\n][^\n]{39}"),
+}
+_LEAST_PROSE = {False: 160, True: 80}  # characters; one sentence only introduces a list
+_LIST_MARKS = frozenset("*#:;|!{}<")
+_WORK = re.compile(
+    r"://|ISBN|\bdoi\b|\bp{1,2}\. ?\d|\b[Vv]ol\.|\b[Ee]ds?\.|^\W*[^\W\d_][\w'’-]*+, [^\W\d_]"  # noqa: RUF001
+    r"|^[^.]{0,80}\(\d{4}[a-z]?\)|\(\w* ?\d{4}\) ?[:.,]"
+)
+_STOPS = frozenset(".!?…。！？؟۔।")  # noqa: RUF001
+_SPACES = re.compile(r"[ \t]*")
+
+_rule = functools.lru_cache(maxsize=4096)(rule_for)
+_SUBPAGE_WORD = Rule(subpage_word)
+
+
+class _Open(NamedTuple):
+    """A link or a template that is open."""
+
+    start: int
+    """Where its text starts in the output."""
+
+    rule: Rule | None
+    """What will write the template; None for a link."""
+
+    name: str = ""
+    """Of the template, as in the page."""
+
+
+def _shown(target: str) -> str:
+    """What a link without a label shows: its target, without the name of another wiki."""
+    prefix, colon, title = target.lstrip(":").partition(":")
+    is_wiki = colon and title and prefix.strip().lower() in WIKI_PREFIXES
+    return title if is_wiki else target.removeprefix(":")
+
+
+def _without_comments(line: str) -> str:
+    """A line without its `<!-- ... -->`; what is opened and never closed stays."""
+    kept = []
+    at = 0
+    while (start := line.find("<!--", at)) >= 0 and (end := line.find("-->", start + 4)) >= 0:
+        kept.append(line[at:start])
+        at = end + 3
+    return "".join((*kept, line[at:]))
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line without markup is a paragraph of text, and not a work that is cited."""
+    line = line.strip(" '\"”»)\ufdd0")
+    return line[-1:] in _STOPS and line[:1] not in _LIST_MARKS and _WORK.search(line) is None
+
+
+class Scanner:
+    """One walk over one page. `run` gives lines without markup, lists and some debris still there.
+
+    A line that starts with one of `*#:;|!=` or a blank is no text: the page said so.
+    """
+
+    def __init__(self, text: str, markup: WikiMarkup) -> None:
+        self._text = "\n" + text.replace("\r\n", "\n")
+        self._markup = markup
+        self._out: list[str] = []
+        self._stack: list[_Open] = []
+        self._templates = 0  # how many of the stack are templates
+        self._ends = Ends(self._text)
+
+    def run(self) -> str:
+        text, out, search = self._text, self._out, _TOKEN.search
+        handlers = self._handlers()
+        position = 0
+        while (token := search(text, position)) is not None:
+            start, end = token.span()
+            if start > position:
+                out.append(text[position:start])
+            kind = token.lastindex or 0
+            if kind == 1:
+                out.append(token[1])
+                position = end
+            else:
+                position = handlers[kind](token)
+        out.append(text[position:])
+        self._unwind()
+        return "".join(out)
+
+    def _handlers(self) -> dict[int, Callable[[re.Match[str]], int]]:
+        return {
+            2: self._open_link,
+            4: self._close_link,
+            5: self._open_template,
+            7: self._close_template,
+            8: self._comment,
+            9: self._tag,
+            13: self._heading,
+            16: self._list_lines,
+            17: self._table,
+            18: self._web_link,
+        }
+
+    # What is left out
+
+    def _leave_out(self, position: int, *, mark: str = "") -> int:
+        """Go on at `position`. At the start of a line the blanks that follow go too: they would
+        make the line a preformatted one, which it is not in the page."""
+        out = self._out
+        if not out or out[-1][-1:] == "\n":
+            blanks = _SPACES.match(self._text, position)
+            return blanks.end() if blanks else position
+        if mark or (out[-1][-1:] == "'" and self._text.startswith("'", position)):
+            out.append(mark or DROPPED)  # two runs of apostrophes stay two
+        return position
+
+    # Links
+
+    def _open_link(self, token: re.Match[str]) -> int:
+        prefix = token[3]
+        if prefix:
+            word = prefix[:-1].strip().replace("_", " ").lower()
+            if word in self._markup.dropped_namespaces:
+                return self._picture(token.end())
+            if word in LANGUAGE_CODES:
+                end = self._text.find("]]", token.end(), token.end() + 300)
+                return self._leave_out(end + 2 if end >= 0 else token.end())
+        if len(self._stack) < _MAX_DEPTH:
+            self._stack.append(_Open(len(self._out), None))
+            self._out.append(prefix or "")
+        return token.end()
+
+    def _picture(self, position: int) -> int:
+        end = self._ends.of_picture(position)
+        return self._leave_out(end) if end != NOWHERE else self._ends.of_line(position)
+
+    def _close_link(self, token: re.Match[str]) -> int:
+        if self._stack and self._stack[-1].rule is None:
+            index = self._stack.pop().start
+            content = "".join(self._out[index:])
+            target, pipe, label = content.partition("|")
+            if "\n\n" in content:  # a link ends with its paragraph: this one was never closed
+                return token.end()
+            del self._out[index:]
+            self._out.append(label if pipe and label else _shown(target))
+        return token.end()
+
+    def _web_link(self, token: re.Match[str]) -> int:
+        whole, label = token[0], token[19]
+        if label:
+            self._out.append(label)
+        elif whole[-1].isspace():  # its label holds markup: the bracket is closed later
+            self._out.append(LINK_TEXT)
+        else:
+            return self._leave_out(token.end(), mark=DROPPED)
+        return token.end()
+
+    # Templates
+
+    def _open_template(self, token: re.Match[str]) -> int:
+        text, name, start = self._text, token[6], token.start()
+        rule = _rule(name, self._markup.language)
+        is_inline = bool(self._out) and self._out[-1][-1:] != "\n" and "\n" not in name
+        if rule is None and is_inline and "/" in name:
+            rule = _SUBPAGE_WORD
+        is_written = rule is not None and not rule.is_drop
+        if is_written and "\n\n" not in name and len(self._stack) < _MAX_DEPTH:
+            self._stack.append(_Open(len(self._out), rule, name))
+            self._out.append("")
+            self._templates += 1
+            return token.end()
+        end = self._ends.of_braces(start)
+        if end != NOWHERE:
+            if rule is None and "\n" not in name and text.find("\n", token.end(), end) < 0:
+                return self._leave_hole(end, name, is_inline=is_inline)
+            return self._leave_out(end, mark=DROPPED)
+        if text.startswith("{{{", start) and not name:
+            return self._leave_out(start + 3, mark=DROPPED)
+        return self._leave_out(self._ends.of_paragraph(start + 2), mark=DROPPED)
+
+    def _leave_hole(self, position: int, name: str, *, is_inline: bool) -> int:
+        """Go on behind a template that nothing is known of; if it stands in a line of text, a mark
+        in its place bears its name."""
+        plain = counted_name(name, self._markup.language)
+        if not plain or not (is_inline or goes_on(self._text, position)):
+            return self._leave_out(position, mark=DROPPED)
+        self._out.append(hole_mark(plain))
+        return position
+
+    def _close_template(self, token: re.Match[str]) -> int:
+        if not self._templates:
+            return token.end()
+        while (top := self._stack.pop()).rule is None:
+            self._forgive(top)
+        self._templates -= 1
+        content = "".join(self._out[top.start :])
+        if "\n\n" in content.strip() and not top.rule.is_block:
+            self._forgive(top)  # these braces are another's: what it holds is running text
+            return token.end()
+        del self._out[top.start :]
+        arguments = parse_arguments(content)
+        value = top.rule.write(arguments)
+        if value:
+            self._out.append(value)
+            return token.end()
+        if top.rule.may_be_empty or not arguments.are_filled():
+            return self._leave_out(token.end(), mark=DROPPED)
+        is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
+        return self._leave_hole(token.end(), top.name, is_inline=is_inline)
+
+    def _unwind(self) -> None:
+        """Nothing of what is open will be closed."""
+        while self._stack:
+            self._forgive(self._stack.pop())
+        self._templates = 0
+
+    def _forgive(self, opened: _Open) -> None:
+        """Write the text of something that was never closed, without its first arguments."""
+        out = self._out
+        for index in range(opened.start, min(opened.start + 2, len(out))):
+            if out[index]:
+                first, newline, rest = out[index].partition("\n")
+                out[index] = first.rpartition("|")[2] + newline + rest
+                return
+
+    # Tags
+
+    def _comment(self, token: re.Match[str]) -> int:
+        end = self._ends.of_tag("-->", token.end())
+        if end == NOWHERE:
+            return self._leave_out(self._ends.of_paragraph(token.end()))
+        out = self._out
+        if out and out[-1][-1:] == "\n" and self._text.startswith("\n", end):
+            out[-1] = out[-1][:-1]  # a line with nothing but a comment is no line
+            return end
+        return self._leave_out(end)
+
+    def _tag(self, token: re.Match[str]) -> int:
+        name, end = token[11].lower(), token.end()
+        if name not in tags.KNOWN:
+            return self._unknown_tag(token)
+        closes, empty = token[10] == "/", token[12].endswith("/")
+        if name == "br":
+            return self._line_break(end)
+        if not closes and not empty:
+            if name == "nowiki":
+                return self._protected(end)
+            if name in tags.FORMULA:
+                return self._formula(name, end)
+            if name in tags.DROPPED or name in tags.NESTING:
+                return self._dropped_tag(token, name)
+            if name == "sup" and (raised := tags.RAISED.match(self._text, end)):
+                self._out.append(raised_text(raised[1]))
+                return raised.end()
+            if name == "span" and tags.HIDDEN.search(token[12]):
+                hidden = self._ends.of_tag("span", end)
+                return self._leave_out(hidden if hidden != NOWHERE else end, mark=DROPPED)
+        if name in tags.BLOCK:
+            self._out.append("\n\n")
+        return self._leave_out(end)
+
+    def _unknown_tag(self, token: re.Match[str]) -> int:
+        """MediaWiki shows it as it is: a name in angle brackets, or an example of markup."""
+        if token[10] or token[12]:
+            self._out.append(FORMULA)
+        else:
+            self._out.append(token[0].translate(PROTECT))
+        return token.end()
+
+    def _line_break(self, end: int) -> int:
+        out = self._out
+        if out and out[-1].isspace() and len(out) > 1:
+            out.append("\n\n")  # two in a row part paragraphs
+        else:
+            out.append(" ")
+        return self._leave_out(end)
+
+    def _dropped_tag(self, token: re.Match[str], name: str) -> int:
+        text, end = self._text, self._ends.of_tag(name, token.end())
+        if name == "ref" and "name" in token[12] and end != NOWHERE:
+            second = text.find("<ref", token.end(), end)
+            if second >= 0 and text.find("\n", token.end(), second) >= 0:
+                end = token.end()  # <ref name="x"> for <ref name="x"/>: the text goes on
+        if end == NOWHERE:
+            end = self._ends.of_line(token.end())
+        if name in tags.BLOCK and (name != "syntaxhighlight" or "inline" not in token[12]):
+            self._out.append("\n\n")
+        elif name in {"syntaxhighlight", "source"}:
+            return self._leave_out(end, mark=FORMULA)
+        return self._leave_out(end)
+
+    def _formula(self, name: str, position: int) -> int:
+        end = self._ends.of_tag(name, position)
+        if end == NOWHERE:
+            return position
+        content = self._text[position : self._text.rfind("<", position, end)]
+        content = content.strip()
+        plain = tags.PLAIN_CODE if name == "code" else tags.PLAIN_FORMULA
+        self._out.append(content if plain.fullmatch(content) else FORMULA)
+        return end
+
+    def _protected(self, position: int) -> int:
+        end = self._ends.of_tag("nowiki", position)
+        if end == NOWHERE:
+            return position
+        content = self._text[position : self._text.rfind("<", position, end)]
+        # Several lines with markup in them are an example of it, not text.
+        example = "\n" in content and tags.MARKUP.search(content) is not None
+        self._out.append(FORMULA if example else content.translate(PROTECT))
+        return end
+
+    # Lines
+
+    def _end_links(self) -> None:
+        while self._stack and self._stack[-1].rule is None:
+            self._forgive(self._stack.pop())
+
+    def _heading(self, token: re.Match[str]) -> int:
+        title = _without_comments(token[15]).rstrip()
+        self._unwind()
+        self._out.append("\n\n")
+        if not title.endswith("="):
+            return token.end(14)  # no heading, and no way for a text to start
+        is_closing = title.strip("= '\t").lower() in self._markup.closing_titles
+        if is_closing and not self._holds_prose(token.end()):
+            level = min(len(token[14]), len(title) - len(title.rstrip("=")))
+            for heading in _HEADING.finditer(self._text, token.end()):
+                if len(heading[1]) <= level:
+                    return heading.start()
+            return len(self._text)
+        if "{{" in title or "<" in token[15]:  # what is open may end further down
+            self._out.append("=")
+            return token.end(14)
+        return token.end()
+
+    def _holds_prose(self, position: int) -> bool:
+        """Whether what stands from `position` to the next heading is text rather than a list of
+        notes, works or links."""
+        heading = _HEADING.search(self._text, position)
+        section = self._text[position : heading.start() if heading else len(self._text)]
+        long_line = _LONG_LINE[self._markup.spaceless]
+        if long_line.search(section) is None:
+            return False
+        lines = Scanner(section, self._markup).run().split("\n")
+        prose = sum(len(line) for line in lines if _is_prose(line))
+        listed = sum(len(line) for line in section.split("\n") if line[:1] in _LIST_MARKS)
+        return prose > max(listed, _LEAST_PROSE[self._markup.spaceless])
+
+    def _list_lines(self, token: re.Match[str]) -> int:
+        self._end_links()
+        self._out.append(token[0] if self._stack else f"\n{token[16][0]}")
+        return token.end()
+
+    def _table(self, token: re.Match[str]) -> int:
+        self._end_links()
+        self._out.append("\n\n")
+        end = self._ends.of_table(token.end())
+        return self._leave_out(end) if end != NOWHERE else self._ends.of_paragraph(token.end())

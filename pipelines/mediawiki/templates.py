@@ -1,0 +1,115 @@
+"""Which rule a template of a page follows, by its name and the wiki's language.
+
+Templates cannot be expanded without the wiki that holds them. Those that carry words are listed in
+`pipelines/languages`, language by language, with what they write. A name is looked up in the
+wiki's own language, then among those common to all, then in English: names travel with translated
+articles. A rule that would write a word that the language has not got is not used, and so English
+words never come into other text. All other names (infoboxes, notices, navigation) write nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pipelines.mediawiki.languages import COMMON, FALLBACK, language_file
+from pipelines.mediawiki.renderers import Wording
+from pipelines.mediawiki.rules import Rule, compile_rule
+
+_PREFIXES = frozenset({"template", "subst", "safesubst", "msg", "msgnw", "raw"})
+_FIELDS = re.compile(r"\{[^{}]*\}")
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+class _Table(NamedTuple):
+    """The rules of one file, in the words of one language."""
+
+    rules: Mapping[str, Rule]
+    """By the names that the file lists, and by these lower-cased."""
+
+    patterns: tuple[tuple[re.Pattern[str], str], ...]
+
+
+@functools.cache
+def wording_of(language: str) -> Wording:
+    """The words of a language."""
+    return Wording(language, language_file(language), language_file(COMMON))
+
+
+def is_neutral(pattern: str) -> bool:
+    """Whether it writes no word of its own, and so is right in any language."""
+    return _LETTER.search(_FIELDS.sub("", pattern)) is None
+
+
+@functools.cache
+def _table(source: str, language: str) -> _Table:
+    wording, file = wording_of(language), language_file(source)
+    is_own = source in (language, COMMON)
+    rules: dict[str, Rule] = {}
+    lowered: dict[str, Rule] = {}
+    for pattern, names in file.templates.items():
+        if not is_own and pattern != "drop" and not is_neutral(pattern):
+            continue
+        rule = compile_rule(pattern, wording)
+        if rule is not None:
+            for name in names.split():
+                spaced = first_lowered(name.replace("_", " ")) if name.strip("_") else name
+                rules[spaced] = lowered[spaced.lower()] = rule
+    patterns = tuple(
+        (re.compile(expression), pattern)
+        for expression, pattern in file.name_patterns.items()
+        if is_own or is_neutral(pattern) or pattern == "drop"
+    )
+    return _Table(lowered | rules, patterns)
+
+
+def first_lowered(name: str) -> str:
+    """A name as MediaWiki compares it: its first letter counts in neither case."""
+    return name[:1].lower() + name[1:]
+
+
+def counted_name(name: str, language: str) -> str:
+    """The name that a template is counted by, the same for both cases of its first letter."""
+    plain = plain_name(name, language)
+    return plain if plain[1:2].isupper() else first_lowered(plain)
+
+
+def plain_name(name: str, language: str) -> str:
+    """A template's name as in the page without `Template:` (in any of its names), `subst:` and
+    the like, with single spaces for underscores."""
+    name = " ".join(name.replace("_", " ").split())
+    while ":" in name:
+        prefix, _, rest = name.partition(":")
+        if prefix.strip().lower() not in _PREFIXES | _local_prefixes(language):
+            break
+        name = rest.strip()
+    return name
+
+
+@functools.cache
+def _local_prefixes(language: str) -> frozenset[str]:
+    names = language_file(language).template_namespaces.lower().split()
+    return frozenset(name.replace("_", " ") for name in names)
+
+
+def rule_for(name: str, language: str) -> Rule | None:
+    """What is done with the template `name` (as in the page); None if that is not known.
+
+    Args:
+        name: what stands between the braces and the first pipe.
+        language: ISO 639 code of the wiki.
+    """
+    plain = plain_name(name, language)
+    tables = [_table(source, language) for source in dict.fromkeys((language, COMMON, FALLBACK))]
+    for key in (first_lowered(plain), plain.lower()):
+        for table in tables:
+            if (found := table.rules.get(key)) is not None:
+                return found
+    for table in tables:
+        for expression, pattern in table.patterns:
+            match = expression.fullmatch(plain) or expression.fullmatch(first_lowered(plain))
+            if match:
+                return compile_rule(pattern, wording_of(language), match.groups(default=""))
+    return None

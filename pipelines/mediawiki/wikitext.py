@@ -1,0 +1,141 @@
+"""One page's wikitext becomes text passages (paper 3.1: "extract only the text passages and
+ignore lists, tables, and headers").
+
+`pipelines.mediawiki.scanner` takes the markup off in one pass; here lines become paragraphs, and
+`pipelines.mediawiki.cleaning` mends each.
+"""
+
+# ruff: noqa: RUF001 - punctuation of several scripts
+from __future__ import annotations
+
+import itertools
+import re
+
+from pipelines.mediawiki.cleaning import DISPLAY, FORMULA, HOLE, clean_paragraph
+from pipelines.mediawiki.holes import Holes
+from pipelines.mediawiki.scanner import Scanner
+from pipelines.mediawiki.words import REDIRECT_WORDS, WikiMarkup, markup_for
+
+__all__ = ["Holes", "WikiMarkup", "clean_wikitext", "is_redirect", "markup_for"]
+
+_REDIRECT = re.compile(
+    rf"\s*[#＃]\s*(?:{'|'.join(map(re.escape, REDIRECT_WORDS))})\s*[:：]?\s*\[\[", re.IGNORECASE
+)
+_NO_TEXT = "*#:;|!= "  # a line that begins so is a list, table, heading or preformatted line
+_SENTENCE_MARKS = frozenset(".!?:;。！？：…\"”’'）)」")
+_BOLD_LINE = re.compile(r"'''[^'\n]+'''[ \t]*")
+_NUMBER = re.compile(r"\(?([0-9]{1,3})(?:[.)]|\.\))(?=[ \t]|$)")  # before an item of a list
+_MAX_REJOINED = 20_000  # characters; a longer paragraph is none, and joining it again costs time
+_MAX_TITLE_WORDS = 4
+_MAX_TITLE_WIDTH = 12  # characters, where there are no spaces between words
+
+
+def is_redirect(text: str) -> bool:
+    """Whether a page's wikitext only sends its reader on (`#REDIRECT [[...]]`, in any language)."""
+    return _REDIRECT.match(text) is not None
+
+
+def clean_wikitext(text: str, markup: WikiMarkup, holes: Holes | None = None) -> list[str]:
+    """The text passages of one page, in order.
+
+    Args:
+        text: wikitext as in a dump's `<text>`, XML already decoded.
+        markup: see `markup_for`.
+        holes: counts templates that nothing is known of and that stood within a sentence.
+
+    Returns:
+        Paragraphs without line breaks, none of them empty. Headings, lists (and indented lines),
+        tables, references, pictures, formulas and the closing sections are left out.
+        Never raises, whatever the text; broken markup costs at most the paragraph it is in.
+    """
+    raws = _raw_paragraphs(Scanner(text, markup).run().split("\n"), markup)
+    if len(raws) > 1:  # a line all in bold stands for a heading
+        raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
+    counted = Holes() if holes is None else holes
+    raws = [counted.take_out(raw) if HOLE in raw else raw for raw in raws]
+    cleaned = (clean_paragraph(raw, language=markup.language) for raw in raws)
+    return [paragraph for paragraph in cleaned if paragraph]
+
+
+def _raw_paragraphs(scanned: list[str], markup: WikiMarkup) -> list[str]:
+    """Lines of text joined to paragraphs; other lines part them.
+
+    A formula on an indented line of its own belongs to the sentence that it interrupts: a mark in
+    its place joins what stands before and after, and the sentence is dropped with it.
+    """
+    raws: list[str] = []
+    lines: list[str] = []
+    numbered = _numbered_lines(scanned)
+
+    def flush() -> None:
+        if lines:
+            raws.append(_join_lines(lines, spaceless=markup.spaceless))
+            lines.clear()
+
+    for index, line in enumerate(scanned):
+        if index in numbered:
+            flush()
+        elif line and line[0] not in _NO_TEXT and not line.startswith("----"):
+            if not lines and line[0].islower() and _ends_in_formula(raws):
+                lines.append(raws.pop())
+            lines.append(line)
+        elif line and line[0] == ":" and FORMULA in line:
+            if not lines and _ends_open(raws):
+                lines.append(raws.pop())
+            if lines:
+                lines.append(DISPLAY)
+            flush()
+        elif len(lines) == 1 and line[:1] in {"*", "#"} and _is_title(lines[0], markup):
+            lines.clear()
+        else:
+            flush()
+    flush()
+    return raws
+
+
+def _numbered_lines(scanned: list[str]) -> set[int]:
+    """Places of the lines that are a list numbered by hand: "1. ...", and then "2. ...";
+    blank lines may lie between them."""
+    found: set[int] = set()
+    before, place = -1, -1
+    for index, line in enumerate(scanned):
+        if not line.strip():
+            continue
+        match = _NUMBER.match(line) if line[0] in "0123456789(" else None
+        number = int(match[1]) if match else -1
+        if match and number == before + 1 and before > 0:
+            found |= {place, index}
+        before, place = number, index
+    return found
+
+
+def _ends_in_formula(raws: list[str]) -> bool:
+    """Whether the last paragraph was interrupted by a formula, and may go on."""
+    return bool(raws) and raws[-1][-1] == DISPLAY and len(raws[-1]) < _MAX_REJOINED
+
+
+def _ends_open(raws: list[str]) -> bool:
+    """Whether the last paragraph ends in mid-sentence."""
+    if not raws or len(raws[-1]) > _MAX_REJOINED:
+        return False
+    return raws[-1][-8:].rstrip()[-1:] not in _SENTENCE_MARKS | {DISPLAY}
+
+
+def _is_title(line: str, markup: WikiMarkup) -> bool:
+    """Whether a line right above a list is its title rather than a sentence."""
+    line = line.rstrip()
+    if line[-1:] in _SENTENCE_MARKS:
+        return False
+    if markup.spaceless:
+        return len(line) <= _MAX_TITLE_WIDTH
+    return line.count(" ") < _MAX_TITLE_WORDS
+
+
+def _join_lines(lines: list[str], *, spaceless: bool) -> str:
+    if not spaceless or len(lines) == 1:
+        return "\n".join(lines)
+    pieces = [lines[0]]
+    for before, line in itertools.pairwise(lines):
+        wide = before[-1] >= "\u2e80" and line[0] >= "\u2e80"
+        pieces.append(line if wide else f"\n{line}")
+    return "".join(pieces)

@@ -1,0 +1,1 @@
+"""Paragraphs of running text as sentences."""

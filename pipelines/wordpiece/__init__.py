@@ -1,0 +1,1 @@
+"""WordPiece: words as BERT sees them, vocabularies, ids."""
