@@ -1,0 +1,1 @@
+"""Below the artifact store: backends, refs, leases, garbage, checks of what is stored."""

@@ -1,0 +1,119 @@
+"""Which process on which machine holds something, and whether it is still there."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+_PS_SECONDS = 10
+
+
+class ProcessName(NamedTuple):
+    """Tells a process from every other, also from a later one with the same number."""
+
+    host: str
+    """Name of the machine."""
+
+    system: str
+    """Which start of which machine, and which of its process tables; "" where it cannot be told."""
+
+    pid: int
+    started: str
+    """When the process began, as its system counts; "" where it cannot be told."""
+
+
+def this_process() -> ProcessName:
+    """The process that asks."""
+    pid = os.getpid()
+    return ProcessName(socket.gethostname(), system_name(), pid, start_of(pid) or "")
+
+
+def process_of(record: Mapping[str, Any]) -> ProcessName:
+    """The process of a run, from its record; records of earlier versions lack parts of it."""
+    return ProcessName(
+        str(record.get("host", "")),
+        str(record.get("system", "")),
+        int(record.get("pid", 0)),
+        str(record.get("process_start", "")),
+    )
+
+
+@functools.cache
+def system_name() -> str:
+    """Two containers of one name, or one machine before and after a restart, differ in it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def is_gone(process: ProcessName) -> bool:
+    """Whether a process of this machine has ended for certain; of another one nothing is known."""
+    here = (socket.gethostname(), system_name())
+    if (process.host, process.system) != here:
+        return False
+    found = start_of(process.pid)
+    return found is None or bool(process.started and found and found != process.started)
+
+
+def start_of(pid: int) -> str | None:
+    """When a process began, "" where that cannot be told; None where there is none.
+
+    One that was killed and whose parent has not noticed yet counts as gone.
+    """
+    try:
+        # The name in brackets may itself have spaces and brackets.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None if Path("/proc/self/stat").exists() else _start_without_proc(pid)
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def _start_without_proc(pid: int) -> str | None:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass  # another user's, so it is there
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed arguments, no shell
+            ["ps", "-o", "state=,lstart=", "-p", str(pid)],  # noqa: S607 - the system's ps
+            capture_output=True,
+            text=True,
+            timeout=_PS_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    state, _, start = done.stdout.strip().partition(" ")
+    return None if state.startswith("Z") else start.strip()
+
+
+@contextlib.contextmanager
+def ended_by_a_second_signal() -> Iterator[None]:
+    """Within it, SIGINT and SIGTERM end this process at once, without a word to any thread."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        os._exit(128 + number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        before = {number: signal.signal(number, end) for number in numbers}
+    except ValueError:  # not the main thread: signals are somebody else's affair
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
