@@ -14,7 +14,7 @@ from store_writing import STAGE
 
 from flows.store import processes
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import hold_lease, lease_path, live_holder, live_holders
+from flows.store.leases import hold_lease, lease_path, live_holder, live_holders, try_lease
 
 KEY = "ab" * 32
 
@@ -94,6 +94,18 @@ def test_a_lease_is_let_go_by_a_block_that_raises(store: ArtifactStore) -> None:
     with pytest.raises(ValueError, match="of the stage"), lease:
         raise ValueError("of the stage")
     assert live_holder(store, STAGE, KEY) is None
+
+
+def test_a_lease_can_be_tried_without_waiting(store: ArtifactStore) -> None:
+    with try_lease(store, STAGE, KEY, holder="mine") as other:
+        assert other is None
+        with try_lease(store, STAGE, KEY, holder="yours") as mine:
+            assert mine is not None
+            assert mine.holder == "mine"
+        assert live_holder(store, STAGE, KEY) == mine  # who did not get it frees nothing
+        with try_lease(store, STAGE, "cd" * 32, holder="yours") as another:
+            assert another is None
+    assert store.backend.names("leases") == []
 
 
 def test_others_wait_and_say_once_for_whom(store: ArtifactStore) -> None:

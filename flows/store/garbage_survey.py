@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from flows.store.artifacts import ArtifactStore, Pointer
-from flows.store.processes import is_gone, process_of, this_process
-from flows.store.run_beats import is_silent, last_signs
-from flows.store.run_records import record_path, run_ids
 from flows.show import time_text
+from flows.store.artifacts import ArtifactStore, Pointer
 from flows.store.backend import FileFacts
 from flows.store.leases import live_holders
 from flows.store.pointers import parse_pointer
+from flows.store.processes import is_gone, process_of, this_process
+from flows.store.run_beats import is_silent, last_signs
+from flows.store.run_records import record_path, run_ids
 from schemas.errors import ArtifactCorruptError
 from schemas.sealed import read_sealed
 

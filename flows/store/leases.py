@@ -1,22 +1,21 @@
-"""Leases: who is building a key, so that others wait for it in place of building it too.
+"""Leases: who is building a key, so that others wait for it, or build something else meanwhile.
 
     leases/STAGE/CACHE_KEY.json    {holder, host, system, pid, process start, expires_at, token}
 
-A lease is advice. That two runs never publish different things under one key is seen to by the
-store's conditional commit; a lease only saves the work of building twice, and keeps `work/` folders
-from being written by two at once.
+`try_lease` answers at once; `hold_lease` waits. A lease is advice: the store's conditional commit
+sees to it that two runs never publish different things under one key. A lease only saves the work
+of building twice, and keeps `work/` folders from being written by two at once.
 
-It is renewed every third of its time to live by a thread. It is free when it was let go, when its
-time is over, or when its process is of this machine and gone, so that what a `kill -9` leaves
-behind makes nobody wait. The process is known by its number and its start (a number is given out
-again), on this start of this machine and in this container.
+It is renewed by a thread every third of its time to live. **It is free** (`Holder.is_live`) when it
+was let go, when it has expired, or when its process is of this machine and gone, so that what a
+`kill -9` leaves behind makes nobody wait. See `flows.store.processes` for how a process is known.
 
-Time to live is counted by the clocks of the hosts that share a store. A clock that is ahead by more
-than two thirds of it takes a live lease over: both then build, and the commit decides. One that is
-behind waits longer after a crash of another host, by as much as it is behind.
+Time to live is counted by the clocks of the hosts that share a store. A host whose clock is ahead
+by more than two thirds of it takes a live lease: both then build, and the commit decides. One that
+is behind waits longer after a crash of another host, by as much as it is behind.
 
-A lease is taken with one conditional write and is the first thing that a build leaves in the store:
-dying before it leaves nothing, dying after it leaves a lease of a process that is gone.
+A lease is taken with one conditional write, and is the first thing that a build writes to the
+store: dying before it leaves nothing, dying after it leaves a lease of a process that is gone.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from typing import NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.store.processes import ProcessName, is_gone, this_process
 from flows.store.backend import StoreBackend
+from flows.store.processes import ProcessName, is_gone, this_process
 from schemas.sealed import read_sealed, sealed_json
 
 TIME_TO_LIVE = 60.0
@@ -61,7 +60,7 @@ class Holder(BaseModel):
 
     host: str
     system: str
-    """See `flows.store.processes.ProcessName`."""
+    """With the next two: its process, see `ProcessName`."""
 
     pid: int
     process_start: str
@@ -69,7 +68,7 @@ class Holder(BaseModel):
     """Seconds since the epoch, by the holder's clock; 0 where it was let go."""
 
     token: str
-    """Another one at each taking."""
+    """Differs each time that the lease is taken."""
 
     @property
     def is_live(self) -> bool:
@@ -77,24 +76,42 @@ class Holder(BaseModel):
         process = ProcessName(self.host, self.system, self.pid, self.process_start)
         return self.expires_at > time.time() and not is_gone(process)
 
+    def __str__(self) -> str:
+        """The run and its process."""
+        return f"{self.holder} (process {self.pid} on {self.host})"
 
-class _Found(NamedTuple):
+
+class StoredLease(NamedTuple):
+    """The file of a lease."""
+
     stored: bytes | None
-    """The file's bytes; None where there is none."""
+    """Its bytes; None where there is none."""
 
     holder: Holder | None
-    """None where the file is none of ours, which counts as free."""
+    """Its live holder; None where it is free. A file that cannot be read is of nobody."""
 
 
 def lease_path(stage: str, cache_key: str) -> str:
-    """Where the lease of a key lies, relative to the root of the store."""
+    """Path of the lease of a key, relative to the root of the store."""
     return f"leases/{stage}/{cache_key}.json"
+
+
+def read_lease(backend: StoreBackend, path: str) -> StoredLease:
+    """A lease as it is now."""
+    try:
+        stored = backend.read(path)
+    except FileNotFoundError:
+        return StoredLease(None, None)
+    try:
+        holder = Holder.model_validate(read_sealed(stored).value)
+    except ValueError:  # of which pydantic's are
+        return StoredLease(stored, None)
+    return StoredLease(stored, holder if holder.is_live else None)
 
 
 def live_holder(store: HasBackend, stage: str, cache_key: str) -> Holder | None:
     """Who is building a key right now, or None."""
-    holder = _read(store.backend, lease_path(stage, cache_key)).holder
-    return holder if holder is not None and holder.is_live else None
+    return read_lease(store.backend, lease_path(stage, cache_key)).holder
 
 
 def live_holders(store: HasBackend) -> dict[tuple[str, str], Holder]:
@@ -102,10 +119,39 @@ def live_holders(store: HasBackend) -> dict[tuple[str, str], Holder]:
     found = {}
     for path in store.backend.names("leases"):
         _, stage, name = path.split("/")
-        holder = _read(store.backend, path).holder
-        if holder is not None and holder.is_live:
+        if (holder := read_lease(store.backend, path).holder) is not None:
             found[stage, name.removesuffix(".json")] = holder
     return found
+
+
+@contextmanager
+def try_lease(
+    store: HasBackend, stage: str, cache_key: str, *, holder: str, ttl_seconds: float = TIME_TO_LIVE
+) -> Iterator[Holder | None]:
+    """Hold the lease of a key for the length of a block, if nobody else has it.
+
+    Args:
+        store: where leases are.
+        stage: name of the stage.
+        cache_key: what it builds.
+        holder: names the run, for those who wait.
+        ttl_seconds: how long the lease stays if this machine dies.
+
+    Yields:
+        None where the lease is held; else its live holder, and the block has no lease.
+    """
+    lease = _Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
+    if (other := lease.take()) is not None:
+        yield other
+        return
+    renewing = threading.Thread(target=lease.renew, name="lease", daemon=True)
+    renewing.start()
+    try:
+        yield None
+    finally:
+        lease.ended.set()
+        renewing.join()
+        lease.let_go()
 
 
 @contextmanager
@@ -119,40 +165,34 @@ def hold_lease(
     is_done: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Iterator[bool]:
-    """Have the lease of a key for the length of a block.
-
-    Waits while another live holder has it, and says once who that is.
+    """As `try_lease`; waits while another live holder has it, and says once who that is.
 
     Args:
         store: where leases are.
         stage: name of the stage.
         cache_key: what it builds.
         holder: names the run, for those who wait.
-        ttl_seconds: how long a holder on another machine that died keeps it.
+        ttl_seconds: how long the lease stays if this machine dies.
         is_done: whether there is nothing to build any more; asked while waiting.
         say: takes a line of text.
 
     Yields:
         True if it is held; False if `is_done` came true while another one had it.
     """
-    lease = _Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
-    waited = _FIRST_LOOK
-    said = False
-    while (other := lease.take()) is not None:
+    seconds, said = _FIRST_LOOK, False
+    while True:
+        with try_lease(store, stage, cache_key, holder=holder, ttl_seconds=ttl_seconds) as other:
+            if other is None:
+                yield True
+                return
         if is_done():
             yield False
             return
         if not said:
             said = True
-            where = f"process {other.pid} on {other.host}"
-            say(f"{stage}: {other.holder} ({where}) is building the same; waiting for it")
-        time.sleep(waited)
-        waited = min(2 * waited, _LONGEST_LOOK)
-    lease.keep()
-    try:
-        yield True
-    finally:
-        lease.let_go()
+            say(f"{stage}: {other} is building the same; waiting for it")
+        time.sleep(seconds)
+        seconds = min(2 * seconds, _LONGEST_LOOK)
 
 
 class _Lease:
@@ -170,15 +210,14 @@ class _Lease:
             expires_at=0,
             token=uuid.uuid4().hex,
         )
-        self._stored: bytes | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._stored = b""
+        self.ended = threading.Event()
 
     def take(self) -> Holder | None:
         """Take it if it is free; else its live holder."""
         while True:
-            found = _read(self._backend, self._path)
-            if found.holder is not None and found.holder.is_live:
+            found = read_lease(self._backend, self._path)
+            if found.holder is not None:
                 return found.holder
             if self._write(expected=found.stored):
                 return None
@@ -191,12 +230,9 @@ class _Lease:
         self._stored = data
         return True
 
-    def keep(self) -> None:
-        """Renew it until it is let go."""
-        self._thread.start()
-
-    def _renew(self) -> None:
-        while not self._ended.wait(self._ttl / 3):
+    def renew(self) -> None:
+        """Put its expiry off until `ended` is set."""
+        while not self.ended.wait(self._ttl / 3):
             try:
                 if not self._write(expected=self._stored):
                     _LOGGER.warning(
@@ -209,21 +245,7 @@ class _Lease:
 
     def let_go(self) -> None:
         """Free it, if it is still ours."""
-        self._ended.set()
-        self._thread.join()
         try:
-            if self._stored is not None:
-                self._backend.remove(self._path, expected=self._stored)
+            self._backend.remove(self._path, expected=self._stored)
         except Exception as error:  # what was built is there; the lease ends by itself
             _LOGGER.warning("the lease %s was not let go: %s", self._path, error)
-
-
-def _read(backend: StoreBackend, path: str) -> _Found:
-    try:
-        stored = backend.read(path)
-    except FileNotFoundError:
-        return _Found(None, None)
-    try:
-        return _Found(stored, Holder.model_validate(read_sealed(stored).value))
-    except ValueError:  # of which pydantic's are
-        return _Found(stored, None)

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from flows.engine.task_amounts import cells_amount
+from flows.engine.task_steps import entry_label
+from flows.show import amount, byte_text, time_text
 from flows.store.artifacts import ArtifactStore, Pointer
+from flows.store.pointers import parse_manifest
 from flows.store.processes import is_gone, process_of
 from flows.store.run_beats import is_silent, last_signs
 from flows.store.run_records import record_path, run_ids
-from flows.show import amount, byte_text, time_text
-from flows.store.pointers import parse_manifest
-from flows.engine.task_amounts import cells_amount
-from flows.engine.task_steps import entry_label
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 from schemas.sealed import read_sealed

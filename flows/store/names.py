@@ -69,7 +69,7 @@ class StoreNames:
         self.backend.delete_folder(f"work/{stage}/{cache_key}")
 
     def pieces(self, stage: str, digest: str) -> str:
-        """URL of a folder, which is there, for records of pieces of work (`pipelines.beam.reuse`)."""
+        """URL of a folder, which is there, for records of pieces (`pipelines.beam.reuse`)."""
         path = f"pieces/{stage}/{digest}"
         self.backend.make_folder(path)
         return self.backend.url(path)

@@ -1,4 +1,4 @@
-"""Records of finished pieces in a store (`pipelines.beam.reuse`), as withdrawing and checking see them.
+"""Records of finished pieces in a store (`pipelines.beam.reuse`), to withdraw and to check.
 
 pieces/STAGE/DIGEST/AA/KEY.json     the record, with its own digest
 pieces/STAGE/DIGEST/AA/KEY.blobs    beside it, with the digest that the record names
