@@ -11,9 +11,10 @@ from command_runs import Cli
 
 from flows.cli.app import main
 from flows.engine.stages import steps
+from flows.formats import byte_text, columns, time_text
 from flows.lineage.head import Mark, join_pieces
 from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text
-from flows.show import balance_rows, byte_text, columns, shards, time_text
+from flows.show import balance_rows, shards
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest

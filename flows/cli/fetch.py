@@ -67,7 +67,7 @@ def wikipedia(
 ) -> None:
     """Fetch the articles of a wiki: the multistream parts of its dump and their indexes."""
     from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
-    from flows.show import byte_text, columns
+    from flows.formats import byte_text, columns
 
     say = _say(as_json)
     if dry_run:
@@ -167,7 +167,7 @@ def swag(
 def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> None:
     """List what can be fetched, under which licence, and where to get what cannot."""
     from flows.fetch.set_sources import load_sources
-    from flows.show import byte_text, columns
+    from flows.formats import byte_text, columns
 
     known = load_sources(sources)
     if as_json:
@@ -230,7 +230,7 @@ def _fetch(
 
 
 def _print_sets(fetched: Sequence[FetchedSet]) -> None:
-    from flows.show import byte_text, columns
+    from flows.formats import byte_text, columns
 
     rows = [
         (

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from flows.engine.stages import STAGES
 from flows.engine.steps import StepResult
+from flows.formats import columns
 from flows.lineage.graph import Node, upstream_graph
 from flows.lineage.groups import fold
 from flows.lineage.texts import node_line
 from flows.recipes.files import default_store
-from flows.show import balance_rows, columns, grouped, note_lines, summary_rows
+from flows.show import balance_rows, grouped, note_lines, summary_rows
 from flows.store.artifacts import ArtifactStore
 from model.tasks.cut_data import MARK
 from schemas.manifest import Manifest

@@ -254,8 +254,8 @@ def _diff_runs(
 ) -> None:
     from dataclasses import asdict
 
+    from flows.formats import columns
     from flows.lineage.differences import run_differences, run_lines
-    from flows.show import columns
     from flows.store.run_records import read_run
 
     found = run_differences(read_run(store, before), read_run(store, after), store=store)

@@ -111,7 +111,7 @@ def print_plan(
     from flows.engine.extras import lacking
     from flows.engine.plan import plan, planned_rows
     from flows.engine.stages import steps, steps_until
-    from flows.show import columns
+    from flows.formats import columns
     from flows.store.artifacts import ArtifactStore
     from schemas.errors import ArtifactNotFoundError
 

@@ -34,7 +34,7 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:
     """List what is in the store, the newest first."""
-    from flows.show import columns
+    from flows.formats import columns
     from flows.store.listing import artifact_rows, listed, ref_records
 
     if refs and pins:
@@ -60,7 +60,7 @@ def ls(
 
 
 def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
-    from flows.show import columns
+    from flows.formats import columns
 
     found = store.pins()
     if as_json:
@@ -84,7 +84,7 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the runs that the store has records of, the newest first."""
-    from flows.show import columns
+    from flows.formats import columns
     from flows.store.listing import run_records, run_results, run_row
 
     opened = open_store(store)
@@ -173,7 +173,7 @@ def gc(
 
 
 def _print_garbage(report: GarbageReport) -> None:
-    from flows.show import byte_text, columns
+    from flows.formats import byte_text, columns
 
     titles = ("kept", "size", "because of")
     kept = [(item.path, byte_text(item.size), item.reason) for item in report.kept]
@@ -267,8 +267,8 @@ def verify(
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Check the store's promises, installed versions, telemetry, disk and clock; exit 1 on FAIL."""
     from flows.cli.doctor import examine
+    from flows.formats import columns
     from flows.recipes.files import default_store
-    from flows.show import columns
 
     found = examine(store or default_store())
     if as_json:

@@ -21,7 +21,8 @@ from flows.engine.preflight import check_inputs
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step, rebuilt_labels, steps, steps_until
 from flows.engine.steps import StepResult, run_step
-from flows.show import step_line, time_text
+from flows.formats import time_text
+from flows.show import step_line
 from flows.store.artifacts import ArtifactStore, now
 from flows.store.leases import live_holders
 from flows.store.processes import this_process

@@ -11,7 +11,7 @@ from typing import Self
 
 from tqdm import tqdm
 
-from flows.show import byte_text, time_text
+from flows.formats import byte_text, time_text
 from pipelines.progress import Listeners, Reading
 
 _LINE_SECONDS = 15.0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flows.show import byte_text
+from flows.formats import byte_text
 from schemas.errors import FetchError
 
 PARTIAL = ".partial"

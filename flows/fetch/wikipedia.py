@@ -24,7 +24,7 @@ from flows.fetch.local_files import (
 )
 from flows.fetch.one_download import Wanted
 from flows.fetch.web import CONTACT_VARIABLE, Web, checked_address, shown_url
-from flows.show import byte_text
+from flows.formats import byte_text
 from schemas.errors import ConfigError
 
 MIRROR_VARIABLE = "BERTLOOM_MIRROR"

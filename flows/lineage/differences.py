@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from flows.engine.task_steps import entry_label
-from flows.show import byte_text
+from flows.formats import byte_text
 from flows.store.artifacts import ArtifactStore
 from flows.store.run_records import RunRecord
 from schemas.manifest import FileEntry, Manifest, RawInput

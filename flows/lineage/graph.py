@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from flows.formats import byte_text
 from flows.lineage.groups import fold
-from flows.show import amount, byte_text
+from flows.show import amount
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import raw_manifest
 from schemas.errors import ArtifactNotFoundError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from flows.engine.task_amounts import cells_amount
-from flows.show import byte_text
+from flows.formats import byte_text
 
 if TYPE_CHECKING:
     from flows.lineage.graph import LineageGraph, Node

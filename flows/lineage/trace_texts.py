@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from flows.formats import columns
 from flows.lineage.texts import one_line
 from flows.lineage.tracing import DocumentTrace, Trace
-from flows.show import columns
 
 _LABELS = {0: "B follows A", 1: "B is random", -1: "no B"}
 

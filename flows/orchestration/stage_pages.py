@@ -7,7 +7,8 @@ from typing import Any
 
 from flows.engine.running import StepRef
 from flows.engine.task_amounts import score_cut
-from flows.show import amount, balance_rows, byte_text, time_text
+from flows.formats import byte_text, time_text
+from flows.show import amount, balance_rows
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 

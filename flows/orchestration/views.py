@@ -22,9 +22,9 @@ from prefect.artifacts import (
 from prefect.events import emit_event
 
 from flows.engine.running import RunPlan, StepRef
+from flows.formats import byte_text, time_text
 from flows.orchestration.publisher import Publisher
 from flows.orchestration.stage_pages import metric_rows, stage_markdown
-from flows.show import byte_text, time_text
 from pipelines.progress import Reading, listening
 from schemas.disclosure import visible, without_secrets
 from schemas.manifest import Manifest

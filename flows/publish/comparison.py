@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from flows.show import byte_text
+from flows.formats import byte_text
 from schemas.manifest import Manifest
 from schemas.publish_configs import ChangeLimits
 

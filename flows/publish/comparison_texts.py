@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from flows.formats import columns
 from flows.publish.comparison import Comparison, Row, change_text, limit_text, value_text
 from flows.publish.publishing import Publication
-from flows.show import columns
 
 _HEAD = ("step", "figure", "published", "new", "change", "allowed", "")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from flows.formats import byte_text
 from flows.report.result_tables import Row, Table
 from flows.report.run_view import Fact
-from flows.show import byte_text
 from pipelines.mediawiki.holes import UNKNOWN_TEMPLATE
 from schemas.manifest import Manifest
 

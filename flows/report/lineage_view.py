@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
+from flows.formats import byte_text
 from flows.lineage.graph import LineageGraph, Node, upstream_graph
 from flows.report.run_view import Group, Steps, entry_anchor
-from flows.show import byte_text
 from flows.store.artifacts import ArtifactStore
 from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from flows.engine.task_amounts import cells_amount
 from flows.engine.task_steps import entry_label
-from flows.show import amount, byte_text, time_text
+from flows.formats import byte_text, time_text
+from flows.show import amount
 from flows.store.artifacts import ArtifactStore
 from flows.store.run_records import RunRecord, StepRecord
 from schemas.disclosure import without_secrets

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flows.formats import time_text
 from flows.report.result_tables import Row, Table, main_results, marked, percent
 from flows.report.run_view import Fact
-from flows.show import time_text
 from schemas.manifest import Manifest
 
 

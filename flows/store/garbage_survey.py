@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from flows.show import time_text
+from flows.formats import time_text
 from flows.store.artifacts import ArtifactStore, Pointer
 from flows.store.backend import FileFacts
 from flows.store.leases import live_holders

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from flows.engine.task_amounts import cells_amount
 from flows.engine.task_steps import entry_label
-from flows.show import amount, byte_text, time_text
+from flows.formats import byte_text, time_text
+from flows.show import amount
 from flows.store.artifacts import ArtifactStore, Pointer
 from flows.store.pointers import parse_manifest
 from flows.store.processes import is_gone, process_of
