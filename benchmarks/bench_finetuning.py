@@ -40,10 +40,10 @@ import torch
 from model.data.permutation import permuted
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
-from model.finetuning.loop import CellTraining
-from model.finetuning.progress import CellProgress
-from model.finetuning.setup import open_cell
-from model.finetuning.trial_job import CellJob
+from model.finetuning.loop import TrialTraining
+from model.finetuning.progress import TrialProgress
+from model.finetuning.setup import open_trial
+from model.finetuning.trial_job import TrialJob
 from model.processes.stopping import StopRequest
 from model.task_types.text import build_features
 from model.tasks import find_task
@@ -63,7 +63,7 @@ from pipelines.wordpiece.vocabulary import (
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.manifest import StageInput
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
-from schemas.task_configs import CellConfig
+from schemas.task_configs import TrialConfig
 
 BATCH, LENGTH, VOCAB = 32, 128, 30_522
 TASK = "sst-2"
@@ -142,7 +142,7 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
             "splits": {"train": len(table)},
         },
     )
-    config = CellConfig(
+    config = TrialConfig(
         examples=TASK,
         init_checkpoint=checkpoint,
         max_seq_length=LENGTH,
@@ -156,8 +156,8 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
 
     def run() -> Pace:
         work = folder / f"work-{next(runs)}"
-        job = CellJob(name="bench", config=config, examples=examples, work=str(work))
-        start = open_cell(job)
+        job = TrialJob(name="bench", config=config, examples=examples, work=str(work))
+        start = open_trial(job)
         tokenizer = WordPieceTokenizer(start.tokenizer.vocab, lowercase=True)  # knows no word yet
         began = time.perf_counter()
         build_features(
@@ -169,13 +169,13 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
             is_training=True,
         )
         features = time.perf_counter() - began
-        training = CellTraining(
+        training = TrialTraining(
             start,
             device=torch.device("cpu"),
             checkpoints=Checkpoints(f"{work}/checkpoints", keep_last=1),
         )
         began = time.perf_counter()
-        with CellProgress("bench") as progress:
+        with TrialProgress("bench") as progress:
             training.run(StopRequest(), progress=progress)
         return Pace(features, time.perf_counter() - began)
 

@@ -1,6 +1,6 @@
-"""The fine-tuning flow: examples of tasks, and the cells of every grid.
+"""The fine-tuning flow: examples of tasks, and the trials of every grid.
 
-Each cell (a point of a grid and a restart) is a task with an artifact of its own, so that a sweep
+Each trial (a point of a grid and a restart) is a task with an artifact of its own, so that a sweep
 that was stopped goes on where it was. What they start from is built first where it is not there.
 """
 
@@ -32,7 +32,7 @@ def finetune(
         changes: `KEY=VALUE` texts, as of `bertloom run --set`.
         store: in place of the recipe's own.
         rebuild: stages to build even if they are there: `all`, stage names or step labels.
-        until: a stage or a step: it and what it needs are run; "" for all cells.
+        until: a stage or a step: it and what it needs are run; "" for all trials.
 
     Raises:
         Exception: as the first step that failed; the steps that do not depend on it have run.

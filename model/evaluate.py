@@ -1,4 +1,4 @@
-"""`evaluate`: the cells of a grid compared on dev, and the best of them asked for all splits.
+"""`evaluate`: the trials of a grid compared on dev, and the best of them asked for all splits.
 
 The artifact holds predictions, one file a split and for spans and tags in the official form too,
 and `metrics.json`, every number of which was computed from those files read back. Predicting
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.finetuning.comparison import Cell, Comparison, compare, read_cells
+from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.evaluation_job import EvaluationJob
 from model.finetuning.task_process import call
 from model.task_types.official_files import official_files
@@ -46,11 +46,11 @@ def evaluate(
     output: str,
     execution: ExecutionConfig,
 ) -> StageOutput:
-    """Compare cells on dev; answer every split but the training data with the best.
+    """Compare trials on dev; answer every split but the training data with the best.
 
     Args:
         config: how many models answer together, and where.
-        inputs: `examples`, and the cells by name.
+        inputs: `examples`, and the trials by name.
         output: URL of the folder to write to.
         execution: not used.
 
@@ -62,8 +62,8 @@ def evaluate(
     del execution
     examples = inputs[_EXAMPLES]
     task = find_task(str(examples.statistics["task"]))
-    cells = read_cells({name: given for name, given in inputs.items() if name != _EXAMPLES})
-    compared = compare(cells, metric=task.metrics[0])
+    trials = read_trials({name: given for name, given in inputs.items() if name != _EXAMPLES})
+    compared = compare(trials, metric=task.metrics[0])
     chosen = _different(compared.best)[: config.ensemble]
     splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
     with tempfile.TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
@@ -97,7 +97,7 @@ def evaluate(
 
 
 def _statistics(
-    config: EvaluateConfig, task: Task, *, chosen: list[Cell], data: str
+    config: EvaluateConfig, task: Task, *, chosen: list[Trial], data: str
 ) -> dict[str, Any]:
     best = chosen[0]
     on = {"data": data} if data else {}
@@ -107,25 +107,25 @@ def _statistics(
         "entry": config.entry,
         "metric": task.metrics[0],
         "ensemble": len(chosen),
-        "members": [cell.name for cell in chosen],
+        "members": [trial.name for trial in chosen],
         "method": best.method,
         "model": {"start": config.start, **best.model, "method": best.method, **on},
     }
 
 
-def _cut(examples: StageInput, compared: Comparison, *, chosen: list[Cell]) -> dict[str, Any]:
+def _cut(examples: StageInput, compared: Comparison, *, chosen: list[Trial]) -> dict[str, Any]:
     """What the restarts that are shown and the models that answer were not given."""
-    point = [cell for cell in compared.best if cell.point == compared.best_point]
-    trained = [cell.cut for cell in (*point, *chosen)]
+    point = [trial for trial in compared.best if trial.point == compared.best_point]
+    trained = [trial.cut for trial in (*point, *chosen)]
     return joined([examples_cut(examples.statistics), *trained])
 
 
-def _different(cells: list[Cell]) -> list[Cell]:
+def _different(trials: list[Trial]) -> list[Trial]:
     """Without those that are one model under several names, as entries of equal configuration
     have: in an ensemble it would count twice."""
-    found: dict[str, Cell] = {}
-    for cell in cells:
-        found.setdefault(content_digest(cell.given.files), cell)
+    found: dict[str, Trial] = {}
+    for trial in trials:
+        found.setdefault(content_digest(trial.given.files), trial)
     return list(found.values())
 
 
@@ -133,7 +133,7 @@ def _answer(
     config: EvaluateConfig,
     examples: StageInput,
     *,
-    chosen: list[Cell],
+    chosen: list[Trial],
     splits: tuple[str, ...],
     folder: str,
 ) -> float:
@@ -146,17 +146,17 @@ def _answer(
         return 0.0
     asked = splits
     if len(chosen) == 1 and "dev" in splits:
-        # The cell has answered dev already, to be chosen by it.
+        # The trial has answered dev already, to be chosen by it.
         _copy(best.given, predictions_file("dev"), folder=folder)
         asked = tuple(split for split in splits if split != "dev")
     if not asked:
         return best.threshold
-    for cell in chosen:
-        check_files(cell.given)  # which models are read by their folders' URLs
+    for trial in chosen:
+        check_files(trial.given)  # which models are read by their folders' URLs
     job = EvaluationJob(
         name=step_name(f"evaluate {config.entry}"),
         examples=examples,
-        members=tuple(cell.given for cell in chosen),
+        members=tuple(trial.given for trial in chosen),
         splits=asked,
         folder=folder,
         micro_batch_tokens=config.micro_batch_tokens,
@@ -180,7 +180,7 @@ def _publish(folder: str, *, output: str) -> Iterator[FileEntry]:
         yield write_file(file.name, [file.read_bytes()], output=output)
 
 
-def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Cell]) -> tuple[str, ...]:
+def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:
     notes = []
     if len(chosen) < config.ensemble:
         notes.append(f"an ensemble of {config.ensemble} was asked for, and there are {len(chosen)}")

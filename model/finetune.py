@@ -2,7 +2,7 @@
 
 The artifact is a fine-tuned model in Hugging Face's layout with its tokenizer, its predictions on
 dev, the scores computed from those, and the record of the training. Training runs in a process that
-lives on from cell to cell (`model.finetuning.task_process`); this module loads no torch itself.
+lives on from trial to trial (`model.finetuning.task_process`); this module loads no torch itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from model.finetuning.trial_job import (
     MAJORITY_FILE,
     METRICS_FILE,
     RECORDS,
-    CellJob,
-    cell_name,
-    cell_point,
+    TrialJob,
+    trial_name,
+    trial_point,
 )
 from model.task_types.prediction_files import predictions_file, score_file, to_lines
 from model.tasks import find_task
@@ -43,7 +43,7 @@ from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
-from schemas.task_configs import CellConfig
+from schemas.task_configs import TrialConfig
 
 if TYPE_CHECKING:
     from model.finetuning import loop as loop  # runs elsewhere: part of the key
@@ -54,8 +54,8 @@ LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "scipy"
 _TRAIN, _DEV = "train", "dev"
 
 
-def raw_inputs(config: CellConfig) -> tuple[RawInput, ...]:
-    """The files of the checkpoint from outside the store that the cell starts from, if any.
+def raw_inputs(config: TrialConfig) -> tuple[RawInput, ...]:
+    """The files of the checkpoint from outside the store that the trial starts from, if any.
 
     Raises:
         MissingInputError: there is no checkpoint in Hugging Face's layout with its vocab.txt.
@@ -67,14 +67,14 @@ def raw_inputs(config: CellConfig) -> tuple[RawInput, ...]:
 
 
 def finetune(
-    config: CellConfig,
+    config: TrialConfig,
     *,
     inputs: Mapping[str, StageInput],
     output: str,
     execution: ExecutionConfig,
     work: str,
 ) -> StageOutput:
-    """Train a cell, going on from the last checkpoint in `work`, and score it on dev.
+    """Train a trial, going on from the last checkpoint in `work`, and score it on dev.
 
     Args:
         config: method, hyper-parameters, and so on.
@@ -82,7 +82,7 @@ def finetune(
             it has a model of its own.
         output: URL of the folder to write to.
         execution: not used: the configuration itself says on what to train.
-        work: URL of the folder for checkpoints, the same each time this cell is run.
+        work: URL of the folder for checkpoints, the same each time this trial is run.
 
     Raises:
         ExamplesError: there is no training data, or it has no labels.
@@ -98,8 +98,8 @@ def finetune(
     examples = inputs["examples"]
     if config.method == "majority":
         return _majority(config, examples, output=output)
-    job = CellJob(
-        name=step_name(cell_name(config, task=str(examples.statistics["task"]))),
+    job = TrialJob(
+        name=step_name(trial_name(config, task=str(examples.statistics["task"]))),
         config=config,
         examples=examples,
         checkpoint=inputs.get("checkpoint"),
@@ -114,7 +114,7 @@ def finetune(
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
         with following(job.folder() / READING_FILE):
-            found = call("model.finetuning.loop:train_cell", job)
+            found = call("model.finetuning.loop:train_trial", job)
         files = _publish(job.results(), output=output)
     finally:
         shutil.rmtree(job.results(), ignore_errors=True)
@@ -134,7 +134,7 @@ def _publish(folder: Path, *, output: str) -> tuple[FileEntry, ...]:
     )
 
 
-def _majority(config: CellConfig, examples: StageInput, *, output: str) -> StageOutput:
+def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> StageOutput:
     """No model: always what is most frequent in the training data."""
     task = find_task(str(examples.statistics["task"]))
     labels = tuple(str(label) for label in examples.statistics.get("labels", ()))
@@ -156,7 +156,7 @@ def _majority(config: CellConfig, examples: StageInput, *, output: str) -> Stage
         "task": task.name,
         "kind": task.kind,
         "method": config.method,
-        "cell": cell_point(config),
+        "cell": trial_point(config),
         "metrics": metrics,
         "threshold": 0.0,
         "majority": answer,

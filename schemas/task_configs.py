@@ -1,6 +1,6 @@
-"""Configurations of fine-tuning and evaluation: data of tasks, grids, cells, evaluations.
+"""Configurations of fine-tuning and evaluation: data of tasks, grids, trials, evaluations.
 
-A recipe says `build_examples` and `finetune`; the cells of each grid and the evaluations are made
+A recipe says `build_examples` and `finetune`; the trials of each grid and the evaluations are made
 of those (`flows.engine.task_steps`). As elsewhere, a field marked `not_identity` says where and
 how to
 run: it is in no cache key, and a training goes on with another value of it. Of those,
@@ -90,8 +90,8 @@ class FeaturesConfig(Config):
     """`tagging`: fill windows with the neighbouring sentences of the document (paper 5.3)."""
 
 
-class TuningConfig(FeaturesConfig):
-    """What all cells of a grid have in common."""
+class TaskTrainingConfig(FeaturesConfig):
+    """What all trials of a grid have in common."""
 
     examples: SourceName = not_identity(...)
     """Name of the recipe's entry in build_examples."""
@@ -150,7 +150,7 @@ def _as_several(value: Any) -> Any:
     return (value,) if isinstance(value, (int, float)) else value
 
 
-class FinetuneConfig(TuningConfig):
+class FinetuneConfig(TaskTrainingConfig):
     """`finetune`: a grid of hyper-parameters, each point trained with several restarts."""
 
     batch: Annotated[tuple[int, ...], BeforeValidator(_as_several)] = Field(
@@ -169,7 +169,7 @@ class FinetuneConfig(TuningConfig):
     """Trainings of each grid point, with other data order and classifier weights (paper 4.1)."""
 
     ensemble: int = Field(default=1, ge=1, le=100)
-    """The best so many cells on dev answer together."""
+    """The best so many trials on dev answer together."""
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:
@@ -213,7 +213,7 @@ class EnsembleConfig(Config):
     """Entries of `finetune`, all on the same examples."""
 
     size: int = Field(default=7, ge=2, le=100)
-    """The best so many of all their cells on dev."""
+    """The best so many of all their trials on dev."""
 
     @model_validator(mode="after")
     def _members_are_others(self) -> Self:
@@ -222,7 +222,7 @@ class EnsembleConfig(Config):
         return self
 
 
-class CellConfig(TuningConfig):
+class TrialConfig(TaskTrainingConfig):
     """One training: a point of the grid and the number of the restart. A stage of its own."""
 
     batch: int = Field(ge=1)
@@ -232,7 +232,7 @@ class CellConfig(TuningConfig):
 
 
 class EvaluateConfig(Config):
-    """`evaluate`: the cells of a grid compared on dev, the best (or an ensemble) on all splits."""
+    """`evaluate`: the trials of a grid compared on dev, the best (or an ensemble) on all splits."""
 
     examples: SourceName = not_identity(...)
     entry: str

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_runs import Cli
-from tuning_runs import SHAPE, VOCAB
+from finetuning_runs import SHAPE, VOCAB
 
 from flows.cli.asked_texts import lines_of, texts_as_examples
 from model.finetuning.hf_models import save_task_model

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from command_runs import Cli
+from finetuning_runs import text_rows, write_checkpoint
 from test_asked_texts import write_tuned
-from tuning_runs import text_rows, write_checkpoint
 
 from flows.store.artifacts import ArtifactStore
 from model.encoder.checkpoint_layout import check_layout, parse_object

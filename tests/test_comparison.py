@@ -1,4 +1,4 @@
-"""Cells beside each other, and predictions in files."""
+"""Trials beside each other, and predictions in files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from model.finetuning.comparison import Cell, compare, read_cells
+from model.finetuning.comparison import Trial, compare, read_trials
 from model.task_types import kind_module
 from model.task_types.official_files import official_files
 from model.task_types.official_predictions import read_any
@@ -28,7 +28,7 @@ from schemas.errors import CorruptInputError, InputError, PredictionsError
 from schemas.manifest import StageInput
 
 
-def cell(name: str, value: float | None, **more: Any) -> Cell:
+def trial(name: str, value: float | None, **more: Any) -> Trial:
     metrics = {"dev": {"matthews": value}} if value is not None else {}
     found = {
         "cell": {"batch": 16, "learning_rate": 2e-5, "epochs": 3, "restart": 0},
@@ -36,17 +36,19 @@ def cell(name: str, value: float | None, **more: Any) -> Cell:
         "metrics": metrics,
         **more,
     }
-    return Cell(name, StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=found))
+    return Trial(
+        name, StageInput(name=name, artifact_id="a", data="/d", files=(), statistics=found)
+    )
 
 
-def test_the_best_cell_and_the_best_point_are_not_the_same_thing() -> None:
-    cells = [
-        cell("b16-lr2e-05-e3-r0", 0.50),
-        cell("b16-lr2e-05-e3-r1", 0.70),
-        cell("b16-lr5e-05-e3-r0", 0.64),
-        cell("b16-lr5e-05-e3-r1", 0.66),
+def test_the_best_trial_and_the_best_point_are_not_the_same_thing() -> None:
+    trials = [
+        trial("b16-lr2e-05-e3-r0", 0.50),
+        trial("b16-lr2e-05-e3-r1", 0.70),
+        trial("b16-lr5e-05-e3-r0", 0.64),
+        trial("b16-lr5e-05-e3-r1", 0.66),
     ]
-    found = compare(cells, metric="matthews")
+    found = compare(trials, metric="matthews")
     assert [c.name for c in found.best][:2] == ["b16-lr2e-05-e3-r1", "b16-lr5e-05-e3-r1"]
     assert found.best_point == "b16-lr5e-05-e3"
     (first, second) = found.points
@@ -59,14 +61,14 @@ def test_the_best_cell_and_the_best_point_are_not_the_same_thing() -> None:
     assert second["mean"] == pytest.approx(0.65)
     told = found.statistics()
     assert told["best"] == "b16-lr2e-05-e3-r1"
-    assert [c["name"] for c in told["cells"]] == sorted(c.name for c in cells)
+    assert [c["name"] for c in told["cells"]] == sorted(c.name for c in trials)
     json.dumps(told)
 
 
-def test_equal_cells_stay_in_their_order() -> None:
-    cells = [cell("b-r1", 0.5), cell("b-r0", 0.5), cell("a-r0", 0.4)]
-    assert [c.name for c in compare(cells, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
-    assert compare(cells[2:], metric="matthews").points[0]["sd"] == 0.0
+def test_equal_trials_stay_in_their_order() -> None:
+    trials = [trial("b-r1", 0.5), trial("b-r0", 0.5), trial("a-r0", 0.4)]
+    assert [c.name for c in compare(trials, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
+    assert compare(trials[2:], metric="matthews").points[0]["sd"] == 0.0
 
 
 def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
@@ -76,23 +78,23 @@ def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
         for batch, rate, epochs, restart in [(32, 2e-5, 3, 0), (8, 1e-4, 3, 0), (8, 2e-5, 3, 1)]:
             name = f"{entry}b{batch}-lr{rate:g}-e{epochs}-r{restart}"
             point = {"batch": batch, "learning_rate": rate, "epochs": epochs, "restart": restart}
-            given[name] = cell(name, 0.5, cell=point).given
-    found = [c.name for c in read_cells(given)]
+            given[name] = trial(name, 0.5, cell=point).given
+    found = [c.name for c in read_trials(given)]
     assert found == [
         *("b8-lr2e-05-e3-r1", "b8-lr0.0001-e3-r0", "b32-lr2e-05-e3-r0"),
         *("a.b8-lr2e-05-e3-r1", "a.b8-lr0.0001-e3-r0", "a.b32-lr2e-05-e3-r0"),
     ]
     backwards = dict(reversed(given.items()))
-    assert [c.name for c in read_cells(backwards)] == found
+    assert [c.name for c in read_trials(backwards)] == found
 
 
-def test_cells_without_the_metric_cannot_be_compared() -> None:
+def test_trials_without_the_metric_cannot_be_compared() -> None:
     with pytest.raises(PredictionsError, match="b: no matthews on dev, found no metrics"):
-        compare([cell("a", 0.5), cell("b", None)], metric="matthews")
+        compare([trial("a", 0.5), trial("b", None)], metric="matthews")
 
 
 def test_a_majority_says_the_same_of_all() -> None:
-    (found,) = read_cells({"x": cell("x", 0.0, majority={"label": "1"}).given})
+    (found,) = read_trials({"x": trial("x", 0.0, majority={"label": "1"}).given})
     table = pa.table({"id": ["0", "1"]})
     assert found.majority_predictions(table) == [
         {"id": "0", "label": "1"},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuning_runs import cell_config, cell_job, sentiment, write_checkpoint
+from finetuning_runs import sentiment, trial_config, trial_job, write_checkpoint
 from written_evaluations import SCRATCH, TASKS, artifact, evaluations, majority, written
 
 import model.tabulate
@@ -21,7 +21,7 @@ from flows.report.result_tables import comparison_table, paper_tables, results_t
 from flows.report.training_view import best_metrics
 from model import tasks
 from model.build_examples import build_examples
-from model.finetuning.loop import train_cell
+from model.finetuning.loop import train_trial
 from model.processes.stopping import StopRequest
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import result_rows
@@ -95,9 +95,9 @@ def test_steps_and_ends_of_texts_are_a_cut(tmp_path: Path) -> None:
     given = given.model_copy(update={"statistics": statistics})
 
     def cut(**changes: Any) -> dict[str, Any]:
-        config = cell_config(checkpoint, **changes)
-        job = cell_job(tmp_path / "work", given, config=config)
-        found: dict[str, Any] = train_cell(job, stop=StopRequest())["statistics"]["cut"]
+        config = trial_config(checkpoint, **changes)
+        job = trial_job(tmp_path / "work", given, config=config)
+        found: dict[str, Any] = train_trial(job, stop=StopRequest())["statistics"]["cut"]
         return found
 
     rows, steps, ends = cut(max_steps=2, max_seq_length=8)["training"]

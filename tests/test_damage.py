@@ -37,7 +37,7 @@ from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.model_configs import BudgetConfig, PretrainConfig
 from schemas.recipe import Recipe
 from schemas.sealed import read_sealed, sealed_json, sealed_line
-from schemas.task_configs import CellConfig
+from schemas.task_configs import TrialConfig
 
 
 def flip(path: Path, place: int, bit: int) -> bytes:
@@ -413,7 +413,7 @@ def test_training_starts_from_no_damaged_checkpoint(tmp_path: Path) -> None:
         "execution": ExecutionConfig(),
         "work": str(tmp_path / "work"),
     }
-    cell = CellConfig(examples="x", start_from="phase", batch=2, learning_rate=1e-3, epochs=1)
+    cell = TrialConfig(examples="x", start_from="phase", batch=2, learning_rate=1e-3, epochs=1)
     with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors of checkpoint c+ is"):
         finetune(cell, inputs=given, **how)
     phase = PretrainConfig(instances="x", start_from="phase", budget=BudgetConfig(steps=1))

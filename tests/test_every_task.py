@@ -10,8 +10,8 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from finetuning_runs import write_checkpoint
 from task_files import ROWS, write_task_file
-from tuning_runs import write_checkpoint
 
 from flows.cli.asked_texts import AskedTexts
 from flows.cli.task_answers import ask, file_as_examples, open_predictors
@@ -95,8 +95,8 @@ def test_rows_add_up_and_each_gets_an_answer(run: tuple[Recipe, ArtifactStore], 
         found.statistics["metrics"]
     )
     if name not in ("wnli", "both"):
-        cell = resolve(f"all/finetune.{name}.b8-lr0.001-e1-r0", store=store)
-        assert cell.statistics["training"]["steps"] >= 1
+        trial = resolve(f"all/finetune.{name}.b8-lr0.001-e1-r0", store=store)
+        assert trial.statistics["training"]["steps"] >= 1
 
 
 @pytest.mark.parametrize("name", [name for name in TRAINED if name != "wnli"])

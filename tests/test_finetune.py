@@ -1,4 +1,4 @@
-"""The stage of one cell: its artifact, its raw inputs, the majority, and going on after a kill."""
+"""The stage of one trial: its artifact, its raw inputs, the majority, and going on after a kill."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tuning_runs import (
+from finetuning_runs import (
     CASED_VOCAB,
     VOCAB,
     all_kinds,
-    cell_config,
     sentiment,
+    trial_config,
     write_checkpoint,
 )
 
@@ -29,7 +29,7 @@ import model.finetuning.task_process
 from model.finetune import finetune, raw_inputs
 from model.finetuning.predictor import Predictor, answer
 from model.finetuning.task_process import end_process, stop_running_calls
-from model.finetuning.trial_job import CURVE_FILE, RECORDS, CellJob
+from model.finetuning.trial_job import CURVE_FILE, RECORDS, TrialJob
 from model.task_types import kind_module
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
@@ -39,7 +39,7 @@ from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
 from schemas.manifest import FileEntry, StageInput, StageOutput
-from schemas.task_configs import CellConfig
+from schemas.task_configs import TrialConfig
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,7 +58,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageInput]:
     return all_kinds(tmp_path_factory.mktemp("kinds"))
 
 
-def run(folder: Path, config: CellConfig, **inputs: StageInput) -> StageOutput:
+def run(folder: Path, config: TrialConfig, **inputs: StageInput) -> StageOutput:
     return finetune(
         config,
         inputs=inputs,
@@ -92,7 +92,7 @@ def test_the_artifact_is_a_model_with_its_tokenizer_and_scores(
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     examples = kinds["sst-2"]
-    config = cell_config(checkpoint, epochs=10, learning_rate=3e-3)
+    config = trial_config(checkpoint, epochs=10, learning_rate=3e-3)
     output = run(tmp_path, config, examples=examples)
     assert {entry.path for entry in output.files} == {
         "config.json",
@@ -141,12 +141,12 @@ def test_a_second_run_gives_the_same_bytes_and_a_restart_others(
     checkpoint: str, kinds: dict[str, StageInput], tmp_path: Path
 ) -> None:
     examples = kinds["squad-2.0"]
-    first = run(tmp_path / "1", cell_config(checkpoint), examples=examples)
-    again = run(tmp_path / "2", cell_config(checkpoint), examples=examples)
+    first = run(tmp_path / "1", trial_config(checkpoint), examples=examples)
+    again = run(tmp_path / "2", trial_config(checkpoint), examples=examples)
     assert content(first) == content(again)
     assert first.statistics == again.statistics
     assert first.counters == again.counters
-    other = run(tmp_path / "3", cell_config(checkpoint, restart=1), examples=examples)
+    other = run(tmp_path / "3", trial_config(checkpoint, restart=1), examples=examples)
     assert content(other)["model.safetensors"] != content(first)["model.safetensors"]
 
 
@@ -154,8 +154,8 @@ def test_a_phase_a_folder_and_a_new_model(
     checkpoint: str, kinds: dict[str, StageInput], tmp_path: Path
 ) -> None:
     examples = kinds["sst-2"]
-    from_folder = run(tmp_path / "folder", cell_config(checkpoint), examples=examples)
-    config = cell_config(None, start_from="phase-1")
+    from_folder = run(tmp_path / "folder", trial_config(checkpoint), examples=examples)
+    config = trial_config(None, start_from="phase-1")
     given = as_given("checkpoint", checkpoint)
     from_phase = run(tmp_path / "phase", config, examples=examples, checkpoint=given)
     assert content(from_phase) == content(from_folder)
@@ -163,22 +163,22 @@ def test_a_phase_a_folder_and_a_new_model(
     with pytest.raises(ConfigError, match="start_from names a phase"):
         run(tmp_path / "lost", config, examples=examples)
     shape = {"layers": 1, "hidden_size": 16, "heads": 2, "max_position_embeddings": 40}
-    config = cell_config(None, model=shape, start_from=None)
+    config = trial_config(None, model=shape, start_from=None)
     vocabulary = as_given("vocabulary", checkpoint)
     scratch = run(tmp_path / "scratch", config, examples=examples, vocabulary=vocabulary)
     assert scratch.statistics["model"] == {"layers": 1, "hidden_size": 16, "heads": 2}
 
 
 def test_raw_inputs_are_all_that_is_read(checkpoint: str, tmp_path: Path) -> None:
-    names = {item.name for item in raw_inputs(cell_config(checkpoint))}
+    names = {item.name for item in raw_inputs(trial_config(checkpoint))}
     assert names == {"config.json", "model.safetensors", VOCAB_FILE, TOKENIZER_CONFIG_FILE}
-    assert raw_inputs(cell_config(None, start_from="phase")) == ()
+    assert raw_inputs(trial_config(None, start_from="phase")) == ()
     with pytest.raises(MissingInputError, match="expected a checkpoint"):
-        raw_inputs(cell_config(str(tmp_path / "nothing")))
+        raw_inputs(trial_config(str(tmp_path / "nothing")))
     lacking = write_checkpoint(tmp_path / "lacking")
     Path(lacking, VOCAB_FILE).unlink()
     with pytest.raises(MissingInputError, match=r"no vocab\.txt"):
-        raw_inputs(cell_config(lacking))
+        raw_inputs(trial_config(lacking))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_the_majority_is_no_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(model.finetuning.task_process, "call", None)
-    config = cell_config(None, method="majority")
+    config = trial_config(None, method="majority")
     output = run(tmp_path, config, examples=kinds[task])
     answers = output.statistics["majority"]
     train = read_examples(kinds[task], "train").to_pylist()
@@ -241,10 +241,10 @@ def wait_for_lines(folder: Path, count: int, thread: threading.Thread) -> None:
         time.sleep(0.005)
 
 
-def test_stopped_and_killed_cells_go_on(checkpoint: str, tmp_path: Path) -> None:
+def test_stopped_and_killed_trials_go_on(checkpoint: str, tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=80)
     # Long enough to be met in the middle; a checkpoint now and then.
-    config = cell_config(checkpoint, epochs=40, checkpoints={"every_steps": 20})
+    config = trial_config(checkpoint, epochs=40, checkpoints={"every_steps": 20})
     found: list[BaseException] = []
 
     def try_it() -> None:
@@ -279,7 +279,7 @@ def kill_process() -> None:
     os.kill(process.pid, signal.SIGKILL)
 
 
-def test_another_run_of_the_cell_leaves_the_files_of_this_one_alone(
+def test_another_run_of_the_trial_leaves_the_files_of_this_one_alone(
     checkpoint: str,
     kinds: dict[str, StageInput],
     tmp_path: Path,
@@ -288,7 +288,7 @@ def test_another_run_of_the_cell_leaves_the_files_of_this_one_alone(
     """As where checkpoints are on s3://, and no lock keeps two runs apart."""
     begun: list[str] = []
 
-    def train(function: str, job: CellJob) -> dict[str, Any]:
+    def train(function: str, job: TrialJob) -> dict[str, Any]:
         shutil.rmtree(job.results(), ignore_errors=True)
         job.results().mkdir(parents=True)
         (job.results() / "weights").write_text(begun[-1])
@@ -299,7 +299,7 @@ def test_another_run_of_the_cell_leaves_the_files_of_this_one_alone(
     def tune(output: str) -> None:
         begun.append(output)
         finetune(
-            cell_config(checkpoint),
+            trial_config(checkpoint),
             inputs={"examples": kinds["sst-2"]},
             output=str(tmp_path / output),
             execution=ExecutionConfig(),
@@ -316,7 +316,7 @@ def test_another_run_of_the_cell_leaves_the_files_of_this_one_alone(
 def test_data_in_memory_is_refused(checkpoint: str, kinds: dict[str, StageInput]) -> None:
     with pytest.raises(ConfigError, match=r"memory://store.*processes of its own"):
         finetune(
-            cell_config(checkpoint),
+            trial_config(checkpoint),
             inputs={"examples": kinds["sst-2"]},
             output="memory://store/output",
             execution=ExecutionConfig(),
@@ -326,7 +326,7 @@ def test_data_in_memory_is_refused(checkpoint: str, kinds: dict[str, StageInput]
 
 def test_a_cased_vocabulary_is_kept_cased(kinds: dict[str, StageInput], tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "bert", vocab=CASED_VOCAB, lowercase=False)
-    output = run(tmp_path, cell_config(folder), examples=kinds["conll-2003"])
+    output = run(tmp_path, trial_config(folder), examples=kinds["conll-2003"])
     assert output.statistics["lowercase"] is False
     written = (tmp_path / "output" / TOKENIZER_CONFIG_FILE).read_text()
     assert written == tokenizer_config_json(lowercase=False)

@@ -1,4 +1,4 @@
-"""The loop of one cell: what every kind, restart, micro-batch and resume must keep."""
+"""The loop of one trial: what every kind, restart, micro-batch and resume must keep."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from tuning_runs import (
+from finetuning_runs import (
     CASED_VOCAB,
     all_kinds,
-    cell_config,
-    cell_job,
     sentiment,
     text_rows,
+    trial_config,
+    trial_job,
     write_checkpoint,
     write_examples,
 )
+from safetensors.torch import load_file
 
 import model.finetuning.loop
 from model.finetuning.hf_models import load_task_model
-from model.finetuning.loop import CellTraining, train_cell
-from model.finetuning.setup import has_upper_case, open_cell
-from model.finetuning.trial_job import CURVE_FILE, CellJob
+from model.finetuning.loop import TrialTraining, train_trial
+from model.finetuning.setup import has_upper_case, open_trial
+from model.finetuning.trial_job import CURVE_FILE, TrialJob
 from model.processes.stopping import StopRequest
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
@@ -66,7 +66,7 @@ def sst(tmp_path_factory: pytest.TempPathFactory) -> StageInput:
     return sentiment(tmp_path_factory.mktemp("sst"))
 
 
-def files(job: CellJob) -> dict[str, bytes]:
+def files(job: TrialJob) -> dict[str, bytes]:
     """The results but for timings."""
     return {
         path.name: path.read_bytes()
@@ -75,15 +75,15 @@ def files(job: CellJob) -> dict[str, bytes]:
     }
 
 
-def weights(job: CellJob) -> dict[str, torch.Tensor]:
+def weights(job: TrialJob) -> dict[str, torch.Tensor]:
     return load_file(job.results() / "model.safetensors")
 
 
-def trained(job: CellJob) -> dict[str, Any]:
-    return train_cell(job, stop=StopRequest())
+def trained(job: TrialJob) -> dict[str, Any]:
+    return train_trial(job, stop=StopRequest())
 
 
-def losses(job: CellJob) -> list[float]:
+def losses(job: TrialJob) -> list[float]:
     lines = (job.results() / CURVE_FILE).read_text().splitlines()
     return [json.loads(line)["loss"] for line in lines]
 
@@ -94,8 +94,8 @@ def test_every_kind_learns(
 ) -> None:
     # The pooled vector of random weights tells little at first.
     how = {"epochs": 30, "learning_rate": 1e-3} if task == "sst-2" else {"learning_rate": 3e-3}
-    config = cell_config(cased, **{"epochs": 8, "dropout": 0.0, **how})
-    job = cell_job(tmp_path, kinds[task], config=config)
+    config = trial_config(cased, **{"epochs": 8, "dropout": 0.0, **how})
+    job = trial_job(tmp_path, kinds[task], config=config)
     found = trained(job)
     curve = losses(job)
     assert curve[-1] < 0.7 * curve[0]
@@ -117,7 +117,7 @@ def test_every_kind_learns(
 def test_features_of_a_frozen_encoder_learn(
     kinds: dict[str, StageInput], cased: str, tmp_path: Path
 ) -> None:
-    config = cell_config(
+    config = trial_config(
         cased,
         method="features",
         layers="last",
@@ -125,7 +125,7 @@ def test_features_of_a_frozen_encoder_learn(
         learning_rate=1e-2,
         dropout=0.0,
     )
-    job = cell_job(tmp_path, kinds["conll-2003"], config=config)
+    job = trial_job(tmp_path, kinds["conll-2003"], config=config)
     found = trained(job)
     assert losses(job)[-1] < 0.5 * losses(job)[0]
     assert found["statistics"]["model"]["feature_layers"] == "last"
@@ -138,16 +138,16 @@ def test_features_of_a_frozen_encoder_learn(
 
 def test_what_is_learnt_shows_on_dev(checkpoint: str, tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=200, dev=40)
-    config = cell_config(checkpoint, epochs=10, learning_rate=3e-3, dropout=0.0)
-    found = trained(cell_job(tmp_path / "work", examples, config=config))
+    config = trial_config(checkpoint, epochs=10, learning_rate=3e-3, dropout=0.0)
+    found = trained(trial_job(tmp_path / "work", examples, config=config))
     assert found["statistics"]["metrics"]["dev"]["accuracy"] > 0.9
 
 
 def test_the_same_twice_and_restarts_differ(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    def run(name: str, **changes: Any) -> CellJob:
-        job = cell_job(tmp_path / name, sst, config=cell_config(checkpoint, **changes))
+    def run(name: str, **changes: Any) -> TrialJob:
+        job = trial_job(tmp_path / name, sst, config=trial_config(checkpoint, **changes))
         trained(job)
         return job
 
@@ -163,11 +163,11 @@ def test_the_same_twice_and_restarts_differ(
 def test_a_restart_has_its_own_order_weights_and_dropout(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    def start(restart: int, **changes: Any) -> CellTraining:
-        config = cell_config(checkpoint, restart=restart, **changes)
-        job = cell_job(tmp_path / "work", sst, config=config)
+    def start(restart: int, **changes: Any) -> TrialTraining:
+        config = trial_config(checkpoint, restart=restart, **changes)
+        job = trial_job(tmp_path / "work", sst, config=config)
         found = Checkpoints(str(tmp_path / "none"), keep_last=1)
-        return CellTraining(open_cell(job), device=torch.device("cpu"), checkpoints=found)
+        return TrialTraining(open_trial(job), device=torch.device("cpu"), checkpoints=found)
 
     one, other = start(0), start(1)
     state, others = one.model.state_dict(), other.model.state_dict()
@@ -199,10 +199,10 @@ def test_micro_batches_are_the_whole_batch(
     found = {}
     for name, tokens, how in (("whole", 1 << 20, "packed"), ("parts", 30, layout)):
         # Without moments and with a plain step, so that weights differ as gradients do.
-        config = cell_config(
+        config = trial_config(
             cased, dropout=0.0, micro_batch_tokens=tokens, layout=how, max_steps=2, warmup_share=0.0
         )
-        job = cell_job(tmp_path / name, kinds[task], config=config)
+        job = trial_job(tmp_path / name, kinds[task], config=config)
         trained(job)
         found[name] = (losses(job), weights(job))
     assert found["parts"][0] == pytest.approx(found["whole"][0], rel=1e-5)
@@ -216,8 +216,8 @@ def test_micro_batches_are_the_whole_batch(
 def test_the_gradient_is_that_of_the_mean(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
     found = []
     for tokens in (1 << 20, 25):
-        config = cell_config(checkpoint, dropout=0.0, micro_batch_tokens=tokens)
-        start = open_cell(cell_job(tmp_path / "work", sst, config=config))
+        config = trial_config(checkpoint, dropout=0.0, micro_batch_tokens=tokens)
+        start = open_trial(trial_job(tmp_path / "work", sst, config=config))
         (phase,) = model.finetuning.loop.phases_of(start)
         step = next(model.finetuning.loop.steps_of(phase, start, done=0))
         for part in step.micro_batches:
@@ -231,14 +231,14 @@ def test_the_gradient_is_that_of_the_mean(checkpoint: str, sst: StageInput, tmp_
 def test_the_last_batch_may_be_smaller_and_max_steps_cuts(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    config = cell_config(checkpoint, batch=12, epochs=3)
-    found = trained(cell_job(tmp_path / "all", sst, config=config))
+    config = trial_config(checkpoint, batch=12, epochs=3)
+    found = trained(trial_job(tmp_path / "all", sst, config=config))
     assert found["statistics"]["training"] == {
         "steps": 12,  # 12 + 12 + 12 + 4 examples
         "examples": 120,
         "tokens": 3 * found["counters"]["tokens@train"],
     }
-    job = cell_job(tmp_path / "cut", sst, config=cell_config(checkpoint, batch=12, max_steps=5))
+    job = trial_job(tmp_path / "cut", sst, config=trial_config(checkpoint, batch=12, max_steps=5))
     assert trained(job)["statistics"]["training"]["steps"] == 5
     lines = [json.loads(line) for line in (job.results() / CURVE_FILE).read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
@@ -250,15 +250,15 @@ def test_the_last_batch_may_be_smaller_and_max_steps_cuts(
 def test_augmentation_is_a_fine_tuning_of_its_own(checkpoint: str, tmp_path: Path) -> None:
     more = {"augmentation": text_rows(20, split="augmentation")}
     examples = sentiment(tmp_path / "examples", **more)
-    job = cell_job(tmp_path / "work", examples, config=cell_config(checkpoint, warmup_share=0.5))
+    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint, warmup_share=0.5))
     found = trained(job)
     lines = [json.loads(line) for line in (job.results() / CURVE_FILE).read_text().splitlines()]
     assert [line["split"] for line in lines] == ["augmentation"] * 3 + ["train"] * 10
     rates = [line["rate"] for line in lines]
     assert rates[0] == rates[3] == 0.0  # a schedule of its own
     assert found["statistics"]["training"]["examples"] == 20 + 2 * 40
-    none = cell_config(checkpoint, augmentation_epochs=0)
-    left_out = trained(cell_job(tmp_path / "without", examples, config=none))
+    none = trial_config(checkpoint, augmentation_epochs=0)
+    left_out = trained(trial_job(tmp_path / "without", examples, config=none))
     assert left_out["statistics"]["training"]["examples"] == 80
     assert "examples@augmentation" not in left_out["counters"]
 
@@ -266,14 +266,14 @@ def test_augmentation_is_a_fine_tuning_of_its_own(checkpoint: str, tmp_path: Pat
 # Going on after a stop
 
 
-def start_process(job: CellJob) -> subprocess.Popen[bytes]:
+def start_process(job: TrialJob) -> subprocess.Popen[bytes]:
     code = (
         "import sys\n"
-        "from model.finetuning.trial_job import CellJob\n"
-        "from model.finetuning.loop import train_cell\n"
+        "from model.finetuning.trial_job import TrialJob\n"
+        "from model.finetuning.loop import train_trial\n"
         "from model.processes.stopping import StopRequest\n"
         "with StopRequest() as stop:\n"
-        "    train_cell(CellJob.model_validate_json(sys.stdin.read()), stop=stop)\n"
+        "    train_trial(TrialJob.model_validate_json(sys.stdin.read()), stop=stop)\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -288,7 +288,7 @@ def start_process(job: CellJob) -> subprocess.Popen[bytes]:
     return process
 
 
-def wait_for_step(job: CellJob, step: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for_step(job: TrialJob, step: int, process: subprocess.Popen[bytes]) -> None:
     curve = Path(job.work) / CURVE_FILE
     end = time.monotonic() + 90
     while not curve.exists() or len(curve.read_bytes().splitlines()) < step:
@@ -301,9 +301,9 @@ def wait_for_step(job: CellJob, step: int, process: subprocess.Popen[bytes]) -> 
 def test_killed_it_goes_on_to_the_bit(checkpoint: str, tmp_path: Path) -> None:
     more = {"augmentation": text_rows(60, split="augmentation")}
     examples = sentiment(tmp_path / "examples", train=80, **more)
-    config = cell_config(checkpoint, epochs=6, checkpoints={"every_steps": 7})
-    whole = cell_job(tmp_path / "whole", examples, config=config)
-    killed = cell_job(tmp_path / "killed", examples, config=config)
+    config = trial_config(checkpoint, epochs=6, checkpoints={"every_steps": 7})
+    whole = trial_job(tmp_path / "whole", examples, config=config)
+    killed = trial_job(tmp_path / "killed", examples, config=config)
     trained(whole)
     # At three moments, wherever the process happens to be: perhaps before the first checkpoint, in
     # the augmentation or after it.
@@ -324,8 +324,8 @@ def test_killed_it_goes_on_to_the_bit(checkpoint: str, tmp_path: Path) -> None:
 
 def test_a_signal_stops_it_with_a_checkpoint(checkpoint: str, tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=80)
-    config = cell_config(checkpoint, epochs=200)
-    job = cell_job(tmp_path / "work", examples, config=config)
+    config = trial_config(checkpoint, epochs=200)
+    job = trial_job(tmp_path / "work", examples, config=config)
     process = start_process(job)
     wait_for_step(job, 3, process)
     process.send_signal(signal.SIGTERM)
@@ -337,30 +337,30 @@ def test_a_signal_stops_it_with_a_checkpoint(checkpoint: str, tmp_path: Path) ->
     stop = StopRequest()
     stop.ask("SIGTERM")
     with pytest.raises(TrainingError, match=f"stopped after step {latest.saved.step} of 2000"):
-        train_cell(job, stop=stop)
+        train_trial(job, stop=stop)
 
 
 def test_a_stop_while_dev_is_answered_keeps_the_training(
     checkpoint: str, sst: StageInput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = cell_job(tmp_path / "work", sst, config=cell_config(checkpoint))
+    job = trial_job(tmp_path / "work", sst, config=trial_config(checkpoint))
     stop = StopRequest()
-    run = CellTraining.run
+    run = TrialTraining.run
 
-    def run_and_ask(self: CellTraining, *args: Any, **named: Any) -> None:
+    def run_and_ask(self: TrialTraining, *args: Any, **named: Any) -> None:
         run(self, *args, **named)
         stop.ask("SIGTERM")
 
-    monkeypatch.setattr(CellTraining, "run", run_and_ask)
+    monkeypatch.setattr(TrialTraining, "run", run_and_ask)
     with pytest.raises(TrainingError, match="dev: stopped"):
-        train_cell(job, stop=stop)
+        train_trial(job, stop=stop)
     latest = Checkpoints(f"{job.work}/checkpoints", keep_last=2).latest()
     assert latest is not None
     assert latest.saved.step == 10
     monkeypatch.undo()
-    monkeypatch.setattr(CellTraining, "_update", None)  # no step more is made
+    monkeypatch.setattr(TrialTraining, "_update", None)  # no step more is made
     trained(job)
-    other = cell_job(tmp_path / "whole", sst, config=cell_config(checkpoint))
+    other = trial_job(tmp_path / "whole", sst, config=trial_config(checkpoint))
     monkeypatch.undo()
     trained(other)
     assert files(job) == files(other)
@@ -369,11 +369,11 @@ def test_a_stop_while_dev_is_answered_keeps_the_training(
 def test_a_checkpoint_of_another_model_is_refused(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    config = cell_config(checkpoint, checkpoints={"every_steps": 5})
-    trained(cell_job(tmp_path / "work", sst, config=config))
+    config = trial_config(checkpoint, checkpoints={"every_steps": 5})
+    trained(trial_job(tmp_path / "work", sst, config=config))
     other = write_checkpoint(tmp_path / "other", hidden_size=16)
     with pytest.raises(CheckpointError, match="does not fit the model"):
-        trained(cell_job(tmp_path / "work", sst, config=cell_config(other)))
+        trained(trial_job(tmp_path / "work", sst, config=trial_config(other)))
 
 
 # What is refused, and what is said
@@ -382,8 +382,8 @@ def test_a_checkpoint_of_another_model_is_refused(
 def test_a_loss_that_is_not_finite_names_step_and_examples(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    config = cell_config(checkpoint, learning_rate=1e37, warmup_share=0.0)
-    job = cell_job(
+    config = trial_config(checkpoint, learning_rate=1e37, warmup_share=0.0)
+    job = trial_job(
         tmp_path,
         sst,
         config=config.model_copy(
@@ -400,14 +400,14 @@ def test_a_loss_that_is_not_finite_names_step_and_examples(
 
 def test_long_sequences_are_refused_before_the_first_step(sst: StageInput, tmp_path: Path) -> None:
     short = write_checkpoint(tmp_path / "short", max_position_embeddings=8)
-    job = cell_job(tmp_path / "work", sst, config=cell_config(short))
+    job = trial_job(tmp_path / "work", sst, config=trial_config(short))
     with pytest.raises(ConfigError, match=r"max_seq_length is 32.*max_position_embeddings") as said:
         trained(job)
     assert "positions for 8" in str(said.value)
     assert not (tmp_path / "work" / CURVE_FILE).exists()
     # It is the texts that count, not what they might have been.
-    fitting = cell_config(short, max_seq_length=8)
-    trained(cell_job(tmp_path / "fits", sst, config=fitting))
+    fitting = trial_config(short, max_seq_length=8)
+    trained(trial_job(tmp_path / "fits", sst, config=fitting))
 
 
 def test_training_data_must_have_labels(checkpoint: str, tmp_path: Path) -> None:
@@ -416,10 +416,10 @@ def test_training_data_must_have_labels(checkpoint: str, tmp_path: Path) -> None
         tmp_path / "unlabelled", "sst-2", splits={"train": rows}, labels=("0", "1")
     )
     with pytest.raises(ExamplesError, match="label"):
-        trained(cell_job(tmp_path / "work", unlabelled, config=cell_config(checkpoint)))
+        trained(trial_job(tmp_path / "work", unlabelled, config=trial_config(checkpoint)))
     empty = write_examples(tmp_path / "empty", "sst-2", splits={"train": []}, labels=("0", "1"))
     with pytest.raises(ExamplesError, match="train"):
-        trained(cell_job(tmp_path / "work", empty, config=cell_config(checkpoint)))
+        trained(trial_job(tmp_path / "work", empty, config=trial_config(checkpoint)))
     only_dev = write_examples(
         tmp_path / "only-dev",
         "sst-2",
@@ -427,7 +427,7 @@ def test_training_data_must_have_labels(checkpoint: str, tmp_path: Path) -> None
         labels=("0", "1"),
     )
     with pytest.raises(ExamplesError, match="train"):
-        trained(cell_job(tmp_path / "work", only_dev, config=cell_config(checkpoint)))
+        trained(trial_job(tmp_path / "work", only_dev, config=trial_config(checkpoint)))
 
 
 def test_there_may_be_no_dev(checkpoint: str, tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_there_may_be_no_dev(checkpoint: str, tmp_path: Path) -> None:
     examples = write_examples(
         tmp_path / "examples", "sst-2", splits={"train": rows}, labels=("0", "1")
     )
-    job = cell_job(tmp_path / "work", examples, config=cell_config(checkpoint))
+    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint))
     found = trained(job)
     assert found["statistics"]["metrics"] == {}
     assert any("no dev split" in note for note in found["notes"])
@@ -446,7 +446,7 @@ def test_casing_is_what_the_tokenizer_says(
     kinds: dict[str, StageInput], sst: StageInput, tmp_path: Path
 ) -> None:
     def opened(examples: StageInput, folder: str) -> Any:
-        return open_cell(cell_job(tmp_path / "work", examples, config=cell_config(folder)))
+        return open_trial(trial_job(tmp_path / "work", examples, config=trial_config(folder)))
 
     silent = write_checkpoint(tmp_path / "silent", lowercase=None)
     start = opened(sst, silent)
@@ -468,21 +468,21 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(sst: StageInput, tmp_pat
     vocab = Path(folder, "vocab.txt")
     vocab.write_text(vocab.read_text() + "more\n")
     with pytest.raises(CheckpointError, match="expected the vocabulary that it was trained with"):
-        trained(cell_job(tmp_path / "work", sst, config=cell_config(folder)))
+        trained(trial_job(tmp_path / "work", sst, config=trial_config(folder)))
 
 
 def test_features_are_for_tagging_alone(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
-    config = cell_config(checkpoint, method="features")
+    config = trial_config(checkpoint, method="features")
     with pytest.raises(ConfigError, match="expected a tagging task"):
-        trained(cell_job(tmp_path, sst, config=config))
+        trained(trial_job(tmp_path, sst, config=config))
 
 
 def test_bf16_trains(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
     jobs = {
-        precision: cell_job(
+        precision: trial_job(
             tmp_path / precision,
             sst,
-            config=cell_config(checkpoint, precision=precision, dropout=0.0),
+            config=trial_config(checkpoint, precision=precision, dropout=0.0),
         )
         for precision in ("fp32", "bf16")
     }
@@ -493,11 +493,11 @@ def test_bf16_trains(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
     assert rounded == pytest.approx(exact, rel=0.05)
 
 
-def test_a_cell_says_little(
+def test_a_trial_says_little(
     checkpoint: str, sst: StageInput, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO"):
-        trained(cell_job(tmp_path, sst, config=cell_config(checkpoint)))
+        trained(trial_job(tmp_path, sst, config=trial_config(checkpoint)))
     lines = [record.getMessage() for record in caplog.records if "finetune" in record.getMessage()]
     assert len(lines) == 1
     assert lines[0].startswith("finetune test: dev accuracy ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tuning_runs import KINDS, features_of
+from finetuning_runs import KINDS, features_of
 
 from model.finetuning.prediction import predict
 from model.finetuning.task_batching import task_batches

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tuning_runs import VOCAB, text_rows, write_checkpoint
+from finetuning_runs import VOCAB, text_rows, write_checkpoint
 
 from model.encoder.hf_folder import CONFIG_FILE
 from model.finetuning.hf_models import save_task_model

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tuning_runs import KINDS, features_of
+from finetuning_runs import KINDS, features_of
 
 from model.finetuning.task_batching import TaskStep, epoch_order, task_batches
 from model.task_types.features import IGNORED, Features

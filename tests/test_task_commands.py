@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from command_runs import Cli
+from finetuning_runs import span_rows, text_rows, write_checkpoint
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from tuning_runs import span_rows, text_rows, write_checkpoint
 
 from flows.cli.app import main
 from flows.cli.asked_texts import texts_as_examples

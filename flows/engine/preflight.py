@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from flows.engine.stages import Step
 from schemas.errors import BertloomError, ConfigError, InputError, TrainingError
 from schemas.model_configs import PretrainConfig
-from schemas.task_configs import CellConfig, ExamplesConfig
+from schemas.task_configs import ExamplesConfig, TrialConfig
 
 
 def check_inputs(steps: Iterable[Step]) -> None:
@@ -63,8 +63,8 @@ def _faults(step: Step) -> Iterator[BertloomError]:
     config, fault = step.config, None
     if isinstance(config, ExamplesConfig):
         fault = examples_fault(config)
-    elif isinstance(config, CellConfig | PretrainConfig) and config.init_checkpoint is not None:
-        is_cell = isinstance(config, CellConfig)
+    elif isinstance(config, TrialConfig | PretrainConfig) and config.init_checkpoint is not None:
+        is_cell = isinstance(config, TrialConfig)
         fault = checkpoint_fault(config.init_checkpoint, needs_vocabulary=is_cell)
     if fault is not None:
         yield fault

@@ -18,7 +18,7 @@ from schemas.errors import ConfigError
 from schemas.fingerprint import FIRST_PARTY
 from schemas.model_configs import PretrainConfig
 from schemas.recipe import Recipe
-from schemas.task_configs import CellConfig, EvaluateConfig, ExamplesConfig, TabulateConfig
+from schemas.task_configs import EvaluateConfig, ExamplesConfig, TabulateConfig, TrialConfig
 
 
 class ChosenInput(NamedTuple):
@@ -139,7 +139,7 @@ STAGES: dict[str, Stage] = {
         name="finetune",
         module="model.finetune",
         function="finetune",
-        config_type=CellConfig,
+        config_type=TrialConfig,
         provides="cell",
         raw_inputs_module="model.finetune",
         is_resumable=True,

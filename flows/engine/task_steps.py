@@ -16,11 +16,11 @@ from schemas.configs import Config
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 from schemas.task_configs import (
-    CellConfig,
     EvaluateConfig,
     FinetuneConfig,
     TabulateConfig,
-    TuningConfig,
+    TaskTrainingConfig,
+    TrialConfig,
 )
 
 _CELL = re.compile(r"\.b\d+-lr[^-]+(?:-\d+)?-e\d+-r\d+$")
@@ -37,9 +37,9 @@ class PlannedEntry(NamedTuple):
     """Label of the step that makes each input, by the input's name."""
 
 
-def cells(entry: FinetuneConfig) -> dict[str, CellConfig]:
+def cells(entry: FinetuneConfig) -> dict[str, TrialConfig]:
     """The cells of a grid by name, in the order of the recipe, restarts last."""
-    common = {name: getattr(entry, name) for name in TuningConfig.model_fields}
+    common = {name: getattr(entry, name) for name in TaskTrainingConfig.model_fields}
     # A majority has no batches, rates or epochs: one cell, whatever the grid.
     is_single = entry.method == "majority"
     found = {}
@@ -49,7 +49,7 @@ def cells(entry: FinetuneConfig) -> dict[str, CellConfig]:
                 for restart in range(1 if is_single else entry.restarts):
                     point = {"batch": batch, "learning_rate": rate, "epochs": epochs}
                     name = f"b{batch}-lr{rate_text(rate)}-e{epochs}-r{restart}"
-                    found[name] = CellConfig(**common, **point, restart=restart)
+                    found[name] = TrialConfig(**common, **point, restart=restart)
     return found
 
 
@@ -80,7 +80,7 @@ def check_tasks(recipe: Recipe) -> None:
             )
 
 
-def cell_steps(recipe: Recipe) -> Iterator[PlannedEntry]:
+def trial_steps(recipe: Recipe) -> Iterator[PlannedEntry]:
     """The trainings of all entries."""
     for name, entry in recipe.finetune.items():
         inputs = {"examples": f"build-examples.{entry.examples}"}
@@ -136,7 +136,7 @@ def table_steps(recipe: Recipe) -> Iterator[PlannedEntry]:
 
 
 PLANS: dict[str, Callable[[Recipe], Iterator[PlannedEntry]]] = {
-    "finetune": cell_steps,
+    "finetune": trial_steps,
     "evaluate": evaluation_steps,
     "tabulate": table_steps,
 }

@@ -1,1 +1,1 @@
-"""Fine-tuning: models with heads, the training of a cell, predicting, and comparing cells."""
+"""Fine-tuning: models with heads, the training of a trial, predicting, and comparing trials."""

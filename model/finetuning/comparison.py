@@ -1,4 +1,4 @@
-"""The cells of a grid beside each other: which is best on dev, mean and deviation of restarts."""
+"""The trials of a grid beside each other: which is best on dev, mean and deviation of restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schemas.errors import PredictionsError
 from schemas.manifest import StageInput
 
 
-class Cell(NamedTuple):
+class Trial(NamedTuple):
     """A finished training."""
 
     name: str
@@ -68,24 +68,24 @@ class Cell(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Cells in order."""
+    """Trials in order."""
 
-    best: list[Cell]
-    """The best first; of equals, the first by `read_cells`."""
+    best: list[Trial]
+    """The best first; of equals, the first by `read_trials`."""
 
     points: list[dict[str, Any]]
-    """`name`, `mean`, `sd` (of a sample; 0 for one run) and `runs`, in the order of the cells."""
+    """`name`, `mean`, `sd` (of a sample; 0 for one run) and `runs`, in the order of the trials."""
 
     best_point: str
     """Name of the point with the highest mean."""
 
     def statistics(self) -> dict[str, Any]:
-        """As plain JSON values, cells in the order of their names."""
-        cells = sorted(self.best, key=lambda cell: cell.name)
+        """As plain JSON values, trials in the order of their names."""
+        trials = sorted(self.best, key=lambda trial: trial.name)
         return {
             "cells": [
-                {"name": cell.name, **cell.hyper_parameters, "metrics": cell.metrics}
-                for cell in cells
+                {"name": trial.name, **trial.hyper_parameters, "metrics": trial.metrics}
+                for trial in trials
             ],
             "points": self.points,
             "best": self.best[0].name,
@@ -93,42 +93,42 @@ class Comparison(NamedTuple):
         }
 
 
-def read_cells(inputs: Mapping[str, StageInput]) -> list[Cell]:
-    """The cells of a stage's inputs: by entry, batch, learning rate, epochs and restart.
+def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
+    """The trials of a stage's inputs: by entry, batch, learning rate, epochs and restart.
 
     The recipe's own order is in no cache key, and so decides nothing.
     """
-    return sorted((Cell(name, given) for name, given in inputs.items()), key=_place)
+    return sorted((Trial(name, given) for name, given in inputs.items()), key=_place)
 
 
-def _place(cell: Cell) -> tuple[Any, ...]:
-    values = cell.hyper_parameters
+def _place(trial: Trial) -> tuple[Any, ...]:
+    values = trial.hyper_parameters
     point = [values[name] for name in ("batch", "learning_rate", "epochs", "restart")]
     # Before the point's own name is the entry's, where there are several.
-    return (cell.name.rpartition(".b")[0], *point)
+    return (trial.name.rpartition(".b")[0], *point)
 
 
-def compare(cells: list[Cell], *, metric: str) -> Comparison:
-    """Rank cells by a metric on dev (the larger the better).
+def compare(trials: list[Trial], *, metric: str) -> Comparison:
+    """Rank trials by a metric on dev (the larger the better).
 
     Raises:
-        PredictionsError: a cell has no such metric, as dev has no answers.
+        PredictionsError: a trial has no such metric, as dev has no answers.
     """
     scores = {}
-    for cell in cells:
-        dev = cell.metrics.get("dev", {})
+    for trial in trials:
+        dev = trial.metrics.get("dev", {})
         if metric not in dev:
             raise PredictionsError(
-                f"{cell.name}: no {metric} on dev, found {', '.join(dev) or 'no metrics'}: "
+                f"{trial.name}: no {metric} on dev, found {', '.join(dev) or 'no metrics'}: "
                 "expected a dev split with answers to choose by"
             )
-        scores[cell.name] = dev[metric]
+        scores[trial.name] = dev[metric]
     best = sorted(
-        cells, key=lambda cell: -scores[cell.name]
-    )  # stable: the order of the cells among equals
+        trials, key=lambda trial: -scores[trial.name]
+    )  # stable: the order of the trials among equals
     grouped: dict[str, list[float]] = {}
-    for cell in cells:
-        grouped.setdefault(cell.point, []).append(scores[cell.name])
+    for trial in trials:
+        grouped.setdefault(trial.point, []).append(scores[trial.name])
     points = [_point(name, values) for name, values in grouped.items()]
     top = max(points, key=lambda point: point["mean"])
     return Comparison(best, points, str(top["name"]))

@@ -1,9 +1,9 @@
-"""The training of one cell: epochs of shuffled batches, updates, checkpoints on the way.
+"""The training of one trial: epochs of shuffled batches, updates, checkpoints on the way.
 
 As in pretraining (`model.pretraining.loop`) all that a step does follows from configuration,
 inputs and the
 number of the step: order of the data, dropout and new weights are keyed, never drawn from a state.
-So a cell that was killed and goes on from a checkpoint repeats the steps it lost to the bit.
+So a trial that was killed and goes on from a checkpoint repeats the steps it lost to the bit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from model.encoder.dropout import seed_dropout
-from model.finetuning.phases import CellState, Phase, phases_of, steps_of
-from model.finetuning.progress import CellProgress
+from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
+from model.finetuning.progress import TrialProgress
 from model.finetuning.results import write_results
-from model.finetuning.setup import CellStart, open_cell
+from model.finetuning.setup import TrialSetup, open_trial
 from model.finetuning.task_batching import TaskStep
-from model.finetuning.trial_job import CURVE_FILE, CellJob
+from model.finetuning.trial_job import CURVE_FILE, TrialJob
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.optim.schedules import learning_rate
 from model.processes.stopping import StopRequest
@@ -33,13 +33,13 @@ from schemas.errors import CheckpointError, ConfigError, DivergenceError, Traini
 from schemas.model_configs import ScheduleConfig
 
 _SHOWN_EXAMPLES = 8
-_CURVE_LINES = 500  # of a cell, about
+_CURVE_LINES = 500  # of a trial, about
 _LAST_SAVE_SECONDS = 60.0
 """A training that ends this long after its last checkpoint leaves another: dev is still to come."""
 
 
-def train_cell(job: CellJob, *, stop: StopRequest) -> dict[str, Any]:
-    """Train a cell to its end, from its newest checkpoint if there is one, and answer dev.
+def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
+    """Train a trial to its end, from its newest checkpoint if there is one, and answer dev.
 
     The files of the artifact are in `job.results()` then.
 
@@ -57,8 +57,8 @@ def train_cell(job: CellJob, *, stop: StopRequest) -> dict[str, Any]:
     device = choose_device(job.config.device)
     checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=job.config.checkpoints.keep_last)
     readings = job.folder() / READING_FILE
-    with checkpoints.lock(), CellProgress(job.name, readings=readings) as progress:
-        training = CellTraining(open_cell(job), device=device, checkpoints=checkpoints)
+    with checkpoints.lock(), TrialProgress(job.name, readings=readings) as progress:
+        training = TrialTraining(open_trial(job), device=device, checkpoints=checkpoints)
         training.run(stop, progress=progress)
         try:
             return write_results(
@@ -86,17 +86,19 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and has_gpu else "cpu")
 
 
-class CellTraining:
-    """A cell in progress."""
+class TrialTraining:
+    """A trial in progress."""
 
-    def __init__(self, start: CellStart, *, device: torch.device, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self, start: TrialSetup, *, device: torch.device, checkpoints: Checkpoints
+    ) -> None:
         """Go on from the newest of the checkpoints, if there is one."""
         self.start, self.job, self.config = start, start.job, start.job.config
         self.device, self.checkpoints = device, checkpoints
         self.model = start.model.to(device)
         self.phases = phases_of(start)
         self.total = sum(phase.steps for phase in self.phases)
-        self.state = CellState()
+        self.state = TrialState()
         self._schedule = ScheduleConfig(decay="linear", warmup_share=self.config.warmup_share)
         self.optimizer = self._new_optimizer()
         self._last_saved: int | None = None
@@ -105,7 +107,7 @@ class CellTraining:
             self._resume(latest)
         self._saved_at = time.monotonic()
 
-    def run(self, stop: StopRequest, *, progress: CellProgress) -> None:
+    def run(self, stop: StopRequest, *, progress: TrialProgress) -> None:
         """Step by step through all phases."""
         folder = self.job.folder()
         folder.mkdir(parents=True, exist_ok=True)
@@ -247,7 +249,7 @@ class CellTraining:
     def _resume(self, latest: LoadedCheckpoint) -> None:
         where = latest.saved.url
         try:
-            self.state = CellState(**latest.state)
+            self.state = TrialState(**latest.state)
             self.model.load_state_dict(latest.tensors["model"])
         except (RuntimeError, KeyError, TypeError) as error:
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Which updates a cell makes: of the augmentation first, where there is one, then of its data."""
+"""Which updates a trial makes: of the augmentation first, where there is one, then of its data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from model.finetuning.setup import AUGMENTATION, TRAIN, CellStart, Split
+from model.finetuning.setup import AUGMENTATION, TRAIN, Split, TrialSetup
 from model.finetuning.task_batching import TaskStep, epoch_order, task_batches
 
 
@@ -26,7 +26,7 @@ class Phase(NamedTuple):
 
 
 @dataclass
-class CellState:
+class TrialState:
     """What changes from step to step and is no tensor.
 
     Attributes:
@@ -52,8 +52,8 @@ class CellState:
         return self.before + self.step
 
 
-def phases_of(start: CellStart) -> tuple[Phase, ...]:
-    """The phases of a cell in order; each has a schedule and moments of its own."""
+def phases_of(start: TrialSetup) -> tuple[Phase, ...]:
+    """The phases of a trial in order; each has a schedule and moments of its own."""
     found = []
     config = start.job.config
     for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.epochs)):
@@ -68,7 +68,7 @@ def phases_of(start: CellStart) -> tuple[Phase, ...]:
     return tuple(found)
 
 
-def steps_of(phase: Phase, start: CellStart, *, done: int) -> Iterator[TaskStep]:
+def steps_of(phase: Phase, start: TrialSetup, *, done: int) -> Iterator[TaskStep]:
     """The batches of a phase after the first `done`, epoch after epoch, each in its own order."""
     config, features = start.job.config, phase.split.features
     while done < phase.steps:

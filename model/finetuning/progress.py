@@ -1,4 +1,4 @@
-"""Progress of a cell: a bar in a terminal; elsewhere a line now and then, and one at the end."""
+"""Progress of a trial: a bar in a terminal; elsewhere a line now and then, and one at the end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LINE_SECONDS = 15.0
 _BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| step {n_fmt} of {total_fmt}{postfix}"
 
 
-class CellProgress:
-    """Tells how far a training is. A cell that takes seconds says one line, at its end."""
+class TrialProgress:
+    """Tells how far a training is. A trial that takes seconds says one line, at its end."""
 
     def __init__(self, name: str, *, readings: Path | None = None) -> None:
-        """`name` is what people call the cell; `readings` a file for who started the process."""
+        """`name` is what people call the trial; `readings` a file for who started the process."""
         self._name = name
         self._readings = ReadingFile(readings, job=name, unit="step")
         self._total, self._first = 0, 0

@@ -10,11 +10,11 @@ import torch
 
 from model.finetuning.feature_tagger import FeatureTagger, save_feature_tagger
 from model.finetuning.hf_models import save_task_model
-from model.finetuning.phases import CellState, phases_of
+from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
-from model.finetuning.progress import CellProgress
-from model.finetuning.setup import DEV, CellStart
-from model.finetuning.trial_job import CURVE_FILE, METRICS_FILE, TIMING_FILE, cell_point
+from model.finetuning.progress import TrialProgress
+from model.finetuning.setup import DEV, TrialSetup
+from model.finetuning.trial_job import CURVE_FILE, METRICS_FILE, TIMING_FILE, trial_point
 from model.processes.stopping import StopRequest
 from model.task_types import kind_module
 from model.task_types.prediction_files import is_answered, predictions_file, score_file, to_lines
@@ -30,12 +30,12 @@ from pipelines.wordpiece.vocabulary import (
 
 
 def write_results(
-    start: CellStart,
+    start: TrialSetup,
     *,
     device: torch.device,
-    done: CellState,
+    done: TrialState,
     stop: StopRequest,
-    progress: CellProgress,
+    progress: TrialProgress,
 ) -> dict[str, Any]:
     """Answer dev, score what was written, and leave all files of the artifact in the job's folder.
 
@@ -70,7 +70,7 @@ def write_results(
 
 
 def _answer_dev(
-    start: CellStart, folder: Path, *, device: torch.device, stop: StopRequest
+    start: TrialSetup, folder: Path, *, device: torch.device, stop: StopRequest
 ) -> tuple[dict[str, dict[str, float]], float]:
     """Write the predictions of dev; the metrics by split, and the threshold of no answer."""
     if DEV not in start.splits:
@@ -107,7 +107,7 @@ def _answer_dev(
     return ({DEV: found} if found else {}), threshold
 
 
-def _model_files(start: CellStart, *, threshold: float) -> dict[str, bytes]:
+def _model_files(start: TrialSetup, *, threshold: float) -> dict[str, bytes]:
     job, tokenizer = start.job, start.tokenizer
     about = {
         "task": start.task.name,
@@ -136,11 +136,11 @@ def _model_files(start: CellStart, *, threshold: float) -> dict[str, bytes]:
 
 
 def _statistics(
-    start: CellStart,
+    start: TrialSetup,
     metrics: dict[str, dict[str, float]],
     *,
     threshold: float,
-    done: CellState,
+    done: TrialState,
 ) -> dict[str, Any]:
     config, shape = start.job.config, start.model.config
     model: dict[str, Any] = {
@@ -154,7 +154,7 @@ def _statistics(
         "task": start.task.name,
         "kind": start.task.kind,
         "method": config.method,
-        "cell": cell_point(config),
+        "cell": trial_point(config),
         "metrics": metrics,
         "threshold": threshold,
         "lowercase": start.tokenizer.lowercase,
@@ -164,7 +164,7 @@ def _statistics(
     }
 
 
-def _cut(start: CellStart) -> dict[str, Any]:
+def _cut(start: TrialSetup) -> dict[str, Any]:
     """What of the whole data and of all epochs this training was not given."""
     cut = examples_cut(start.job.examples.statistics)
     phases, config = phases_of(start), start.job.config

@@ -1,4 +1,4 @@
-"""Where the training of a cell begins: tokenizer, features, and the model before its first step."""
+"""The setup of a trial: tokenizer, features, and the model before its first step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from model.encoder.checkpoint_layout import parse_object
 from model.finetuning.feature_tagger import FeatureTagger, start_feature_tagger
 from model.finetuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
-from model.finetuning.trial_job import CellJob
+from model.finetuning.trial_job import TrialJob
 from model.task_types import kind_module
 from model.task_types.features import Features
 from model.tasks import Task, find_task
@@ -41,10 +41,10 @@ class Split(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellStart:
-    """A cell that is ready for its first step, but for the optimiser."""
+class TrialSetup:
+    """A trial that is ready for its first step, but for the optimiser."""
 
-    job: CellJob
+    job: TrialJob
     task: Task
     labels: tuple[str, ...]
     """Names of the model's outputs; () for regression, choice and span."""
@@ -69,7 +69,7 @@ class CellStart:
         return found
 
 
-def open_cell(job: CellJob) -> CellStart:
+def open_trial(job: TrialJob) -> TrialSetup:
     """Read the examples, make features of them, and the model; on the CPU.
 
     Raises:
@@ -92,7 +92,7 @@ def open_cell(job: CellJob) -> CellStart:
         for split in _wanted(job, notes=notes)
     }
     _check_lengths(job, splits, positions=model.config.max_position_embeddings)
-    return CellStart(
+    return TrialSetup(
         job=job,
         task=task,
         labels=labels if task.kind in ("classification", "tagging") else (),
@@ -103,7 +103,7 @@ def open_cell(job: CellJob) -> CellStart:
     )
 
 
-def _wanted(job: CellJob, *, notes: list[str]) -> list[str]:
+def _wanted(job: TrialJob, *, notes: list[str]) -> list[str]:
     there = splits_of(job.examples)
     wanted = [TRAIN]
     if AUGMENTATION in there and job.config.augmentation_epochs:
@@ -116,7 +116,7 @@ def _wanted(job: CellJob, *, notes: list[str]) -> list[str]:
 
 
 def _open_split(
-    job: CellJob, split: str, *, task: Task, labels: tuple[str, ...], tokenizer: WordPieceTokenizer
+    job: TrialJob, split: str, *, task: Task, labels: tuple[str, ...], tokenizer: WordPieceTokenizer
 ) -> Split:
     examples = read_examples(job.examples, split)
     is_training = split != DEV
@@ -137,7 +137,7 @@ def _open_split(
     return Split(examples, features)
 
 
-def _check_lengths(job: CellJob, splits: dict[str, Split], *, positions: int) -> None:
+def _check_lengths(job: TrialJob, splits: dict[str, Split], *, positions: int) -> None:
     """See that no text, not even one to come, can be longer than the model has positions."""
     for split, (examples, features) in splits.items():
         if not features.units:
@@ -163,7 +163,7 @@ def _check_lengths(job: CellJob, splits: dict[str, Split], *, positions: int) ->
 # The vocabulary
 
 
-def _open_tokenizer(job: CellJob, *, notes: list[str]) -> WordPieceTokenizer:
+def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
     given = job.checkpoint or job.vocabulary
     if given is not None:
         where = given.data
@@ -215,7 +215,7 @@ def _read_json(url: str) -> dict[str, Any]:
 
 
 def _open_model(
-    job: CellJob, *, task: Task, outputs: int, tokenizer: WordPieceTokenizer, notes: list[str]
+    job: TrialJob, *, task: Task, outputs: int, tokenizer: WordPieceTokenizer, notes: list[str]
 ) -> TaskModel | FeatureTagger:
     config = job.config
     # New weights, like data order and dropout, are those of this restart alone (paper 4.1).

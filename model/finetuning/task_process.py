@@ -1,6 +1,6 @@
-"""A process that fine-tunes and answers for this one, and lives on from cell to cell.
+"""A process that fine-tunes and answers for this one, and lives on from trial to trial.
 
-Cells of a sweep can be as short as two seconds, and loading torch takes as long. So a process is
+Trials of a sweep can be as short as two seconds, and loading torch takes as long. So a process is
 kept, with torch and memory settings of its own (`model.processes.child_processes`). It is handed
 one call
 after the other as JSON over a pipe, and ends with this process however that ends, or after being

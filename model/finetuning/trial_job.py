@@ -1,4 +1,4 @@
-"""A cell of a grid as it is handed to the process that trains it. No torch here."""
+"""A trial of a grid as it is handed to the process that trains it. No torch here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from model.processes.child_processes import local_folder
 from schemas.manifest import StageInput
-from schemas.task_configs import CellConfig, FeaturesConfig
+from schemas.task_configs import FeaturesConfig, TrialConfig
 
 CURVE_FILE = "curve.jsonl"
 TIMING_FILE = "timing.json"
@@ -19,7 +19,7 @@ RECORDS = frozenset({CURVE_FILE, TIMING_FILE})
 """Files of the artifact that say how it went, not what was made."""
 
 
-class CellJob(BaseModel):
+class TrialJob(BaseModel):
     """Everything that one training needs to know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -27,7 +27,7 @@ class CellJob(BaseModel):
     name: str
     """What people see, such as `finetune.cola.b16-lr2e-05-e3-r0`."""
 
-    config: CellConfig
+    config: TrialConfig
     examples: StageInput
     checkpoint: StageInput | None = None
     """The artifact of the pretraining phase that the configuration starts from, if it does."""
@@ -40,7 +40,7 @@ class CellJob(BaseModel):
 
     result_folder: str = "result"
     """Name of the folder for the artifact's files. One of its own for each run: another may train
-    the same cell while the files of this one are copied to the store."""
+    the same trial while the files of this one are copied to the store."""
 
     def folder(self) -> Path:
         """Local folder for the curve and this job's own files."""
@@ -57,21 +57,21 @@ class CellJob(BaseModel):
         return FeaturesConfig(**{name: getattr(self.config, name) for name in names})
 
 
-def cell_name(config: CellConfig, *, task: str) -> str:
-    """What people call a cell."""
+def trial_name(config: TrialConfig, *, task: str) -> str:
+    """What people call a trial."""
     rate = rate_text(config.learning_rate)
     point = f"b{config.batch}-lr{rate}-e{config.epochs}-r{config.restart}"
     return f"finetune {task} {point}"
 
 
 def rate_text(rate: float) -> str:
-    """A learning rate as names of cells have it, `2e-05`: other rates have other texts."""
+    """A learning rate as names of trials have it, `2e-05`: other rates have other texts."""
     short = f"{rate:g}"
     return short if float(short) == rate else repr(rate)
 
 
-def cell_point(config: CellConfig) -> dict[str, Any]:
-    """What tells a cell from the others of its grid, for its statistics."""
+def trial_point(config: TrialConfig) -> dict[str, Any]:
+    """What tells a trial from the others of its grid, for its statistics."""
     return {
         "batch": config.batch,
         "learning_rate": config.learning_rate,

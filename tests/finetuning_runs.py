@@ -1,4 +1,4 @@
-"""Tiny tasks, checkpoints and cells, written here, for tests that fine-tune."""
+"""Tiny tasks, checkpoints and trials, written here, for tests that fine-tune."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
-from model.finetuning.trial_job import CellJob
+from model.finetuning.trial_job import TrialJob
 from model.task_types.features import IGNORED, Features
 from model.tasks import TASKS
 from pipelines.io.shards import ShardWriter
@@ -21,7 +21,7 @@ from pipelines.wordpiece.vocabulary import FIXED_PIECES, TOKENIZER_CONFIG_FILE, 
 from schemas.arrow import EXAMPLES
 from schemas.manifest import FileEntry, StageInput
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import CellConfig
+from schemas.task_configs import TrialConfig
 
 SHAPE = {"layers": 2, "hidden_size": 32, "heads": 2, "max_position_embeddings": 64}
 GOOD = ("fine", "bright", "warm", "lovely")
@@ -206,7 +206,7 @@ def write_checkpoint(
     return str(folder)
 
 
-def cell_config(checkpoint: str | None, **changes: Any) -> CellConfig:
+def trial_config(checkpoint: str | None, **changes: Any) -> TrialConfig:
     given: dict[str, Any] = {
         "examples": "task",
         "init_checkpoint": checkpoint,
@@ -219,11 +219,11 @@ def cell_config(checkpoint: str | None, **changes: Any) -> CellConfig:
         "threads": 1,
         **changes,
     }
-    return CellConfig.model_validate(given)
+    return TrialConfig.model_validate(given)
 
 
-def cell_job(work: Path, examples: StageInput, *, config: CellConfig, **changes: Any) -> CellJob:
-    return CellJob(
+def trial_job(work: Path, examples: StageInput, *, config: TrialConfig, **changes: Any) -> TrialJob:
+    return TrialJob(
         name="finetune test", config=config, examples=examples, work=str(work), **changes
     )
 
