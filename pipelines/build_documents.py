@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.reuse import PieceWork, reuse_of, reusing
-from pipelines.beam.work import Blob, WorkReport
+from pipelines.beam.work import Blob, Grouping, WorkReport
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.duplicates import (
     KEY_COLUMNS,
-    FindDuplicates,
     digest_blobs,
+    report_repeated,
     write_duplicates,
 )
 from pipelines.documents.notes import JobCounts, document_notes
@@ -222,7 +222,7 @@ def build_documents(
             work=reusing(BuildDocumentShard(config, output), pieces=pieces, output=output),
             output=output,
             execution=execution,
-            grouping=lambda blobs: blobs | FindDuplicates(),
+            grouping=Grouping(report_repeated),
         )
     finally:
         forget_unpacked({piece.split.file for piece in planned})

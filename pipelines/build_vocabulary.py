@@ -8,19 +8,19 @@ Learning happens on the launching machine, from the counts. Or a given vocab.txt
 from __future__ import annotations
 
 import base64
+import functools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.memory import release_freed_memory
 from pipelines.beam.reuse import PieceWork, reuse_of, reusing
-from pipelines.beam.work import Blob, WorkReport, add_up
+from pipelines.beam.work import Blob, Grouping, WorkReport, add_up
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
 from pipelines.io.file_systems import file_system
@@ -113,76 +113,26 @@ def _from_bytes(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
-class MergeWordCounts(beam.CombineFn):
-    """Adds serialised word-count tables; Beam applies it before the shuffle and after it."""
-
-    # How many tables are held before they are added: adding costs a sort.
-    _HELD = 16
-
-    def create_accumulator(self) -> list[bytes]:
-        return []
-
-    def add_input(self, accumulator: list[bytes], element: bytes) -> list[bytes]:
-        accumulator.append(element)
-        return self._add_up(accumulator) if len(accumulator) >= self._HELD else accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[list[bytes]]) -> list[bytes]:
-        merged: list[bytes] = []
-        for accumulator in accumulators:
-            merged.extend(accumulator)
-            if len(merged) >= self._HELD:
-                merged = self._add_up(merged)
-        return merged
-
-    def compact(self, accumulator: list[bytes]) -> list[bytes]:
-        return self._add_up(accumulator) if len(accumulator) > 1 else accumulator
-
-    def extract_output(self, accumulator: list[bytes]) -> bytes:
-        compacted = self.compact(accumulator)
-        return compacted[0] if compacted else _to_bytes(WORD_COUNTS.empty_table())
-
-    @staticmethod
-    def _add_up(tables: list[bytes]) -> list[bytes]:
-        return [_to_bytes(merge_counts([_from_bytes(data) for data in tables]))]
+def _add_counts(tables: Sequence[bytes]) -> bytes:
+    """Serialised word counts, added up."""
+    return _to_bytes(merge_counts(map(_from_bytes, tables)))
 
 
-class _WriteWordCounts(beam.DoFn):
-    def __init__(self, output: str, min_count: int) -> None:
-        self._output, self._min_count = output, min_count
-
-    def process(self, element: tuple[int, bytes]) -> Iterator[str]:
-        bucket, data = element
-        table = _from_bytes(data)
-        kept = table.filter(pc.greater_equal(table.column("count"), self._min_count))
-        counters = Counters({"distinct-words": table.num_rows})
-        counters["distinct-words-dropped-rare"] = table.num_rows - kept.num_rows
-        data = _to_bytes(kept)
-        if len(data) <= SMALL_BUCKET:
-            text = base64.b64encode(data).decode()
-            yield WorkReport(bucket, counters=counters, details=[text]).to_json()
-            return
-        with ShardWriter(
-            f"words-{bucket:05d}.arrow", schema=WORD_COUNTS, output=self._output
-        ) as shard:
-            for batch in kept.combine_chunks().to_batches():
-                shard.write(batch)
-        yield WorkReport(bucket, [shard.entry()], counters).to_json()
-
-
-@dataclass
-class _SumWords:
-    """(bucket, bytes) blobs in; JSON reports out, each with one bucket's words or their file."""
-
-    output: str
-    min_count: int
-
-    def __call__(self, blobs: Any) -> Any:
-        return (
-            blobs
-            | "MergeWordCounts" >> beam.CombinePerKey(MergeWordCounts())
-            | "WriteWordCounts"
-            >> beam.ParDo(_WriteWordCounts(self.output, self.min_count)).with_output_types(str)
-        )
+def _report_words(
+    bucket: int, tables: Iterable[bytes], *, output: str, min_count: int
+) -> WorkReport:
+    """The report of a bucket with its words, or their file in the folder `output`."""
+    table = merge_counts(map(_from_bytes, tables))
+    kept = table.filter(pc.greater_equal(table.column("count"), min_count))
+    counters = Counters({"distinct-words": table.num_rows})
+    counters["distinct-words-dropped-rare"] = table.num_rows - kept.num_rows
+    data = _to_bytes(kept)
+    if len(data) <= SMALL_BUCKET:
+        return WorkReport(bucket, counters=counters, details=[base64.b64encode(data).decode()])
+    with ShardWriter(f"words-{bucket:05d}.arrow", schema=WORD_COUNTS, output=output) as shard:
+        for batch in kept.combine_chunks().to_batches():
+            shard.write(batch)
+    return WorkReport(bucket, [shard.entry()], counters)
 
 
 def build_vocabulary(
@@ -266,13 +216,14 @@ def _count_corpus(
     pieces: str,
 ) -> _CountedWords:
     planned = shard_pieces(documents, remove_duplicates=True)
+    report_words = functools.partial(_report_words, output=output, min_count=config.min_count)
     reports, buckets = run_shard_job(
         "build-vocabulary",
         planned,
         work=reusing(CountWords(config.lowercase), pieces=pieces, output=output),
         output=output,
         execution=execution,
-        grouping=_SumWords(output, config.min_count),
+        grouping=Grouping(report_words, merge=_add_counts),
     )
     check_balance(add_up(reports), "documents", where="build-vocabulary")
     words = merge_counts(_bucket_tables(buckets, output=output))

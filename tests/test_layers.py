@@ -21,7 +21,8 @@ PURE = [
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "text.sentences",
     "wordpiece.words", "wordpiece.ids", "wordpiece.vocabulary",
-    "beam.reuse",
+    "beam.reuse", "beam.jobs",
+    "documents.duplicates", "documents.shards",
     "instances.token_documents", "instances.truncation", "instances.pairing",
     "instances.masking", "instances.creation", "instances.plan",
 ]  # fmt: skip
@@ -51,12 +52,23 @@ def _loaded_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
+
+
 def test_a_beam_worker_loads_neither_torch_nor_prefect() -> None:
-    jobs = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
-    assert len(jobs) == 4
-    loaded = _loaded_by("; ".join(f"import pipelines.{job}" for job in jobs))
+    assert len(JOBS) == 4
+    loaded = _loaded_by(
+        "; ".join(f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "beam.runners"])
+    )
     assert not loaded & {"torch", "prefect", "flows", "model", "transformers", "typer"}
     assert "apache_beam" in loaded
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_planning_a_job_loads_no_beam(job: str) -> None:
+    loaded = _loaded_by(f"import pipelines.{job}; print(len(sys.modules), 'modules')")
+    assert not loaded & {"apache_beam", "torch", "prefect", "grpc", "pandas"}
+    assert int(next(word for word in loaded if word.isdigit())) < 700  # with Beam 2,200
 
 
 @pytest.mark.parametrize("module", PURE)

@@ -218,7 +218,7 @@ def test_a_large_upload_whose_last_answer_is_lost_is_there(
 def _command(recipe: Path, store: str, *, workers: int) -> list[str]:
     # Else so little work would be done in one process, and would not be worth a record.
     code = (
-        "from pipelines import shard_jobs; shard_jobs.WORTH_PROCESSES = 0; "
+        "from pipelines.beam import jobs as shard_jobs; shard_jobs.WORTH_PROCESSES = 0; "
         "shard_jobs.WORTH_REQUESTS = 0.0; from flows.cli.app import main; main()"
     )
     options = ["--store", store, "--engine", "local", "--workers", str(workers)]

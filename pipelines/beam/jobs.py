@@ -6,6 +6,8 @@ output folder, and reports their names, digests and counts. Only reports, and th
 wants grouped ("blobs": digests, word counts), go through Beam's own data plane.
 
 A shard file that no report names, because its worker was retried or killed, is never looked at.
+
+Beam is loaded when a job runs, not when it is planned.
 """
 
 from __future__ import annotations
@@ -13,24 +15,21 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-import apache_beam as beam
-from apache_beam.metrics.metric import Metrics
-from apache_beam.transforms.combiners import ToListCombineFn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pipelines.beam.reuse import WORTH_REQUESTS, ReusingWork
-from pipelines.beam.runners import Launch, launch_for, run_pipeline
-from pipelines.beam.work import ShardWork, WorkReport
+from pipelines.beam.work import Grouping, ShardWork, WorkReport
 from pipelines.beam.worker_errors import ErrorFiles
 from pipelines.io.file_systems import file_system
 from pipelines.progress import Progress
 from schemas.configs import ExecutionConfig
-from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.errors import ConfigError, RunnerError
 
-BLOBS = "blobs"
+if TYPE_CHECKING:
+    from pipelines.beam.runners import Launch
+
 _HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even
 WORTH_PROCESSES = 8 << 20
 """Worker processes take seconds to start, in which this one does so many bytes of work: where not
@@ -79,87 +78,6 @@ def deal(
     return dealt
 
 
-class _DoWork(beam.DoFn):
-    def __init__(self, work: ShardWork, errors: ErrorFiles) -> None:
-        self._work, self._errors = work, errors
-        kind = type(work.work if isinstance(work, ReusingWork) else work)
-        self._counted_under = kind.__name__
-
-    def setup(self) -> None:
-        self._work.setup()
-
-    def process(self, element: tuple[int, Iterable[list[Any]]]) -> Iterator[Any]:
-        for pieces in element[1]:
-            for piece in pieces:
-                with self._errors.telling(piece):
-                    report = self._work.process(piece)
-                for name, amount in report.counters.items():
-                    # For the runner's own console; the manifest takes the reports' counts, which
-                    # no retried bundle can count twice.
-                    Metrics.counter(self._counted_under, name).inc(amount)
-                for blob in report.blobs:
-                    yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
-                yield report.to_json()
-
-
-_KeyedBytes = tuple[int, bytes]
-
-
-def _blob(blob: _KeyedBytes) -> _KeyedBytes:
-    """As it is: only gives the PCollection a type, so that its coder is deterministic."""
-    return blob
-
-
-@dataclass(kw_only=True, eq=False)
-class DoShardWork(beam.PTransform[Any, Any]):
-    """Nothing in; out: `reports` (JSON texts) and `blobs` ((bucket, bytes) pairs)."""
-
-    work: ShardWork
-    lanes: list[list[Any]]
-    errors: ErrorFiles
-
-    def expand(self, begin: Any) -> Any:
-        do_work = beam.ParDo(_DoWork(self.work, self.errors))
-        outputs = (
-            begin
-            | "PlanWork" >> beam.Create(list(enumerate(self.lanes)), reshuffle=False)
-            | "SpreadWork" >> beam.GroupByKey()
-            | "DoWork" >> do_work.with_outputs(BLOBS, main="reports")
-        )
-        return {
-            "reports": outputs["reports"],
-            BLOBS: outputs[BLOBS] | "TypeBlobs" >> beam.Map(_blob).with_output_types(_KeyedBytes),
-        }
-
-
-class _WriteReports(beam.DoFn):
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def process(self, reports: list[str]) -> None:
-        # Sorted, so that a bundle which runs twice writes the same bytes twice.
-        fs, path = file_system(self._url)
-        fs.pipe_file(path, "\n".join(sorted(reports)).encode())
-
-
-@dataclass(kw_only=True, eq=False)
-class CollectReports(beam.PTransform[Any, Any]):
-    """PCollections of JSON reports in; one file of them out, at `url`."""
-
-    url: str
-
-    def expand(self, reports: Any) -> Any:
-        return (
-            reports
-            | "GatherReports" >> beam.CombineGlobally(ToListCombineFn())
-            | "WriteReports" >> beam.ParDo(_WriteReports(self.url))
-        )
-
-
-Grouping = Callable[[Any], Any]
-"""Takes the PCollection of blobs, gives a PCollection of further JSON reports."""
-
-
 def run_shard_job(
     job: str,
     pieces: Sequence[Any],
@@ -178,7 +96,7 @@ def run_shard_job(
             the runner works in this one.
         together: what pieces have in common that are best done by one worker, such as a shard that
             all of them read.
-        grouping: what to do with the blobs; it may write files of its own and reports them.
+        grouping: what to do with the blobs of each bucket.
 
     Returns:
         The reports of the pieces in the order of the plan, and those of the grouping, sorted.
@@ -188,7 +106,9 @@ def run_shard_job(
         OSError: the same, of a full disk or a store that is out of reach.
         RunnerError: the runner failed, or a piece has not been reported exactly once.
     """
-    launch = launch_for(execution)
+    from pipelines.beam import pipeline, runners  # start-up: 2,100 ms
+
+    launch = runners.launch_for(execution)
     _check_reachable(output, execution, launch)
     weights: dict[int, int] | None = None
     if isinstance(work, ReusingWork):
@@ -197,22 +117,18 @@ def run_shard_job(
         if launch.lanes > 1:
             weights = work.weights_left(pieces)
             if sum(weights.values()) < WORTH_PROCESSES:
-                launch = launch_for(ExecutionConfig())
+                launch = runners.launch_for(ExecutionConfig())
     fs, folder = file_system(output)
     with _report_folder(output, launch) as place:
         urls = {kind: f"{place}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
         errors = ErrorFiles(f"{place}/.reports-errors-{uuid.uuid4().hex}")
 
-        def build(pipeline: beam.Pipeline) -> None:
-            lanes = deal(pieces, launch.lanes, weights=weights, together=together)
-            done = pipeline | job >> DoShardWork(work=work, lanes=lanes, errors=errors)
-            _ = done["reports"] | "CollectReports" >> CollectReports(url=urls["work"])
-            if grouping is not None:
-                grouped = grouping(done[BLOBS])
-                _ = grouped | "CollectGroups" >> CollectReports(url=urls["groups"])
-
-        with Progress(job, fs=fs, folder=folder, total=len(pieces)):
-            _run(job, build, launch=launch, errors=errors)
+        lanes = deal(pieces, launch.lanes, weights=weights, together=together)
+        build = pipeline.shard_pipeline(
+            job, lanes, work=work, errors=errors, grouping=grouping, report_urls=urls
+        )
+        with Progress(job, fs=fs, folder=folder, total=len(pieces)), errors.raised_again(job):
+            runners.run_pipeline(job, build, launch=launch)
         reports = _read_reports(urls["work"])
         groups = _read_reports(urls["groups"]) if grouping is not None else []
     if [report.index for report in reports] != [piece.number for piece in pieces]:
@@ -235,18 +151,6 @@ def _report_folder(output: str, launch: Launch) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="bertloom-reports-") as folder:
         yield folder
-
-
-def _run(
-    job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch, errors: ErrorFiles
-) -> None:
-    try:
-        run_pipeline(job, build, launch=launch)
-    except BertloomError as error:
-        told = errors.first(job)
-        if told is None or not isinstance(error, RunnerError):
-            raise  # nothing was told, or it was raised in this process, with its traceback
-        raise told from error
 
 
 def _read_reports(url: str) -> list[WorkReport]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -69,6 +69,17 @@ class ShardWork(Protocol):
         """Open what is read-only and large, once a worker."""
 
     def process(self, piece: Any) -> WorkReport: ...
+
+
+class Grouping(NamedTuple):
+    """What a job does with the blobs of a bucket, which Beam brings together. Sent to workers."""
+
+    report: Callable[[int, Iterable[bytes]], WorkReport]
+    """Called once for each bucket that has any, with its number; it may write files."""
+
+    merge: Callable[[Sequence[bytes]], bytes] | None = None
+    """Makes one blob of several of a bucket, before the shuffle and after it; None where each has
+    to reach the report."""
 
 
 class Piece(Protocol):

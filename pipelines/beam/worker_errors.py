@@ -37,7 +37,21 @@ class ErrorFiles:
                 fs.pipe_file(path, json.dumps(_facts(error, piece)).encode())
             raise
 
-    def first(self, job: str) -> Exception | None:
+    @contextlib.contextmanager
+    def raised_again(self, job: str) -> Iterator[None]:
+        """Raise, for the runner's own error, that of the first piece that failed."""
+        try:
+            yield
+        except RunnerError as error:
+            first = self._first(job)
+            if first is None:
+                raise
+            raise first from error
+        except BertloomError:
+            self._first(job)  # raised in this process, with its traceback
+            raise
+
+    def _first(self, job: str) -> Exception | None:
         """The error of the first piece that failed, made again; the files are taken away."""
         fs, path = file_system(self.url)
         found = sorted(str(name) for name in fs.glob(f"{path}-*"))

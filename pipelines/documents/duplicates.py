@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -135,24 +134,10 @@ def repeated_keys(blobs: Iterable[bytes]) -> Iterator[list[_Member]]:
         yield sorted(members)
 
 
-class _FindInBucket(beam.DoFn):
-    """(bucket, blobs) in; one report out, whose details are the bucket's groups."""
-
-    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[str]:
-        bucket, blobs = element
-        groups = [[list(member) for member in group] for group in repeated_keys(blobs)]
-        yield WorkReport(bucket, details=groups).to_json()
-
-
-class FindDuplicates(beam.PTransform[Any, Any]):
-    """(bucket, bytes) blobs in; JSON reports out, each with the repeated keys of one bucket."""
-
-    def expand(self, blobs: Any) -> Any:
-        return (
-            blobs
-            | "GroupDigests" >> beam.GroupByKey()
-            | "FindInBuckets" >> beam.ParDo(_FindInBucket()).with_output_types(str)
-        )
+def report_repeated(bucket: int, blobs: Iterable[bytes]) -> WorkReport:
+    """The report of a bucket: its details are the groups of `repeated_keys`."""
+    groups = [[list(member) for member in group] for group in repeated_keys(blobs)]
+    return WorkReport(bucket, details=groups)
 
 
 @dataclass

@@ -1,0 +1,177 @@
+"""The Beam pipeline of a shard job: it only wires work and grouping, which do not know of Beam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics.metric import Metrics
+from apache_beam.transforms.combiners import ToListCombineFn
+
+from pipelines.beam.reuse import ReusingWork
+from pipelines.beam.work import Grouping, ShardWork
+from pipelines.beam.worker_errors import ErrorFiles
+from pipelines.io.file_systems import file_system
+
+BLOBS = "blobs"
+
+
+class _DoWork(beam.DoFn):
+    def __init__(self, work: ShardWork, errors: ErrorFiles) -> None:
+        self._work, self._errors = work, errors
+        kind = type(work.work if isinstance(work, ReusingWork) else work)
+        self._counted_under = kind.__name__
+
+    def setup(self) -> None:
+        self._work.setup()
+
+    def process(self, element: tuple[int, Iterable[list[Any]]]) -> Iterator[Any]:
+        for pieces in element[1]:
+            for piece in pieces:
+                with self._errors.telling(piece):
+                    report = self._work.process(piece)
+                for name, amount in report.counters.items():
+                    # For the runner's own console; the manifest takes the reports' counts, which
+                    # no retried bundle can count twice.
+                    Metrics.counter(self._counted_under, name).inc(amount)
+                for blob in report.blobs:
+                    yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
+                yield report.to_json()
+
+
+_KeyedBytes = tuple[int, bytes]
+
+
+def _blob(blob: _KeyedBytes) -> _KeyedBytes:
+    """As it is: only gives the PCollection a type, so that its coder is deterministic."""
+    return blob
+
+
+@dataclass(kw_only=True, eq=False)
+class DoShardWork(beam.PTransform[Any, Any]):
+    """Nothing in; out: `reports` (JSON texts) and `blobs` ((bucket, bytes) pairs)."""
+
+    work: ShardWork
+    lanes: Sequence[list[Any]]
+    errors: ErrorFiles
+
+    def expand(self, begin: Any) -> Any:
+        do_work = beam.ParDo(_DoWork(self.work, self.errors))
+        outputs = (
+            begin
+            | "PlanWork" >> beam.Create(list(enumerate(self.lanes)), reshuffle=False)
+            | "SpreadWork" >> beam.GroupByKey()
+            | "DoWork" >> do_work.with_outputs(BLOBS, main="reports")
+        )
+        return {
+            "reports": outputs["reports"],
+            BLOBS: outputs[BLOBS] | "TypeBlobs" >> beam.Map(_blob).with_output_types(_KeyedBytes),
+        }
+
+
+class _MergeBlobs(beam.CombineFn):
+    # How many blobs are held before they are merged: merging costs a sort.
+    _HELD = 16
+
+    def __init__(self, merge: Callable[[Sequence[bytes]], bytes]) -> None:
+        self._merge = merge
+
+    def create_accumulator(self) -> list[bytes]:
+        return []
+
+    def add_input(self, accumulator: list[bytes], element: bytes) -> list[bytes]:
+        return self.merge_accumulators([accumulator, [element]])
+
+    def merge_accumulators(self, accumulators: Iterable[list[bytes]]) -> list[bytes]:
+        merged: list[bytes] = []
+        for accumulator in accumulators:
+            merged.extend(accumulator)
+            if len(merged) >= self._HELD:
+                merged = [self._merge(merged)]
+        return merged
+
+    def compact(self, accumulator: list[bytes]) -> list[bytes]:
+        return [self._merge(accumulator)] if len(accumulator) > 1 else accumulator
+
+    def extract_output(self, accumulator: list[bytes]) -> list[bytes]:
+        return self.compact(accumulator)
+
+
+class _ReportBucket(beam.DoFn):
+    def __init__(self, grouping: Grouping) -> None:
+        self._grouping = grouping
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[str]:
+        yield self._grouping.report(*element).to_json()
+
+
+@dataclass(kw_only=True, eq=False)
+class GroupBlobs(beam.PTransform[Any, Any]):
+    """(bucket, bytes) pairs in; JSON reports out, one for each bucket."""
+
+    grouping: Grouping
+
+    def expand(self, blobs: Any) -> Any:
+        merge = self.grouping.merge
+        return (
+            blobs
+            | "GroupBuckets"
+            >> (beam.CombinePerKey(_MergeBlobs(merge)) if merge else beam.GroupByKey())
+            | "ReportBuckets" >> beam.ParDo(_ReportBucket(self.grouping)).with_output_types(str)
+        )
+
+
+class _WriteReports(beam.DoFn):
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def process(self, reports: list[str]) -> None:
+        # Sorted, so that a bundle which runs twice writes the same bytes twice.
+        fs, path = file_system(self._url)
+        fs.pipe_file(path, "\n".join(sorted(reports)).encode())
+
+
+@dataclass(kw_only=True, eq=False)
+class CollectReports(beam.PTransform[Any, Any]):
+    """PCollections of JSON reports in; one file of them out, at `url`."""
+
+    url: str
+
+    def expand(self, reports: Any) -> Any:
+        return (
+            reports
+            | "GatherReports" >> beam.CombineGlobally(ToListCombineFn())
+            | "WriteReports" >> beam.ParDo(_WriteReports(self.url))
+        )
+
+
+def shard_pipeline(
+    job: str,
+    lanes: Sequence[list[Any]],
+    *,
+    work: ShardWork,
+    errors: ErrorFiles,
+    grouping: Grouping | None,
+    report_urls: Mapping[str, str],
+) -> Callable[[beam.Pipeline], None]:
+    """A function that adds a job to a pipeline.
+
+    Args:
+        job: names the job on the runner.
+        lanes: the pieces, dealt out.
+        work: what to do with each.
+        errors: where a worker's error is written down.
+        grouping: what to do with the blobs of each bucket.
+        report_urls: where reports are written, of `work` and of `groups`.
+    """
+
+    def build(pipeline: beam.Pipeline) -> None:
+        done = pipeline | job >> DoShardWork(work=work, lanes=lanes, errors=errors)
+        _ = done["reports"] | "CollectReports" >> CollectReports(url=report_urls["work"])
+        if grouping is not None:
+            grouped = done[BLOBS] | "GroupBlobs" >> GroupBlobs(grouping=grouping)
+            _ = grouped | "CollectGroups" >> CollectReports(url=report_urls["groups"])
+
+    return build
