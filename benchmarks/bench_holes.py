@@ -37,7 +37,10 @@ _SHOWN = 10
 # Run where the older version lies; it is given names and says which of them it knew.
 _ASK = """
 import json, sys
-from pipelines import wikitext_templates as t
+try:
+    from pipelines.mediawiki import templates as t
+except ImportError:  # before its modules had rooms
+    from pipelines import wikitext_templates as t
 language, names = json.load(sys.stdin)
 find = getattr(t, "renderer_for", None) or t.rule_for
 json.dump([name for name in names if find(name, language) is not None], sys.stdout)

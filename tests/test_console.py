@@ -212,7 +212,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import pytest
 from pathlib import Path
 from fake_stages import installed
-from flows import extras, recipe_files
+from flows.engine import extras
+from flows.recipes import files as recipe_files
 from flows.cli.app import main
 patch = pytest.MonkeyPatch()
 with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:

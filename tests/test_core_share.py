@@ -86,7 +86,7 @@ def test_a_training_process_is_told_before_torch_is_loaded(
     tmp_path: Path, share: float, told: dict[str, str]
 ) -> None:
     train = f"{TOLD}\ndef train(job, *, stop): print(os.environ['WITHOUT_TORCH'])"
-    environment = site(tmp_path, share, model__training=train)
+    environment = site(tmp_path, share, model__pretraining__loop=train)
     (tmp_path / "job.json").write_text(JOB)
     done = train_process(tmp_path, environment)
     assert done.stdout.strip() == "True"
@@ -171,7 +171,7 @@ def test_the_users_own_choice_wins(
 
 
 def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> None:
-    environment = site(tmp_path, 0.98, model__tuning__predictor=f"{TOLD}\nPredictor = None")
+    environment = site(tmp_path, 0.98, model__finetuning__predictor=f"{TOLD}\nPredictor = None")
     code = """
 import os
 from flows.cli.task_answers import open_predictors, score_model
