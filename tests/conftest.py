@@ -11,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from flows.store.artifacts import ArtifactStore
-    from flows.store.run_records import RunRecord
+    from flows.store.runs import RunRecord
 
 
 if "PYTEST_XDIST_WORKER" in os.environ:

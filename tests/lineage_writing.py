@@ -11,7 +11,7 @@ from typing import Any
 from written_evaluations import written
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord, StepRecord, write_run
+from flows.store.runs import RunRecord, StepRecord, write_run
 from pipelines.io.shards import write_text_file
 from schemas.fingerprint import content_digest
 from schemas.manifest import Environment, InputRef, Manifest, ProducedBy, RawInput

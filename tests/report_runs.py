@@ -19,7 +19,7 @@ from flows.sample.pages import write_pages
 from flows.sample.tales import write_tale
 from flows.sample.world import World
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord, StepRecord, read_run, run_ids
+from flows.store.runs import RunRecord, StepRecord, read_run, run_ids
 from model.tabulate import tabulate
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest

@@ -24,7 +24,7 @@ from flows.engine.keys import declared
 from flows.engine.stages import STAGES
 from flows.recipes import files as recipe_files
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import read_run, run_ids
+from flows.store.runs import read_run, run_ids
 from schemas.errors import ConfigError, VocabularyError
 from schemas.recipe import Recipe
 

@@ -18,7 +18,7 @@ from flows.lineage.differences import (
     run_lines,
 )
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import read_run
+from flows.store.runs import read_run
 from schemas.manifest import Environment, Manifest
 
 

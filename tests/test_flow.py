@@ -17,7 +17,7 @@ from flows.engine import stages as stage_table
 from flows.engine.engines import run_recipe
 from flows.orchestration.error_logs import say_errors_in_a_sentence
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import read_run, run_ids
+from flows.store.runs import read_run, run_ids
 from schemas.configs import TokensConfig
 from schemas.errors import VocabularyError
 from schemas.recipe import Recipe

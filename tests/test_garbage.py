@@ -13,14 +13,13 @@ import fsspec
 import pytest
 from store_writing import STAGE, describe, file_of, input_from, prepared, published
 
-from flows.engine.running import settle_runs
-from flows.store import garbage, run_beats
+from flows.lineage.export.events import close_abandoned
+from flows.store import garbage, runs
 from flows.store.artifacts import ArtifactStore, key_path, now, pointer_to, to_json
 from flows.store.garbage import GarbageReport, collect_garbage
 from flows.store.leases import hold_lease
 from flows.store.processes import this_process
-from flows.store.run_beats import Heartbeat
-from flows.store.run_records import read_run, run_ids
+from flows.store.runs import Heartbeat, read_run, run_ids, settle_runs
 from flows.store.verification import verify
 from pipelines.io.shards import write_text_file
 from schemas.errors import ArtifactCorruptError
@@ -521,7 +520,7 @@ def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path)
     assert run_id in note
     assert "elsewhere" in note
     assert "bertloom runs --settle" in note
-    _age(store, run_id, run_beats.SILENT_SECONDS + 60)
+    _age(store, run_id, runs.SILENT_SECONDS + 60)
     report = collect(store, keep_runs=0)
     assert paths(report, "artifact") == {manifest.location}
     assert report.notes == ()
@@ -530,23 +529,23 @@ def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path)
 def test_a_heartbeat_is_a_sign_of_life_until_it_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_beats, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(runs, "BEAT_SECONDS", 0.02)
     store = ArtifactStore(str(tmp_path / "shared"))
     run_id = "20260101t000000-aa"
     write_run(store, run_id, state="running", host="elsewhere", pid=1, beats=True)
     _age(store, run_id, 7200)
-    silent = run_beats.last_signs(store)[run_id]
+    silent = runs.last_signs(store)[run_id]
     heartbeat = Heartbeat(store, run_id)
     heartbeat.start()
     for _ in range(500):
-        if run_beats.last_signs(store)[run_id] > silent + 3600:
+        if runs.last_signs(store)[run_id] > silent + 3600:
             break
         time.sleep(0.02)
     heartbeat.stop()
-    assert run_beats.last_signs(store)[run_id] > silent + 3600
+    assert runs.last_signs(store)[run_id] > silent + 3600
     _age(store, run_id, 7200)
     time.sleep(0.2)
-    assert run_beats.last_signs(store)[run_id] < silent + 3600
+    assert runs.last_signs(store)[run_id] < silent + 3600
 
 
 def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
@@ -569,7 +568,10 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
     with hold_lease(
         store, "pretrain", "k", holder="20260107t000000-training", is_done=bool, say=pytest.fail
     ):
-        settled = {item.run_id.partition("-")[2]: item for item in settle_runs(store)}
+        settled = {
+            item.run_id.partition("-")[2]: item
+            for item in settle_runs(store, close=close_abandoned)
+        }
     assert {name for name, item in settled.items() if item.is_dead} == {
         "silent", "forgotten", "gone",
     }  # fmt: skip
@@ -579,5 +581,5 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
         "crashed", "running", "running",
     ]  # fmt: skip
     # Without its lease nothing tells that it goes on.
-    over = {item.run_id for item in settle_runs(store) if item.is_dead}
+    over = {item.run_id for item in settle_runs(store, close=close_abandoned) if item.is_dead}
     assert over == {"20260107t000000-training"}

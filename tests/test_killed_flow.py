@@ -21,7 +21,7 @@ from flows.engine.stages import steps
 from flows.lineage.export.event_file import read_events
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import read_run, run_ids
+from flows.store.runs import read_run, run_ids
 
 pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("BERTLOOM_KILLS", "4"))

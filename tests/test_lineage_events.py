@@ -28,7 +28,7 @@ from flows.lineage.export.event_file import read_events
 from flows.lineage.export.events import LineageEvents, close_abandoned
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import read_run, run_ids
+from flows.store.runs import read_run, run_ids
 from schemas import arrow
 from schemas.errors import InputError
 from schemas.manifest import FileEntry, InputRef, Manifest, ProducedBy, RawInput

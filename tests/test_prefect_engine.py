@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord, read_run, run_ids
+from flows.store.runs import RunRecord, read_run, run_ids
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 

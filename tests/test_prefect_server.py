@@ -17,7 +17,7 @@ from training_runs import TINY
 
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord, read_run, run_ids
+from flows.store.runs import RunRecord, read_run, run_ids
 from schemas.recipe import Recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]

@@ -27,7 +27,7 @@ from flows.report.lineage_view import overview
 from flows.report.page import report_page, write_report
 from flows.show import shards
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord, StepRecord, write_run
+from flows.store.runs import RunRecord, StepRecord, write_run
 from schemas.errors import StoreError
 from schemas.manifest import Reuse
 
@@ -318,7 +318,7 @@ _CACHED = """
 import sys
 from flows.store.artifacts import ArtifactStore
 from flows.report.page import write_report
-from flows.store.run_records import read_run
+from flows.store.runs import read_run
 store = ArtifactStore(sys.argv[1], create=False)
 print(write_report(store, read_run(store, sys.argv[2])))
 print([name for name in ("matplotlib", "torch", "prefect", "apache_beam", "httpx", "openlineage")

@@ -17,7 +17,7 @@ import pytest
 
 from flows.report.page import report_page
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord
+from flows.store.runs import RunRecord
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install 'bertloom[dev]'"

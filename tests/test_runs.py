@@ -21,7 +21,7 @@ from flows.engine.plan import PlannedStep, planned_rows
 from flows.engine.running import finish_run, open_run, start_run, step_limit
 from flows.store.artifacts import ArtifactStore
 from flows.store.processes import start_of
-from flows.store.run_records import is_dead, read_run, run_ids, write_run
+from flows.store.runs import read_run, run_ids, write_run
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.errors import ArtifactNotFoundError, InputError
 
@@ -191,11 +191,11 @@ def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> No
         update={"pid": process.pid, "process_start": start_of(process.pid)}
     )
     write_run(store, died)
-    assert not is_dead(died)
+    assert not died.is_dead
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert is_dead(died)
-    assert not is_dead(died.model_copy(update={"host": "elsewhere"}))
+    assert died.is_dead
+    assert not died.model_copy(update={"host": "elsewhere"}).is_dead
     run_recipe(recipe, engine="local")
     assert read_run(store, run.run_id).state == "crashed"
     assert read_run(store, newest(root)).state == "completed"

@@ -38,7 +38,7 @@ def run_names(incomplete: str) -> list[str]:
     """Runs of the default store that begin so, the newest first."""
     from flows.recipes.files import default_store
     from flows.store.artifacts import ArtifactStore
-    from flows.store.run_records import run_ids
+    from flows.store.runs import run_ids
     from schemas.errors import BertloomError
 
     try:

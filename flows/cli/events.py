@@ -31,7 +31,7 @@ def push_lineage(
     A server that wants a key gets the one in $OPENLINEAGE_API_KEY.
     """
     from flows.lineage.export.push import push
-    from flows.store.run_records import run_ids
+    from flows.store.runs import run_ids
     from schemas.errors import ArtifactNotFoundError, UsageError
 
     if url is None:

@@ -256,7 +256,7 @@ def _diff_runs(
 
     from flows.formats import columns
     from flows.lineage.differences import run_differences, run_lines
-    from flows.store.run_records import read_run
+    from flows.store.runs import read_run
 
     found = run_differences(read_run(store, before), read_run(store, after), store=store)
     if as_json:

@@ -12,7 +12,7 @@ from flows.cli.options import StoreOption, open_store
 
 if TYPE_CHECKING:
     from flows.store.artifacts import ArtifactStore
-    from flows.store.run_records import RunRecord
+    from flows.store.runs import RunRecord
 
 
 def report(
@@ -64,7 +64,7 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
         ConfigError: several runs begin like this.
         ArtifactCorruptError: its record cannot be read.
     """
-    from flows.store.run_records import read_run, run_ids
+    from flows.store.runs import read_run, run_ids
     from schemas.errors import ArtifactNotFoundError, ConfigError
 
     ids = run_ids(store)
@@ -84,7 +84,7 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
 
 
 def _last_of(store: ArtifactStore, recipe: str, ids: list[str]) -> RunRecord:
-    from flows.store.run_records import read_run
+    from flows.store.runs import read_run
     from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 
     unread = 0
@@ -104,7 +104,7 @@ def _last_of(store: ArtifactStore, recipe: str, ids: list[str]) -> RunRecord:
 
 
 def _is_newest(store: ArtifactStore, recipe: str, later: list[str]) -> bool:
-    from flows.store.run_records import read_run
+    from flows.store.runs import read_run
     from schemas.errors import ArtifactCorruptError
 
     for run_id in reversed(later):

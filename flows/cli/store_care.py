@@ -85,7 +85,8 @@ def runs(
 ) -> None:
     """List the runs that the store has records of, the newest first."""
     from flows.formats import columns
-    from flows.store.listing import run_records, run_results, run_row
+    from flows.store.listing import run_results, run_row
+    from flows.store.runs import run_records
 
     opened = open_store(store)
     if settle:
@@ -101,9 +102,10 @@ def runs(
 
 
 def _settle(store: ArtifactStore) -> None:
-    from flows.engine.running import settle_runs
+    from flows.lineage.export.events import close_abandoned
+    from flows.store.runs import settle_runs
 
-    for item in settle_runs(store):
+    for item in settle_runs(store, close=close_abandoned):
         became = "marked as crashed" if item.is_dead else "left as running"
         say(f"{item.run_id}: {became}: {item.why}", err=True)
 

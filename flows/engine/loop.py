@@ -28,7 +28,7 @@ from flows.engine.running import (
 from flows.engine.stages import Step
 from flows.engine.steps import StepResult
 from flows.store.processes import ended_by_a_second_signal
-from flows.store.run_records import RunState
+from flows.store.runs import RunState
 from schemas.recipe import Recipe
 
 _LOGGER = logging.getLogger(__name__)

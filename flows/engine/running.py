@@ -21,13 +21,19 @@ from flows.engine.preflight import check_inputs
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step, rebuilt_labels, steps, steps_until
 from flows.engine.steps import StepResult, run_step
-from flows.formats import time_text
+from flows.lineage.export.events import close_abandoned
 from flows.show import step_line
 from flows.store.artifacts import ArtifactStore, now
-from flows.store.leases import live_holders
 from flows.store.processes import this_process
-from flows.store.run_beats import Heartbeat, is_silent, last_signs
-from flows.store.run_records import RunRecord, RunState, StepRecord, is_dead, read_run, write_run
+from flows.store.runs import (
+    Heartbeat,
+    RunRecord,
+    RunState,
+    StepRecord,
+    read_run,
+    settle_dead_runs,
+    write_run,
+)
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError, ConfigError
@@ -173,7 +179,7 @@ def start_run(
         engine=engine,
         flow_run_id=flow_run_id,
     )
-    settle_dead_runs(run.store, recipe=recipe.name)
+    settle_dead_runs(run.store, recipe=recipe.name, close=close_abandoned)
     _write(run, state="running", results=(), failures={})
     run.heartbeat.start()
     run.events.run_started()
@@ -319,90 +325,6 @@ def _write(
     )
     write_run(run.store, record)
     return record
-
-
-def settle_dead_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
-    """Mark as crashed those of a recipe's newest runs whose process is gone; their ids.
-
-    Only runs of this machine can be told; of others a lease that expires frees the work.
-    """
-    from flows.store.run_records import run_ids
-
-    settled = []
-    for run_id in run_ids(store)[-_LOOKED_BACK:]:
-        try:
-            record = read_run(store, run_id)
-        except BertloomError as error:
-            _LOGGER.debug("run %s is passed over: %s", run_id, error)
-            continue
-        if record.recipe.get("name") == recipe and is_dead(record) and _settle(store, run_id):
-            settled.append(run_id)
-    return settled
-
-
-def _settle(store: ArtifactStore, run_id: str) -> bool:
-    # Read again: the process may have written its end just before it was found gone.
-    record = read_run(store, run_id)
-    if record.state != "running":
-        return False
-    write_run(store, record.model_copy(update={"state": "crashed"}))
-    from flows.lineage.export.events import close_abandoned
-
-    close_abandoned(store, run_id)
-    return True
-
-
-class Settled(NamedTuple):
-    """What became of a run that said it was running."""
-
-    run_id: str
-    is_dead: bool
-    """It is marked as crashed now."""
-
-    why: str
-
-
-UNSIGNED_SECONDS = 24 * 3600.0
-"""After so long without a file a run of an earlier version, which leaves no signs, is over."""
-
-
-def settle_runs(store: ArtifactStore) -> list[Settled]:
-    """Look at every run of any machine that says it is running; mark those that are over.
-
-    Over is one whose process on this machine is gone; and one of any machine that has left no sign
-    of life and holds no lease.
-    """
-    moment, signs = time.time(), last_signs(store)
-    holders = {holder.holder for holder in live_holders(store).values()}
-    found = []
-    for run_id in sorted(signs):
-        try:
-            record = read_run(store, run_id)
-        except BertloomError as error:
-            _LOGGER.debug("run %s is passed over: %s", run_id, error)
-            continue
-        if record.state != "running":
-            continue
-        silence = moment - signs[run_id]
-        is_over = is_dead(record)
-        why = f"no sign of life for {time_text(silence)}"
-        if is_over:
-            why = f"its process {record.pid} on this machine is gone"
-        elif (record.host, record.system) == this_process()[:2]:
-            why = f"its process {record.pid} on this machine is there"
-        elif run_id in holders:
-            why = "it holds a lease"
-        elif record.beats:
-            is_over = is_silent({"beats": True}, last_sign=signs[run_id], moment=moment)
-        else:
-            is_over = silence > UNSIGNED_SECONDS
-        if is_over:
-            is_over = _settle(store, run_id)
-        found.append(Settled(run_id, is_over, why))
-    return found
-
-
-_LOOKED_BACK = 20
 
 
 def load_results(run: RunPlan, refs: Sequence[StepRef]) -> list[StepResult]:

@@ -9,7 +9,7 @@ from typing import Any
 from flows.engine.task_steps import entry_label
 from flows.formats import byte_text
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord
+from flows.store.runs import RunRecord
 from schemas.manifest import FileEntry, Manifest, RawInput
 
 SHOWN = 8

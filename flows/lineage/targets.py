@@ -10,7 +10,7 @@ from typing import Any
 from flows.lineage.graph import scan
 from flows.lineage.resolution import resolve
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord, read_run, run_ids
+from flows.store.runs import RunRecord, read_run, run_ids
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
 

@@ -14,7 +14,7 @@ from prefect.flows import Flow
 
 from flows.lineage.export.events import close_abandoned
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunState, read_run, run_ids, write_run
+from flows.store.runs import RunState, read_run, run_ids, write_run
 from schemas.errors import BertloomError
 
 _LOGGER = logging.getLogger(__name__)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from flows.engine.running import Say, opened_store, settle_dead_runs
+from flows.engine.running import Say, opened_store
 from flows.engine.stages import steps, steps_until
 from flows.engine.steps import StepResult
+from flows.lineage.export.events import close_abandoned
 from flows.orchestration.server import heartbeats, prefect_api, server_for_this_process
-from flows.store.run_records import read_run
+from flows.store.runs import read_run, settle_dead_runs
 from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -62,7 +63,10 @@ def run_with_prefect(
 def _report_dead_runs(recipe: Recipe) -> None:
     """Tell Prefect of earlier runs of the recipe here that were killed: they cannot any more."""
     store = opened_store(recipe.store)
-    dead = [read_run(store, run_id) for run_id in settle_dead_runs(store, recipe=recipe.name)]
+    dead = [
+        read_run(store, run_id)
+        for run_id in settle_dead_runs(store, recipe=recipe.name, close=close_abandoned)
+    ]
     if not any(record.flow_run_id for record in dead):
         return
     from prefect.client.orchestration import get_client

@@ -21,7 +21,7 @@ from flows.engine.plan import plan
 from flows.engine.running import RunPlan, Say, StepRef, finish_run, start_run
 from flows.orchestration.error_logs import say_errors_in_a_sentence
 from flows.orchestration.views import flush_views
-from flows.store.run_records import RunState
+from flows.store.runs import RunState
 from model.finetuning.task_process import stop_running_calls
 from model.pretraining.job import stop_running_jobs
 from schemas.disclosure import visible, without_secrets

@@ -25,7 +25,7 @@ from flows.report.kept_figures import Shown, kept_figure
 from flows.report.result_tables import Table
 from flows.report.run_view import Fact
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord
+from flows.store.runs import RunRecord
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import StoreError
 from schemas.manifest import Manifest

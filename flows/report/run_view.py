@@ -14,7 +14,7 @@ from flows.engine.task_steps import entry_label
 from flows.formats import byte_text, time_text
 from flows.show import amount
 from flows.store.artifacts import ArtifactStore
-from flows.store.run_records import RunRecord, StepRecord
+from flows.store.runs import RunRecord, StepRecord
 from schemas.disclosure import without_secrets
 from schemas.errors import StoreError
 from schemas.manifest import Manifest, Reuse

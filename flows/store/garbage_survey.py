@@ -14,9 +14,7 @@ from flows.store.artifacts import ArtifactStore, Pointer
 from flows.store.backend import FileFacts
 from flows.store.leases import live_holders
 from flows.store.pointers import parse_pointer
-from flows.store.processes import is_gone, process_of, this_process
-from flows.store.run_beats import is_silent, last_signs
-from flows.store.run_records import record_path, run_ids
+from flows.store.runs import judge, last_signs, record_path, run_ids
 from schemas.errors import ArtifactCorruptError
 from schemas.sealed import read_sealed
 
@@ -173,12 +171,9 @@ def _live_since(record: Mapping[str, Any], moment: float, *, last_sign: float) -
         return None
     if record.get("state") != "running":
         return None
-    process = process_of(record)
-    is_here = process[:2] == this_process()[:2]
-    if is_gone(process) or (not is_here and is_silent(record, last_sign=last_sign, moment=moment)):
-        return None
-    is_live = is_here or bool(record.get("beats")) or moment - began < ELSEWHERE_DAYS * 86_400
-    return began if is_live else None
+    silence = moment - (last_sign if record.get("beats") else began)
+    is_over = judge(record, silence=silence, unsigned_seconds=ELSEWHERE_DAYS * 86_400).is_over
+    return None if is_over else began
 
 
 def _list_attempts(store: ArtifactStore, found: Survey) -> None:

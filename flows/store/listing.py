@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -14,12 +13,8 @@ from flows.formats import byte_text, time_text
 from flows.show import amount
 from flows.store.artifacts import ArtifactStore, Pointer
 from flows.store.pointers import parse_manifest
-from flows.store.processes import is_gone, process_of
-from flows.store.run_beats import is_silent, last_signs
-from flows.store.run_records import record_path, run_ids
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
-from schemas.sealed import read_sealed
 
 CELL_STAGE = "finetune"
 _MOST_REFS = 3
@@ -131,35 +126,6 @@ def ref_records(store: ArtifactStore) -> list[dict[str, Any]]:
         if pointer is not None:
             found.append({"ref": name, **pointer.model_dump()})
     return found
-
-
-def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
-    """Every run as it is recorded, the newest first, with its `state` as it is now.
-
-    A run that says it is running, and whose process on this machine is gone, has `died`; a record
-    that is not what was written is `damaged`. Records of earlier versions lack some fields.
-    """
-    found = []
-    moment, signs = time.time(), last_signs(store)
-    paths = {record_path(run_id): run_id for run_id in reversed(run_ids(store))}
-    for path, stored in store.backend.read_many(paths).items():
-        run_id = paths[path]
-        try:
-            record = read_sealed(stored).value
-        except ValueError:
-            found.append({"run_id": run_id, "state": "damaged"})
-            continue
-        state = _state(record, last_sign=signs.get(run_id, moment), moment=moment)
-        found.append({"run_id": run_id, **record, "state": state})
-    return found
-
-
-def _state(record: dict[str, Any], *, last_sign: float, moment: float) -> str:
-    state = str(record.get("state", "?"))
-    if state != "running":
-        return state
-    is_over = is_gone(process_of(record)) or is_silent(record, last_sign=last_sign, moment=moment)
-    return "died" if is_over else state
 
 
 def run_results(store: ArtifactStore, records: Sequence[dict[str, Any]]) -> dict[str, str]:

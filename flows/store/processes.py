@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _PS_SECONDS = 10
 
@@ -34,16 +34,6 @@ def this_process() -> ProcessName:
     """The process that asks."""
     pid = os.getpid()
     return ProcessName(socket.gethostname(), system_name(), pid, start_of(pid) or "")
-
-
-def process_of(record: Mapping[str, Any]) -> ProcessName:
-    """The process of a run, from its record; records of earlier versions lack parts of it."""
-    return ProcessName(
-        str(record.get("host", "")),
-        str(record.get("system", "")),
-        int(record.get("pid", 0)),
-        str(record.get("process_start", "")),
-    )
 
 
 @functools.cache

@@ -1,0 +1,311 @@
+"""Runs: the record that each one keeps in the store, its signs of life, and which runs are over.
+
+    runs/RUN_ID/run.json      what it is doing or did, from its start on
+    runs/RUN_ID/alive.json    {run_id, written}: written every minute while its process is there
+
+A run that says `running` **is over** (`judge`) if it is of this machine and its process is gone, or
+if it is of another machine and has written nothing to its folder for a quarter of an hour. When it
+last wrote is told by the disk's or the server's clock, in the listing that whoever asks needs
+anyway. `settle_runs` marks runs that are over as crashed.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from flows.formats import time_text
+from flows.store.artifacts import ArtifactStore, now
+from flows.store.leases import live_holders
+from flows.store.processes import ProcessName, is_gone, this_process
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, BertloomError
+from schemas.sealed import read_sealed, sealed_json
+
+RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
+Close = Callable[[ArtifactStore, str], object]
+"""Ends the lineage events of a run, given its id."""
+
+BEAT_SECONDS = 60.0
+SILENT_SECONDS = 15 * 60.0
+"""After so long without a sign a run is over; a machine that slept for less counts as there."""
+
+UNSIGNED_SECONDS = 24 * 3600.0
+"""The same for runs of earlier versions, which leave no signs, when all runs are settled."""
+
+_LOOKED_BACK = 20
+_LOGGER = logging.getLogger(__name__)
+
+
+class StepRecord(BaseModel):
+    """What became of a step; as small as an engine passes it on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    label: str
+    manifest: str
+    """Path of the manifest in the store."""
+
+    was_cached: bool
+    seconds: float
+    warning: str = ""
+
+
+class RunRecord(BaseModel):
+    """The file `runs/RUN_ID/run.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    run_id: str
+    """Begins with the time of its start (UTC), so that run ids sort by it."""
+
+    state: RunState
+    started: str = ""
+    """ISO 8601, UTC; `written` likewise. "" in records of version 0.1 before runs had reports."""
+
+    written: str
+    recipe: dict[str, Any]
+    """The whole recipe, credentials cut out."""
+
+    engine: str = ""
+    """`prefect` or `local`."""
+
+    flow_run_id: str = ""
+    """Prefect's id of the flow run; "" without Prefect."""
+
+    host: str = ""
+    """With the next three: the process of the run, see `flows.store.processes.ProcessName`."""
+
+    system: str = ""
+    pid: int = 0
+    process_start: str = ""
+    beats: bool = False
+    """Whether it leaves signs of life."""
+
+    git_commit: str = ""
+    git_dirty: bool | None = None
+    rebuild: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()
+    """Labels of the steps to run, in order."""
+
+    steps: tuple[StepRecord, ...] = ()
+    """Those that are done, in order."""
+
+    failures: dict[str, str] = {}
+    """Error by label."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it says that it is running on this machine, where its process is gone."""
+        return self.state == "running" and is_gone(process_of(self.model_dump()))
+
+
+def record_path(run_id: str) -> str:
+    """Path of the record of a run, relative to the root of the store."""
+    return f"runs/{run_id}/run.json"
+
+
+def write_run(store: ArtifactStore, record: RunRecord) -> None:
+    """Write a run's record in place of what was written before."""
+    written = record.model_copy(update={"written": now()})
+    store.backend.replace(record_path(record.run_id), sealed_json(written.model_dump(mode="json")))
+
+
+def run_ids(store: ArtifactStore) -> list[str]:
+    """The id of every run of the store that left a record, oldest first."""
+    paths = store.backend.names("runs")
+    return sorted(path.split("/")[1] for path in paths if path.endswith("/run.json"))
+
+
+def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
+    """The record of a run.
+
+    Raises:
+        ArtifactNotFoundError: there is none.
+        ArtifactCorruptError: it cannot be read.
+    """
+    try:
+        stored = store.backend.read(record_path(run_id))
+    except FileNotFoundError:
+        raise ArtifactNotFoundError(
+            f"{store.root}: no run {run_id!r}; `bertloom runs` lists them"
+        ) from None
+    try:
+        return RunRecord.model_validate(read_sealed(stored).value)
+    except ValueError as error:  # of which pydantic's are
+        raise ArtifactCorruptError(
+            f"{store.url(record_path(run_id))}: expected the record of a run: {error}"
+        ) from error
+
+
+def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
+    """The record of every run, the newest first, as it is stored, of any version.
+
+    `state` is `died` where the run is over without having said so, and `damaged` where the record
+    cannot be read.
+    """
+    found: list[dict[str, Any]] = []
+    moment, signs = time.time(), last_signs(store)
+    paths = {record_path(run_id): run_id for run_id in reversed(run_ids(store))}
+    for path, stored in store.backend.read_many(paths).items():
+        run_id = paths[path]
+        try:
+            record = read_sealed(stored).value
+        except ValueError:
+            found.append({"run_id": run_id, "state": "damaged"})
+            continue
+        state = str(record.get("state", "?"))
+        silence = moment - signs.get(run_id, moment)
+        if state == "running" and judge(record, silence=silence).is_over:
+            state = "died"
+        found.append({"run_id": run_id, **record, "state": state})
+    return found
+
+
+# Signs of life
+
+
+class Heartbeat:
+    """Writes signs of life of one run until it is stopped, or its process ends."""
+
+    def __init__(self, store: ArtifactStore, run_id: str) -> None:
+        """Nothing is written yet: the run's record is the first sign."""
+        self._store, self._run_id = store, run_id
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"alive-{run_id}", daemon=True)
+
+    def start(self) -> None:
+        """Write one every `BEAT_SECONDS` from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write no more; one that is being written is waited for."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_SECONDS):
+            sign = sealed_json({"run_id": self._run_id, "written": now()})
+            try:
+                self._store.backend.replace(f"runs/{self._run_id}/alive.json", sign)
+            except Exception as error:  # the disk's or the network's; the next turn tries again
+                _LOGGER.debug("run %s: no sign of life was left: %s", self._run_id, error)
+
+
+def last_signs(store: ArtifactStore) -> dict[str, float]:
+    """When each run last wrote to its folder, seconds since the epoch by the store's clock."""
+    signs: dict[str, float] = {}
+    for path, facts in store.backend.facts("runs").items():
+        parts = path.split("/")
+        if len(parts) > 2:
+            signs[parts[1]] = max(signs.get(parts[1], 0.0), facts.modified)
+    return signs
+
+
+class Judgement(NamedTuple):
+    """Whether a run that says it is running is over."""
+
+    is_over: bool
+    why: str
+
+
+def judge(
+    record: Mapping[str, Any], *, silence: float, unsigned_seconds: float = math.inf
+) -> Judgement:
+    """Tell whether a run that says it is running is over.
+
+    Args:
+        record: of the run, of any version.
+        silence: seconds since its last sign of life.
+        unsigned_seconds: the silence that ends a run of an earlier version, which leaves no signs.
+    """
+    process = process_of(record)
+    where = f"its process {process.pid} on this machine is"
+    if is_gone(process):
+        return Judgement(True, f"{where} gone")
+    if (process.host, process.system) == this_process()[:2]:
+        return Judgement(False, f"{where} there")
+    limit = SILENT_SECONDS if record.get("beats") else unsigned_seconds
+    return Judgement(silence > limit, f"no sign of life for {time_text(max(silence, 0.0))}")
+
+
+def process_of(record: Mapping[str, Any]) -> ProcessName:
+    """The process of a run, from its record; records of earlier versions lack parts of it."""
+    return ProcessName(
+        str(record.get("host", "")),
+        str(record.get("system", "")),
+        int(record.get("pid", 0)),
+        str(record.get("process_start", "")),
+    )
+
+
+# Settling
+
+
+class Settled(NamedTuple):
+    """What became of a run that said it was running."""
+
+    run_id: str
+    is_dead: bool
+    """It is marked as crashed now."""
+
+    why: str
+
+
+def settle_dead_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
+    """Mark as crashed the newest runs of a recipe whose process here is gone; their ids."""
+    found = ((run_id, _read_if_sound(store, run_id)) for run_id in run_ids(store)[-_LOOKED_BACK:])
+    return [
+        run_id
+        for run_id, record in found
+        if record is not None
+        and record.recipe.get("name") == recipe
+        and record.is_dead
+        and _settle(store, run_id, close)
+    ]
+
+
+def settle_runs(store: ArtifactStore, *, close: Close) -> list[Settled]:
+    """Mark every run of any machine as crashed that says it is running, is over, and has no lease.
+
+    Returns:
+        what became of each run that said it was running.
+    """
+    moment, signs = time.time(), last_signs(store)
+    holders = {holder.holder for holder in live_holders(store).values()}
+    found = []
+    for run_id in sorted(signs):
+        record = _read_if_sound(store, run_id)
+        if record is None or record.state != "running":
+            continue
+        is_over, why = judge(
+            record.model_dump(), silence=moment - signs[run_id], unsigned_seconds=UNSIGNED_SECONDS
+        )
+        if run_id in holders:
+            is_over, why = False, "it holds a lease"
+        found.append(Settled(run_id, is_over and _settle(store, run_id, close), why))
+    return found
+
+
+def _read_if_sound(store: ArtifactStore, run_id: str) -> RunRecord | None:
+    try:
+        return read_run(store, run_id)
+    except BertloomError as error:
+        _LOGGER.debug("run %s is passed over: %s", run_id, error)
+        return None
+
+
+def _settle(store: ArtifactStore, run_id: str, close: Close) -> bool:
+    # Read again: the process may have written its end just before it was found gone.
+    record = read_run(store, run_id)
+    if record.state != "running":
+        return False
+    write_run(store, record.model_copy(update={"state": "crashed"}))
+    close(store, run_id)
+    return True
