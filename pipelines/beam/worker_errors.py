@@ -8,13 +8,13 @@ raises the error of the first piece in the plan's order.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from pipelines.io.file_systems import file_system
+from schemas.error_facts import error_facts, error_from
 from schemas.errors import BertloomError, RunnerError
 
 
@@ -58,51 +58,10 @@ class ErrorFiles:
         facts = [json.loads(fs.cat_file(name)) for name in found]
         for name in found:
             fs.rm_file(name)
-        return _rebuilt(job, facts[0]) if facts else None
+        if not facts:
+            return None
+        return error_from(facts[0], name=f"{job}: while it worked on {facts[0]['piece']}")
 
 
 def _facts(error: Exception, piece: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "class": type(error).__name__,
-        "message": str(error),
-        "piece": getattr(piece, "name", f"piece {piece.number}"),
-        "notes": list(getattr(error, "__notes__", ())),
-    }
-    if isinstance(error, BertloomError):
-        facts["attributes"] = {
-            name: value
-            for name, value in vars(error).items()
-            if isinstance(value, (str, int, float, bool, type(None))) and name != "__notes__"
-        }
-    elif isinstance(error, OSError):
-        facts["os"] = [error.errno, error.strerror, error.filename and str(error.filename)]
-    return facts
-
-
-def _rebuilt(job: str, facts: dict[str, Any]) -> Exception:
-    error = _plain(job, facts)
-    for note in facts["notes"]:
-        error.add_note(note)
-    return error
-
-
-def _plain(job: str, facts: dict[str, Any]) -> Exception:
-    name, message = facts["class"], facts["message"]
-    kind = {known.__name__: known for known in _descendants(BertloomError)}.get(name)
-    if kind is not None and "attributes" in facts:
-        # Not by its constructor: each class has its own, and the message is whole already.
-        error = kind.__new__(kind, message)
-        vars(error).update(facts["attributes"])
-        return error
-    if "os" in facts:
-        number, words, path = facts["os"]
-        named = getattr(builtins, name, None)
-        os_kind = named if isinstance(named, type) and issubclass(named, OSError) else OSError
-        return os_kind(message) if number is None else os_kind(number, words, path)
-    return RunnerError(f"{job}: while it worked on {facts['piece']}: {name}: {message}")
-
-
-def _descendants(kind: type[BertloomError]) -> Iterator[type[BertloomError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _descendants(child)
+    return {**error_facts(error), "piece": getattr(piece, "name", f"piece {piece.number}")}
