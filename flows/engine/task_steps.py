@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from model.finetuning.trial_job import rate_text
 from schemas.configs import Config
-from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 from schemas.task_configs import (
     EvaluateConfig,
@@ -56,28 +55,6 @@ def cells(entry: FinetuneConfig) -> dict[str, TrialConfig]:
 def entry_label(label: str) -> str:
     """The label of a cell's step without the cell; any other label as it is."""
     return _CELL.sub("", label)
-
-
-def check_tasks(recipe: Recipe) -> None:
-    """See that the recipe's tasks exist, and that methods fit them, before anything is run.
-
-    Raises:
-        ConfigError: one does not; names the field.
-    """
-    from model.tasks import find_task  # Arrow takes a while to load
-
-    for name, examples in recipe.build_examples.items():
-        try:
-            find_task(examples.task)
-        except ConfigError as error:
-            raise ConfigError(f"build_examples.{name}.task: {error}") from error
-    for name, entry in recipe.finetune.items():
-        task = find_task(recipe.build_examples[entry.examples].task)
-        if entry.method == "features" and task.kind != "tagging":
-            raise ConfigError(
-                f"finetune.{name}.method: features is for tasks that tag words, {task.name} is "
-                f"{task.kind}: leave it out, to fine-tune"
-            )
 
 
 def trial_steps(recipe: Recipe) -> Iterator[PlannedEntry]:

@@ -10,13 +10,12 @@ import difflib
 import importlib.resources
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from flows.engine.task_steps import check_tasks
 from flows.recipes.errors import explain
 from flows.recipes.yaml_texts import MAX_NESTING, load_yaml, read_yaml
 from schemas.errors import ConfigError, UsageError
@@ -26,6 +25,22 @@ STORE_VARIABLE = "BERTLOOM_STORE"
 _TEMPLATE = "_template"
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^}]*))?\})")
 
+_LISTS_OF_PATHS = (
+    ("build_examples", "*", "files", "*"),
+    ("build_documents", "sources", "*", "paths"),
+)
+"""Fields that hold several paths; a single one may stand there without brackets."""
+
+_PATHS = (
+    ("store",),
+    ("build_vocabulary", "vocab_file"),
+    ("pretrain", "*", "init_checkpoint"),
+    ("finetune", "*", "init_checkpoint"),
+    ("build_examples", "*", "folder"),
+    *((*field, "*") for field in _LISTS_OF_PATHS),
+)
+"""Fields that hold a path; `*` stands for a name or a number."""
+
 
 def default_store() -> str:
     """Where the store is if nobody says: $BERTLOOM_STORE, or `store` in the folder one is in."""
@@ -34,12 +49,9 @@ def default_store() -> str:
 
 def packaged_recipes() -> list[str]:
     """Names of the recipes that come with bertloom."""
-    folder = importlib.resources.files("flows.recipes")
-    names = [item.name.removesuffix(".yaml") for item in folder.iterdir()]
-    return sorted(
-        name for item, name in zip(folder.iterdir(), names, strict=True)
-        if item.name.endswith(".yaml") and name != _TEMPLATE
-    )  # fmt: skip
+    files = [item.name for item in importlib.resources.files("flows.recipes").iterdir()]
+    names = [name.removesuffix(".yaml") for name in files if name.endswith(".yaml")]
+    return sorted(name for name in names if name != _TEMPLATE)
 
 
 def packaged_text(name: str) -> str:
@@ -76,15 +88,10 @@ def load_recipe(
         ConfigError: there is no such recipe, or something in it cannot be used; names each field.
     """
     text, where, folder = _find(name)
+    data = parse_yaml(text, where=where)
+    execution = {"runner": runner, "workers": workers, "parallel_steps": parallel}
     return recipe_from(
-        parse_yaml(text, where=where),
-        where=where,
-        folder=folder,
-        changes=changes,
-        store=store,
-        runner=runner,
-        workers=workers,
-        parallel=parallel,
+        data, where=where, folder=folder, changes=changes, store=store, execution=execution
     )
 
 
@@ -95,42 +102,60 @@ def recipe_from(
     folder: Path,
     changes: Sequence[str] = (),
     store: str | None = None,
-    runner: str | None = None,
-    workers: int | None = None,
-    parallel: int | None = None,
+    execution: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """A recipe from its raw data, which is changed on the way.
+    """A recipe from its raw data, which `changes` change in place.
 
     Args:
         data: as YAML gives it.
         where: what to call it in messages.
         folder: what its paths are relative to.
-        changes, store, runner, workers, parallel: as in `load_recipe`.
+        changes, store: as in `load_recipe`.
+        execution: in place of the recipe's own fields of `execution`; None leaves one as it is.
 
     Raises:
         ConfigError: something in it cannot be used; names each field.
     """
     for change in changes:
         _change(data, change)
-    data = _expand_variables(data, path="", where=where)
-    try:
-        _resolve_paths(data, folder)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
+    data = _filled_in(data, (), where=where, folder=folder)
     if store is not None:
         data["store"] = _resolve(store, Path.cwd())
     data.setdefault("store", default_store())
-    execution = {"runner": runner, "workers": workers, "parallel_steps": parallel}
-    given = {key: value for key, value in execution.items() if value is not None}
-    if given:
-        said = data.get("execution") or {}
-        data["execution"] = {**said, **given} if isinstance(said, dict) else said
+    given = {key: value for key, value in (execution or {}).items() if value is not None}
+    own = data.get("execution") or {}
+    if given and isinstance(own, dict):
+        data["execution"] = {**own, **given}
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, data)}") from error
     check_tasks(recipe)
     return recipe
+
+
+def check_tasks(recipe: Recipe) -> None:
+    """See that the recipe's tasks exist, and that methods fit them, before anything is run.
+
+    Raises:
+        ConfigError: one does not; names the field.
+    """
+    if not recipe.build_examples:
+        return
+    from model.tasks import find_task  # start-up: 300 ms, Arrow for the most part
+
+    for name, examples in recipe.build_examples.items():
+        try:
+            find_task(examples.task)
+        except ConfigError as error:
+            raise ConfigError(f"build_examples.{name}.task: {error}") from error
+    for name, entry in recipe.finetune.items():
+        task = find_task(recipe.build_examples[entry.examples].task)
+        if entry.method == "features" and task.kind != "tagging":
+            raise ConfigError(
+                f"finetune.{name}.method: features is for tasks that tag words, {task.name} is "
+                f"{task.kind}: leave it out, to fine-tune"
+            )
 
 
 def _find(name: str) -> tuple[str, str, Path]:
@@ -151,6 +176,24 @@ def _find(name: str) -> tuple[str, str, Path]:
     )
 
 
+def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
+    """A YAML text that holds keys with values.
+
+    Raises:
+        ConfigError: it is not YAML, or no mapping, or gives a key twice.
+    """
+    data = load_yaml(text, where=where)
+    if data is None:
+        raise ConfigError(f"{where}: is empty: expected keys with values")
+    if not isinstance(data, dict):
+        found = "a list" if isinstance(data, list) else f"{data!r:.80}"
+        raise ConfigError(f"{where}: expected keys with values, found {found}")
+    return data
+
+
+# Variables and paths
+
+
 class _Typed(str):
     """A text that stood on the command line, so that a path in it is relative to where one is."""
 
@@ -163,38 +206,44 @@ def _as_typed(value: Any) -> Any:
     return _Typed(value) if isinstance(value, str) else value
 
 
-def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
-    """A YAML text that holds keys with values.
+def _filled_in(value: Any, at: tuple[str, ...], *, where: str, folder: Path) -> Any:
+    """A raw value with variables from the environment and with whole paths.
 
-    Raises:
-        ConfigError: it is not YAML, or no mapping, or gives a key twice.
+    Args:
+        at: its keys, from the root of the recipe.
+        where: what to call the recipe in messages.
+        folder: what its paths are relative to.
     """
-    data = load_yaml(text, where=where)
-    if data is None:
-        raise ConfigError(f"{where}: is empty: expected keys with values")
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where}: expected keys with values, found {_kind_of(data)}")
-    return data
-
-
-def _kind_of(value: Any) -> str:
-    return "a list" if isinstance(value, list) else f"{value!r:.80}"
-
-
-def _expand_variables(value: Any, *, path: str, where: str) -> Any:
-    """`${NAME}` and `${NAME:-default}` in texts become what the environment says; `$$` is `$`."""
-    if isinstance(value, dict):
-        return {
-            key: _expand_variables(item, path=f"{path}.{key}" if path else key, where=where)
-            for key, item in value.items()
+    if isinstance(value, str) and _is_one_of(_LISTS_OF_PATHS, at):
+        value = [value]
+    if isinstance(value, (dict, list)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        filled = {
+            key: _filled_in(item, (*at, str(key)), where=where, folder=folder)
+            for key, item in items
         }
-    if isinstance(value, list):
-        return [
-            _expand_variables(item, path=f"{path}.{index}", where=where)
-            for index, item in enumerate(value)
-        ]
+        return filled if isinstance(value, dict) else list(filled.values())
     if not isinstance(value, str):
         return value
+    try:
+        text = _expanded(value, path=".".join(at))
+        if text and _is_one_of(_PATHS, at):
+            return _resolve(text, Path.cwd() if isinstance(value, _Typed) else folder)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return text
+
+
+def _is_one_of(fields: Sequence[tuple[str, ...]], at: tuple[str, ...]) -> bool:
+    return any(
+        len(field) == len(at)
+        and all(part in ("*", key) for part, key in zip(field, at, strict=True))
+        for field in fields
+    )
+
+
+def _expanded(text: str, *, path: str) -> str:
+    """`${NAME}` and `${NAME:-default}` become what the environment says; `$$` becomes `$`."""
 
     def replace(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -202,14 +251,29 @@ def _expand_variables(value: Any, *, path: str, where: str) -> Any:
         found = os.environ.get(match[1]) or match[2]
         if not found:
             raise ConfigError(
-                f"{where}: {path}: the environment variable {match[1]} is not set. Set it, or "
-                f"give the value itself: --set {path}=VALUE"
+                f"{path}: the environment variable {match[1]} is not set. Set it, or give the "
+                f"value itself: --set {path}=VALUE"
             )
         return found
 
     # Behind the last brace nothing ends, and looking for it from each `${` would take a square.
-    end = value.rfind("}") + 1
-    return type(value)(_VARIABLE.sub(replace, value[:end]) + value[end:].replace("$$", "$"))
+    end = text.rfind("}") + 1
+    return _VARIABLE.sub(replace, text[:end]) + text[end:].replace("$$", "$")
+
+
+def _resolve(path: str, folder: Path) -> str:
+    if "://" in path or "::" in path:
+        return path
+    try:
+        return os.path.normpath(folder / Path(path).expanduser())
+    except RuntimeError as error:
+        user = path.partition("/")[0]
+        raise ConfigError(
+            f"{path}: there is no user {user}: give the folder's whole path"
+        ) from error
+
+
+# Changes
 
 
 def _change(data: dict[str, Any], change: str) -> None:
@@ -252,57 +316,3 @@ def _step_into(here: Any, parts: list[str], *, change: str) -> tuple[Any, list[s
             "or by its name"
         )
     raise ConfigError(f"--set {change}: {parts[0]!r} is below {here!r}, which has no keys")
-
-
-def _path_places(data: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """(holder, key) of everything in a raw recipe that is a path."""
-    yield data, "store"
-    vocabulary, documents = data.get("build_vocabulary"), data.get("build_documents")
-    if isinstance(vocabulary, dict):
-        yield vocabulary, "vocab_file"
-    for phase in _entries(data, "pretrain"):
-        yield phase, "init_checkpoint"
-    for entry in _entries(data, "finetune"):
-        yield entry, "init_checkpoint"
-    for entry in _entries(data, "build_examples"):
-        yield entry, "folder"
-        files: Any = entry.get("files")
-        for split, paths in list(files.items()) if isinstance(files, dict) else ():
-            if isinstance(paths, str):  # the forgiving spelling, as below
-                files[split] = paths = [paths]
-            if isinstance(paths, list):
-                yield from ((paths, index) for index in range(len(paths)))
-    sources = documents.get("sources") if isinstance(documents, dict) else None
-    for source in sources if isinstance(sources, list) else []:
-        paths = source.get("paths") if isinstance(source, dict) else None
-        if isinstance(paths, str):  # the forgiving spelling of a list with one entry
-            source["paths"] = paths = [paths]
-        if isinstance(paths, list):
-            yield from ((paths, index) for index in range(len(paths)))
-
-
-def _entries(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The named entries of a part of a raw recipe that are mappings, as they should be."""
-    part = data.get(name)
-    return (
-        [item for item in part.values() if isinstance(item, dict)] if isinstance(part, dict) else []
-    )
-
-
-def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
-    for holder, key in _path_places(data):
-        value = holder.get(key) if isinstance(holder, dict) else holder[key]
-        if isinstance(value, str) and value:
-            holder[key] = _resolve(value, Path.cwd() if isinstance(value, _Typed) else folder)
-
-
-def _resolve(path: str, folder: Path) -> str:
-    if "://" in path or "::" in path:
-        return path
-    try:
-        return os.path.normpath(folder / Path(path).expanduser())
-    except RuntimeError as error:
-        user = path.partition("/")[0]
-        raise ConfigError(
-            f"{path}: there is no user {user}: give the folder's whole path"
-        ) from error

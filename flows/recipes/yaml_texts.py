@@ -178,8 +178,6 @@ class _Loader(yaml.SafeLoader):
             ) from error
         if isinstance(value, float) and not math.isfinite(value):
             raise _fail(node, f"expected a finite number, found {node.value!r:.80}")
-        if isinstance(value, str) and any(
-            sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in value
-        ):
+        if isinstance(value, str) and _NO_TEXT.search(value):
             raise _fail(node, "a text has the character U+0000 or half of a surrogate pair in it")
         return value
