@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from flows.engine.engines import run_recipe
 from flows.engine.steps import stage_input
-from flows.lineage.resolution import resolve
+from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore

@@ -18,7 +18,7 @@ from fake_gcs import FakeGcs
 from racing import FILES, REPEATS, race
 from store_writing import STAGE, damage, file_of, input_from, prepared, published
 
-from flows.lineage.resolution import resolve
+from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore, Pointer, key_path, pointer_to
 from flows.store.backend import StoreBackend
 from flows.store.garbage import collect_garbage

@@ -14,7 +14,7 @@ from written_evaluations import SCRATCH, TASKS, artifact, evaluations, majority,
 
 import model.tabulate
 from flows.engine.task_amounts import cells_amount, score_cut, task_amount
-from flows.lineage.targets import numbers
+from flows.lineage.names import numbers
 from flows.orchestration.stage_pages import metric_rows
 from flows.report.result_figures import result_figure
 from flows.report.result_tables import comparison_table, paper_tables, results_table

@@ -172,6 +172,6 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
     assert rows["build-tokens"][3] == "inputs: vocabulary"
     assert rows["tabulate"][2:] == ("-", "only in the first run")
     assert rows["extra"][1:] == ("-", second["extra"].artifact_id, "only in the second run")
-    assert rows["finetune.cola"][3] == "4 cells the same"
+    assert rows["finetune.cola"][3] == "4 trials the same"
     assert rows[cell][3].endswith("(the same content)")
     assert len(run_lines(found, show_all=True)) == len(found) == len(first) + 1

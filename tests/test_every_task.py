@@ -16,7 +16,7 @@ from task_files import ROWS, write_task_file
 from flows.cli.asked_texts import AskedTexts
 from flows.cli.task_answers import ask, file_as_examples, open_predictors
 from flows.engine.engines import run_recipe
-from flows.lineage.resolution import resolve
+from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.predictor import Predictor
 from model.finetuning.task_process import end_process

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.engine.engines import run_recipe
-from flows.lineage.head import find_shard, head
+from flows.lineage.head import head
+from flows.lineage.rows import find_shard
 from flows.store.artifacts import ArtifactStore
 from pipelines import build_instances as job
 from pipelines.beam.work import WorkReport, add_up

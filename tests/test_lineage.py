@@ -8,8 +8,7 @@ import pytest
 from lineage_writing import DUMP_SHA1, lose, put, put_recipe, raw_file
 
 from flows.lineage.graph import downstream_graph, joined, upstream_graph
-from flows.lineage.roots import lineage_lines
-from flows.lineage.texts import tree_lines
+from flows.lineage.rendering import tree_lines
 from flows.store.artifacts import ArtifactStore
 
 
@@ -22,7 +21,7 @@ def test_the_last_number_leads_to_the_published_checksum_of_the_dump(
     store: ArtifactStore,
 ) -> None:
     made = put_recipe(store)
-    lines = lineage_lines(made["evaluate.cola"], store=store)
+    lines = tree_lines(upstream_graph([made["evaluate.cola"]], store=store))
     assert lines[0].startswith(f"evaluate.cola {made['evaluate.cola'].artifact_id}: matthews ")
     (dump,) = [line for line in lines if "wiki.xml.bz2" in line]
     assert f"verified sha1 {DUMP_SHA1})" in dump
@@ -33,8 +32,8 @@ def test_the_last_number_leads_to_the_published_checksum_of_the_dump(
 
 def test_cells_that_did_not_answer_are_one_line(store: ArtifactStore) -> None:
     made = put_recipe(store)
-    lines = lineage_lines(made["evaluate.cola"], store=store)
-    assert lines[-1] == "└─ compared with 4 other cells of the grid"
+    lines = tree_lines(upstream_graph([made["evaluate.cola"]], store=store))
+    assert lines[-1] == "└─ compared with 4 other trials of the grid"
     best = made["finetune.cola.b16-lr2e-05-e3-r4"].artifact_id
     assert [line for line in lines if "finetune " in line] == [
         line for line in lines if best in line
@@ -43,14 +42,14 @@ def test_cells_that_did_not_answer_are_one_line(store: ArtifactStore) -> None:
 
 def test_one_other_cell(store: ArtifactStore) -> None:
     made = put_recipe(store, runs=2)
-    lines = lineage_lines(made["evaluate.cola"], store=store)
-    assert lines[-1] == "└─ compared with 1 other cell of the grid"
+    lines = tree_lines(upstream_graph([made["evaluate.cola"]], store=store))
+    assert lines[-1] == "└─ compared with 1 other trial of the grid"
 
 
 def test_a_lost_ancestor_is_shown_as_gone(store: ArtifactStore) -> None:
     made = put_recipe(store)
     lose(store, made["build-tokens"])
-    lines = lineage_lines(made["build-instances.short"], store=store)
+    lines = tree_lines(upstream_graph([made["build-instances.short"]], store=store))
     gone = made["build-tokens"].artifact_id
     assert f"├─ build-tokens {gone}: gone from the store" in lines
     assert any("wiki.xml.bz2" in line for line in lines)  # by way of the vocabulary
@@ -60,20 +59,20 @@ def test_cells_that_are_gone_are_one_line_too(store: ArtifactStore) -> None:
     made = put_recipe(store)
     for restart in (0, 1):
         lose(store, made[f"finetune.cola.b16-lr2e-05-e3-r{restart}"])
-    lines = lineage_lines(made["evaluate.cola"], store=store)
+    lines = tree_lines(upstream_graph([made["evaluate.cola"]], store=store))
     assert [line[3:] for line in lines[-2:]] == [
-        "compared with 2 other cells of the grid, gone from the store",
-        "compared with 2 other cells of the grid",
+        "compared with 2 other trials of the grid, gone from the store",
+        "compared with 2 other trials of the grid",
     ]
 
 
 def test_very_many_files_are_counted(store: ArtifactStore) -> None:
     files = [raw_file(f"book-{number:03}.txt") for number in range(40)]
     made = put(store, "build-documents", raw=files)
-    lines = lineage_lines(made, store=store)
+    lines = tree_lines(upstream_graph([made], store=store))
     assert len(lines) == 7
     assert lines[-1] == "└─ and 35 more files"
-    everything = tree_lines(upstream_graph([made], store=store, collapse_cells=False))
+    everything = tree_lines(upstream_graph([made], store=store, collapse=False))
     assert len(everything) == 41
 
 
@@ -84,7 +83,7 @@ def test_what_was_made_from_an_artifact(store: ArtifactStore) -> None:
     assert lines[1].startswith("├─ finetune ")
     assert lines[2].startswith("│  └─ evaluate.cola ")
     assert lines[3].startswith("│     └─ tabulate ")
-    assert lines[4] == "└─ compared with 4 other cells of the grid"
+    assert lines[4] == "└─ compared with 4 other trials of the grid"
     assert len(lines) == 5
 
 

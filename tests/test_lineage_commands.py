@@ -217,7 +217,7 @@ def test_diff_of_artifacts_and_of_runs(cli: Cli, made: Made) -> None:
     found = json.loads("\n".join(_lines(cli, "diff", one, other, "--json")))
     assert found["artifacts"] == [made.id(one), made.id(other.removeprefix("mine/"))]
     runs = _lines(cli, "diff", RUN_ID, RUN_ID)
-    assert all(line.endswith("same artifact") or "5 cells the same" in line for line in runs[1:])
+    assert all(line.endswith("same artifact") or "5 trials the same" in line for line in runs[1:])
     steps = json.loads("\n".join(_lines(cli, "diff", RUN_ID, RUN_ID, "--json")))["steps"]
     assert [step["label"] for step in steps] == list(made.steps)
 

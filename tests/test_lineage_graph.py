@@ -12,12 +12,11 @@ from lineage_writing import DUMP, lose, put, put_recipe, raw_file
 from flows.lineage.graph import (
     LineageGraph,
     downstream_graph,
-    file_graph,
     file_id,
     joined,
     upstream_graph,
 )
-from flows.lineage.texts import dot_text, graph_json, mermaid_text
+from flows.lineage.rendering import dot_text, graph_json, mermaid_text
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
@@ -41,7 +40,7 @@ def _edges(graph: LineageGraph) -> set[tuple[str, str]]:
 
 def test_everything_upstream_of_a_run(store: ArtifactStore) -> None:
     made = put_recipe(store)
-    graph = upstream_graph(list(made.values()), store=store, collapse_cells=False)
+    graph = upstream_graph(list(made.values()), store=store, collapse=False)
     assert graph.focus == made["tabulate"].artifact_id
     assert len(graph.nodes) == len(made) + 2
     assert ("wiki.xml.bz2", "build-documents") in _edges(graph)
@@ -56,9 +55,9 @@ def test_a_group_of_cells_is_made_from_what_they_are(store: ArtifactStore) -> No
     made = put_recipe(store)
     graph = upstream_graph([made["tabulate"]], store=store)
     (group,) = [node for node in graph.nodes.values() if node.kind == "group"]
-    assert group.id.startswith("cells:")
+    assert group.id.startswith("trials:")
     assert (group.title, group.detail) == (
-        "4 other cells of the grid",
+        "4 other trials of the grid",
         "4 cells, matthews .000 to .300",
     )
     assert {key for _, key in graph.made_from[group.id]} == {
@@ -78,7 +77,7 @@ def test_what_is_asked_for_is_in_no_group(store: ArtifactStore) -> None:
     assert _edges(graph) == {("finetune", "evaluate.cola"), ("evaluate.cola", "tabulate")}
     together = upstream_graph([other, made["evaluate.cola"]], store=store)
     assert other.artifact_id in together.nodes
-    assert "3 other cells of the grid" in _titles(together)
+    assert "3 other trials of the grid" in _titles(together)
 
 
 def test_cells_without_an_evaluation_are_a_group_downstream(store: ArtifactStore) -> None:
@@ -92,7 +91,7 @@ def test_cells_without_an_evaluation_are_a_group_downstream(store: ArtifactStore
             statistics={"task": "cola", "metrics": {"dev": {"matthews": 0.1}}},
         )
     assert _titles(downstream_graph([model], store=store)) == [
-        "3 other cells of the grid",
+        "3 other trials of the grid",
         "pretrain",
     ]
 
@@ -106,9 +105,9 @@ def test_a_raw_file_leads_to_all_that_it_went_into(store: ArtifactStore) -> None
     shown = {key for key, node in graph.nodes.items() if node.kind == "artifact"}
     assert shown <= ids
     assert made["evaluate.cola"].artifact_id in shown
-    everything = downstream_graph([], store=store, files=[DUMP], collapse_cells=False)
+    everything = downstream_graph([], store=store, files=[DUMP], collapse=False)
     assert everything.nodes.keys() == ids | {file_id(DUMP)}
-    assert file_graph([DUMP]).nodes.keys() == {file_id(DUMP)}
+    assert upstream_graph([], store=store, files=[DUMP]).nodes.keys() == {file_id(DUMP)}
 
 
 def test_what_was_taken_back_is_not_downstream(store: ArtifactStore) -> None:

@@ -14,7 +14,8 @@ from training_runs import TINY, tiny_config
 from flows.engine.engines import run_recipe
 from flows.engine.plan import plan
 from flows.engine.steps import StepResult
-from flows.lineage.roots import lineage_lines
+from flows.lineage.graph import upstream_graph
+from flows.lineage.rendering import tree_lines
 from flows.show import step_line
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import InstancesConfig, MaskingConfig
@@ -86,7 +87,7 @@ def test_phases_are_artifacts_with_a_lineage(
     checkpoint = second.input("checkpoint")
     assert checkpoint is not None
     assert checkpoint.artifact_id == first.artifact_id
-    tree = "\n".join(lineage_lines(second, store=store))
+    tree = "\n".join(tree_lines(upstream_graph([second], store=store)))
     assert "held-out perplexity" in tree
     assert "books.tar.gz" in tree
     assert not list(Path(store.root, "work").glob("pretrain/*"))

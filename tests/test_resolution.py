@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lineage_writing import put, put_recipe
 
-from flows.lineage.resolution import artifact_of_path, resolve
+from flows.lineage.names import artifact_of_path, resolve
 from flows.store.artifacts import ArtifactStore, pointer_to
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest
@@ -85,7 +85,7 @@ def test_names_in_an_error_are_few_and_like_the_text_and_in_order(store: Artifac
     text = str(caught.value)
     listed = text.partition("one of the names ")[2].partition(" and ")
     names = listed[0].split(", ")
-    assert "mine/finetune.cola.CELL" in names
+    assert "mine/finetune.cola.TRIAL" in names
     assert len(names) == 12
     assert names == sorted(names)
     assert listed[2].endswith(" more")

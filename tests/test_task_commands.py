@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from flows.cli.app import main
 from flows.cli.asked_texts import texts_as_examples
-from flows.lineage.resolution import resolve
+from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.task_process import end_process
 from model.tasks import TASKS

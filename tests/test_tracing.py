@@ -15,9 +15,8 @@ import pytest
 from corpus_runs import small_recipe, small_sample
 
 from flows.engine.engines import run_recipe
-from flows.lineage.head import Shard, find_shard
-from flows.lineage.shard_rows import read_row, rows_with
-from flows.lineage.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace
+from flows.lineage.rows import Shard, find_shard, read_row, rows_with
+from flows.lineage.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace_row
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.duplicates import DUPLICATES_FILE
 from pipelines.io.shards import ShardWriter
@@ -87,7 +86,7 @@ def test_random_instances_are_runs_of_the_named_documents(corpus: Corpus, part: 
     entries = [entry for entry in corpus.instances.files if entry.path.startswith(part)]
     labels = set()
     for entry, number in _random_rows(entries, 20):
-        found = trace(corpus.shard("build-instances.length-64", entry.path), number)
+        found = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
         row = read_row(corpus.url(corpus.instances, entry.path), number)
         labels.add(found.label)
         assert found.segments.keys() == ({"a", "b"} if found.label != -1 else {"a"})
@@ -104,7 +103,7 @@ def test_the_sentences_named_hold_the_segment(corpus: Corpus) -> None:
     entry = corpus.instances.files[0]
     told = 0
     for number in range(12):
-        found = trace(corpus.shard("build-instances.length-64", entry.path), number)
+        found = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
         row = read_row(corpus.url(corpus.instances, entry.path), number)
         for name, document in found.segments.items():
             if document.sentences is None:
@@ -132,7 +131,7 @@ def test_the_byte_range_of_the_dump_holds_the_page(corpus: Corpus) -> None:
     entries = [entry for entry in corpus.instances.files if entry.path.startswith("part-")]
     pages = 0
     for entry, number in _random_rows(entries, 30):
-        found = trace(corpus.shard("build-instances.length-64", entry.path), number)
+        found = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
         for document in found.segments.values():
             raw = document.raw_file
             assert raw is not None
@@ -160,13 +159,13 @@ def test_rows_of_tokens_and_documents(corpus: Corpus) -> None:
     tokens = corpus.made["build-tokens"]
     for entry in tokens.files[:4]:
         for number in {0, (entry.rows or 1) - 1}:
-            found = trace(corpus.shard("build-tokens", entry.path), number)
+            found = trace_row(corpus.shard("build-tokens", entry.path), number)
             (document,) = found.segments.values()
             row = read_row(corpus.url(tokens, entry.path), number)
             assert document.document_id == row["document_id"]
             assert document.tokens == found.place
             assert corpus.document_tokens(document).tolist() == row["token_ids"]
-            again = trace(
+            again = trace_row(
                 corpus.shard("build-documents", document.document.shard), document.document.row
             )
             (same,) = again.segments.values()
@@ -178,16 +177,16 @@ def test_rows_that_are_not_there(corpus: Corpus) -> None:
     entry = corpus.instances.files[0]
     shard = corpus.shard("build-instances.length-64", entry.path)
     with pytest.raises(ArtifactNotFoundError, match=rf"no row 1,000,000: it has {entry.rows:,}"):
-        trace(shard, 1_000_000)
+        trace_row(shard, 1_000_000)
     vocabulary = corpus.made["build-vocabulary"]
     with pytest.raises(ConfigError, match="expected a shard of instances, tokens, documents"):
-        trace(corpus.shard("build-vocabulary", vocabulary.files[0].path), 0)
+        trace_row(corpus.shard("build-vocabulary", vocabulary.files[0].path), 0)
     duplicates = corpus.shard("build-documents", DUPLICATES_FILE)
     with pytest.raises(ConfigError, match="the table 'duplicates'"):
-        trace(duplicates, 0)
+        trace_row(duplicates, 0)
     alone = Shard(corpus.url(corpus.instances, entry.path), entry.path, None, None)
     with pytest.raises(ConfigError, match="is in no artifact"):
-        trace(alone, 0)
+        trace_row(alone, 0)
 
 
 def _entry(**statistics: Any) -> FileEntry:
@@ -198,7 +197,7 @@ def test_the_place_in_a_pool_is_a_token_shard() -> None:
     entry = _entry(pool="7,3,12")
     assert [token_shard_of(entry, place) for place in range(3)] == [7, 3, 12]
     assert token_shard_of(_entry(pool="4"), 0) == 4
-    with pytest.raises(ArtifactCorruptError, match="place 3 of the pool, which has 3"):
+    with pytest.raises(ArtifactCorruptError, match="position 3 of the pool, which has 3"):
         token_shard_of(entry, 3)
 
 
@@ -246,7 +245,7 @@ def test_documents_of_one_id_are_told_apart(tmp_path: Path, corpus: Corpus) -> N
     traces: list[Trace] = []
     for entry in tokens.files:
         for number in range(entry.rows or 0):
-            found = trace(corpus.shard("build-tokens", entry.path), number)
+            found = trace_row(corpus.shard("build-tokens", entry.path), number)
             traces.append(found)
     for found in traces:
         place = found.segments["document"].document

@@ -156,7 +156,7 @@ def show(
     all_files: Annotated[bool, typer.Option("--all", help="List every file.")] = False,
 ) -> None:
     """Show an artifact: counts, files, inputs, configuration, environment."""
-    from flows.lineage.resolution import artifact_of_path, resolve
+    from flows.lineage.names import artifact_of_path, resolve
 
     if (found := artifact_of_path(artifact)) is not None:
         manifest, root = found
@@ -185,8 +185,8 @@ def head(
     store: StoreOption = None,
 ) -> None:
     """Print the first rows of a shard: instances decoded, with masks and segments visible."""
-    from flows.lineage.head import at_row, find_shard
     from flows.lineage.head import head as lines_of
+    from flows.lineage.rows import at_row, find_shard
 
     found, first = at_row(find_shard(shard, open_store=lambda: open_store(store)), start)
     for line in lines_of(found, rows=rows, start=first, vocab=vocab):

@@ -13,9 +13,8 @@ from pathlib import Path
 from flows.engine.stages import STAGES
 from flows.engine.steps import StepResult
 from flows.formats import columns
-from flows.lineage.graph import Node, upstream_graph
-from flows.lineage.groups import fold
-from flows.lineage.texts import node_line
+from flows.lineage.graph import Node, collapsed, upstream_graph
+from flows.lineage.rendering import node_line
 from flows.recipes.files import default_store
 from flows.show import balance_rows, grouped, note_lines, summary_rows
 from flows.store.artifacts import ArtifactStore
@@ -180,11 +179,11 @@ def _table_files(results: Sequence[StepResult], *, store: ArtifactStore) -> list
 
 def lineage_summary(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
     """A line for each stage that an artifact came through, back to the raw files."""
-    whole = upstream_graph([manifest], store=store, collapse_cells=False)
+    whole = upstream_graph([manifest], store=store, collapse=False)
     files = [node for node in whole.nodes.values() if node.raw_input is not None]
     by_stage: dict[str, list[Node]] = defaultdict(list)
     # Of a grid the cells that answer; files are counted before any are drawn as one.
-    for node in fold(whole, keep={manifest.artifact_id}).nodes.values():
+    for node in collapsed(whole, keep={manifest.artifact_id}).nodes.values():
         if node.kind == "artifact":
             by_stage[node.manifest.stage if node.manifest else node.title].append(node)
     order = [stage for stage in reversed(STAGES) if stage in by_stage]

@@ -15,8 +15,8 @@ from flows.engine.task_amounts import score_cut
 from schemas.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from flows.lineage.graph import LineageGraph
-    from flows.lineage.targets import Metric, Target
+    from flows.lineage.names import Metric
+    from flows.lineage.queries import Direction
     from flows.store.artifacts import ArtifactStore
     from schemas.manifest import Manifest
 
@@ -58,20 +58,19 @@ def lineage(
     """Tell what something was made from, back to the raw files, or what was made from it."""
     _one_of("--up, --down and --both", up, down, both)
     _one_of("--json, --dot, --mermaid and --html", as_json, as_dot, as_mermaid, html is not None)
-    from flows.lineage.targets import find_target, last_number
+    from flows.lineage.queries import lineage as find_lineage
 
-    target, opened = _opened_target(thing, store) if thing else (None, open_store(store))
-    if target is None:
-        target = find_target(thing, store=opened) if thing else last_number(opened)
-    if target.manifest is None and not target.files:
-        _list_metrics(target.metrics, as_json=as_json)
+    direction: Direction | None = "both" if both else "down" if down else "up" if up else None
+    opened = _store_of(thing, store)
+    found = find_lineage(opened, thing or "", direction=direction, collapse=not show_all)
+    graph = found.graph
+    if graph is None:
+        _list_metrics(found.metrics, as_json=as_json)
         return
-    goes_down = down or both or bool(target.files and not up)
-    graph = _graph(target, opened, up=not goes_down or both, down=goes_down, collapse=not show_all)
-    from flows.lineage.texts import dot_text, graph_json, mermaid_text, tree_lines
+    from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
 
     if as_json:
-        print_json({"metrics": _metrics_json(target.metrics), **graph_json(graph)})
+        print_json({"metrics": _metrics_json(found.metrics), **graph_json(graph)})
     elif as_dot:
         say(dot_text(graph))
     elif as_mermaid:
@@ -82,7 +81,7 @@ def lineage(
         _write(html, lineage_page(graph))
         say(f"wrote {html}")
     else:
-        print_lines([_metric_line(metric) for metric in target.metrics])
+        print_lines([_metric_line(metric) for metric in found.metrics])
         print_lines(tree_lines(graph))
 
 
@@ -91,35 +90,14 @@ def _one_of(names: str, *given: bool) -> None:
         raise UsageError(f"expected at most one of {names}, found {sum(given)}")
 
 
-def _opened_target(thing: str, store: str | None) -> tuple[Target | None, ArtifactStore]:
-    """Of something in a store by its path, that store; else the one that is named."""
-    from flows.lineage.resolution import artifact_of_path
-    from flows.lineage.targets import Target
+def _store_of(thing: str | None, store: str | None) -> ArtifactStore:
+    """The store that is named; else that of a thing which is named by its path."""
+    from flows.lineage.names import artifact_of_path
     from flows.store.artifacts import ArtifactStore
 
-    if store is None and (found := artifact_of_path(thing)) is not None:
-        return Target(manifest=found[0]), ArtifactStore(found[1], create=False)
-    return None, open_store(store)
-
-
-def _graph(
-    target: Target, store: ArtifactStore, *, up: bool, down: bool, collapse: bool
-) -> LineageGraph:
-    from flows.lineage.graph import downstream_graph, file_graph, joined, upstream_graph
-
-    manifests = [target.manifest] if target.manifest is not None else []
-    graphs = []
-    if up:
-        graphs.append(
-            upstream_graph(manifests, store=store, collapse_cells=collapse)
-            if manifests
-            else file_graph(target.files)
-        )
-    if down:
-        graphs.append(
-            downstream_graph(manifests, store=store, collapse_cells=collapse, files=target.files)
-        )
-    return joined(graphs[0], graphs[1]) if len(graphs) > 1 else graphs[0]
+    if store is None and thing and (found := artifact_of_path(thing)) is not None:
+        return ArtifactStore(found[1], create=False)
+    return open_store(store)
 
 
 def _list_metrics(metrics: tuple[Metric, ...], *, as_json: bool) -> None:
@@ -172,9 +150,9 @@ def trace(
     as_json: JsonOption = False,
 ) -> None:
     """Tell which documents a row of a shard was made from, to the byte range of the raw file."""
-    from flows.lineage.head import at_row, find_shard
-    from flows.lineage.trace_texts import trace_json, trace_lines
-    from flows.lineage.tracing import trace as trace_row
+    from flows.lineage.rendering import trace_lines
+    from flows.lineage.rows import at_row, find_shard
+    from flows.lineage.tracing import trace_row
 
     shard, colon, number = row.rpartition(":")
     if not colon or not shard or not (number.isascii() and number.isdigit()):
@@ -184,7 +162,7 @@ def trace(
         )
     found = trace_row(*at_row(find_shard(shard, open_store=lambda: open_store(store)), int(number)))
     if as_json:
-        print_json(trace_json(found))
+        print_json(found.to_json())
         return
     print_lines(trace_lines(found))
 
@@ -220,7 +198,7 @@ def diff(
 
 def _maybe_store(store: str | None, *things: str) -> ArtifactStore | None:
     """The store, unless both are named by their paths: they may be of two stores."""
-    from flows.lineage.resolution import artifact_of_path
+    from flows.lineage.names import artifact_of_path
 
     if store is None and all(artifact_of_path(thing) is not None for thing in things):
         return None
@@ -228,8 +206,7 @@ def _maybe_store(store: str | None, *things: str) -> ArtifactStore | None:
 
 
 def _artifact(text: str, store: ArtifactStore | None) -> Manifest:
-    from flows.lineage.resolution import artifact_of_path
-    from flows.lineage.targets import find_artifact
+    from flows.lineage.names import artifact_of_path, find_artifact
 
     if (found := artifact_of_path(text)) is not None:
         return found[0]

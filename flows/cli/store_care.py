@@ -116,7 +116,7 @@ def pin(
     store: StoreOption = None,
 ) -> None:
     """Keep an artifact, and all that it was made from, from being deleted by gc."""
-    from flows.lineage.resolution import resolve
+    from flows.lineage.names import resolve
 
     if not reason.strip():
         raise UsageError("--reason: expected some words on why it is kept")
@@ -128,7 +128,7 @@ def pin(
 
 def unpin(name: NameArgument, store: StoreOption = None) -> None:
     """Take a pin away; the artifact stays until gc is asked to delete."""
-    from flows.lineage.resolution import resolve
+    from flows.lineage.names import resolve
 
     opened = open_store(store)
     artifact_id = name if name in opened.pins() else resolve(name, store=opened).artifact_id
@@ -222,7 +222,7 @@ def verify(
 
     Exits with 1 if not. Records are checked where no artifact is named, and not with --quick.
     """
-    from flows.lineage.resolution import resolve
+    from flows.lineage.names import resolve
     from flows.store.artifacts import pointer_to
     from flows.store.record_checks import check_records, delete_damaged_pieces
     from flows.store.verification import verify as check

@@ -13,7 +13,7 @@ import pyarrow as pa
 from flows.cli.asked_texts import AskedTexts
 from flows.cli.options import open_store
 from flows.cli.task_recipes import checkpoint_folder
-from flows.lineage.resolution import resolve
+from flows.lineage.names import resolve
 from model.processes.core_share import bound_spinning
 from model.task_types import kind_module
 from model.task_types.official_predictions import read_any

@@ -133,7 +133,7 @@ def checkpoint_folder(text: str, *, store: str | None) -> str:
     if fs.isdir(path) and (fault := checkpoint_fault(text, needs_vocabulary=False)) is not None:
         raise fault
     from flows.cli.options import open_store
-    from flows.lineage.resolution import resolve
+    from flows.lineage.names import resolve
 
     try:
         opened = open_store(store)

@@ -161,7 +161,7 @@ def predict(
         str,
         typer.Argument(
             help="A fine-tuned model: an artifact of the store (RECIPE/evaluate.ENTRY: the best of "
-            "it, or RECIPE/finetune.ENTRY.CELL), a folder or a URL."
+            "it, or RECIPE/finetune.ENTRY.TRIAL), a folder or a URL."
         ),
     ],
     texts: Annotated[

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from flows.engine.task_steps import entry_label
 from flows.formats import byte_text
+from flows.nested import leaves
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from schemas.manifest import FileEntry, Manifest, RawInput
@@ -16,6 +18,8 @@ SHOWN = 8
 """Changes of a group that are shown unless all are asked for."""
 
 _DIGITS = 12
+_CAUSES = ("stage", "configuration", "inputs", "raw files", "code", "libraries")
+"""Groups that decide what an artifact holds."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +49,8 @@ class Difference:
 
 def difference(before: Manifest, after: Manifest) -> Difference:
     """How an artifact differs from an earlier one."""
-    old, new = before.environment, after.environment
-    keyed = [_versions(manifest) for manifest in (before, after)]
-    others = [
-        {name: version for name, version in each.packages.items() if name not in versions}
-        for each, versions in zip((old, new), keyed, strict=True)
-    ]
-    compared: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
-        "stage": _both(before, after, lambda m: {"name": m.stage, "version": m.stage_version}),
-        "configuration": _both(before, after, lambda m: _leaves(m.config)),
-        "inputs": _both(before, after, _inputs),
-        "raw files": _both(before, after, lambda m: _raw_files(m.raw_inputs)),
-        "counts": _both(before, after, lambda m: m.counters),
-        "statistics": _both(before, after, lambda m: _leaves(m.statistics)),
-        "code": _both(before, after, _code),
-        "libraries": (keyed[0], keyed[1]),
-        "other packages": (others[0], others[1]),
-        "system": ({"platform": old.platform}, {"platform": new.platform}),
-        "files": _both(before, after, lambda m: _files(m.files)),
-    }
-    groups = {name: changes(*values) for name, values in compared.items()}
+    old, new = _compared(before), _compared(after)
+    groups = {name: changes(old[name], new[name]) for name in old}
     return Difference(
         artifacts=(before.artifact_id, after.artifact_id),
         stages=(before.stage, after.stage),
@@ -83,50 +69,30 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
     ]
 
 
-def _both(before: Manifest, after: Manifest, values: Any) -> tuple[Any, Any]:
-    return values(before), values(after)
+def _compared(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
+    """What is compared of an artifact, by the name of its group."""
+    made = manifest.environment
+    keyed = {"python": made.python, **manifest.key_spec.get("environment", {})}
+    return {
+        "stage": {"name": manifest.stage, "version": manifest.stage_version},
+        "configuration": leaves(manifest.config),
+        # By content: an input that was rebuilt to the same bytes is the same.
+        "inputs": {ref.name: f"{ref.stage} {_short(ref.content)}" for ref in manifest.inputs},
+        "raw files": {raw.name: _file(raw) for raw in manifest.raw_inputs},
+        "counts": manifest.counters,
+        "statistics": leaves(manifest.statistics),
+        "code": {module: _short(digest) for module, digest in manifest.code.items()},
+        "libraries": keyed,
+        "other packages": {n: version for n, version in made.packages.items() if n not in keyed},
+        "system": {"platform": made.platform},
+        "files": {entry.path: _file(entry) for entry in manifest.files if not entry.is_record},
+    }
 
 
-def _leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Values by dotted path; items of lists that hold more than plain values by their index."""
-    if isinstance(value, Mapping):
-        inner: Iterable[tuple[Any, Any]] = value.items()
-    elif isinstance(value, list | tuple) and any(isinstance(i, Mapping | list) for i in value):
-        inner = enumerate(value)
-    else:
-        return {path: list(value) if isinstance(value, tuple) else value}
-    found: dict[str, Any] = {}
-    for name, item in inner:
-        found |= _leaves(item, f"{path}.{name}" if path else str(name))
-    return found
-
-
-def _inputs(manifest: Manifest) -> dict[str, str]:
-    """By content: an input that was rebuilt to the same bytes is the same."""
-    return {ref.name: f"{ref.stage} {_short(ref.content)}" for ref in manifest.inputs}
-
-
-def _raw_files(files: Sequence[RawInput]) -> dict[str, str]:
-    return {raw.name: f"{byte_text(raw.size)}, sha256 {raw.sha256[:_DIGITS]}" for raw in files}
-
-
-def _code(manifest: Manifest) -> dict[str, str]:
-    return {module: _short(digest) for module, digest in manifest.code.items()}
-
-
-def _files(files: Sequence[FileEntry]) -> dict[str, str]:
-    found = {}
-    for entry in files:
-        if not entry.is_record:
-            rows = f"{entry.rows:,} rows, " if entry.rows is not None else ""
-            found[entry.path] = f"{rows}{byte_text(entry.size)}, sha256 {entry.sha256[:_DIGITS]}"
-    return found
-
-
-def _versions(manifest: Manifest) -> dict[str, str]:
-    """Of what is in the cache key."""
-    found = {"python": manifest.environment.python}
-    return found | dict(manifest.key_spec.get("environment", {}))
+def _file(file: RawInput | FileEntry) -> str:
+    rows = getattr(file, "rows", None)
+    counted = f"{rows:,} rows, " if rows is not None else ""
+    return f"{counted}{byte_text(file.size)}, sha256 {file.sha256[:_DIGITS]}"
 
 
 def _short(digest: str) -> str:
@@ -135,7 +101,7 @@ def _short(digest: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StepDifference:
-    """What became of a step in two runs."""
+    """How a step differs in two runs."""
 
     label: str
     artifacts: tuple[str, str]
@@ -169,7 +135,7 @@ def run_differences(
 
 
 def difference_lines(found: Difference, *, show_all: bool = False) -> list[str]:
-    """A difference for people, a few changes of each group unless all are wanted."""
+    """A difference in lines, a few changes of each group unless all are wanted."""
     before, after = found.artifacts
     if found.is_same_artifact:
         return [f"{found.stages[0]} {before}: the same artifact"]
@@ -206,17 +172,17 @@ def _text(value: Any) -> str:
 
 
 def run_lines(found: Sequence[StepDifference], *, show_all: bool = False) -> list[tuple[str, ...]]:
-    """(step, artifact, artifact, what differs) of each step; cells that are the same as one."""
+    """(step, artifact, artifact, what differs) of each step; trials that are the same as one."""
     rows: list[tuple[str, ...]] = []
-    same: dict[str, int] = {}
+    same: Counter[str] = Counter()
     for step in found:
         entry = entry_label(step.label)
-        is_cell = entry != step.label
-        if not show_all and is_cell and step.difference and step.difference.is_same_artifact:
-            same[entry] = same.get(entry, 0) + 1
+        is_trial = entry != step.label
+        if not show_all and is_trial and step.difference and step.difference.is_same_artifact:
+            same[entry] += 1
             continue
         rows.append((step.label, *(name or "-" for name in step.artifacts), _told(step)))
-    rows += [(entry, "", "", f"{count} cells the same") for entry, count in same.items()]
+    rows += [(entry, "", "", f"{count} trials the same") for entry, count in same.items()]
     return rows
 
 
@@ -229,7 +195,7 @@ def _told(step: StepDifference) -> str:
     causes = [
         f"{name}: {', '.join(change.name for change in found.groups[name][:3])}"
         + (" ..." if len(found.groups[name]) > 3 else "")
-        for name in ("stage", "configuration", "inputs", "raw files", "code", "libraries")
+        for name in _CAUSES
         if name in found.groups
     ]
     told = "; ".join(causes) or "built again"

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from flows.engine.task_amounts import cells_amount
 from flows.formats import byte_text
-from flows.lineage.groups import fold
 from flows.show import amount
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import raw_manifest
 from schemas.errors import ArtifactNotFoundError
-from schemas.manifest import InputRef, Manifest, RawInput
+from schemas.manifest import Manifest, RawInput
 
 GONE = "gone from the store"
 """Detail of an artifact whose manifest was collected."""
 
+TRIALS, FILES = "trials", "files"
+"""What the ids of groups begin with."""
+
+_SHOWN_FILES = 5
+"""Of the raw files of an artifact that has more than one besides."""
+
+Edge = tuple[str, str]
+"""Name of an input, and the id of the node at the other end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """An artifact, a raw file, or several of them drawn as one (the other cells of a grid)."""
+    """An artifact, a raw file, or a group of them (the other trials of a grid)."""
 
     id: str
-    """The artifact's id, `sha256:...` of a raw file, or `cells:...` or `files:...` of a group."""
+    """The artifact's id, `sha256:...` of a raw file, or `trials:...` or `files:...` of a group."""
 
     kind: Literal["artifact", "file", "group"]
     title: str
@@ -54,12 +64,12 @@ class LineageGraph:
     """Id of the node that was asked about."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    made_from: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """By a node's id: (name of the input, id of the node) of all that it was made from."""
+    made_from: dict[str, list[Edge]] = field(default_factory=dict)
+    """By a node's id: all that it was made from."""
 
-    def used_by(self) -> dict[str, list[tuple[str, str]]]:
-        """By a node's id: (name of the input, id of the node) of all that was made from it."""
-        found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    def used_by(self) -> dict[str, list[Edge]]:
+        """By a node's id: all that was made from it."""
+        found: dict[str, list[Edge]] = defaultdict(list)
         for user, inputs in self.made_from.items():
             for name, given in inputs:
                 found[given].append((name, user))
@@ -67,17 +77,21 @@ class LineageGraph:
 
 
 def upstream_graph(
-    manifests: Sequence[Manifest], *, store: ArtifactStore, collapse_cells: bool = True
+    manifests: Sequence[Manifest],
+    *,
+    store: ArtifactStore,
+    collapse: bool = True,
+    files: Sequence[RawInput] = (),
 ) -> LineageGraph:
     """The artifacts with all that they were made from, back to the raw files.
 
     Args:
-        manifests: where to begin, at least one; the last is the graph's focus.
+        manifests: where to begin; the last is the graph's focus.
         store: where the others are looked up. One that is gone is a node without a manifest.
-        collapse_cells: draw the cells of a grid that did not answer as one, and of very many raw
-            files the first few. What was asked for is always drawn by itself.
+        collapse: see `collapsed`.
+        files: raw files to show as well; the last is the focus where no manifest is given.
     """
-    graph = LineageGraph(focus=manifests[-1].artifact_id)
+    graph = _begun(manifests, files)
     waiting = list(reversed(manifests))
     while waiting:
         manifest = waiting.pop()
@@ -93,21 +107,21 @@ def upstream_graph(
         for ref in manifest.inputs:
             if ref.artifact_id in graph.nodes:
                 continue
-            graph.nodes[ref.artifact_id] = _gone(ref)
+            gone = Node(id=ref.artifact_id, kind="artifact", title=ref.stage, detail=GONE)
+            graph.nodes[ref.artifact_id] = gone
             try:
                 found.append(store.manifest(ref.manifest))
             except ArtifactNotFoundError:
                 continue  # collected: the node that says so stays
         waiting += reversed(found)
-    asked = {manifest.artifact_id for manifest in manifests}
-    return fold(graph, keep=asked) if collapse_cells else graph
+    return collapsed(graph, keep=_asked(manifests, files)) if collapse else graph
 
 
 def downstream_graph(
     manifests: Sequence[Manifest],
     *,
     store: ArtifactStore,
-    collapse_cells: bool = True,
+    collapse: bool = True,
     files: Sequence[RawInput] = (),
 ) -> LineageGraph:
     """All published artifacts that were made from these, directly or not.
@@ -116,35 +130,21 @@ def downstream_graph(
     those before it: what was made from one was made from the other.
 
     Args:
-        manifests: where to begin; the last is the graph's focus.
+        manifests, files: where to begin; the focus as in `upstream_graph`.
         store: where to look.
-        collapse_cells: as for `upstream_graph`.
-        files: raw files to begin from as well; the last is the focus where no manifest is given.
+        collapse: see `collapsed`.
     """
-    focus = manifests[-1].artifact_id if manifests else file_id(files[-1])
-    graph = LineageGraph(focus=focus)
-    graph.nodes |= {file_id(item): file_node(item) for item in files}
-    graph.nodes |= {item.artifact_id: artifact_node(item) for item in manifests}
+    graph = _begun(manifests, files)
     standing_for = {(item.stage, item.content): item.artifact_id for item in manifests}
     for entry in _in_order_of_making(scan(store)):
-        if entry.artifact_id in graph.nodes:
-            graph.made_from.setdefault(entry.artifact_id, []).extend(
-                _edges(entry, graph.nodes, standing_for)
-            )
-            continue
-        if edges := _edges(entry, graph.nodes, standing_for):
-            manifest = store.read_manifest(entry.path)
-            graph.nodes[entry.artifact_id] = artifact_node(manifest)
-            graph.made_from[entry.artifact_id] = edges
+        edges = _edges(entry, graph.nodes, standing_for)
+        if entry.artifact_id not in graph.nodes:
+            if not edges:
+                continue
+            graph.nodes[entry.artifact_id] = artifact_node(store.read_manifest(entry.path))
             standing_for.setdefault((entry.stage, entry.content), entry.artifact_id)
-    asked = {manifest.artifact_id for manifest in manifests} | {file_id(item) for item in files}
-    return fold(graph, keep=asked) if collapse_cells else graph
-
-
-def file_graph(files: Sequence[RawInput]) -> LineageGraph:
-    """Raw files by themselves: they were made from nothing that is known."""
-    nodes = {file_id(item): file_node(item) for item in files}
-    return LineageGraph(focus=file_id(files[-1]), nodes=nodes)
+        graph.made_from[entry.artifact_id] = edges
+    return collapsed(graph, keep=_asked(manifests, files)) if collapse else graph
 
 
 def joined(first: LineageGraph, second: LineageGraph) -> LineageGraph:
@@ -155,6 +155,136 @@ def joined(first: LineageGraph, second: LineageGraph) -> LineageGraph:
             known = graph.made_from.setdefault(user, [])
             known += [edge for edge in inputs if edge not in known]
     return graph
+
+
+def _asked(manifests: Sequence[Manifest], files: Sequence[RawInput]) -> list[str]:
+    return [*map(file_id, files), *(manifest.artifact_id for manifest in manifests)]
+
+
+def _begun(manifests: Sequence[Manifest], files: Sequence[RawInput]) -> LineageGraph:
+    nodes = [*map(file_node, files), *map(artifact_node, manifests)]
+    return LineageGraph(focus=nodes[-1].id, nodes={node.id: node for node in nodes})
+
+
+# Nodes
+
+
+def artifact_node(manifest: Manifest) -> Node:
+    """The node of an artifact that is there."""
+    entry = manifest.statistics.get("entry") if manifest.stage == "evaluate" else None
+    title = f"{manifest.stage}.{entry}" if entry else manifest.stage
+    return Node(
+        id=manifest.artifact_id,
+        kind="artifact",
+        title=title,
+        detail=amount(manifest),
+        manifest=manifest,
+    )
+
+
+def file_id(item: RawInput) -> str:
+    """Of the node of a raw file."""
+    return f"sha256:{item.sha256}"
+
+
+def file_node(item: RawInput) -> Node:
+    """The node of a raw file."""
+    verified = f", verified {item.checksum.partition(':')[0]}" if item.checksum else ""
+    return Node(
+        id=file_id(item),
+        kind="file",
+        title=item.name,
+        detail=f"{byte_text(item.size)}{verified}",
+        raw_input=item,
+        size=item.size,
+    )
+
+
+# Groups
+
+
+def collapsed(graph: LineageGraph, *, keep: Collection[str]) -> LineageGraph:
+    """The graph with the trials that did not answer as one, and of very many raw files the first.
+
+    A group is made from what each of its nodes was made from, and all of them went into the same
+    artifacts.
+
+    Args:
+        graph: is left as it is.
+        keep: ids of nodes that stay.
+    """
+    users = graph.used_by()
+    alike: dict[tuple[str, frozenset[Edge], frozenset[str]], list[str]] = defaultdict(list)
+    for node in graph.nodes.values():
+        ends = frozenset(user for _, user in users.get(node.id, ()))
+        is_trial = _did_not_answer(graph, node, users.get(node.id, ()))
+        if node.id not in keep and (is_trial or node.kind == "file"):
+            made_from = frozenset(graph.made_from.get(node.id, ()))
+            alike[TRIALS if is_trial else FILES, made_from, ends].append(node.id)
+    group_of: dict[str, str] = {}
+    for (kind, _, ends), ids in alike.items():
+        if kind == FILES:
+            ids = ids[_SHOWN_FILES:] if len(ids) > _SHOWN_FILES + 1 else []
+        elif not ends and len(ids) == 1:
+            continue
+        digest = hashlib.sha256(" ".join(sorted(ids)).encode()).hexdigest()[:16]
+        group_of |= dict.fromkeys(ids, f"{kind}:{digest}")
+    return merged(graph, group_of, draw=_group)
+
+
+def merged(
+    graph: LineageGraph, group_of: Mapping[str, str], *, draw: Callable[[str, list[Node]], Node]
+) -> LineageGraph:
+    """The graph with several nodes as one; groups come after the others, both ways.
+
+    Args:
+        graph: is left as it is.
+        group_of: id of the group by the ids of its nodes; other nodes stay.
+        draw: makes the node of a group from its id and its nodes.
+    """
+    members: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.nodes.values():
+        members[group_of.get(node.id, node.id)].append(node)
+    groups = set(group_of.values())
+    nodes = {key: draw(key, some) if key in groups else some[0] for key, some in members.items()}
+    small = LineageGraph(focus=group_of.get(graph.focus, graph.focus), nodes=nodes)
+    for user in sorted(graph.made_from, key=group_of.__contains__):
+        inputs, end = graph.made_from[user], group_of.get(user, user)
+        edges = dict.fromkeys(small.made_from.get(end, []))
+        edges |= dict.fromkeys(edge for edge in inputs if edge[1] not in group_of)
+        ends = (group_of[given] for _, given in inputs if given in group_of)
+        edges |= dict.fromkeys(("others", key) for key in ends if key != end)
+        small.made_from[end] = list(edges)
+    return small
+
+
+def _did_not_answer(graph: LineageGraph, node: Node, users: Sequence[Edge]) -> bool:
+    """Whether a node is a trial, and no evaluation of the graph reports its answers."""
+    if node.kind != "artifact" or _stage(node) != "finetune":
+        return False
+    for name, user in users:
+        by = graph.nodes[user].manifest
+        if by is None or by.stage != "evaluate" or name in by.statistics.get("members", (name,)):
+            return False
+    return True
+
+
+def _stage(node: Node) -> str:
+    return node.manifest.stage if node.manifest else node.title
+
+
+def _group(key: str, nodes: list[Node]) -> Node:
+    count, size = len(nodes), sum(node.size for node in nodes)
+    if key.startswith(FILES):
+        title, detail = f"and {count:,} more files", byte_text(size)
+    else:
+        title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
+        statistics = [node.manifest.statistics for node in nodes if node.manifest is not None]
+        detail = cells_amount(statistics) if statistics else nodes[0].detail
+    return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)
+
+
+# The manifests of a store
 
 
 class Scanned(NamedTuple):
@@ -184,76 +314,47 @@ def scan(store: ArtifactStore) -> Iterator[Scanned]:
 
 
 def _in_order_of_making(entries: Iterable[Scanned]) -> list[Scanned]:
-    """Each after the published ones that it was made from."""
+    """Each after the published ones that it was made from, or that are equal to those."""
     by_id = {entry.artifact_id: entry for entry in entries}
     by_content: dict[tuple[str, str], list[str]] = defaultdict(list)
     for entry in by_id.values():
         by_content[entry.stage, entry.content].append(entry.artifact_id)
     ordered: dict[str, Scanned] = {}
-    waiting = [(key, False) for key in sorted(by_id, reverse=True)]
     begun: set[str] = set()
-    while waiting:
-        key, is_ready = waiting.pop()
-        if is_ready:
-            ordered[key] = by_id[key]
-        elif key not in begun:
-            begun.add(key)
-            waiting.append((key, True))
-            entry = by_id[key]
-            for ref in entry.inputs:
-                kind = (ref["stage"], ref["content"])
-                # Equal checkpoints that were made from one another stand in no other order.
-                equal = by_content[kind] if kind != (entry.stage, entry.content) else []
-                others = {*equal, ref["artifact_id"]} & by_id.keys()
-                waiting += [(other, False) for other in sorted(others)]
+
+    def visit(key: str) -> None:
+        if key in begun:
+            return
+        begun.add(key)
+        entry = by_id[key]
+        for ref in entry.inputs:
+            equal = by_content[ref["stage"], ref["content"]] if _may_stand(entry, ref) else []
+            for other in sorted({*equal, ref["artifact_id"]} & by_id.keys()):
+                visit(other)
+        ordered[key] = entry
+
+    for key in sorted(by_id):
+        visit(key)
     return list(ordered.values())
+
+
+def _may_stand(entry: Scanned, ref: Mapping[str, Any]) -> bool:
+    """Whether another artifact of an input's content may stand for it.
+
+    Equal checkpoints that were made from one another have no order but that.
+    """
+    return (ref["stage"], ref["content"]) != (entry.stage, entry.content)
 
 
 def _edges(
     entry: Scanned, known: Collection[str], standing_for: Mapping[tuple[str, str], str]
-) -> list[tuple[str, str]]:
+) -> list[Edge]:
     found = {ref["artifact_id"]: ref["name"] for ref in entry.inputs if ref["artifact_id"] in known}
     for ref in entry.inputs:
-        key = (ref["stage"], ref["content"])
-        equal = standing_for.get(key) if key != (entry.stage, entry.content) else None
-        if ref["artifact_id"] not in found and equal is not None:
+        equal = standing_for.get((ref["stage"], ref["content"]))
+        if ref["artifact_id"] not in found and equal is not None and _may_stand(entry, ref):
             found.setdefault(equal, ref["name"])
     for item in entry.raw_inputs:
         if (raw_id := f"sha256:{item['sha256']}") in known:
             found[raw_id] = item["name"]
     return [(name, key) for key, name in found.items()]
-
-
-def artifact_node(manifest: Manifest) -> Node:
-    """The node of an artifact that is there."""
-    entry = manifest.statistics.get("entry") if manifest.stage == "evaluate" else None
-    title = f"{manifest.stage}.{entry}" if entry else manifest.stage
-    return Node(
-        id=manifest.artifact_id,
-        kind="artifact",
-        title=title,
-        detail=amount(manifest),
-        manifest=manifest,
-    )
-
-
-def _gone(ref: InputRef) -> Node:
-    return Node(id=ref.artifact_id, kind="artifact", title=ref.stage, detail=GONE)
-
-
-def file_id(item: RawInput) -> str:
-    """Of the node of a raw file."""
-    return f"sha256:{item.sha256}"
-
-
-def file_node(item: RawInput) -> Node:
-    """The node of a raw file."""
-    verified = f", verified {item.checksum.partition(':')[0]}" if item.checksum else ""
-    return Node(
-        id=file_id(item),
-        kind="file",
-        title=item.name,
-        detail=f"{byte_text(item.size)}{verified}",
-        raw_input=item,
-        size=item.size,
-    )

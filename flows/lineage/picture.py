@@ -9,7 +9,7 @@ from html import escape as escape_html
 
 from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.layout import Layout, lay_out
-from flows.lineage.texts import one_line
+from flows.lineage.rendering import one_line
 from schemas.disclosure import visible
 
 _LETTER, _LINE, _PAD = 7.2, 16.0, 10.0

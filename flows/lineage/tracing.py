@@ -1,28 +1,33 @@
 """From a row of a shard back to the page or book it was made of, to the byte range in its file.
 
 An instance names a row of a token shard for each segment; that row names its document; the document
-is a row of the document shard of the same place, which names the raw file by its sha256.
+is a row of the document shard of the same number, which names the raw file by its sha256.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.lineage.head import Shard
-from flows.lineage.segments import segment_ids, sentences_of
-from flows.lineage.shard_rows import open_columns, read_row, rows_with
+from flows.lineage.rows import (
+    Shard,
+    file_url,
+    open_columns,
+    read_row,
+    rows_with,
+    shards_of,
+    table_of,
+)
 from flows.store.artifacts import ArtifactStore
-from schemas.arrow import TABLE_KEY
+from pipelines.instances.plan import pool_numbers
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
 
-_TRACED = ("instances", "tokens", "documents")
+TokenIds = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +70,7 @@ class DocumentTrace:
 
     sentences: tuple[int, int] | None = None
     """First and last sentence of the document that tokens of a segment are of, from 0; None where
-    that cannot be told: the same tokens stand at several places, or sentences have no token."""
+    that cannot be told: the same tokens stand at several positions, or sentences have no token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +87,16 @@ class Trace:
     segments: dict[str, DocumentTrace]
     """By `a` and `b` of an instance; of other tables by `document`."""
 
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, by the names of the fields."""
+        found = asdict(self)
+        for name, segment in self.segments.items():
+            raw = segment.raw_file
+            found["segments"][name]["raw_file"] = raw.model_dump(mode="json") if raw else None
+        return found
 
-def trace(shard: Shard, row: int) -> Trace:
+
+def trace_row(shard: Shard, row: int) -> Trace:
     """The documents that a row was made from.
 
     Args:
@@ -101,169 +114,190 @@ def trace(shard: Shard, row: int) -> Trace:
             f"{shard.url}: is in no artifact of a store, and a file alone does not say what it "
             "was made from; name the shard as ARTIFACT:PART:ROW or by its path in the store"
         )
-    entry = _entry(manifest, shard.path)
-    table = _table_of(shard) if shard.path.endswith(".arrow") else ""
+    table = ""
+    if shard.path.endswith(".arrow"):
+        with open_columns(shard.url) as reader:
+            table = table_of(reader)
+    entry, tracer = _entry(manifest, shard.path), _Tracer(store)
     place = Place(artifact_id=manifest.artifact_id, shard=shard.path, row=row)
+    label = None
     if table == "instances":
-        return _trace_instance(manifest, store, entry, place)
-    if table == "tokens":
-        found = _trace_tokens(manifest, store, shard.path, row)[0]
+        label, segments = tracer.instance(manifest, entry, row)
+    elif table == "tokens":
+        segments = {"document": tracer.tokens(manifest, entry, row)}
     elif table == "documents":
-        found = _trace_document(manifest, store, entry, row, tokens=None)[0]
+        found = read_row(shard.url, row)
+        segments = {"document": _document(manifest, place, found)}
     else:
         raise ConfigError(
-            f"{shard.path}: expected a shard of {', '.join(_TRACED)}, found "
+            f"{shard.path}: expected a shard of instances, tokens, documents, found "
             f"{f'the table {table!r}' if table else 'another kind of file'}"
         )
-    return Trace(table=table, place=place, label=None, segments={"document": found})
+    return Trace(table=table, place=place, label=label, segments=segments)
 
 
-def token_shard_of(entry: FileEntry, place: int) -> int:
+class _Tracer:
+    """Follows rows through the artifacts of a store."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+
+    def instance(
+        self, manifest: Manifest, entry: FileEntry, row: int
+    ) -> tuple[int, dict[str, DocumentTrace]]:
+        """The label of an instance, and the document of each of its segments."""
+        found = read_row(self._url(manifest, entry), row)
+        tokens, ids = self._input(manifest, "tokens"), segment_ids(found)
+        label = int(found["next_sentence_label"])
+        at = {"a": (int(entry.statistics["token_shard"]), int(found["document_row"]))}
+        if label >= 0:
+            number = token_shard_of(entry, int(found["segment_b_shard"]))
+            at["b"] = (number, int(found["segment_b_row"]))
+        shards = shards_of(tokens)
+        segments = {}
+        for name, (number, token_row) in at.items():
+            if number >= len(shards):
+                raise ArtifactCorruptError(
+                    f"{entry.path} row {row}: segment {name.upper()} is of token shard {number}, "
+                    f"but {tokens.artifact_id} has {len(shards)}"
+                )
+            segments[name] = self.tokens(tokens, shards[number], token_row, segment=ids[name])
+        return label, segments
+
+    def tokens(
+        self, tokens: Manifest, entry: FileEntry, row: int, *, segment: TokenIds | None = None
+    ) -> DocumentTrace:
+        """The document of a row of tokens; with a segment of it, the sentences of that."""
+        url = self._url(tokens, entry)
+        found = read_row(url, row)
+        name = found["document_id"]
+        documents = self._input(tokens, "documents")
+        number, shards = shards_of(tokens).index(entry), shards_of(documents)
+        if number >= len(shards):
+            raise ArtifactCorruptError(
+                f"artifact {documents.artifact_id} ({documents.stage}): expected a document shard "
+                f"for token shard {number}, found {len(shards)} shards"
+            )
+        kept = self._kept_rows(documents, shards[number], name)
+        # Of several documents of one id, tokens stand in the order of the documents.
+        earlier = sum(at < row for at in rows_with(url, "document_id", name))
+        document_url = self._url(documents, shards[number])
+        if earlier >= len(kept):
+            raise ArtifactCorruptError(
+                f"{document_url}: has no document {name!r}, which {tokens.artifact_id} was made "
+                "from; verify both artifacts with `bertloom verify`"
+            )
+        document = read_row(document_url, kept[earlier])
+        place = Place(
+            artifact_id=documents.artifact_id, shard=shards[number].path, row=kept[earlier]
+        )
+        told = replace(
+            _document(documents, place, document),
+            tokens=Place(artifact_id=tokens.artifact_id, shard=entry.path, row=row),
+        )
+        if segment is None:
+            return told
+        sentences = sentences_of(segment, found, of=len(document["sentences"]))
+        return replace(told, sentences=sentences)
+
+    def _kept_rows(self, documents: Manifest, shard: FileEntry, document_id: str) -> list[int]:
+        """The rows of the documents of one id, without those that no stage reads."""
+        rows = rows_with(self._url(documents, shard), "document_id", document_id)
+        if len(rows) < 2:
+            return rows
+        dropped: set[int] = set()
+        for entry in documents.files:
+            if not entry.path.startswith("part-"):
+                dropped |= _repeated_rows(self._url(documents, entry), shard.path)
+        return [row for row in rows if row not in dropped]
+
+    def _url(self, manifest: Manifest, entry: FileEntry) -> str:
+        return file_url(manifest, entry, store=self._store)
+
+    def _input(self, manifest: Manifest, name: str) -> Manifest:
+        ref = manifest.input(name)
+        if ref is None:
+            raise ArtifactCorruptError(f"artifact {manifest.artifact_id}: was made from no {name}")
+        return self._store.read_manifest(ref.manifest)
+
+
+def token_shard_of(entry: FileEntry, position: int) -> int:
     """Number of the token shard that a `segment_b_shard` of an instance shard means.
 
     Args:
         entry: of the instance shard.
-        place: in the pool that its random segments were drawn from; 0 is its own token shard.
+        position: in the pool that its random segments were drawn from; 0 is its own token shard.
 
     Raises:
-        ArtifactCorruptError: the pool has no such place.
+        ArtifactCorruptError: the pool has no such position.
     """
     if "pool" not in entry.statistics:
-        return place  # version 1 of the table has the number itself
-    pool = str(entry.statistics["pool"]).split(",")
-    if place >= len(pool):
+        return position  # version 1 of the table has the number itself
+    pool = pool_numbers(entry)
+    if position >= len(pool):
         raise ArtifactCorruptError(
-            f"{entry.path}: a segment B is of place {place} of the pool, which has {len(pool)} "
-            "token shards; verify the artifact with `bertloom verify`"
+            f"{entry.path}: a segment B is of position {position} of the pool, which has "
+            f"{len(pool)} token shards; verify the artifact with `bertloom verify`"
         )
-    return int(pool[place])
+    return pool[position]
 
 
-def _trace_instance(
-    manifest: Manifest, store: ArtifactStore, entry: FileEntry, place: Place
-) -> Trace:
-    row = read_row(_url(manifest, store, entry), place.row)
-    tokens = _input(manifest, store, "tokens")
-    label, places = int(row["next_sentence_label"]), {}
-    own = int(entry.statistics["token_shard"])
-    places["a"] = (own, int(row["document_row"]))
-    if label >= 0:
-        other = token_shard_of(entry, int(row["segment_b_shard"]))
-        places["b"] = (other, int(row["segment_b_row"]))
-    shards = _shards(tokens)
-    ids = segment_ids(row)
-    segments = {}
-    for name, (number, token_row) in places.items():
-        if number >= len(shards):
-            raise ArtifactCorruptError(
-                f"{entry.path} row {place.row}: segment {name.upper()} is of token shard {number}, "
-                f"but {tokens.artifact_id} has {len(shards)}"
-            )
-        segments[name] = _trace_tokens(tokens, store, shards[number], token_row, ids[name])[0]
-    return Trace(table="instances", place=place, label=label, segments=segments)
+def segment_ids(row: dict[str, Any]) -> dict[str, TokenIds]:
+    """The token ids of the segments `a` and `b` of an instance before masking.
+
+    Args:
+        row: of the instances table; a B that is not there has no ids.
+    """
+    ids = np.array(row["input_ids"], np.int64)
+    ids[np.array(row["masked_lm_positions"], np.int64)] = row["masked_lm_ids"]
+    border = row["segment_b_start"]
+    return {"a": ids[1 : border - 1], "b": ids[border:-1]}
 
 
-def _trace_tokens(
-    tokens: Manifest,
-    store: ArtifactStore,
-    shard: str,
-    row: int,
-    segment: npt.NDArray[np.int64] | None = None,
-) -> tuple[DocumentTrace, dict[str, Any]]:
-    entry = _entry(tokens, shard)
-    url = _url(tokens, store, entry)
-    found = read_row(url, row)
-    documents = _input(tokens, store, "documents")
-    place = Place(artifact_id=tokens.artifact_id, shard=shard, row=row)
-    document_entry = _document_shard(documents, number=_shards(tokens).index(shard))
-    name = found["document_id"]
-    rows = [at for at in rows_with(url, "document_id", name) if at < row]
-    at = _document_row(documents, store, document_entry, name, earlier=len(rows), tokens=tokens)
-    told, document = _trace_document(documents, store, document_entry, at, tokens=place)
-    if segment is not None:
-        sentences = sentences_of(segment, found, of=len(document["sentences"]))
-        told = DocumentTrace(**{**told.__dict__, "sentences": sentences})
-    return told, document
+def sentences_of(segment: TokenIds, tokens: dict[str, Any], *, of: int) -> tuple[int, int] | None:
+    """First and last sentence that a segment's tokens are of; None where it cannot be told.
+
+    Args:
+        segment: its token ids before masking.
+        tokens: of the tokens table, the row that the segment was taken from.
+        of: how many sentences the document has.
+    """
+    lengths = tokens["sentence_lengths"]
+    ids = np.array(tokens["token_ids"], np.int64)
+    if not len(segment) or len(lengths) != of or len(segment) > len(ids):
+        return None
+    windows = np.lib.stride_tricks.sliding_window_view(ids, len(segment))
+    starts = np.flatnonzero(windows[:, 0] == segment[0])
+    at = starts[(windows[starts] == segment).all(axis=1)]
+    if len(at) != 1:
+        return None
+    ends = [at[0], at[0] + len(segment) - 1]
+    first, last = np.searchsorted(np.cumsum(lengths), ends, side="right").tolist()
+    return first, last
 
 
-def _document_row(
-    documents: Manifest,
-    store: ArtifactStore,
-    entry: FileEntry,
-    document_id: str,
-    *,
-    earlier: int,
-    tokens: Manifest,
-) -> int:
-    """The row of a document; of several of one id, the one after `earlier` that were kept."""
-    url = _url(documents, store, entry)
-    rows = rows_with(url, "document_id", document_id)
-    if len(rows) > 1:
-        for table in documents.files:
-            if not table.path.startswith("part-"):
-                dropped = _dropped_rows(_url(documents, store, table), entry.path)
-                rows = [row for row in rows if row not in dropped]
-    if earlier >= len(rows):
-        raise ArtifactCorruptError(
-            f"{url}: has no document {document_id!r}, which {tokens.artifact_id} was made from; "
-            "verify both artifacts with `bertloom verify`"
-        )
-    return rows[earlier]
+def _document(documents: Manifest, place: Place, row: dict[str, Any]) -> DocumentTrace:
+    """Where a document came from, by its row of the documents table."""
+    raw = (item for item in documents.raw_inputs if item.sha256 == row["file"])
+    names = ["document_id", "source", "title", "byte_start", "byte_end"]
+    names += ["page_id", "revision_id", "timestamp"]
+    return DocumentTrace(
+        **{name: row[name] for name in names},
+        raw_file=next(raw, None),
+        file_sha256=row["file"],
+        document=place,
+        tokens=None,
+    )
 
 
-def _dropped_rows(url: str, shard: str) -> set[int]:
-    """The rows that no stage reads, for their ids are repeated."""
+def _repeated_rows(url: str, shard: str) -> set[int]:
+    """The rows of a document shard that no stage reads, for their ids are repeated."""
     with open_columns(url, columns=["shard", "reason", "row"]) as reader:
         table = reader.read_all()
-    same = (
-        pc.equal(table.column(name), pa.scalar(value, pa.string()))
-        for name, value in (("shard", shard), ("reason", "same-id"))
+    mine = pc.and_(
+        pc.equal(table.column("shard"), shard), pc.equal(table.column("reason"), "same-id")
     )
-    mine = table.filter(pc.and_(*same))
-    return set(mine.column("row").to_pylist())
-
-
-def _trace_document(
-    documents: Manifest, store: ArtifactStore, entry: FileEntry, row: int, *, tokens: Place | None
-) -> tuple[DocumentTrace, dict[str, Any]]:
-    found = read_row(_url(documents, store, entry), row)
-    raw = [item for item in documents.raw_inputs if item.sha256 == found["file"]]
-    told = DocumentTrace(
-        document_id=found["document_id"],
-        source=found["source"],
-        title=found["title"],
-        raw_file=raw[0] if raw else None,
-        file_sha256=found["file"],
-        byte_start=found["byte_start"],
-        byte_end=found["byte_end"],
-        page_id=found["page_id"],
-        revision_id=found["revision_id"],
-        timestamp=found["timestamp"],
-        document=Place(artifact_id=documents.artifact_id, shard=entry.path, row=row),
-        tokens=tokens,
-    )
-    return told, found
-
-
-def _table_of(shard: Shard) -> str:
-    with open_columns(shard.url) as reader:
-        name: bytes = (reader.schema.metadata or {}).get(TABLE_KEY, b"")
-    return name.decode()
-
-
-def _shards(manifest: Manifest) -> list[str]:
-    return [entry.path for entry in manifest.files if entry.path.startswith("part-")]
-
-
-def _document_shard(documents: Manifest, *, number: int) -> FileEntry:
-    """That which the token shard of this number was made of: there is one for each, in order."""
-    shards = [entry for entry in documents.files if entry.path.startswith("part-")]
-    if number >= len(shards):
-        raise ArtifactCorruptError(
-            f"artifact {documents.artifact_id} ({documents.stage}): expected a document shard for "
-            f"token shard {number}, found {len(shards)} shards"
-        )
-    return shards[number]
+    return set(table.filter(mine).column("row").to_pylist())
 
 
 def _entry(manifest: Manifest, path: str) -> FileEntry:
@@ -274,14 +308,3 @@ def _entry(manifest: Manifest, path: str) -> FileEntry:
             "another was made from"
         )
     return entry
-
-
-def _url(manifest: Manifest, store: ArtifactStore, entry: FileEntry) -> str:
-    return store.url(f"{manifest.data}/{entry.object}")
-
-
-def _input(manifest: Manifest, store: ArtifactStore, name: str) -> Manifest:
-    ref = manifest.input(name)
-    if ref is None:
-        raise ArtifactCorruptError(f"artifact {manifest.artifact_id}: was made from no {name}")
-    return store.read_manifest(ref.manifest)

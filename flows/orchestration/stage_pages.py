@@ -19,7 +19,7 @@ _METRIC_STAGES = frozenset({"evaluate", "tabulate", "pretrain"})
 def stage_markdown(ref: StepRef, manifest: Manifest, *, store: ArtifactStore, run_id: str) -> str:
     """What a step made, what it dropped and why, and what it was made from."""
     from flows.lineage.graph import upstream_graph
-    from flows.lineage.texts import mermaid_text
+    from flows.lineage.rendering import mermaid_text
 
     made = "found, made by another run" if ref.was_cached else f"built in {time_text(ref.seconds)}"
     lines = [

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from flows.formats import byte_text
-from flows.lineage.graph import LineageGraph, Node, upstream_graph
+from flows.lineage.graph import TRIALS, LineageGraph, Node, upstream_graph
 from flows.report.run_view import Group, Steps, entry_anchor
 from flows.store.artifacts import ArtifactStore
 from schemas.disclosure import without_secrets
@@ -69,7 +69,7 @@ def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
     for user, inputs in graph.made_from.items():
         anchor = entry_anchor(f"finetune.{entries[user]}") if user in entries else ""
         if anchor in known:
-            links |= {key: f"#{anchor}" for _, key in inputs if key.startswith("cells:")}
+            links |= {key: f"#{anchor}" for _, key in inputs if key.startswith(TRIALS)}
     return links
 
 
@@ -112,7 +112,7 @@ def overview(graph: LineageGraph) -> LineageGraph:
 
 def _stage(node: Node) -> str:
     """Of a node that stands for artifacts; "" for files and for what is gone, which is shown."""
-    if node.id.startswith("cells:"):
+    if node.id.startswith(TRIALS):
         return "finetune"
     return node.manifest.stage if node.manifest else ""
 

@@ -1,19 +1,21 @@
-"""A lineage as text: a tree for the terminal, JSON, Graphviz' dot and Mermaid."""
+"""A lineage as text: a tree for the terminal, JSON, dot, Mermaid; and a trace as lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flows.lineage.graph import GONE, LineageGraph, Node
+from flows.formats import columns
+from flows.lineage.graph import GONE, TRIALS, LineageGraph, Node
 
-Edges = Mapping[str, Sequence[tuple[str, str]]]
+if TYPE_CHECKING:
+    from flows.lineage.tracing import DocumentTrace, Trace
 
 
 def tree_lines(graph: LineageGraph) -> list[str]:
     """The focus with what it was made from and, where the graph has it, what was made from it.
 
-    What was shown already is only named.
+    What was shown already is only named. Lines are not wrapped: checksums stay whole.
     """
     lines = [node_line(graph.nodes[graph.focus])]
     users = graph.used_by()
@@ -27,7 +29,11 @@ def tree_lines(graph: LineageGraph) -> list[str]:
 
 
 def _branches(
-    graph: LineageGraph, key: str, edges: Edges, indent: str, seen: set[str]
+    graph: LineageGraph,
+    key: str,
+    edges: Mapping[str, Sequence[tuple[str, str]]],
+    indent: str,
+    seen: set[str],
 ) -> Iterator[str]:
     seen.add(key)
     found = list(dict.fromkeys(other for _, other in edges.get(key, ())))
@@ -36,7 +42,7 @@ def _branches(
         is_known = other in seen and node.kind == "artifact"
         arm = "├─" if left else "└─"
         yield f"{indent}{arm} {node_line(node)}{' (as above)' if is_known else ''}"
-        # What the cells that did not answer were made from is what the others were made from.
+        # What the trials that did not answer were made from is what the others were made from.
         if not is_known and node.kind != "group":
             yield from _branches(graph, other, edges, indent + ("│  " if left else "   "), seen)
 
@@ -45,7 +51,7 @@ def node_line(node: Node) -> str:
     """A node in one line, with the whole checksum of a raw file that was verified by one."""
     if node.kind == "group":
         gone = f", {GONE}" if node.detail == GONE else ""
-        return f"compared with {node.title}{gone}" if node.id.startswith("cells:") else node.title
+        return f"compared with {node.title}{gone}" if node.id.startswith(TRIALS) else node.title
     if node.raw_input is None:
         return f"{node.title} {node.id}: {node.detail}"
     kind, _, digest = node.raw_input.checksum.partition(":")
@@ -73,29 +79,16 @@ def graph_json(graph: LineageGraph) -> dict[str, Any]:
 
 def _node_json(node: Node) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "id": node.id,
-        "kind": node.kind,
-        "title": node.title,
-        "detail": node.detail,
+        name: getattr(node, name) for name in ("id", "kind", "title", "detail")
     }
     if node.kind == "artifact":
         found["is_gone"] = node.manifest is None
     if (manifest := node.manifest) is not None:
-        found |= {
-            "stage": manifest.stage,
-            "content": manifest.content,
-            "cache_key": manifest.cache_key,
-            "manifest": manifest.path,
-            "run_id": manifest.produced_by.run_id,
-            "ended": manifest.produced_by.ended,
-        }
+        found |= {name: getattr(manifest, name) for name in ("stage", "content", "cache_key")}
+        made = manifest.produced_by
+        found |= {"manifest": manifest.path, "run_id": made.run_id, "ended": made.ended}
     if (item := node.raw_input) is not None:
-        found |= {
-            "uri": item.uri,
-            "size": item.size,
-            "sha256": item.sha256,
-            "checksum": item.checksum,
-        }
+        found |= {name: getattr(item, name) for name in ("uri", "size", "sha256", "checksum")}
     return found
 
 
@@ -163,3 +156,39 @@ def one_line(text: str) -> str:
 def _numbers(graph: LineageGraph) -> dict[str, str]:
     """A name without special characters for each node."""
     return {key: f"n{number}" for number, key in enumerate(graph.nodes)}
+
+
+# Traces
+
+
+_LABELS = {0: "B follows A", 1: "B is random", -1: "no B"}
+
+
+def trace_lines(found: Trace) -> list[str]:
+    """A row, and for each segment its document, file and bytes."""
+    place = found.place
+    what = f", {_LABELS.get(found.label, found.label)}" if found.label is not None else ""
+    lines = [f"{place.shard} row {place.row:,} of {found.table} {place.artifact_id}{what}"]
+    for name, segment in found.segments.items():
+        title = f"segment {name.upper()}" if name in ("a", "b") else name
+        lines += ["", title, *(f"  {line}" for line in _document_lines(segment))]
+    return lines
+
+
+def _document_lines(found: DocumentTrace) -> list[str]:
+    raw = found.raw_file
+    rows = [("document", found.document_id), ("title", found.title), ("source", found.source)]
+    if found.page_id is not None:
+        rows.append(("page", f"{found.page_id}, revision {found.revision_id}, {found.timestamp}"))
+    rows.append(("file", raw.uri if raw else "not listed by the manifest"))
+    rows.append(("sha256", found.file_sha256))
+    if raw is not None and raw.checksum:
+        rows.append(("verified", raw.checksum.replace(":", " ", 1)))
+    rows.append(("bytes", f"{found.byte_start:,} to {found.byte_end:,} of the file as stored"))
+    if found.sentences is not None:
+        first, last = found.sentences
+        rows.append(("sentences", f"{first:,} to {last:,}" if last > first else f"{first:,}"))
+    for stage, place in (("tokens", found.tokens), ("documents", found.document)):
+        if place is not None:
+            rows.append((f"in {stage}", f"{place.artifact_id} {place.shard} row {place.row:,}"))
+    return columns([(name, one_line(value)) for name, value in rows])

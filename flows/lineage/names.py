@@ -1,0 +1,354 @@
+"""What a text names: an artifact, a raw file, or a number."""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.engine.task_steps import entry_label
+from flows.lineage.graph import scan
+from flows.nested import numbers
+from flows.store.artifacts import ArtifactStore, Pointer, parse_manifest
+from flows.store.runs import RunRecord, read_run, run_ids
+from pipelines.io.file_systems import file_system
+from schemas.errors import ArtifactNotFoundError
+from schemas.manifest import Manifest, RawInput
+
+MANIFEST = "manifest.json"
+_LEAST_PREFIX, _LEAST_DIGITS = 4, 8
+"""Digits that name an artifact, and a file."""
+
+_SHOWN, _SHOWN_NAMES = 6, 12
+_REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A number of an artifact's statistics."""
+
+    label: str
+    """Of the step, or what the artifact was asked for by."""
+
+    name: str
+    """Dotted path in the statistics: `metrics.dev.matthews`."""
+
+    value: float
+    manifest: Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a text names: an artifact, raw files, or metrics of several artifacts."""
+
+    manifest: Manifest | None = None
+    files: tuple[RawInput, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    """Of the artifact; of several, where a metric alone was asked for."""
+
+
+def find_target(text: str, *, store: ArtifactStore) -> Target:
+    """What a text names.
+
+    Args:
+        text: what `find_artifact` takes; that with `:` and a file of the artifact or a metric
+            (`evaluate.cola:dev.matthews`); a raw file by its path, URL, name, sha256 or published
+            checksum, digests also by their first eight or more digits; an artifact's file by its
+            sha256; or a metric of the newest run.
+        store: where to look.
+
+    Raises:
+        ArtifactNotFoundError: nothing is named so, or more than one thing.
+    """
+    if (of_artifact := _in_artifact(text, store)) is not None:
+        return of_artifact
+    try:
+        return Target(manifest=find_artifact(text, store=store))
+    except ArtifactNotFoundError as error:
+        if raw := _raw_file(text, store):
+            return Target(files=(raw,))
+        if (holder := _holder_of(text, store)) is not None:
+            return Target(manifest=holder)
+        if metrics := tuple(_of_newest_run(text, store)):
+            only = metrics[0].manifest
+            is_one = all(metric.manifest is only for metric in metrics)
+            return Target(manifest=only if is_one else None, metrics=metrics)
+        error.add_note("nor is it a raw file that was read, or a metric of the newest run")
+        raise
+
+
+def last_number(store: ArtifactStore) -> Target:
+    """The last artifact of the newest run but for tables, which only repeat it.
+
+    Raises:
+        ArtifactNotFoundError: no run of the store finished a step.
+    """
+    run = newest_run(store)
+    steps = [step for step in run.steps if _stage(step.label) != "tabulate"] if run else []
+    if not steps:
+        raise ArtifactNotFoundError(
+            f"{store.root}: no run has finished a step yet; name an artifact, a file or a metric"
+        )
+    return Target(manifest=store.read_manifest(steps[-1].manifest))
+
+
+def newest_run(store: ArtifactStore) -> RunRecord | None:
+    """The newest run of a store that finished a step, or None."""
+    records = (read_run(store, run_id) for run_id in reversed(run_ids(store)))
+    return next((record for record in records if record.steps), None)
+
+
+def _stage(label: str) -> str:
+    return label.partition(".")[0]
+
+
+# Artifacts
+
+
+def find_artifact(text: str, *, store: ArtifactStore) -> Manifest:
+    """As `resolve`; also a step of the newest run, such as `evaluate.cola`.
+
+    Raises:
+        ArtifactNotFoundError: nothing is named so, or more than one artifact is.
+    """
+    # A stage's own name means its newest artifact, whatever the last run used.
+    if "." in text and "/" not in text and (run := newest_run(store)) is not None:
+        for step in run.steps:
+            if step.label == text:
+                return store.read_manifest(step.manifest)
+    return resolve(text, store=store)
+
+
+def resolve(text: str, *, store: ArtifactStore) -> Manifest:
+    """The artifact that a text names.
+
+    Args:
+        text: the name of a ref (`sample/build-tokens`), of a publication's part
+            (`corpus/simplewiki/latest/build-documents`), an artifact's id or cache key or the
+            first four or more digits of one, a stage (its newest artifact), or the path or URL of
+            an artifact's folder, of its manifest, or of one of its files.
+        store: where to look.
+
+    Raises:
+        ArtifactNotFoundError: nothing is named so, or more than one artifact is.
+    """
+    if _REF_NAME.fullmatch(text):
+        if (pointer := store.ref(text)) is not None:
+            return store.read_manifest(pointer.manifest)
+        if (part := _part_of_publication(text, store)) is not None:
+            return store.read_manifest(part)
+    pointers = list(store.pointers())
+    if (found := _by_stage(text, pointers) or _by_digits(text, pointers)) is not None:
+        return store.read_manifest(found.manifest)
+    if (at_path := artifact_of_path(text)) is not None:
+        return at_path[0]
+    known = [*store.refs(), *(item.stage for item in pointers)]
+    raise ArtifactNotFoundError(
+        f"{store.root}: no artifact {text!r}.{_hint(text, known)} Expected an id or a cache key "
+        f"(at least {_LEAST_PREFIX} digits), a path, or {_names_like(text, known)}"
+    )
+
+
+def _part_of_publication(text: str, store: ArtifactStore) -> str | None:
+    """Path of the manifest of `PUBLICATION/LABEL`, or None."""
+    publication, _, label = text.rpartition("/")
+    pointer = store.ref(publication) if publication else None
+    if pointer is None or not pointer.parts:
+        return None
+    if label not in pointer.parts:
+        raise ArtifactNotFoundError(
+            f"{store.root}: {publication} has no part {label!r}.{_hint(label, pointer.parts)} "
+            f"Expected {_names_like(label, pointer.parts)}"
+        )
+    return pointer.parts[label]
+
+
+def _by_stage(text: str, pointers: list[Pointer]) -> Pointer | None:
+    of_stage = [pointer for pointer in pointers if pointer.stage == text]
+    return max(of_stage, key=lambda pointer: pointer.committed, default=None)
+
+
+def _by_digits(text: str, pointers: list[Pointer]) -> Pointer | None:
+    digits = text.removeprefix("sha256:").lower()
+    if len(digits) < _LEAST_PREFIX:
+        return None
+    matching = [
+        pointer
+        for pointer in pointers
+        if pointer.artifact_id.startswith(digits) or pointer.cache_key.startswith(digits)
+    ]
+    if len(matching) > 1:
+        listed = ", ".join(f"{item.artifact_id} ({item.stage})" for item in matching[:_SHOWN])
+        raise ArtifactNotFoundError(
+            f"{text!r} names {len(matching)} artifacts: {listed}. Give more digits"
+        )
+    return matching[0] if matching else None
+
+
+def _hint(text: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(text, sorted(set(known)), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _names_like(text: str, known: Iterable[str]) -> str:
+    """Some names, those most like the text; the trials of a grid as one."""
+    entries = Counter(entry_label(name) for name in sorted(set(known)))
+    if not entries:
+        return "one of the names of the store, which has none"
+    names = [name if count == 1 else f"{name}.TRIAL" for name, count in entries.items()]
+
+    def likeness(name: str) -> tuple[float, str]:
+        return difflib.SequenceMatcher(None, text, name).ratio(), name
+
+    shown = sorted(heapq.nlargest(_SHOWN_NAMES, names, key=likeness))
+    more = len(names) - len(shown)
+    return f"one of the names {', '.join(shown)}{f' and {more} more' if more else ''}"
+
+
+def artifact_of_path(text: str) -> tuple[Manifest, str] | None:
+    """The manifest of the artifact that a path or URL is of or in, with the root of its store.
+
+    None where it is in no artifact.
+    """
+    try:
+        fs, path = file_system(text)
+    except (ValueError, ImportError):
+        return None
+    folder = str(path).rstrip("/")
+    # The folder itself, its manifest, its data folder or a file in that or one level below.
+    for _ in range(4):
+        if fs.isfile(f"{folder}/{MANIFEST}"):
+            where = str(fs.unstrip_protocol(f"{folder}/{MANIFEST}"))
+            manifest = parse_manifest(fs.cat_file(f"{folder}/{MANIFEST}"), where=where)
+            root = folder.removesuffix(manifest.location).rstrip("/")
+            protocols = [fs.protocol] if isinstance(fs.protocol, str) else fs.protocol
+            return manifest, root if "file" in protocols else str(fs.unstrip_protocol(root))
+        folder = folder.rpartition("/")[0]
+    return None
+
+
+def artifact_of_file(path: str) -> tuple[Manifest, ArtifactStore, str] | None:
+    """Of a file's path: its artifact, the store and its logical name; None if it is in none.
+
+    Raises:
+        ArtifactNotFoundError: it lies in an artifact's folder but is no part of the artifact.
+    """
+    found = artifact_of_path(path)
+    if found is None:
+        return None
+    manifest, root = found
+    for entry in manifest.files:
+        if path.endswith(f"/{manifest.data}/{entry.object}"):
+            return manifest, ArtifactStore(root, create=False), entry.path
+    if Path(path).is_file():
+        raise ArtifactNotFoundError(
+            f"{path}: is no part of artifact {manifest.artifact_id}, whose manifest does not list "
+            "it: it was left behind by a worker that was repeated"
+        )
+    return None
+
+
+# Metrics
+
+
+def _in_artifact(text: str, store: ArtifactStore) -> Target | None:
+    """`ARTIFACT:FILE` or `ARTIFACT:METRIC`, else None."""
+    name, colon, part = text.rpartition(":")
+    is_digest = name in ("sha256", "sha1", "md5")
+    if not colon or not name or is_digest or part.startswith("//"):
+        return None
+    manifest = find_artifact(name, store=store)
+    if manifest.file(part) is not None:
+        return Target(manifest=manifest)
+    if metrics := tuple(_matching(part, name, manifest)):
+        return Target(manifest=manifest, metrics=metrics)
+    known = list(numbers(manifest.statistics))
+    shown = ", ".join(known[:_SHOWN_NAMES]) + (" ..." if len(known) > _SHOWN_NAMES else "")
+    raise ArtifactNotFoundError(
+        f"artifact {manifest.artifact_id} ({manifest.stage}): no file and no metric {part!r}. Its "
+        f"metrics are {shown or 'none'}"
+    )
+
+
+def _matching(metric: str, label: str, manifest: Manifest) -> Iterator[Metric]:
+    for name, value in numbers(manifest.statistics).items():
+        if f".{name}".endswith(f".{metric}"):
+            yield Metric(label=label, name=name, value=value, manifest=manifest)
+
+
+def _of_newest_run(metric: str, store: ArtifactStore) -> Iterator[Metric]:
+    """A metric of every step of the newest run; of trials where nothing else has it."""
+    run = newest_run(store)
+    steps = run.steps if run else ()
+    for is_trial in (False, True):
+        found = [
+            match
+            for step in steps
+            if (_stage(step.label) == "finetune") == is_trial
+            for match in _matching(metric, step.label, store.read_manifest(step.manifest))
+        ]
+        if found:
+            yield from found
+            return
+
+
+# Files
+
+
+def _raw_file(text: str, store: ArtifactStore) -> RawInput | None:
+    found: dict[str, RawInput] = {}
+    exact: dict[str, RawInput] = {}
+    paths = _paths(text)
+    for entry in scan(store):
+        for raw in entry.raw_inputs:
+            if not _is_named(raw, text, paths=paths):
+                continue
+            found.setdefault(raw["sha256"], RawInput.model_validate(raw))
+            if raw["uri"] in paths:
+                exact.setdefault(raw["sha256"], found[raw["sha256"]])
+    if len(found := exact or found) > 1:
+        listed = ", ".join(f"sha256:{digest} ({raw.uri})" for digest, raw in found.items())
+        raise ArtifactNotFoundError(f"{text!r} names {len(found)} raw files: {listed}")
+    return next(iter(found.values()), None)
+
+
+def _paths(text: str) -> set[str]:
+    if "://" in text:
+        return {text}
+    return {text, str(Path(text).absolute()), str(Path(text).resolve())}
+
+
+def _is_named(raw: Mapping[str, Any], text: str, *, paths: set[str]) -> bool:
+    """Whether a text names a raw file by a digest, by its path, or by its name alone."""
+    wanted, _, digits = text.lower().rpartition(":")
+    kind, _, checksum = raw["checksum"].partition(":")
+    by_digest = _is_digest(digits) and any(
+        digest.startswith(digits)
+        for algorithm, digest in (("sha256", raw["sha256"]), (kind, checksum))
+        if wanted in ("", algorithm)
+    )
+    by_name = "/" not in text and text == raw["name"].rpartition("/")[2]
+    return by_digest or by_name or raw["uri"] in paths or raw["name"] in paths
+
+
+def _holder_of(text: str, store: ArtifactStore) -> Manifest | None:
+    """The artifact that a file with this sha256 is part of; the newest, where several have it."""
+    digits = text.lower().removeprefix("sha256:")
+    if not _is_digest(digits):
+        return None
+    holders = [
+        store.read_manifest(entry.path)
+        for entry in scan(store)
+        if any(str(file["sha256"]).startswith(digits) for file in entry.files)
+    ]
+    return max(holders, key=lambda manifest: manifest.produced_by.ended, default=None)
+
+
+def _is_digest(text: str) -> bool:
+    """Whether a text may be the first digits of a digest."""
+    return len(text) >= _LEAST_DIGITS and not text.strip("0123456789abcdef")

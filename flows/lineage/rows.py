@@ -1,0 +1,189 @@
+"""Shards by name, and single rows of them, read without the rest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flows.lineage.names import artifact_of_file, resolve
+from flows.store.artifacts import ArtifactStore
+from pipelines.io.file_systems import file_system
+from pipelines.io.shards import protocols_of
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
+from schemas.arrow import TABLE_KEY
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.manifest import FileEntry, Manifest
+
+LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
+"""Ends of the names of files that are shown line by line."""
+
+_TABLES_FILE = "tables.txt"
+_SHOWN_FILES = 6
+
+
+class Shard(NamedTuple):
+    """A shard, and what is known of it."""
+
+    url: str
+    path: str
+    """Logical name; the file's own where it is in no artifact."""
+
+    manifest: Manifest | None
+    store: ArtifactStore | None
+    is_any: bool = False
+    """Whether an artifact was asked for without saying which of its shards."""
+
+
+def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
+    """The shard that a path, a URL or `ARTIFACT[:part]` names.
+
+    Args:
+        text: as the user gave it; a part is a file's name, or a number among the shards. Without
+            one, an artifact's first shard.
+        open_store: gives the store to look artifacts up in.
+
+    Raises:
+        ArtifactNotFoundError: there is none.
+    """
+    if (found := artifact_of_file(text)) is not None:
+        manifest, store, path = found
+        return _shard(manifest, store, path)
+    has_colon = ":" in text.replace("://", "")
+    if text.endswith((".arrow", ".txt")) and not has_colon:
+        return Shard(text, text.rpartition("/")[2], None, None)
+    store = open_store()
+    name, _, part = text.rpartition(":") if has_colon else (text, "", "")
+    manifest = resolve(name, store=store)
+    return _shard(manifest, store, _path(manifest, part))._replace(is_any=not part)
+
+
+def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
+    """The shard that holds a row, and the row's number in it.
+
+    Args:
+        shard: of `find_shard`. Where an artifact was asked for, its shards follow each other.
+        row: from 0.
+
+    Raises:
+        ArtifactNotFoundError: the artifact has fewer rows.
+    """
+    manifest, store = shard.manifest, shard.store
+    if not shard.is_any or manifest is None or store is None:
+        return shard, row
+    first = 0
+    shards = shards_of(manifest)
+    for entry in shards:
+        if row < first + (entry.rows or 0):
+            return _shard(manifest, store, entry.path), row - first
+        first += entry.rows or 0
+    if not first:  # no shards with rows, but a file of another kind
+        return shard, row
+    raise ArtifactNotFoundError(
+        f"artifact {manifest.artifact_id} has no row {row:,}: its {len(shards):,} shards have "
+        f"{first:,}, counted from 0"
+    )
+
+
+def shards_of(manifest: Manifest) -> list[FileEntry]:
+    """The files that hold the artifact's own table, in order."""
+    return [entry for entry in manifest.files if entry.path.startswith("part-")]
+
+
+def file_url(manifest: Manifest, entry: FileEntry, *, store: ArtifactStore) -> str:
+    """Where a file of an artifact is."""
+    return store.url(f"{manifest.data}/{entry.object}")
+
+
+def _shard(manifest: Manifest, store: ArtifactStore, path: str) -> Shard:
+    entry = manifest.file(path)
+    if entry is None:
+        raise ArtifactNotFoundError(f"artifact {manifest.artifact_id} has no file {path!r}")
+    return Shard(file_url(manifest, entry, store=store), path, manifest, store)
+
+
+def _path(manifest: Manifest, part: str) -> str:
+    """The logical name of a part: itself, its number among the shards, or "" for the first."""
+    paths = [entry.path for entry in manifest.files]
+    shards = shards_of(manifest)
+    if not part:
+        best = [entry.path for entry in shards if entry.rows != 0]
+        best += [entry.path for entry in shards]
+        # Of an artifact without shards, the file that says most of it.
+        best += [path for path in paths if path in (VOCAB_FILE, _TABLES_FILE)]
+        best += [path for path in paths if path.endswith((".arrow", *LINES))]
+        return (best or paths)[0]
+    # A file in a folder of its own, such as held-out shards, is known by its name alone too.
+    named = [path for path in paths if path == part or path.endswith(f"/{part}")]
+    parts = [entry.path for entry in shards] or paths
+    if part.isdigit() and int(part) < len(parts):
+        named.append(parts[int(part)])
+    if named:
+        return named[0]
+    shown = ", ".join(paths[:_SHOWN_FILES]) + (" ..." if len(paths) > _SHOWN_FILES else "")
+    raise ArtifactNotFoundError(
+        f"artifact {manifest.artifact_id} has no part {part!r}: expected a number below "
+        f"{len(parts)}, or one of {shown}"
+    )
+
+
+# Rows
+
+
+@contextlib.contextmanager
+def open_columns(
+    url: str, *, columns: Sequence[str] = ()
+) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """A shard with some of its columns, () for all: the others are not read.
+
+    A local one is mapped, a remote one read by ranges.
+    """
+    fs, path = file_system(url)
+    is_local = "file" in protocols_of(fs)
+    with pa.memory_map(path) if is_local else fs.open(path, "rb") as source:
+        try:
+            reader = pa.ipc.open_file(source)
+        except pa.ArrowInvalid as error:
+            raise ArtifactCorruptError(
+                f"{url}: expected an Arrow IPC file, found something else ({error}). "
+                "`bertloom verify` tells which files of an artifact are damaged."
+            ) from error
+        if columns:
+            fields = [reader.schema.get_field_index(name) for name in columns]
+            reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
+        yield reader
+
+
+def table_of(reader: pa.ipc.RecordBatchFileReader) -> str:
+    """Name of the table that a shard is of; "" for a file of others."""
+    name: bytes = (reader.schema.metadata or {}).get(TABLE_KEY, b"")
+    return name.decode()
+
+
+def read_row(url: str, row: int) -> dict[str, Any]:
+    """A row of a shard; of a compressed one, only its record batch is unpacked.
+
+    Raises:
+        ArtifactNotFoundError: there is no such row.
+    """
+    first = 0
+    with open_columns(url) as reader, open_columns(url, columns=reader.schema.names[:1]) as narrow:
+        for number in range(reader.num_record_batches):
+            rows = narrow.get_batch(number).num_rows
+            if row < first + rows:
+                found: list[dict[str, Any]]
+                found = reader.get_batch(number).slice(row - first, 1).to_pylist()
+                return found[0]
+            first += rows
+    raise ArtifactNotFoundError(f"{url}: no row {row:,}: it has {first:,}, counted from 0")
+
+
+def rows_with(url: str, column: str, value: str) -> list[int]:
+    """The rows of a shard that have a text in a column, ascending."""
+    with open_columns(url, columns=[column]) as reader:
+        values = reader.read_all().column(0)
+        found: list[int] = pc.indices_nonzero(pc.equal(values, value)).to_pylist()
+        return found
