@@ -22,7 +22,7 @@ from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
 from model.training.artifact_files import to_json, write_file
 from pipelines.io.stage_inputs import check_files, input_file
-from pipelines.progress import step_name
+from pipelines.telling.progress import step_name
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput

@@ -38,7 +38,7 @@ from model.training.artifact_files import (
     write_file,
 )
 from pipelines.io.stage_inputs import check_files
-from pipelines.progress import READING_FILE, following, step_name
+from pipelines.telling.progress import READING_FILE, following, step_name
 from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError

@@ -284,7 +284,7 @@ class ExecutionConfig(Config):
     """Where and how a job runs. Nothing here changes a byte of what is made."""
 
     runner: str = not_identity("local")
-    """A name in `pipelines.beam.runners.RUNNERS`."""
+    """A name in `pipelines.runners.launch.RUNNERS`."""
 
     workers: int = not_identity(1, ge=1, le=4096)
     """Workers on this machine (local runners)."""

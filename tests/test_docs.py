@@ -12,7 +12,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from flows.cli.app import app
-from pipelines.beam.runners import RUNNERS
+from pipelines.runners.launch import RUNNERS
 from pipelines.sources import SOURCES
 from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe

@@ -22,8 +22,8 @@ from flows.fetch.wikipedia import (
 from flows.sample import write_sample
 from pipelines.io.checksums import published_checksums
 from pipelines.mediawiki.multistream import find_index
-from pipelines.progress import Reading, listening
 from pipelines.sources import wikipedia
+from pipelines.telling.progress import Reading, listening
 from schemas.configs import WikipediaSource
 from schemas.errors import ChecksumError, ConfigError, FetchError
 

@@ -16,7 +16,7 @@ LAYERS = ["schemas", "pipelines", "model", "flows"]  # a package imports only fr
 PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
 PURE = [
-    "counters", "seeds", "progress",
+    "counters", "seeds", "telling.progress", "runners.launch", "runners.errors",
     "io.encodings",
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "text.sentences",
@@ -58,7 +58,7 @@ JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
 def test_a_beam_worker_loads_neither_torch_nor_prefect() -> None:
     assert len(JOBS) == 4
     loaded = _loaded_by(
-        "; ".join(f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "beam.runners"])
+        "; ".join(f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "runners.run"])
     )
     assert not loaded & {"torch", "prefect", "flows", "model", "transformers", "typer"}
     assert "apache_beam" in loaded

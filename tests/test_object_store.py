@@ -27,13 +27,13 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.leases import hold_lease, live_holders
 from flows.store.listing import listed
-from pipelines import progress
 from pipelines.beam import jobs as shard_jobs
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import WorkReport
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.shards import FileWriter
-from pipelines.progress import Reading, listening
+from pipelines.telling import progress
+from pipelines.telling.progress import Reading, listening
 from schemas.configs import ExecutionConfig
 
 pytestmark = pytest.mark.network

@@ -28,7 +28,6 @@ from piece_runs import run_stages, told
 from benchmarks.dump_parts import change_part, write_parts
 from flows.sample import write_sample
 from pipelines.beam import jobs as shard_jobs
-from pipelines.beam.quiet import _WithoutTracebacks, without_tracebacks
 from pipelines.beam.reuse import MOST_PLACES, PieceWork, piece_key, reuse_of, reusing
 from pipelines.beam.work import Blob, ShardWork, WorkReport
 from pipelines.build_instances import build_instances
@@ -37,6 +36,7 @@ from pipelines.documents.plan import piece_identity, plan
 from pipelines.instances import plan as instance_plan
 from pipelines.instances.plan import Ranking, choose_pool
 from pipelines.io.shards import write_text_file
+from pipelines.runners.quiet import _WithoutTracebacks, without_tracebacks
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 from schemas.configs import (
     BooksSource,

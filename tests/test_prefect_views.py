@@ -19,7 +19,7 @@ from flows.orchestration import views as prefect_views
 from flows.orchestration.publisher import Publisher
 from flows.orchestration.server import prepare_prefect
 from flows.orchestration.stage_pages import metric_rows, stage_markdown
-from pipelines.progress import Reading
+from pipelines.telling.progress import Reading
 
 HERE = contextvars.copy_context()
 

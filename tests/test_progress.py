@@ -11,8 +11,8 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from pipelines import progress
-from pipelines.progress import Progress, Reading, ReadingFile, following, listening
+from pipelines.telling import progress
+from pipelines.telling.progress import Progress, Reading, ReadingFile, following, listening
 
 
 @pytest.fixture(autouse=True)

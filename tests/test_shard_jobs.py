@@ -11,10 +11,11 @@ import pytest
 from corpus_runs import small_recipe, small_sample
 
 from pipelines.beam.jobs import deal, run_shard_job
-from pipelines.beam.quiet import without_tracebacks
-from pipelines.beam.runners import RUNNERS, launch_for, run_pipeline
 from pipelines.beam.work import WorkReport, add_up
 from pipelines.build_documents import build_documents
+from pipelines.runners.launch import RUNNERS, Launch
+from pipelines.runners.quiet import without_tracebacks
+from pipelines.runners.run import run_pipeline
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 
@@ -106,17 +107,17 @@ def test_each_runner_parses_its_options_or_says_what_it_needs(name: str) -> None
         "portable": ("--job_endpoint=localhost:1",),
         "dataflow": ("--project=p", "--region=r", "--temp_location=gs://b/t"),
     }
-    launch = launch_for(ExecutionConfig(runner=name, options=given.get(name, ())))
+    launch = Launch.of(ExecutionConfig(runner=name, options=given.get(name, ())))
     assert launch.runner
     if name in given:
         missing = given[name][0].split("=")[0]
         with pytest.raises(ConfigError, match=missing):
-            launch_for(ExecutionConfig(runner=name))
+            Launch.of(ExecutionConfig(runner=name))
 
 
 def test_an_unknown_runner_is_named_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"'moon': choose one of local"):
-        launch_for(ExecutionConfig(runner="moon"))
+        Launch.of(ExecutionConfig(runner="moon"))
 
 
 def test_an_error_that_is_not_ours_names_the_job() -> None:
@@ -126,7 +127,7 @@ def test_an_error_that_is_not_ours_names_the_job() -> None:
         _ = pipeline | beam.Create([1]) | beam.Map(lambda one: one / 0)
 
     with pytest.raises(RunnerError, match=r"^my-job: .*ZeroDivisionError|^my-job: division"):
-        run_pipeline("my-job", build, launch=launch_for(ExecutionConfig()))
+        run_pipeline("my-job", build, launch=Launch.of(ExecutionConfig()))
 
 
 def test_only_tracebacks_are_kept_from_standard_error(monkeypatch) -> None:

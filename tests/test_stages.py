@@ -21,7 +21,7 @@ from flows.engine.steps import StepResult, run_step
 from flows.engine.task_steps import PLANS
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from pipelines.progress import step_name
+from pipelines.telling.progress import step_name
 from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,

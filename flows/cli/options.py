@@ -9,6 +9,7 @@ import typer
 
 from flows.cli.completion import recipe_names, stage_names
 from flows.cli.console import print_json, say
+from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,12 +81,6 @@ def check_runner(name: str) -> None:
     Raises:
         UsageError: it is none.
     """
-    from flows.engine.running import RUNNERS_HERE
-
-    if name in RUNNERS_HERE:
-        return  # Beam takes a second to load
-    from pipelines.beam.runners import RUNNERS
-
     if name not in RUNNERS:
         raise UsageError(f"--runner {name}: choose one of {', '.join(RUNNERS)}")
 

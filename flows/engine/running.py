@@ -34,6 +34,7 @@ from flows.store.runs import (
     settle_dead_runs,
     write_run,
 )
+from pipelines.runners.launch import RUNNERS
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError, ConfigError
@@ -187,10 +188,6 @@ def start_run(
 
 
 def _check_runner(runner: str) -> None:
-    if runner in RUNNERS_HERE:
-        return  # Beam takes a second to load, and a run that finds all its artifacts needs none
-    from pipelines.beam.runners import RUNNERS
-
     if runner not in RUNNERS:
         raise ConfigError(f"unknown runner {runner!r}: choose one of {', '.join(RUNNERS)}")
 

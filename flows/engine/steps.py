@@ -18,7 +18,7 @@ from flows.engine.stages import Step
 from flows.store.artifacts import ArtifactStore, Attempt, now, pointer_to
 from flows.store.leases import hold_lease
 from flows.store.verification import verify, withdraw
-from pipelines.progress import working_on
+from pipelines.telling.progress import working_on
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError, RunnerError

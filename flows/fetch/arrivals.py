@@ -12,7 +12,7 @@ from typing import Self
 from tqdm import tqdm
 
 from flows.formats import byte_text, time_text
-from pipelines.progress import Listeners, Reading
+from pipelines.telling.progress import Listeners, Reading
 
 _LINE_SECONDS = 15.0
 _READING_SECONDS = 1.0

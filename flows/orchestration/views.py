@@ -25,7 +25,7 @@ from flows.engine.running import RunPlan, StepRef
 from flows.formats import byte_text, time_text
 from flows.orchestration.publisher import Publisher
 from flows.orchestration.stage_pages import metric_rows, stage_markdown
-from pipelines.progress import Reading, listening
+from pipelines.telling.progress import Reading, listening
 from schemas.disclosure import visible, without_secrets
 from schemas.manifest import Manifest
 

@@ -27,8 +27,8 @@ from model.optim.schedules import learning_rate
 from model.processes.stopping import StopRequest
 from model.training.checkpoints import Checkpoints, LoadedCheckpoint
 from model.training.json_lines import JsonLines
-from pipelines.progress import READING_FILE
 from pipelines.seeds import key_for
+from pipelines.telling.progress import READING_FILE
 from schemas.errors import CheckpointError, ConfigError, DivergenceError, TrainingError
 from schemas.model_configs import ScheduleConfig
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 from tqdm import tqdm
 
 from model.training.progress import duration_text
-from pipelines.progress import ReadingFile
+from pipelines.telling.progress import ReadingFile
 
 _LOGGER = logging.getLogger(__name__)
 _LINE_SECONDS = 15.0

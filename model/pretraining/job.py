@@ -25,7 +25,7 @@ from model.processes.child_processes import (
     how_it_ended,
     local_folder,
 )
-from pipelines.progress import READING_FILE, following
+from pipelines.telling.progress import READING_FILE, following
 from schemas.errors import BertloomError, RunnerError
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig

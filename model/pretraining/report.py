@@ -18,7 +18,7 @@ from model.training.curves import CurveWriter, EvaluationRecord, StepRecord, rea
 from model.training.progress import TrainingProgress
 from model.training.state import IntervalSums, StepSums, TrainingState, is_used_up
 from model.training.throughput import SpeedMeter, batch_flops
-from pipelines.progress import READING_FILE
+from pipelines.telling.progress import READING_FILE
 
 CURVES_FOLDER = "curves"
 PICTURE_FILE = "curves.png"

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from model.training.curves import EvaluationRecord, SpeedRecord, StepRecord
 from model.training.state import Amounts, Unit, budget_unit
-from pipelines.progress import ReadingFile
+from pipelines.telling.progress import ReadingFile
 from schemas.model_configs import BudgetConfig
 
 _LOGGER = logging.getLogger(__name__)

@@ -17,18 +17,16 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.beam.reuse import WORTH_REQUESTS, ReusingWork
 from pipelines.beam.work import Grouping, ShardWork, WorkReport
-from pipelines.beam.worker_errors import ErrorFiles
 from pipelines.io.file_systems import file_system
-from pipelines.progress import Progress
+from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.launch import Launch
+from pipelines.telling.progress import Progress
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
-
-if TYPE_CHECKING:
-    from pipelines.beam.runners import Launch
 
 _HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even
 WORTH_PROCESSES = 8 << 20
@@ -106,9 +104,10 @@ def run_shard_job(
         OSError: the same, of a full disk or a store that is out of reach.
         RunnerError: the runner failed, or a piece has not been reported exactly once.
     """
-    from pipelines.beam import pipeline, runners  # start-up: 2,100 ms
+    from pipelines.beam.pipeline import shard_pipeline  # start-up: 2,100 ms
+    from pipelines.runners.run import run_pipeline
 
-    launch = runners.launch_for(execution)
+    launch = Launch.of(execution)
     _check_reachable(output, execution, launch)
     weights: dict[int, int] | None = None
     if isinstance(work, ReusingWork):
@@ -117,18 +116,18 @@ def run_shard_job(
         if launch.lanes > 1:
             weights = work.weights_left(pieces)
             if sum(weights.values()) < WORTH_PROCESSES:
-                launch = runners.launch_for(ExecutionConfig())
+                launch = Launch.of(ExecutionConfig())
     fs, folder = file_system(output)
     with _report_folder(output, launch) as place:
         urls = {kind: f"{place}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
         errors = ErrorFiles(f"{place}/.reports-errors-{uuid.uuid4().hex}")
 
         lanes = deal(pieces, launch.lanes, weights=weights, together=together)
-        build = pipeline.shard_pipeline(
+        build = shard_pipeline(
             job, lanes, work=work, errors=errors, grouping=grouping, report_urls=urls
         )
         with Progress(job, fs=fs, folder=folder, total=len(pieces)), errors.raised_again(job):
-            runners.run_pipeline(job, build, launch=launch)
+            run_pipeline(job, build, launch=launch)
         reports = _read_reports(urls["work"])
         groups = _read_reports(urls["groups"]) if grouping is not None else []
     if [report.index for report in reports] != [piece.number for piece in pieces]:

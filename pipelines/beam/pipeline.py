@@ -12,8 +12,8 @@ from apache_beam.transforms.combiners import ToListCombineFn
 
 from pipelines.beam.reuse import ReusingWork
 from pipelines.beam.work import Grouping, ShardWork
-from pipelines.beam.worker_errors import ErrorFiles
 from pipelines.io.file_systems import file_system
+from pipelines.runners.errors import ErrorFiles
 
 BLOBS = "blobs"
 

@@ -1,4 +1,4 @@
-"""`python -m pipelines.beam.worker`: a Beam worker process on this machine that speaks when it
+"""`python -m pipelines.runners.worker`: a Beam worker process on this machine that speaks when it
 must.
 
 Beam's own entry point logs twenty lines a worker and job at the level of information, and two
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from pipelines.beam.quiet import without_tracebacks
+from pipelines.runners.quiet import without_tracebacks
 
 ALWAYS_WARN = ("apache_beam.runners.worker.sdk_worker_main", "apache_beam.options.pipeline_options")
 

@@ -1,0 +1,74 @@
+"""Builds a pipeline for a launch and runs it to its end."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners.portability.fn_api_runner import fn_runner
+from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.runner import PipelineRunner, PipelineState
+from apache_beam.transforms import environments
+
+from pipelines.runners.launch import THIS_MACHINE, Launch
+from pipelines.runners.quiet import without_tracebacks
+from schemas.errors import BertloomError, RunnerError
+
+
+def _fn_api_runner(options: PipelineOptions, launch: Launch) -> PipelineRunner:
+    # Built by hand for two reasons: the default runner first tries to download Prism, and
+    # `--runner=FnApiRunner` does not hand the pipeline's options on to worker processes.
+    environment = None
+    if launch.has_processes:
+        command = shlex.join([sys.executable, "-m", "pipelines.runners.worker"])
+        environment = environments.SubprocessSDKEnvironment.from_command_string(command)
+    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+    provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
+    return fn_runner.FnApiRunner(
+        default_environment=environment,
+        provision_info=fn_runner.ExtendedProvisionInfo(provision),
+    )
+
+
+def run_pipeline(job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch) -> None:
+    """Build a pipeline and run it to its end.
+
+    Raises:
+        BertloomError: as a worker raised it, where it ran in this process.
+        RunnerError: anything else that went wrong on the runner.
+    """
+    # `__main__` is a thin launcher: workers import what they need, nothing is pickled from it.
+    # Beam reads sys.argv where it is given no flags; ours are not for Beam.
+    options = PipelineOptions(list(launch.flags))
+    is_here = launch.runner == THIS_MACHINE
+    runner = _fn_api_runner(options, launch) if is_here else launch.runner
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    build(pipeline)
+    try:
+        with without_tracebacks():
+            state = pipeline.run().wait_until_finish()
+    except Exception as error:
+        raise _explain(job, error) from error
+    if state not in (PipelineState.DONE, None):
+        raise RunnerError(
+            f"{job}: the runner ended in state {state}, expected {PipelineState.DONE}; "
+            "its own log says why"
+        )
+
+
+def _explain(job: str, error: BaseException) -> BertloomError:
+    """The bertloom error a worker raised, dug out of the runner's own, or a `RunnerError`."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, BertloomError):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    # Worker processes send their errors as text: the last line is what the worker raised.
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    marks = [line.strip() for line in lines if line.startswith("schemas.errors.")]
+    last = marks[-1] if marks else (lines[-1].strip() if lines else repr(error))
+    return RunnerError(f"{job}: {last.removeprefix('schemas.errors.')}")
