@@ -33,8 +33,8 @@ from flows.recipes.files import load_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from model.pretraining.job import TrainingJob
-from model.processes.child_processes import child_environment
 from model.processes.core_share import OWN_CHOICE
+from model.processes.launcher import child_environment
 
 PHASE = "phase-1"
 VARIANTS = {"bounded": {}, "torch's own": {"GOMP_SPINCOUNT": "300000"}}

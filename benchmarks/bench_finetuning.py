@@ -18,7 +18,7 @@ peers between their callbacks of begin and end, without the Trainer's own set-up
 the texts is timed apart. Sides take turns within each repeat; a ratio is taken within a repeat, and
 the median, the lowest and the highest are printed. All sides run in this process, with glibc's
 memory settings as they are here; our own trainings get better ones
-(`model.processes.child_processes`).
+(`model.processes.launcher`).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ import torch
 from model.data.permutation import permuted
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
+from model.finetuning.jobs import TrialJob
 from model.finetuning.loop import TrialTraining
 from model.finetuning.progress import TrialProgress
 from model.finetuning.setup import open_trial
-from model.finetuning.trial_job import TrialJob
 from model.processes.stopping import StopRequest
 from model.task_types.text import build_features
 from model.tasks import find_task

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
-from model.finetuning.evaluation_job import EvaluationJob
-from model.finetuning.task_process import call
+from model.finetuning.jobs import EvaluationJob
+from model.processes.launcher import call
 from model.task_types.official_files import official_files
 from model.task_types.prediction_files import Scored, predictions_file, score_file, to_lines
 from model.tasks import Task, find_task

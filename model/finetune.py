@@ -2,7 +2,7 @@
 
 The artifact is a fine-tuned model in Hugging Face's layout with its tokenizer, its predictions on
 dev, the scores computed from those, and the record of the training. Training runs in a process that
-lives on from trial to trial (`model.finetuning.task_process`); this module loads no torch itself.
+lives on from trial to trial (`model.processes.launcher`); this module loads no torch itself.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model.encoder.checkpoint_layout import check_layout
-from model.finetuning.majority import majority_answer, majority_predictions
-from model.finetuning.task_process import call
-from model.finetuning.trial_job import (
+from model.finetuning.jobs import (
     MAJORITY_FILE,
     METRICS_FILE,
     RECORDS,
@@ -25,6 +23,8 @@ from model.finetuning.trial_job import (
     trial_name,
     trial_point,
 )
+from model.finetuning.majority import majority_answer, majority_predictions
+from model.processes.launcher import call
 from model.task_types.prediction_files import predictions_file, score_file, to_lines
 from model.tasks import find_task
 from model.tasks.cut_data import examples_cut

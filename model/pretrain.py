@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from model.pretraining.job import TrainingJob, run_job
+from model.pretraining.job import TrainingJob
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -26,7 +26,7 @@ from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
 
 if TYPE_CHECKING:
-    from model.pretraining import process as process  # runs elsewhere: part of the key
+    from model.pretraining import loop as loop  # runs elsewhere: part of the key
 
 STAGE_VERSION = 1
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors")
@@ -82,7 +82,7 @@ def pretrain(
         checkpoint=inputs.get("checkpoint"),
         work=work,
     )
-    run_job(job)
+    job.run()
     return _publish(job, output=output)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
-from model.finetuning.trial_job import TrialJob
+from model.finetuning.jobs import TrialJob
 from model.task_types.features import IGNORED, Features
 from model.tasks import TASKS
 from pipelines.io.shards import ShardWriter

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from flows.cli import doctor
-from model.finetuning.task_process import TaskProcess
 from model.processes import core_share
 from model.processes.core_share import OWN_CHOICE, CoreShare, bound_spinning, measured_share
+from model.processes.launcher import Worker
 
 ROOT = Path(__file__).parents[1]
 
@@ -85,7 +85,11 @@ def test_the_cores_are_those_that_the_process_may_use(monkeypatch: pytest.Monkey
 def test_a_training_process_is_told_before_torch_is_loaded(
     tmp_path: Path, share: float, told: dict[str, str]
 ) -> None:
-    train = f"{TOLD}\ndef train(job, *, stop): print(os.environ['WITHOUT_TORCH'])"
+    train = f"""{TOLD}
+from model.pretraining.job import TrainingJob
+def train(job: TrainingJob, *, stop):
+    print(os.environ["WITHOUT_TORCH"])
+"""
     environment = site(tmp_path, share, model__pretraining__loop=train)
     (tmp_path / "job.json").write_text(JOB)
     done = train_process(tmp_path, environment)
@@ -131,13 +135,13 @@ def ask_worker(
     folder: Path, monkeypatch: pytest.MonkeyPatch, share: float, **own: str
 ) -> dict[str, str]:
     """What the process that fine-tunes and evaluates finds in its environment."""
-    from model.finetuning.evaluation_job import EvaluationJob  # any pydantic model
+    from model.finetuning.jobs import EvaluationJob  # any pydantic model
 
     for name in OWN_CHOICE:
         monkeypatch.delenv(name, raising=False)
     for name, value in {**site(folder, share, model__probe=PROBE), **own}.items():
         monkeypatch.setenv(name, value)
-    process = TaskProcess()
+    process = Worker()
     try:
         found = process.call("model.probe:told", EvaluationJob.model_construct(name="the probe"))
     finally:

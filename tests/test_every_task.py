@@ -19,7 +19,7 @@ from flows.engine.engines import run_recipe
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.predictor import Predictor
-from model.finetuning.task_process import end_process
+from model.processes.launcher import end_workers
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from schemas.manifest import Manifest
@@ -63,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Recipe, Arti
     said: list[str] = []
     run_recipe(recipe, say=said.append, engine="local")
     yield recipe, ArtifactStore(recipe.store, create=False)
-    end_process()
+    end_workers()
 
 
 def _file(manifest: Manifest, path: str, *, store: ArtifactStore) -> bytes:

@@ -25,11 +25,11 @@ from finetuning_runs import (
     write_checkpoint,
 )
 
-import model.finetuning.task_process
+import model.processes.launcher
 from model.finetune import finetune, raw_inputs
+from model.finetuning.jobs import CURVE_FILE, RECORDS, TrialJob
 from model.finetuning.predictor import Predictor, answer
-from model.finetuning.task_process import end_process, stop_running_calls
-from model.finetuning.trial_job import CURVE_FILE, RECORDS, TrialJob
+from model.processes.launcher import end_workers, stop_running_calls
 from model.task_types import kind_module
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
@@ -45,7 +45,7 @@ from schemas.task_configs import TrialConfig
 @pytest.fixture(scope="module", autouse=True)
 def _process() -> Iterator[None]:
     yield
-    end_process()
+    end_workers()
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_the_majority_is_no_model(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model.finetuning.task_process, "call", None)
+    monkeypatch.setattr(model.processes.launcher, "call", None)
     config = trial_config(None, method="majority")
     output = run(tmp_path, config, examples=kinds[task])
     answers = output.statistics["majority"]
@@ -274,7 +274,7 @@ def test_stopped_and_killed_trials_go_on(checkpoint: str, tmp_path: Path) -> Non
 
 
 def kill_process() -> None:
-    process = model.finetuning.task_process._SHARED.processes[0]._process
+    process = model.processes.launcher._SHARED.workers[0]._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
 

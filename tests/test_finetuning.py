@@ -26,9 +26,9 @@ from safetensors.torch import load_file
 
 import model.finetuning.loop
 from model.finetuning.hf_models import load_task_model
+from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.loop import TrialTraining, train_trial
 from model.finetuning.setup import has_upper_case, open_trial
-from model.finetuning.trial_job import CURVE_FILE, TrialJob
 from model.processes.stopping import StopRequest
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
@@ -269,7 +269,7 @@ def test_augmentation_is_a_fine_tuning_of_its_own(checkpoint: str, tmp_path: Pat
 def start_process(job: TrialJob) -> subprocess.Popen[bytes]:
     code = (
         "import sys\n"
-        "from model.finetuning.trial_job import TrialJob\n"
+        "from model.finetuning.jobs import TrialJob\n"
         "from model.finetuning.loop import train_trial\n"
         "from model.processes.stopping import StopRequest\n"
         "with StopRequest() as stop:\n"

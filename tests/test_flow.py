@@ -205,7 +205,7 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(fakes.module, "documents", train)
-    monkeypatch.setattr(flow_session, "stop_running_jobs", stopped.set)
+    monkeypatch.setattr(flow_session, "stop_running_calls", stopped.set)
     execution = recipe.execution.model_copy(update={"parallel_steps": 2})
     held = flow_session.Held(recipe.model_copy(update={"execution": execution}), print, frozenset())
 

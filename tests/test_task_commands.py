@@ -19,7 +19,7 @@ from flows.cli.app import main
 from flows.cli.asked_texts import texts_as_examples
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
-from model.finetuning.task_process import end_process
+from model.processes.launcher import end_workers
 from model.tasks import TASKS
 from schemas.errors import ConfigError
 
@@ -34,7 +34,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture(autouse=True, scope="module")
 def _process() -> Iterator[None]:
     yield
-    end_process()
+    end_workers()
 
 
 def write_sst(folder: Path) -> None:

@@ -23,12 +23,14 @@ from training_runs import SmallCorpus, curve_lines, failure, start_process
 
 from model.data.batches import PretrainingBatch
 from model.encoder.hf_weights import save_model
-from model.pretraining.job import TrainingJob, run_job, stop_running_jobs, write_failure
+from model.pretraining.job import TrainingJob
 from model.pretraining.loop import Training, train
 from model.pretraining.results import read_finished
 from model.pretraining.setup import open_start
 from model.processes.distributed import Ranks
+from model.processes.launcher import stop_running_calls
 from model.processes.stopping import StopRequest
+from model.processes.worker import leave_failure
 from model.training.checkpoint_record import parse_record
 from model.training.checkpoints import Checkpoints
 from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE
@@ -212,7 +214,7 @@ def test_a_budget_of_minutes_ends(corpus: SmallCorpus, tmp_path: Path) -> None:
 def test_a_compiled_model_trains_alike(corpus: SmallCorpus, tmp_path: Path) -> None:
     losses = []
     for name, compiled in (("plain", False), ("compiled", True)):
-        run_job(corpus.job(tmp_path / name, budget={"steps": 4}, compile=compiled))
+        corpus.job(tmp_path / name, budget={"steps": 4}, compile=compiled).run()
         lines = curve_lines(tmp_path / name)
         losses.append([line["loss"] for line in lines if line["kind"] == "train"])
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
@@ -321,7 +323,7 @@ def test_sigterm_writes_a_checkpoint_and_stops(corpus: SmallCorpus, tmp_path: Pa
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == 1
-    assert failure(job)["kind"] == "TrainingError"
+    assert failure(job)["class"] == "TrainingError"
     assert "SIGTERM" in failure(job)["message"]
     latest = checkpoints(job).latest()
     assert latest is not None
@@ -338,7 +340,7 @@ def test_training_ends_with_the_run_that_started_it(corpus: SmallCorpus, tmp_pat
     (tmp_path / "run.json").write_text(job.model_dump_json())
     code = (
         "import sys; from model.pretraining.job import *; "
-        "run_job(TrainingJob.model_validate_json(open(sys.argv[1]).read()))"
+        "TrainingJob.model_validate_json(open(sys.argv[1]).read()).run()"
     )
     run = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run.json")])
     wait_for(lambda: (tmp_path / "curves" / "curves.jsonl").exists() and len(_lines(tmp_path)) > 3)
@@ -371,7 +373,7 @@ def test_two_processes_make_the_steps_of_one(corpus: SmallCorpus, tmp_path: Path
             "config": one.config.model_copy(update={"processes": 2}),
         }
     )
-    run_job(two)
+    two.run()
     first, second = curve_lines(tmp_path / "one"), curve_lines(tmp_path / "two")
     assert [line["step"] for line in first] == [line["step"] for line in second]
     for line, other in zip(first, second, strict=True):
@@ -389,7 +391,7 @@ def test_one_process_goes_on_where_two_stopped(corpus: SmallCorpus, tmp_path: Pa
     half = corpus.job(
         tmp_path / "part", model=calm, processes=2, budget={"steps": 6}, schedule={"total": 12}
     )
-    run_job(half)
+    half.run()
     folder = Path(half.work) / "checkpoints"
     _unfinish(folder)
     rest = corpus.job(tmp_path / "part", model=calm)
@@ -476,7 +478,7 @@ def test_a_full_disk_loses_no_checkpoint(corpus: SmallCorpus, tmp_path: Path) ->
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "job.json")], check=False)
     assert done.returncode == 1
-    assert failure(longer)["kind"] == "CheckpointError"
+    assert failure(longer)["class"] == "CheckpointError"
     assert "step" in failure(longer)["message"]
     latest = checkpoints(longer).latest()
     assert latest is not None
@@ -490,7 +492,7 @@ def test_a_process_that_is_killed_is_told(corpus: SmallCorpus, tmp_path: Path) -
         [sys.executable, "-c", _KILLER, str(tmp_path / "curves" / "curves.jsonl"), str(tmp_path)]
     )
     with pytest.raises(RunnerError, match=r"SIGKILL.*goes on from its last checkpoint"):
-        run_job(job)
+        job.run()
     assert killer.wait() == 0
 
 
@@ -593,7 +595,7 @@ def test_instances_without_masks_or_pairs_are_refused(corpus: SmallCorpus, tmp_p
 def test_data_in_memory_is_refused_by_name(corpus: SmallCorpus, tmp_path: Path) -> None:
     job = corpus.job(tmp_path).model_copy(update={"work": "memory://store/work"})
     with pytest.raises(ConfigError, match=r"memory://store/work.*processes of its own"):
-        run_job(job)
+        job.run()
 
 
 def test_training_that_another_thread_waits_for_can_be_stopped(
@@ -604,14 +606,14 @@ def test_training_that_another_thread_waits_for_can_be_stopped(
 
     def run() -> None:
         try:
-            run_job(job)
+            job.run()
         except TrainingError as error:
             found.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     wait_for(lambda: (tmp_path / "curves" / "curves.jsonl").exists() and len(_lines(tmp_path)) > 3)
-    stop_running_jobs()
+    stop_running_calls()
     thread.join(60)
     assert "SIGTERM" in str(found[0])
 
@@ -620,7 +622,7 @@ def test_an_error_that_cannot_be_left_in_a_file_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        write_failure(tmp_path / "full-disk" / "job.json", CheckpointError("the disk is full"))
+        leave_failure(tmp_path / "full-disk", CheckpointError("the disk is full"))
     assert "CheckpointError: the disk is full" in caplog.text
 
 
@@ -647,8 +649,8 @@ def test_the_first_process_says_why_it_failed(corpus: SmallCorpus, tmp_path: Pat
     # waits for it.
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
-        "from model.pretraining.job import *\n"
-        "try: run_job(TrainingJob.model_validate_json(open(sys.argv[1]).read()))\n"
+        "from model.pretraining.job import *\nfrom schemas.errors import BertloomError\n"
+        "try: TrainingJob.model_validate_json(open(sys.argv[1]).read()).run()\n"
         "except BertloomError as error: print(type(error).__name__, error)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "run.json")]
@@ -667,7 +669,7 @@ def test_divergence_names_the_rows_of_all_processes(corpus: SmallCorpus, tmp_pat
         schedule={"warmup_share": 0.03},
     )
     with pytest.raises(DivergenceError) as caught:
-        run_job(job)
+        job.run()
     (note,) = (note for note in caught.value.__notes__ if note.startswith("all instances"))
     assert len(set(note.split(": ")[1].split())) == 16
 
@@ -678,7 +680,7 @@ def test_ctrl_c_stops_all_processes_and_waits_for_them(corpus: SmallCorpus, tmp_
     (tmp_path / "run.json").write_text(job.model_dump_json())
     code = (
         "import sys; from model.pretraining.job import *; "
-        "run_job(TrainingJob.model_validate_json(open(sys.argv[1]).read()))"
+        "TrainingJob.model_validate_json(open(sys.argv[1]).read()).run()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "run.json")]
     run = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)

@@ -76,7 +76,7 @@ def tiny_config(*, length: int = 32, **changes: Any) -> PretrainConfig:
 
 
 def start_process(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
-    """Train in a process of its own, as `run_job` does, but without waiting for it."""
+    """Train in a process of its own, as `TrainingJob.run` does, but without waiting for it."""
     folder = Path(job.work)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(job.model_dump_json())

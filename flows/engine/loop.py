@@ -133,14 +133,12 @@ def _stop_steps() -> None:
     A job of Beam goes on to its end. Whoever cannot wait sends a second signal: this process is
     gone then, as after a crash, which loses nothing.
     """
-    from model.finetuning.task_process import stop_running_calls
-    from model.pretraining.job import stop_running_jobs
+    from model.processes.launcher import stop_running_calls
 
     _LOGGER.warning("stopping the steps in progress; a second signal ends them at once")
     with ended_by_a_second_signal():
         while any(thread.name.startswith(_THREADS) for thread in threading.enumerate()):
             # More than once: one that was just about to start has no process to be asked yet.
-            stop_running_jobs()
             stop_running_calls()
             time.sleep(_STOP_SECONDS)
 

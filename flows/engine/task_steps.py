@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from model.finetuning.trial_job import rate_text
+from model.finetuning.jobs import rate_text
 from schemas.configs import Config
 from schemas.recipe import Recipe
 from schemas.task_configs import (

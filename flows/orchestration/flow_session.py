@@ -22,8 +22,7 @@ from flows.engine.running import RunPlan, Say, StepRef, finish_run, start_run
 from flows.orchestration.error_logs import say_errors_in_a_sentence
 from flows.orchestration.views import flush_views
 from flows.store.runs import RunState
-from model.finetuning.task_process import stop_running_calls
-from model.pretraining.job import stop_running_jobs
+from model.processes.launcher import stop_running_calls
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
@@ -71,7 +70,6 @@ class Session:
     def _keep_asking(self) -> None:
         # More than once: a training that was just about to start has no process to be asked yet.
         while True:
-            stop_running_jobs()
             stop_running_calls()
             if self.is_over.wait(_STOP_SECONDS):
                 return

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from model.finetuning.evaluation_job import EvaluationJob
+from model.finetuning.jobs import EvaluationJob
 from model.finetuning.predictor import Predictor, answer
 from model.task_types import kind_module
 from model.task_types.prediction_files import is_answered, predictions_file, to_lines

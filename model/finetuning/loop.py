@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from model.encoder.dropout import seed_dropout
+from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
 from model.finetuning.progress import TrialProgress
 from model.finetuning.results import write_results
 from model.finetuning.setup import TrialSetup, open_trial
 from model.finetuning.task_batching import TaskStep
-from model.finetuning.trial_job import CURVE_FILE, TrialJob
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.optim.schedules import learning_rate
 from model.processes.stopping import StopRequest

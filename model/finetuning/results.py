@@ -10,11 +10,11 @@ import torch
 
 from model.finetuning.feature_tagger import FeatureTagger, save_feature_tagger
 from model.finetuning.hf_models import save_task_model
+from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE, trial_point
 from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
 from model.finetuning.progress import TrialProgress
 from model.finetuning.setup import DEV, TrialSetup
-from model.finetuning.trial_job import CURVE_FILE, METRICS_FILE, TIMING_FILE, trial_point
 from model.processes.stopping import StopRequest
 from model.task_types import kind_module
 from model.task_types.prediction_files import is_answered, predictions_file, score_file, to_lines

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from model.encoder.checkpoint_layout import parse_object
 from model.finetuning.feature_tagger import FeatureTagger, start_feature_tagger
+from model.finetuning.jobs import TrialJob
 from model.finetuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
-from model.finetuning.trial_job import TrialJob
 from model.task_types import kind_module
 from model.task_types.features import Features
 from model.tasks import Task, find_task

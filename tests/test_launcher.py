@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import schemas.errors as errors
-from model.finetuning.task_process import IDLE_VARIABLE, TaskProcess, TaskProcesses
+from model.processes.launcher import IDLE_VARIABLE, Worker, Workers
 from schemas.errors import ConfigError, DivergenceError, RunnerError, TrainingError
 
 ROOT = Path(__file__).parents[1]
@@ -90,8 +90,8 @@ def _probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def process() -> Iterator[TaskProcess]:
-    made = TaskProcess()
+def process() -> Iterator[Worker]:
+    made = Worker()
     yield made
     made.end()
 
@@ -126,7 +126,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_one_process_takes_all_calls(
-    process: TaskProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = process.call(PROBE, Question(text="Käse\n" * 100_000))
     assert first["pid"] != os.getpid()
@@ -140,7 +140,7 @@ def test_one_process_takes_all_calls(
         assert found == []
 
 
-def test_its_environment_is_that_of_training(process: TaskProcess) -> None:
+def test_its_environment_is_that_of_training(process: Worker) -> None:
     first = process.call("model.probe_torch:environment", Question(text="3"))
     assert "glibc.malloc.mmap_max=0" in first["tunables"]
     # Threads that one call asks for are not those of the next.
@@ -148,7 +148,7 @@ def test_its_environment_is_that_of_training(process: TaskProcess) -> None:
     assert second["threads"] == first["threads"]
 
 
-def test_errors_come_back_as_they_are(process: TaskProcess) -> None:
+def test_errors_come_back_as_they_are(process: Worker) -> None:
     for name in ("DivergenceError", "ExamplesError", "VocabularyError"):
         with pytest.raises(getattr(errors, name), match="as it is said there") as caught:
             process.call(PROBE, Question(do=name))
@@ -156,7 +156,7 @@ def test_errors_come_back_as_they_are(process: TaskProcess) -> None:
     assert issubclass(DivergenceError, TrainingError)
 
 
-def test_a_fault_ends_it_and_the_next_call_has_a_new_one(process: TaskProcess) -> None:
+def test_a_fault_ends_it_and_the_next_call_has_a_new_one(process: Worker) -> None:
     before = process.call(PROBE, Question())["pid"]
     with pytest.raises(RunnerError, match="the probe: ZeroDivisionError: by nought"):
         process.call(PROBE, Question(do="fault"))
@@ -164,17 +164,17 @@ def test_a_fault_ends_it_and_the_next_call_has_a_new_one(process: TaskProcess) -
     wait_for(lambda: not is_alive(before))
 
 
-def test_only_functions_of_the_package_are_called(process: TaskProcess) -> None:
+def test_only_functions_of_the_package_are_called(process: Worker) -> None:
     with pytest.raises(RunnerError, match="expected a function of the package model"):
         process.call("os:system", Question())
 
 
-def test_data_in_memory_is_refused_by_name(process: TaskProcess) -> None:
+def test_data_in_memory_is_refused_by_name(process: Worker) -> None:
     with pytest.raises(ConfigError, match=r"the probe: memory://store.*processes of its own"):
         process.call(PROBE, Question(text="memory://store"))
 
 
-def test_a_killed_process_is_said_and_replaced(process: TaskProcess, tmp_path: Path) -> None:
+def test_a_killed_process_is_said_and_replaced(process: Worker, tmp_path: Path) -> None:
     pid = process.call(PROBE, Question())["pid"]
     begun = tmp_path / "begun"
     thread, found = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
@@ -187,13 +187,13 @@ def test_a_killed_process_is_said_and_replaced(process: TaskProcess, tmp_path: P
     assert process.call(PROBE, Question())["pid"] != pid
 
 
-def test_one_that_died_between_calls_is_replaced_in_silence(process: TaskProcess) -> None:
+def test_one_that_died_between_calls_is_replaced_in_silence(process: Worker) -> None:
     pid = process.call(PROBE, Question())["pid"]
     os.kill(pid, signal.SIGKILL)
     assert process.call(PROBE, Question())["pid"] != pid
 
 
-def test_a_call_in_progress_can_be_stopped(process: TaskProcess, tmp_path: Path) -> None:
+def test_a_call_in_progress_can_be_stopped(process: Worker, tmp_path: Path) -> None:
     pid = process.call(PROBE, Question())["pid"]
     begun = tmp_path / "begun"
     thread, found = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
@@ -210,9 +210,7 @@ def test_a_call_in_progress_can_be_stopped(process: TaskProcess, tmp_path: Path)
     assert process.call(PROBE, Question())["pid"] == pid
 
 
-def test_a_function_that_looks_at_no_stop_is_interrupted(
-    process: TaskProcess, tmp_path: Path
-) -> None:
+def test_a_function_that_looks_at_no_stop_is_interrupted(process: Worker, tmp_path: Path) -> None:
     process.call(PROBE, Question())
     begun = tmp_path / "begun"
     thread, found = in_thread(lambda: process.call("model.probe:deaf", Question(text=str(begun))))
@@ -224,7 +222,7 @@ def test_a_function_that_looks_at_no_stop_is_interrupted(
     assert "stopped (SIGTERM)" in str(found[0])
 
 
-def test_it_ends_when_it_is_idle(process: TaskProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_when_it_is_idle(process: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(IDLE_VARIABLE, "0.3")
     pid = process.call(PROBE, Question())["pid"]
     wait_for(lambda: not is_alive(pid))
@@ -237,8 +235,8 @@ def test_it_ends_with_its_launcher(tmp_path: Path) -> None:
         do = "" if how == "exit" else "wait"
         code = (
             "import sys; sys.path.insert(0, 'tests')\n"
-            "from test_task_process import *\n"
-            "from model.finetuning.task_process import call\n"
+            "from test_launcher import *\n"
+            "from model.processes.launcher import call\n"
             "print(call(PROBE, Question())['pid'], flush=True)\n"
             f"call(PROBE, Question(do={do!r}, text={str(begun)!r}))\n"
         )
@@ -260,7 +258,7 @@ def test_it_ends_with_its_launcher(tmp_path: Path) -> None:
 
 
 def test_calls_side_by_side_have_a_process_each(tmp_path: Path) -> None:
-    both = TaskProcesses()
+    both = Workers()
     try:
         begun = [tmp_path / "first", tmp_path / "second"]
         waiting = [
@@ -274,7 +272,7 @@ def test_calls_side_by_side_have_a_process_each(tmp_path: Path) -> None:
             assert str(found[0]) == "stopped and written: SIGTERM"
         pids = {both.call(PROBE, Question())["pid"] for _ in range(3)}
         assert len(pids) == 1  # calls one after the other share one
-        assert len(both.processes) == 2
+        assert len(both.workers) == 2
     finally:
         both.end()
     assert not any(is_alive(pid) for pid in pids)

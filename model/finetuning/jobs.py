@@ -1,4 +1,4 @@
-"""A trial of a grid as it is handed to the process that trains it. No torch here."""
+"""Trials and evaluations as they are handed to the process that works on them. No torch here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from model.processes.child_processes import local_folder
+from model.processes.launcher import local_folder
 from schemas.manifest import StageInput
 from schemas.task_configs import FeaturesConfig, TrialConfig
 
@@ -55,6 +55,29 @@ class TrialJob(BaseModel):
         """What of the configuration decides the features."""
         names = FeaturesConfig.model_fields
         return FeaturesConfig(**{name: getattr(self.config, name) for name in names})
+
+
+class EvaluationJob(BaseModel):
+    """Splits to be answered by one model or several."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: str
+    """What people see."""
+
+    examples: StageInput
+    members: tuple[StageInput, ...]
+    """Artifacts of the models."""
+
+    splits: tuple[str, ...]
+    """To answer, `dev` first where it is one of them."""
+
+    folder: str
+    """Local folder for the predictions' files."""
+
+    micro_batch_tokens: int
+    device: str
+    threads: int
 
 
 def trial_name(config: TrialConfig, *, task: str) -> str:

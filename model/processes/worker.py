@@ -1,13 +1,14 @@
-"""The process that `model.finetuning.task_process` hands its calls to.
+"""The process that `model.processes.launcher` hands its calls to.
 
-Started as `python -m model.finetuning.task_worker`.
-
-Calls come as lines of JSON on the standard input; for each, a line says that it was taken, and a
-second one holds its result or error. What the functions themselves print goes to standard error.
+`python -m model.processes.worker` reads calls as lines of JSON from its standard input. It writes a
+line when it takes one and a second with the result or error, until the launcher ends or there was
+no call for a while. What the functions themselves print goes to standard error. The program of a
+rank calls `run_job_file`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -20,18 +21,19 @@ import threading
 import time
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any
 
 from pydantic import BaseModel
 
-from model.finetuning.task_process import IDLE_VARIABLE
-from model.processes.child_processes import LAUNCHER_VARIABLE, error_record
 from model.processes.core_share import bound_spinning
+from model.processes.launcher import FAILURE_FILE, IDLE_VARIABLE, LAUNCHER_VARIABLE
 from model.processes.stopping import StopRequest
 from schemas.disclosure import Guarded
+from schemas.error_facts import error_facts
 from schemas.errors import BertloomError, TrainingError
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logging.getLogger("model.processes.worker")  # run as a program, it has another name
 _PACKAGE = "model."
 _IDLE_SECONDS = 120.0
 _LOOK_SECONDS = 1.0
@@ -40,13 +42,7 @@ _LOOK_SECONDS = 1.0
 def main() -> int:
     """Take calls until the launcher ends, or there was none for a while."""
     calls, answers = _private_pipes()
-    handler = logging.StreamHandler()
-    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("model").setLevel(logging.INFO)
-    # Before the first call loads torch.
-    if (share := bound_spinning()) is not None:
-        logging.getLogger("model.finetuning").info("fine-tuning and answering: %s", share.text)
+    _prepare("fine-tuning and answering")
     launcher = int(os.environ.get(LAUNCHER_VARIABLE, os.getppid()))
     idle = float(os.environ.get(IDLE_VARIABLE, _IDLE_SECONDS))
     while True:
@@ -59,14 +55,63 @@ def main() -> int:
             try:
                 answer = {"result": _run(json.loads(line), stop=stop)}
             except BertloomError as error:
-                answer = {"error": error_record(error)}
+                answer = {"error": error_facts(error)}
             except Exception as error:
                 # Nobody knows what state it leaves behind, on a GPU above all: the next call gets
                 # a process of its own.
                 _LOGGER.exception("a fault in the process that trains and predicts")
-                _write(answers, {"error": error_record(error)})
+                _write(answers, {"error": error_facts(error), "is_last": True})
                 return 1
             _write(answers, answer)
+
+
+def run_job_file(function: str, file: str) -> int:
+    """Call a function with the argument in a file, as one rank of a job.
+
+    Returns:
+        The exit code: 0, or 1 for an error, which is left beside the file for the launcher.
+    """
+    job_file = Path(file)
+    text = job_file.read_text(encoding="utf-8")
+    _prepare(str(json.loads(text).get("name", function)))
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
+    try:
+        with StopRequest(launcher=int(launcher) if launcher else None) as stop:
+            _called(function, text, stop=stop)
+    except BertloomError as error:
+        leave_failure(job_file.parent, error)
+        return 1
+    except BaseException as error:
+        leave_failure(job_file.parent, error)
+        raise
+    return 0
+
+
+def leave_failure(folder: Path, error: BaseException) -> None:
+    """Leave an error for the process that started the job."""
+    facts = error_facts(error)
+    beside = folder / f".{FAILURE_FILE}.{os.getpid()}"
+    try:
+        beside.write_text(json.dumps(facts), encoding="utf-8")
+        with contextlib.suppress(FileExistsError):  # the first of several ranks is the cause
+            os.link(beside, folder / FAILURE_FILE)
+    except OSError as problem:  # a full disk may be what the error is about: say it all the same
+        _LOGGER.error("%s: %s", facts["class"], facts["message"])
+        _LOGGER.error("%s: the message above cannot be left there: %s", folder, problem)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def _prepare(name: str) -> None:
+    """Set up logging, and how threads wait, before the function's module loads torch."""
+    share = bound_spinning()
+    handler = logging.StreamHandler()
+    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("model").setLevel(logging.INFO)
+    if share is not None and os.environ.get("RANK", "0") == "0":
+        _LOGGER.info("%s: %s", name, share.text)
 
 
 class _CallStop(StopRequest):
@@ -121,20 +166,27 @@ def _write(answers: IO[bytes], values: dict[str, Any]) -> None:
 
 def _run(message: dict[str, Any], *, stop: _CallStop) -> dict[str, Any]:
     os.chdir(message["folder"])
-    function = _function(message["function"])
+    return _called(message["function"], message["argument"], stop=stop)
+
+
+def _called(name: str, argument: str, *, stop: StopRequest) -> dict[str, Any]:
+    """The result of a function, given its argument as JSON."""
+    function = _function(name)
     _reset_threads()
     (kind, *_) = [t for n, t in typing.get_type_hints(function).items() if n != "return"]
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        raise TypeError(f"{message['function']}: expected a function of a pydantic model")
-    argument = kind.model_validate_json(message["argument"])
+        raise TypeError(f"{name}: expected a function of a pydantic model")
+    given = kind.model_validate_json(argument)
     if "stop" in inspect.signature(function).parameters:
-        result: dict[str, Any] = function(argument, stop=stop)
+        result: dict[str, Any] = function(given, stop=stop)
         return result
-    stop.interrupts = True
+    if isinstance(stop, _CallStop):
+        stop.interrupts = True
     try:
-        result = function(argument)
+        result = function(given)
     finally:
-        stop.interrupts = False
+        if isinstance(stop, _CallStop):
+            stop.interrupts = False
     return result
 
 
