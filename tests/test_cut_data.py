@@ -16,9 +16,8 @@ import model.tabulate
 from flows.engine.task_amounts import cells_amount, score_cut, task_amount
 from flows.lineage.names import numbers
 from flows.orchestration.stage_pages import metric_rows
-from flows.report.result_figures import result_figure
-from flows.report.result_tables import comparison_table, paper_tables, results_table
-from flows.report.training_view import best_metrics
+from flows.report.page import section
+from flows.report.results import results_of
 from model import tasks
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
@@ -173,17 +172,16 @@ def test_pictures_show_the_mark_and_what_it_means() -> None:
 
 
 def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
-    data = json.loads(tabulated["tables.json"])
-    tables = [results_table(data), comparison_table(data), *paper_tables(data)]
-    for table in tables:
-        assert f"† sst-2: {SAID}." in table.notes
-        assert sum(cell.endswith("†") for row in table.rows for cell in row.cells) >= 1
-    [tile] = best_metrics(data)
-    assert tile.value == "81.0 ± 1.0 †"
-    assert SAID in tile.note
-    figure = result_figure(data, name="test")
-    assert f"† sst-2: {SAID}." in figure.note
-    assert "81.0 ± 1.0 †" in str(figure.panels[0].svg)
+    results = results_of(json.loads(tabulated["tables.json"]), name="test")
+    tables = section("tasks", results=results).split("<h3>")[1:]
+    assert len(tables) == 4  # results, their figure, comparisons, the paper's Table 1
+    for text in tables:
+        assert f"† sst-2: {SAID}." in text
+        assert text.count("†") >= 2
+    assert "81.0 ± 1.0 †" in tables[1]
+    tile = section("summary", results=results, corpus=None, finetuned_phase=None)
+    assert "81.0 ± 1.0 †" in tile
+    assert SAID in tile
 
 
 def test_lines_of_the_command_say_it() -> None:

@@ -6,11 +6,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from flows.report.corpus_view import hole_table
+from flows.report.corpus import unknown_templates
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters as Counts
 from pipelines.mediawiki.languages import COMMON, FOLDER, codes, language_file, read_file
@@ -237,10 +236,9 @@ def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path
     assert found[0]["templates-unknown@wiki"] == 3 * 39
     names = {name: n for name, n in found[0].items() if name.startswith("template-unknown:")}
     assert names == {"template-unknown:odd@wiki": 78, "template-unknown:rare@wiki": 39}
-    table = hole_table({"build-documents": SimpleNamespace(counters=found[0])})  # type: ignore[dict-item]
-    assert table is not None
-    assert table.rows[0].cells[::3] == ("wiki", "odd 78, rare 39")
-    assert hole_table({}) is None
+    (templates,) = unknown_templates(found[0])
+    assert (templates.source, templates.most_often) == ("wiki", "odd 78, rare 39")
+    assert unknown_templates({}) == []
 
 
 def test_the_recipes_language_wins_and_the_headers_stands_in(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> No
         if path.is_file() and path.suffix not in (".py", ".pyc")
     }
     assert {name for name in names if ".dist-info/" not in name} - modules == data
-    assert {"flows/recipes/sample.yaml", "flows/report/page.html.j2"} <= data
+    assert {"flows/recipes/sample.yaml", "flows/report/templates/page.html.j2"} <= data
     assert "schemas/lineage_event.schema.json" in data
 
 

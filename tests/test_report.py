@@ -19,12 +19,14 @@ from lineage_writing import put, raw_file
 from report_runs import Written
 
 from flows.lineage.graph import upstream_graph
-from flows.report import corpus_figures
-from flows.report.corpus_figures import read_instance_lengths, read_token_lengths
-from flows.report.corpus_view import balances
-from flows.report.curve_figures import read_phases, thinned
-from flows.report.lineage_view import overview
+from flows.report import corpus, lengths
+from flows.report.corpus import balances
+from flows.report.curves import read_phases, thinned
+from flows.report.drawing import Axis
+from flows.report.lengths import read_instance_lengths, read_token_lengths
+from flows.report.lineage import overview
 from flows.report.page import report_page, write_report
+from flows.report.steps import Built
 from flows.show import shards
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
@@ -302,12 +304,12 @@ def test_figures_are_drawn_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     store.backend.delete_folder("reports/figures")
     first = report_page(store, record)
     names = store.backend.names("reports/figures")
-    assert len(names) == 4
+    assert len(names) == 3
 
     def refuse(*_: Any, **__: Any) -> str:
         raise AssertionError("drawn again")
 
-    monkeypatch.setattr(corpus_figures, "draw_panel", refuse)
+    monkeypatch.setattr(corpus, "token_figure", refuse)
     assert report_page(store, record) == first
     store.backend.replace(names[0], b"{}x")
     monkeypatch.undo()
@@ -346,7 +348,7 @@ def test_lengths_are_those_of_the_shards(run: Run, monkeypatch: pytest.MonkeyPat
     store, record = run
     made = Written(store, record)
     tokens = made.manifest("build-tokens")
-    monkeypatch.setattr(corpus_figures, "MAX_SHARDS", 1000)
+    monkeypatch.setattr(lengths, "MAX_SHARDS", 1000)
     sample = read_token_lengths(store, tokens)
     total = sum(int(entry.statistics["tokens"]) for entry in shards(tokens))
     assert sample.lengths["documents"].sum() == sample.lengths["words"].sum() == total
@@ -355,14 +357,14 @@ def test_lengths_are_those_of_the_shards(run: Run, monkeypatch: pytest.MonkeyPat
     assert len(sample.lengths["documents"]) == rows
     assert sample.looked_at == f"All {rows:,} documents were looked at."
     instances = made.manifest("build-instances.length-64")
-    lengths = read_instance_lengths(store, instances).lengths["instances"]
-    assert lengths.max() == 64
-    assert lengths.sum() == instances.counters["tokens"]
-    monkeypatch.setattr(corpus_figures, "MAX_SHARDS", 1)
-    monkeypatch.setattr(corpus_figures, "MAX_ROWS", 10)
+    found = read_instance_lengths(store, instances).lengths["instances"]
+    assert found.max() == 64
+    assert found.sum() == instances.counters["tokens"]
+    monkeypatch.setattr(lengths, "MAX_SHARDS", 1)
+    monkeypatch.setattr(lengths, "MAX_ROWS", 10)
     part = read_instance_lengths(store, instances)
-    assert np.array_equal(part.lengths["instances"], lengths[:10])
-    of = f"{len(lengths):,} instances were looked at, from 1 of {len(shards(instances))} shards."
+    assert np.array_equal(part.lengths["instances"], found[:10])
+    of = f"{len(found):,} instances were looked at, from 1 of {len(shards(instances))} shards."
     assert part.looked_at == f"10 of {of}"
 
 
@@ -374,8 +376,9 @@ def test_shards_of_another_file_system_are_read_too(run: Run) -> None:
         path = f"{tokens.data}/{entry.object}"
         elsewhere.backend.create(path, store.backend.read(path))
     here, there = (read_token_lengths(each, tokens).lengths for each in (store, elsewhere))
-    for name, lengths in here.items():
-        assert np.array_equal(lengths, there[name])
+    assert here.keys() == there.keys()
+    for name, found in here.items():
+        assert np.array_equal(found, there[name])
 
 
 def test_tables_of_another_make_are_said_to_be_so(run: Run) -> None:
@@ -392,7 +395,7 @@ def test_phases_stand_end_to_end(run: Run) -> None:
     store, record = run
     made = Written(store, record)
     labels = ("pretrain.first", "pretrain.second")
-    first, second = read_phases(store, [(label, made.manifest(label)) for label in labels])
+    first, second = read_phases(store, [Built(label, made.manifest(label)) for label in labels])
     assert (first.begin, first.end, second.begin, second.end) == (0, 60, 60, 80)
     assert [x for x, _ in second.points("mlm_loss", factor=1)] == [70, 80]
     assert first.points("held_out_mlm_accuracy", factor=1) == []  # nan
@@ -406,6 +409,18 @@ def test_many_points_become_means_of_neighbours() -> None:
     assert fewer[0] == (1.5, 0.5)
     assert thinned(points[:5]) == points[:5]
     assert thinned([]) == []
+
+
+@pytest.mark.parametrize("values", [[3.0], [0.0], [-2.0, 5.0], [1e-9, 2e-9], [1e12, 3e12]])
+@pytest.mark.parametrize("from_zero", [False, True])
+def test_an_axis_reaches_over_all_values(values: list[float], from_zero: bool) -> None:
+    axis = Axis.around(values, from_zero=from_zero and min(values) >= 0)
+    assert axis.low <= min(values) <= max(values) <= axis.high
+    assert axis.low < axis.high
+    ticks = [value for value, _ in axis.ticks()]
+    assert 2 <= len(ticks) <= 8
+    little = 1e-9 * (axis.high - axis.low)
+    assert all(axis.low - little <= value <= axis.high + little for value in ticks)
 
 
 def test_names_that_would_leave_the_folder_are_refused(run: Run) -> None:

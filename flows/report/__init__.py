@@ -1,6 +1,8 @@
-"""The parts of a run's report: what it says of steps, corpus, training and tasks, and its figures.
+"""A run as one page of HTML.
 
-`flows.report.page` puts them together. Nothing here imports matplotlib or pyarrow unless a figure
-has to
-be drawn for the first time.
+`page` writes it. Sections are read from the manifests as plain data: `steps` (what ran, with which
+software), `corpus`, `curves` of pretraining, `results` of the tasks, `lineage`. What the page says
+of them, wording and tables, stands in `templates/`, a file a section: of the vocabulary in
+`templates/corpus.html.j2`. `lengths`, `curves` and `results` draw figures with `drawing`; `figures`
+keeps those in the store for which files must be read.
 """

@@ -1,4 +1,4 @@
-"""Figures that are drawn once for the artifacts they show, and kept in the store after that."""
+"""Figures of a report, and those that the store keeps, since files must be read to draw them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.sealed import read_sealed
 
 _LOGGER = logging.getLogger(__name__)
 
-FIGURES_VERSION = 1
+FIGURES_VERSION = 2
 """Raised with every change of how figures look, so that all are drawn anew."""
 
 
@@ -26,26 +26,23 @@ class Panel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     title: str
-    note: str
-    """What stands below it; "" for nothing."""
+    note: str = ""
+    """What stands below it."""
 
     svg: str
-    """An `<svg>` element in the colours of the page."""
 
 
-class Key(BaseModel):
+class Key(NamedTuple):
     """A line of a legend."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
     mark: str
-    """Class of the mark in the page's style, such as `line series-1`."""
+    """Class of the mark in the style sheet, such as `line series-1`."""
 
     label: str
 
 
 class Figure(BaseModel):
-    """Panels that are looked at together, as they are kept in a file."""
+    """Panels that are looked at together, or why there are none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -54,11 +51,6 @@ class Figure(BaseModel):
     note: str = ""
     """What a reader must know of them all, such as how many rows were looked at."""
 
-
-class Shown(NamedTuple):
-    """A figure, or why there is none."""
-
-    figure: Figure
     problem: str = ""
 
 
@@ -68,7 +60,7 @@ def kept_figure(
     *,
     made_of: Sequence[tuple[str, str]],
     draw: Callable[[str], Figure],
-) -> Shown:
+) -> Figure:
     """The figure of some artifacts: from the store, or drawn and put there.
 
     Args:
@@ -78,25 +70,21 @@ def kept_figure(
         draw: is given a name that is unique to the figure and draws it.
 
     Returns:
-        The figure, or an empty one and a sentence where a file it needs is missing or damaged.
+        The figure, or one with a problem where a file it needs is missing or damaged.
     """
     identity = json.dumps([FIGURES_VERSION, kind, [list(part) for part in made_of]])
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     path = f"reports/figures/{key}.json"
     try:
-        return Shown(Figure.model_validate(read_sealed(store.backend.read(path)).value))
+        return Figure.model_validate(read_sealed(store.backend.read(path)).value)
     except FileNotFoundError:
         pass
     except ValueError as error:  # of which pydantic's are
         _LOGGER.info("%s: damaged, drawn anew: %s", store.url(path), error)
     try:
         figure = draw(f"{kind}-{key[:8]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("matplotlib", "numpy"):
-            raise
-        return Shown(Figure(), "Figures need matplotlib: pip install 'bertloom[model]'.")
     except (BertloomError, OSError, ValueError, KeyError, TypeError) as error:
         # Of a damaged file; pyarrow's own are ValueErrors or OSErrors.
-        return Shown(Figure(), f"Not drawn: {type(error).__name__}: {error}")
+        return Figure(problem=f"Not drawn: {type(error).__name__}: {error}")
     store.backend.replace(path, to_json(figure.model_dump(mode="json")))
-    return Shown(figure)
+    return figure

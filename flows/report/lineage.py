@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
+from flows.engine.stages import STAGES
 from flows.formats import byte_text
 from flows.lineage.graph import TRIALS, LineageGraph, Node, upstream_graph
-from flows.report.run_view import Group, Steps, entry_anchor
+from flows.lineage.picture import graph_svg
+from flows.report.steps import Group, Steps, group_anchor
 from flows.store.artifacts import ArtifactStore
-from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError
 
 _ALONE = 4
 """Files of an artifact that the overview still draws one by one."""
 
 _PLURALS = {
-    "finetune": "trainings",
-    "evaluate": "evaluations",
-    "build-examples": "sets of examples",
-    "build-instances": "sets",
-    "pretrain": "phases",
+    "cell": "trainings",
+    "evaluation": "evaluations",
+    "examples": "sets of examples",
+    "instances": "sets",
+    "checkpoint": "phases",
 }
+"""What several artifacts of a stage are called, by what they hold."""
 
 
-class LineageView(NamedTuple):
+class Lineage(NamedTuple):
     """The section about where it all came from."""
 
     overview: str
@@ -34,40 +36,34 @@ class LineageView(NamedTuple):
     problem: str = ""
 
 
-def lineage_view(store: ArtifactStore, steps: Steps) -> LineageView | None:
+def read_lineage(store: ArtifactStore, steps: Steps) -> Lineage | None:
     """The lineage of all artifacts that nothing else in the run was made from; None without any."""
-    if not steps.manifests:
+    if not steps.built:
         return None
-    from flows.lineage.picture import graph_svg
-
-    used = {ref.artifact_id for item in steps.manifests.values() for ref in item.inputs}
-    ends = {item.artifact_id: item for item in steps.manifests.values()}
-    last = [item for key, item in ends.items() if key not in used]
+    ends = {item.manifest.artifact_id: item.manifest for item in steps.built}
+    used = {ref.artifact_id for manifest in ends.values() for ref in manifest.inputs}
+    last = [manifest for key, manifest in ends.items() if key not in used]
     try:
         graph = upstream_graph(last, store=store)
     except BertloomError as error:
-        return LineageView("", "", without_secrets(f"The lineage cannot be followed: {error}"))
+        return Lineage("", "", f"The lineage cannot be followed: {error}")
     links = _links(graph, steps)
     whole = graph_svg(graph, links=links)
     small = overview(graph)
     if len(small.nodes) == len(graph.nodes):
-        return LineageView("", whole)
+        return Lineage("", whole)
     links |= _stage_links(steps.groups)
-    return LineageView(graph_svg(small, links=links, is_compact=True), whole)
+    return Lineage(graph_svg(small, links=links, is_compact=True), whole)
 
 
 def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
     """By a node's id, the place of its step in the page."""
-    views = (view for group in steps.groups for view in group.steps)
-    links = {view.artifact_id: f"#{view.anchor}" for view in views if view.anchor}
+    found = (step for group in steps.groups for step in group.steps)
+    links = {s.manifest.artifact_id: f"#{s.anchor}" for s in found if s.manifest and s.anchor}
     known = {group.anchor for group in steps.groups if len(group.steps) > 1}
-    entries = {
-        item.artifact_id: label.partition(".")[2]
-        for label, item in steps.manifests.items()
-        if item.stage == "evaluate"
-    }
+    entries = {item.manifest.artifact_id: item.name for item in steps.holding("evaluation")}
     for user, inputs in graph.made_from.items():
-        anchor = entry_anchor(f"finetune.{entries[user]}") if user in entries else ""
+        anchor = group_anchor(f"finetune.{entries[user]}") if user in entries else ""
         if anchor in known:
             links |= {key: f"#{anchor}" for _, key in inputs if key.startswith(TRIALS)}
     return links
@@ -141,5 +137,6 @@ def _drawn(key: str, nodes: list[Node]) -> Node:
             id=key, kind="group", title=f"{count:,} files", detail=detail, count=count, size=size
         )
     stage = key.partition(":")[2]
-    detail = f"{count:,} {_PLURALS.get(stage, 'artifacts')}"
+    things = _PLURALS.get(STAGES[stage].provides, "artifacts") if stage in STAGES else "artifacts"
+    detail = f"{count:,} {things}"
     return Node(id=key, kind="group", title=stage, detail=detail, count=count)

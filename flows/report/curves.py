@@ -6,27 +6,22 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from flows.report.drawing import GRID, MUTED, PAPER, SERIES, draw_panel, number_text
-from flows.report.kept_figures import Figure, Key, Panel
+from flows.report.drawing import Axis, Plot, Point, number_text
+from flows.report.figures import Figure, Key, Panel
+from flows.report.steps import Built
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 CURVES_FILE = "curves.jsonl"
 TIMING_FILE = "timing.jsonl"
-_TRAIN, _HELD_OUT = SERIES[0], SERIES[1]
 _POINTS = 400  # drawn of a phase; of more lines, means of neighbours
 _LEGEND = (
     Key(mark="line series-1", label="training"),
     Key(mark="dot series-2", label="held-out documents"),
 )
-
-Point = tuple[float, float]
 
 
 class _Quantity(NamedTuple):
@@ -73,16 +68,14 @@ class Phase:
         return [(x, y) for x, y in found if math.isfinite(y)]
 
 
-def curve_figure(
-    store: ArtifactStore, manifests: Sequence[tuple[str, Manifest]], *, name: str
-) -> Figure:
+def curve_figure(store: ArtifactStore, pretrained: Sequence[Built], *, name: str) -> Figure:
     """The curves of phases, each after the one before.
 
     Raises:
         ArtifactNotFoundError: an artifact has no curves.
         ArtifactCorruptError, OSError, ValueError: a file is missing or damaged.
     """
-    phases = read_phases(store, manifests)
+    phases = read_phases(store, pretrained)
     panels = tuple(
         _panel(quantity, phases, name=f"{name}-{number}")
         for number, quantity in enumerate(_QUANTITIES)
@@ -95,18 +88,17 @@ def curve_figure(
     return Figure(panels=panels, legend=_LEGEND, note=note)
 
 
-def read_phases(store: ArtifactStore, manifests: Sequence[tuple[str, Manifest]]) -> list[Phase]:
+def read_phases(store: ArtifactStore, pretrained: Sequence[Built]) -> list[Phase]:
     """The records of phases, placed end to end."""
     phases: list[Phase] = []
     begin = 0
-    for label, manifest in manifests:
-        curves = list(_lines(store, manifest, CURVES_FILE))
+    for built in pretrained:
+        curves = list(_lines(store, built.manifest, CURVES_FILE))
         if not curves:
-            raise ArtifactCorruptError(f"{manifest.path}: {CURVES_FILE} has no lines")
-        timing = list(_lines(store, manifest, TIMING_FILE))
+            raise ArtifactCorruptError(f"{built.manifest.path}: {CURVES_FILE} has no lines")
+        timing = list(_lines(store, built.manifest, TIMING_FILE))
         end = begin + max(int(line["step"]) for line in curves)
-        name = label.partition(".")[2] or label
-        phases.append(Phase(name=name, begin=begin, end=end, lines=[*curves, *timing]))
+        phases.append(Phase(name=built.name, begin=begin, end=end, lines=[*curves, *timing]))
         begin = end
     return phases
 
@@ -126,40 +118,32 @@ def _lines(store: ArtifactStore, manifest: Manifest, path: str) -> Iterator[dict
 
 
 def _panel(quantity: _Quantity, phases: Sequence[Phase], *, name: str) -> Panel:
-    note = _note(quantity, phases)
-
-    def draw(axes: Axes) -> None:
-        for phase in phases:
-            _draw_phase(axes, quantity, phase)
-        for phase in phases[1:]:
-            axes.axvline(phase.begin, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-        if quantity.guess is not None:
-            axes.axhline(quantity.guess, color=MUTED, linewidth=0.9, linestyle=":")
-        if quantity.from_zero:
-            axes.set_ylim(bottom=0)
-        axes.set_ylabel(quantity.unit)
-        axes.set_xlim(0, phases[-1].end * 1.02)
-        axes.grid(color=GRID, linewidth=0.7)
-        axes.xaxis.set_major_formatter(lambda value, _: number_text(value))
-        axes.yaxis.set_major_formatter(lambda value, _: number_text(value))
-        axes.locator_params(nbins=6)
-
-    title, description = quantity.title, f"Curve over updates of the weights. {note}"
-    svg = draw_panel(draw, name=name, title=title, description=description)
-    return Panel(title=title, note=note, svg=svg)
-
-
-def _draw_phase(axes: Axes, quantity: _Quantity, phase: Phase) -> None:
-    trained = thinned(phase.points(quantity.train, factor=quantity.factor))
-    if trained:
-        x, y = zip(*trained, strict=True)
-        axes.plot(x, y, color=_TRAIN, linewidth=1.5, marker="o" if len(x) == 1 else "", ms=4)
-    held_out = phase.points(quantity.held_out, factor=quantity.factor) if quantity.held_out else []
-    if held_out:
-        x, y = zip(*held_out, strict=True)
-        axes.plot(x, y, color=_HELD_OUT, linewidth=1.0, zorder=3)
-        points = axes.scatter(x, y, s=26, color=_HELD_OUT, edgecolors=PAPER, lw=0.8, zorder=4)
-        points.set_clip_on(False)
+    factor = quantity.factor
+    trained = [thinned(phase.points(quantity.train, factor=factor)) for phase in phases]
+    held_out = [phase.points(quantity.held_out, factor=factor) for phase in phases]
+    values = [y for points in (*trained, *held_out) for _, y in points]
+    if quantity.guess is not None:
+        values.append(quantity.guess)
+    plot = Plot(
+        Axis(low=0, high=1.02 * phases[-1].end),
+        Axis.around(values, label=quantity.unit, from_zero=quantity.from_zero),
+    )
+    for phase in phases[1:]:
+        plot.upright(phase.begin, look="dashed muted")
+    if quantity.guess is not None:
+        plot.level(quantity.guess, look="dotted")
+    for points in trained:
+        if len(points) == 1:
+            plot.dots(points, look="series-1")
+        plot.line(points, look="series-1")
+    for points in held_out:
+        plot.line(points, look="series-2")
+        plot.dots(points, look="series-2")
+    last = phases[-1].points(quantity.train, factor=factor)
+    note = _note(quantity, training=last, held_out=held_out[-1])
+    description = f"Curve over updates of the weights. {note}"
+    svg = plot.svg(name=name, title=quantity.title, description=description)
+    return Panel(title=quantity.title, note=note, svg=svg)
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:
@@ -172,16 +156,14 @@ def thinned(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def _note(quantity: _Quantity, phases: Sequence[Phase]) -> str:
+def _note(quantity: _Quantity, *, training: Sequence[Point], held_out: Sequence[Point]) -> str:
     """Where it ended, in words."""
     parts = []
-    for field, word in ((quantity.train, "training"), (quantity.held_out, "held-out")):
-        points = phases[-1].points(field, factor=quantity.factor) if field else []
-        if points:
-            unit = "%" if quantity.unit == "%" else ""
-            value = points[-1][1]
+    for word, found in (("training", training), ("held-out", held_out)):
+        if found:
+            value = found[-1][1]
             text = number_text(float(f"{value:.3g}")) if abs(value) < 1e4 else f"{value:,.0f}"
-            parts.append(f"{word} {text} {unit}".strip())
+            parts.append(f"{word} {text}{' %' if quantity.unit == '%' else ''}")
     text = f"At the end: {', '.join(parts)}." if parts else ""
     if quantity.guess is not None:
         text += f" Dotted: guessing, {quantity.guess:g} %."

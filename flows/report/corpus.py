@@ -1,0 +1,175 @@
+"""What the counters of a corpus's artifacts say: kept and dropped, by source, unknown templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flows.report.figures import Figure, kept_figure
+from flows.report.lengths import instance_figure, token_figure
+from flows.report.steps import Built, Steps
+from flows.store.artifacts import ArtifactStore
+from pipelines.mediawiki.holes import UNKNOWN_TEMPLATE
+
+_MOST_TEMPLATES = 10
+
+
+class Reason(NamedTuple):
+    """Why things were dropped, and how many."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """Things that went in, and what became of them."""
+
+    step: str
+    things: str
+    source: str
+    """"" for all sources together."""
+
+    went_in: int
+    kept: int
+    reasons: tuple[Reason, ...]
+    """The most frequent first."""
+
+    @property
+    def dropped(self) -> int:
+        """In all."""
+        return sum(reason.number for reason in self.reasons)
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether in = kept + dropped, as every stage promises."""
+        return self.went_in == self.kept + self.dropped
+
+
+class Templates(NamedTuple):
+    """Templates within the sentences of a source that no rule is known for."""
+
+    source: str
+    number: int
+    per_word: float | None
+    """Of the source; None where words are not counted."""
+
+    most_often: str
+    """Their names, and how often each was found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """The section about the corpus."""
+
+    counters: Mapping[str, int]
+    """Of the documents and tokens."""
+
+    balances: Sequence[Balance]
+    templates: Sequence[Templates]
+    documents: Built | None
+    vocabulary: Built | None
+    tokens: Built | None
+    instances: Sequence[Built]
+    figures: Mapping[str, Figure]
+    """By title."""
+
+    @property
+    def sources(self) -> list[str]:
+        """Names of the recipe's sources that anything is counted by."""
+        return sources_of(self.counters)
+
+    def by_source(self, name: str) -> list[int | None]:
+        """A count of each source and of all together; empty where it is not counted by source."""
+        found = [self.counters.get(f"{name}@{source}") for source in self.sources]
+        return [*found, self.counters.get(name)] if any(n is not None for n in found) else []
+
+
+def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
+    """None where a run has no artifact of a corpus."""
+    own = steps.holding("documents", "vocabulary", "tokens", "instances")
+    if not own:
+        return None
+    documents, tokens = (steps.last_holding(things) for things in ("documents", "tokens"))
+    instances = steps.holding("instances")
+    counters = dict(documents.counters) if documents else {}
+    if tokens is not None:
+        counters |= {k: n for k, n in tokens.counters.items() if k.partition("@")[0] == "tokens"}
+    figures = {}
+    if tokens is not None:
+        figures["Documents and sentences"] = kept_figure(
+            store,
+            "tokens",
+            made_of=[("", tokens.manifest.artifact_id)],
+            draw=lambda name: token_figure(store, tokens.manifest, name=name),
+        )
+    if instances:
+        figures["Instances"] = kept_figure(
+            store,
+            "instances",
+            made_of=[(item.label, item.manifest.artifact_id) for item in instances],
+            draw=lambda name: instance_figure(store, instances, name=name),
+        )
+    return Corpus(
+        counters=counters,
+        balances=[b for item in own for b in balances(item.label, item.counters)],
+        templates=unknown_templates(documents.counters) if documents else [],
+        documents=documents,
+        vocabulary=steps.last_holding("vocabulary"),
+        tokens=tokens,
+        instances=instances,
+        figures=figures,
+    )
+
+
+def sources_of(counters: Mapping[str, int]) -> list[str]:
+    """The sources that counters are kept of: `documents-kept@books`."""
+    return sorted({name.partition("@")[2] for name in counters if "@" in name})
+
+
+def balances(label: str, counters: Mapping[str, int]) -> list[Balance]:
+    """Of all things that were counted in and out, all sources first, then each."""
+    sources = ("", *sources_of(counters))
+    return [balance for source in sources for balance in _of_source(label, counters, source)]
+
+
+def _of_source(label: str, counters: Mapping[str, int], source: str) -> Iterable[Balance]:
+    own = {
+        name.partition("@")[0]: value
+        for name, value in counters.items()
+        if name.partition("@")[2] == source
+    }
+    for name, went_in in own.items():
+        things = name.removesuffix("-in")
+        if things == name or f"{things}-kept" not in own:
+            continue
+        prefix = f"{things}-dropped-"
+        found = [(k.removeprefix(prefix), n) for k, n in own.items() if k.startswith(prefix) and n]
+        found.sort(key=lambda item: (-item[1], item[0]))
+        yield Balance(
+            step=label,
+            things=things.replace("-", " "),
+            source=source,
+            went_in=went_in,
+            kept=own[f"{things}-kept"],
+            reasons=tuple(Reason(*item) for item in found),
+        )
+
+
+def unknown_templates(counters: Mapping[str, int]) -> list[Templates]:
+    """By source; empty without any."""
+    found = []
+    for source in sources_of(counters):
+        if (number := counters.get(f"templates-unknown@{source}")) is None:
+            continue
+        named = [
+            (name.removeprefix(UNKNOWN_TEMPLATE).removesuffix(f"@{source}"), count)
+            for name, count in counters.items()
+            if name.startswith(UNKNOWN_TEMPLATE) and name.endswith(f"@{source}")
+        ]
+        named.sort(key=lambda item: (-item[1], item[0]))
+        most_often = ", ".join(f"{name} {count:,}" for name, count in named[:_MOST_TEMPLATES])
+        words = counters.get(f"words@{source}")
+        found.append(Templates(source, number, number / words if words else None, most_often))
+    return found

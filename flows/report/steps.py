@@ -1,0 +1,196 @@
+"""What a run did and with what: its steps, their artifacts, and the software that made them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from flows.engine.stages import STAGES
+from flows.engine.task_amounts import cells_amount
+from flows.engine.task_steps import entry_label
+from flows.show import amount
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import RunRecord, StepRecord
+from schemas.errors import StoreError
+from schemas.manifest import Environment, Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step of a run, done or not."""
+
+    label: str
+    state: str
+    """`built`, `cached`, `failed` or `not run`."""
+
+    record: StepRecord | None = None
+    manifest: Manifest | None = None
+    anchor: str = ""
+    """Id in the page; "" where an earlier step has the same artifact."""
+
+    error: str = ""
+    """Why it failed, or why its artifact cannot be read."""
+
+    @property
+    def holds(self) -> str:
+        """How much its artifact holds."""
+        return amount(self.manifest) if self.manifest else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Steps that are shown as one: the trials of a grid, or a step alone."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+    @property
+    def anchor(self) -> str:
+        """Its id in the page."""
+        return group_anchor(self.name)
+
+    @property
+    def holds(self) -> str:
+        """How many trials, and the range of what they scored."""
+        found = [step.manifest.statistics for step in self.steps if step.manifest]
+        return cells_amount(found) if found else ""
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many of its steps are in each state."""
+        return Counter(step.state for step in self.steps)
+
+
+class Built(NamedTuple):
+    """An artifact of a run that can be read."""
+
+    label: str
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """Of its entry in the recipe."""
+        return self.label.partition(".")[2] or self.label
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """Of its manifest, as `statistics`."""
+        return self.manifest.counters
+
+    @property
+    def statistics(self) -> Mapping[str, Any]:
+        """Of its manifest."""
+        return self.manifest.statistics
+
+
+class Steps(NamedTuple):
+    """The steps of a run, and the artifacts of those that can be read."""
+
+    groups: tuple[Group, ...]
+    built: tuple[Built, ...]
+    """In the run's order."""
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many steps are in each state."""
+        return sum((group.states for group in self.groups), Counter[str]())
+
+    def holding(self, *things: str) -> list[Built]:
+        """The artifacts whose stage makes such things: `documents`, `checkpoint`, ..."""
+        return [item for item in self.built if STAGES[item.manifest.stage].provides in things]
+
+    def last_holding(self, things: str) -> Built | None:
+        """The last of them."""
+        return next(reversed(self.holding(things)), None)
+
+
+def read_steps(store: ArtifactStore, record: RunRecord) -> Steps:
+    """Read the manifests of a run; one that is gone or damaged is the error of its step."""
+    done = {step.label: step for step in record.steps}
+    built: dict[str, Built] = {}
+    steps = []
+    for label in dict.fromkeys([*record.planned, *done, *record.failures]):
+        if (found := done.get(label)) is None:
+            state = "failed" if label in record.failures else "not run"
+            steps.append(Step(label=label, state=state, error=record.failures.get(label, "")))
+            continue
+        manifest, error, anchor = None, "", ""
+        try:
+            manifest = store.manifest(found.manifest)
+        except StoreError as caught:
+            error = str(caught)
+        else:
+            known = {item.manifest.artifact_id for item in built.values()}
+            anchor = "" if manifest.artifact_id in known else f"artifact-{manifest.artifact_id}"
+            built[label] = Built(label, manifest)
+        state = "cached" if found.was_cached else "built"
+        step = Step(
+            label=label, state=state, record=found, manifest=manifest, anchor=anchor, error=error
+        )
+        steps.append(step)
+    grouped = itertools.groupby(steps, key=lambda step: entry_label(step.label))
+    groups = (Group(name=name, steps=tuple(found)) for name, found in grouped)
+    return Steps(tuple(groups), tuple(built.values()))
+
+
+def group_anchor(label: str) -> str:
+    """The id in the page of the group that a step is in."""
+    return "step-" + re.sub(r"[^A-Za-z0-9]+", "-", entry_label(label)).strip("-")
+
+
+def run_seconds(record: RunRecord) -> float | None:
+    """From the run's start to its last record; None if either time is unknown."""
+    try:
+        began, ended = (datetime.fromisoformat(t) for t in (record.started, record.written))
+    except ValueError:
+        return None
+    return max(0.0, (ended - began).total_seconds())
+
+
+class OtherVersion(NamedTuple):
+    """A library of which an artifact was made with another version than the newest artifact."""
+
+    library: str
+    newest: str
+    other: str
+    labels: tuple[str, ...]
+    """Of the steps of such artifacts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Software:
+    """The environment of the newest artifact, and how that of others differs."""
+
+    used: Environment
+    others: tuple[OtherVersion, ...]
+
+
+def read_software(built: Sequence[Built]) -> Software | None:
+    """None where there is no artifact."""
+    if not built:
+        return None
+    newest = max(built, key=lambda item: item.manifest.produced_by.ended).manifest.environment
+    mine = _versions(newest)
+    labels: dict[tuple[str, str], list[str]] = {}
+    for item in built:
+        theirs = _versions(item.manifest.environment)
+        if theirs == mine:
+            continue
+        for library in sorted({*mine, *theirs}):
+            version = theirs.get(library, "not installed")
+            if version != mine.get(library, "not installed"):
+                labels.setdefault((library, version), []).append(item.label)
+    others = [
+        OtherVersion(library, mine.get(library, "not installed"), version, tuple(found))
+        for (library, version), found in labels.items()
+    ]
+    return Software(used=newest, others=tuple(others))
+
+
+def _versions(environment: Environment) -> dict[str, str]:
+    return {"python": environment.python, **environment.packages}
