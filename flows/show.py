@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flows.engine.task_amounts import cells_amount, task_amount
-from flows.engine.task_steps import entry_label
+from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text, columns, time_text
 from schemas.manifest import FileEntry, Manifest
+from schemas.stage import entry_label
 
 if TYPE_CHECKING:
     from flows.engine.steps import StepResult
@@ -21,24 +21,6 @@ _SHOWN_FILES = 20
 def shards(manifest: Manifest) -> list[FileEntry]:
     """The files that hold the artifact's own table, in order."""
     return [entry for entry in manifest.files if entry.path.startswith("part-")]
-
-
-def amount(manifest: Manifest) -> str:
-    """How much an artifact holds: `1,234 documents`, `accuracy .912 on dev`."""
-    if (of_task := task_amount(manifest.stage, manifest.statistics)) is not None:
-        return of_task
-    if (counted := manifest.counters.get(manifest.table)) is not None:
-        return f"{counted:,} {manifest.table}"
-    rows = [entry.rows for entry in shards(manifest) if entry.rows is not None]
-    if rows:
-        return f"{sum(rows):,} {manifest.table or 'rows'}"
-    if (steps := manifest.counters.get("steps")) is not None:
-        perplexity = manifest.statistics.get("held_out", {}).get("perplexity")
-        reached = f", held-out perplexity {perplexity:.2f}" if perplexity is not None else ""
-        return f"{steps:,} steps{reached}"
-    if isinstance(size := manifest.statistics.get("vocab_size"), int):
-        return f"{size:,} word pieces"
-    return f"{len(manifest.files):,} file{'s' if len(manifest.files) != 1 else ''}"
 
 
 def step_line(result: StepResult) -> str:
@@ -72,7 +54,7 @@ def _summary_row(name: str, group: Sequence[StepResult]) -> tuple[str, ...]:
     size = byte_text(sum(result.manifest.size for result in group))
     if len(group) == 1:
         return name, first.artifact_id, state, amount(first), size
-    return name, "", state, cells_amount([r.manifest.statistics for r in group]), size
+    return name, "", state, find_stage(first.stage).amounts([r.manifest for r in group]), size
 
 
 def note_lines(results: Sequence[StepResult]) -> list[str]:

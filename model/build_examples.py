@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from model.amounts import examples_amount
 from model.tasks import find_task
 from model.tasks.answer_names import AnswerNames
 from model.tasks.cut_data import cut_split, units_of
@@ -24,10 +25,8 @@ from schemas.arrow import EXAMPLES
 from schemas.configs import ExecutionConfig
 from schemas.errors import ExamplesError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.stage import Stage
 from schemas.task_configs import ExamplesConfig
-
-STAGE_VERSION = 2
-LIBRARIES = ("pyarrow",)
 
 _BATCH_ROWS = 4096
 _SHOWN_BAD = 5
@@ -241,3 +240,16 @@ def _to_batch(rows: list[Row], schema: pa.Schema, *, task: Task) -> pa.RecordBat
                 "example has to have: a fault of the reader"
             )
     return batch
+
+
+STAGE = Stage(
+    name="build-examples",
+    module=__name__,
+    version=2,
+    run=build_examples,
+    config=ExamplesConfig,
+    holds="examples",
+    libraries=("pyarrow",),
+    raw_inputs=raw_inputs,
+    describe=examples_amount,
+)

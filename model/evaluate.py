@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from model.amounts import evaluation_amount
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.processes.launcher import call
@@ -26,13 +27,12 @@ from pipelines.telling.progress import step_name
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.stage import ANY, Stage
 from schemas.task_configs import EvaluateConfig
 
 if TYPE_CHECKING:
     from model.finetuning import answering as answering  # runs elsewhere: part of the key
 
-STAGE_VERSION = 2
-LIBRARIES = ("torch", "numpy", "pyarrow", "scikit-learn", "scipy")
 
 _EXAMPLES = "examples"
 _METRICS_FILE = "metrics.json"
@@ -188,3 +188,18 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
         used, own = ("cased", "uncased") if chosen[0].cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
     return tuple(notes)
+
+
+STAGE = Stage(
+    name="evaluate",
+    module=__name__,
+    version=2,
+    run=evaluate,
+    config=EvaluateConfig,
+    holds="evaluation",
+    libraries=("torch", "numpy", "pyarrow", "scikit-learn", "scipy"),
+    inputs=(_EXAMPLES, ANY),
+    has_metrics=True,
+    uses_gpu=True,
+    describe=evaluation_amount,
+)

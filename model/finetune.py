@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from model.amounts import trial_amount, trials_amount
 from model.encoder.checkpoint_layout import check_layout
 from model.finetuning.jobs import (
     MAJORITY_FILE,
@@ -43,13 +44,12 @@ from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.stage import Stage
 from schemas.task_configs import TrialConfig
 
 if TYPE_CHECKING:
     from model.finetuning import loop as loop  # runs elsewhere: part of the key
 
-STAGE_VERSION = 2
-LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "scipy")
 
 _TRAIN, _DEV = "train", "dev"
 
@@ -165,3 +165,21 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
     }
     counters = {"examples@train": len(train)}
     return StageOutput(files=files, counters=counters, statistics=statistics)
+
+
+STAGE = Stage(
+    name="finetune",
+    module=__name__,
+    version=2,
+    run=finetune,
+    config=TrialConfig,
+    holds="trial",
+    libraries=("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "scipy"),
+    inputs=("examples",),
+    optional_inputs=("checkpoint", "vocabulary"),
+    raw_inputs=raw_inputs,
+    resumes=True,
+    uses_gpu=True,
+    describe=trial_amount,
+    describe_many=trials_amount,
+)

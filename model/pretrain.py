@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from model.amounts import training_amount
 from model.pretraining.job import TrainingJob
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
@@ -24,12 +25,11 @@ from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
 from schemas.configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
+from schemas.stage import Stage
 
 if TYPE_CHECKING:
     from model.pretraining import loop as loop  # runs elsewhere: part of the key
 
-STAGE_VERSION = 1
-LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors")
 
 CURVES_PICTURE = "curves.png"
 
@@ -111,3 +111,21 @@ def _vocabulary_files(vocabulary: StageInput, *, output: str) -> Iterator[FileEn
     """What `transformers` makes a tokenizer of, under the names that it looks for."""
     for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
         yield write_file(path, [input_file(vocabulary, path).read()], output=output)
+
+
+STAGE = Stage(
+    name="pretrain",
+    module=__name__,
+    version=1,
+    run=pretrain,
+    config=PretrainConfig,
+    holds="checkpoint",
+    libraries=("torch", "numpy", "pyarrow", "safetensors"),
+    inputs=("vocabulary", "instances"),
+    optional_inputs=("checkpoint",),
+    raw_inputs=raw_inputs,
+    resumes=True,
+    has_metrics=True,
+    uses_gpu=True,
+    describe=training_amount,
+)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from model.amounts import tables_amount
 from model.tables.entry_comparison import Comparison, compare
 from model.tables.filled_tables import FilledCell, FilledTable, fill_tables
 from model.tables.result_pictures import draw_results
@@ -22,10 +23,8 @@ from pipelines.io.shards import FileWriter
 from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
 from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.stage import ANY, Stage
 from schemas.task_configs import TabulateConfig
-
-STAGE_VERSION = 2
-LIBRARIES = ("matplotlib", "numpy", "scipy")
 
 JSON_FILE = "tables.json"
 MARKDOWN_FILE = "tables.md"
@@ -239,3 +238,17 @@ def _write(path: str, content: bytes, *, output: str) -> FileEntry:
     with FileWriter(path, output=output, is_only_writer=True) as writer:
         writer.file.write(content)
     return writer.entry()
+
+
+STAGE = Stage(
+    name="tabulate",
+    module=__name__,
+    version=2,
+    run=tabulate,
+    config=TabulateConfig,
+    holds="tables",
+    libraries=("matplotlib", "numpy", "scipy"),
+    inputs=(ANY,),
+    has_metrics=True,
+    describe=tables_amount,
+)

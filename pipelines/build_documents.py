@@ -27,7 +27,7 @@ from pipelines.documents.duplicates import (
     write_duplicates,
 )
 from pipelines.documents.notes import JobCounts, document_notes
-from pipelines.documents.plan import DocumentPiece, piece_identity, plan, raw_inputs_of
+from pipelines.documents.plan import DocumentPiece, piece_identity, plan, raw_inputs, raw_inputs_of
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.mediawiki.holes import UNKNOWN_TEMPLATE
 from pipelines.sources import SOURCES, RawDocument, Split
@@ -37,9 +37,7 @@ from schemas.arrow import DOCUMENTS
 from schemas.configs import AnySource, DocumentsConfig, ExecutionConfig
 from schemas.errors import InputError
 from schemas.manifest import FileEntry, StageInput, StageOutput
-
-STAGE_VERSION = 2
-LIBRARIES = ("pyarrow", "sentencex", "charset-normalizer")
+from schemas.stage import Stage
 
 _BATCH_CHARACTERS = 4 << 20
 _WORD = re.compile(r"\w+")
@@ -252,3 +250,16 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
         }
         for things in ("pages", "books", "rows", "documents"):
             check_balance(of_source, things, where=f"build-documents, source {source.name!r}")
+
+
+STAGE = Stage(
+    name="build-documents",
+    module=__name__,
+    version=2,
+    run=build_documents,
+    config=DocumentsConfig,
+    holds="documents",
+    libraries=("pyarrow", "sentencex", "charset-normalizer"),
+    raw_inputs=raw_inputs,
+    keeps_pieces=True,
+)

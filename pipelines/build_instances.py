@@ -36,9 +36,7 @@ from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import instances_schema
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
-
-STAGE_VERSION = 4
-LIBRARIES = ("pyarrow", "numpy")
+from schemas.stage import Stage
 
 HELD_OUT_DOCUMENTS, HELD_OUT_SHARDS = 128, 16
 """Documents that a pool of held-out ones aims at, and others that are opened for them at most."""
@@ -306,3 +304,16 @@ def _statistics(config: InstancesConfig, counters: Counters, vocab_size: int) ->
         "held_out_instances": counters[f"{HELD_OUT}-instances"],
         **{name: round(share, 6) for name, share in shares.items()},
     }
+
+
+STAGE = Stage(
+    name="build-instances",
+    module=__name__,
+    version=4,
+    run=build_instances,
+    config=InstancesConfig,
+    holds="instances",
+    libraries=("pyarrow", "numpy"),
+    inputs=("tokens", "vocabulary"),
+    keeps_pieces=True,
+)

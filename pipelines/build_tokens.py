@@ -21,9 +21,7 @@ from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import tokens_schema
 from schemas.configs import ExecutionConfig, TokensConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
-
-STAGE_VERSION = 1
-LIBRARIES = ("pyarrow", "tokenizers", "numpy")
+from schemas.stage import Stage
 
 
 @dataclass
@@ -159,3 +157,16 @@ def build_tokens(
         table="tokens",
         reuse=reuse_of(planned, reports),
     )
+
+
+STAGE = Stage(
+    name="build-tokens",
+    module=__name__,
+    version=1,
+    run=build_tokens,
+    config=TokensConfig,
+    holds="tokens",
+    libraries=("pyarrow", "tokenizers", "numpy"),
+    inputs=("documents", "vocabulary"),
+    keeps_pieces=True,
+)

@@ -38,9 +38,7 @@ from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary, merge_
 from schemas.arrow import WORD_COUNTS
 from schemas.configs import ExecutionConfig, VocabularyConfig
 from schemas.manifest import FileEntry, Reuse, StageInput, StageOutput
-
-STAGE_VERSION = 1
-LIBRARIES = ("pyarrow", "tokenizers")
+from schemas.stage import Stage, word_pieces
 
 BUCKETS = 32
 SMALL_BUCKET = 128 << 10
@@ -236,3 +234,18 @@ def _count_corpus(
             fs.rm_file(f"{folder}/{entry.object}")
     counters = add_up([*reports, *buckets])
     return _CountedWords(words, counters, shard.entry(), reuse_of(planned, reports))
+
+
+STAGE = Stage(
+    name="build-vocabulary",
+    module=__name__,
+    version=1,
+    run=build_vocabulary,
+    config=VocabularyConfig,
+    holds="vocabulary",
+    libraries=("pyarrow", "tokenizers"),
+    inputs=("documents",),
+    raw_inputs=raw_inputs,
+    keeps_pieces=True,
+    describe=word_pieces,
+)

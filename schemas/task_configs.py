@@ -1,8 +1,7 @@
 """Configurations of fine-tuning and evaluation: data of tasks, grids, trials, evaluations.
 
 A recipe says `build_examples` and `finetune`; the trials of each grid and the evaluations are made
-of those (`flows.engine.task_steps`). As elsewhere, a field marked `not_identity` says where and
-how to
+of those (`flows.finetuning`). As elsewhere, a field marked `not_identity` says where and how to
 run: it is in no cache key, and a training goes on with another value of it. Of those,
 `micro_batch_tokens` decides how dropout is drawn, a micro-batch at a time, and `device` and
 `threads` the last bits of sums.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,8 @@ from typing import Any
 import pytest
 
 from flows.engine import keys as step_keys
-from flows.engine import stages as stage_table
-from schemas.configs import (
-    Config,
-    DocumentsConfig,
-    InstancesConfig,
-    TextSource,
-    TokensConfig,
-    VocabularyConfig,
-)
+from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
+from schemas.configs import DocumentsConfig, InstancesConfig, TextSource
 from schemas.recipe import Recipe
 
 WORDS = '''
@@ -45,8 +39,6 @@ from fakestages.words import words
 from pipelines.io.shards import write_text_file
 from schemas.manifest import RawInput, StageOutput
 
-STAGE_VERSION = 1
-LIBRARIES = ("pyarrow",)
 CALLS = []
 FAULTS = {}
 
@@ -93,6 +85,9 @@ def instances(config, *, inputs, output, execution):
 """
 
 
+MODULES: Any = (build_documents, build_vocabulary, build_tokens, build_instances)
+
+
 class FakeStages:
     """The package, imported, with a recipe that runs its stages."""
 
@@ -111,13 +106,17 @@ class FakeStages:
         (self.package / f"{module}.py").write_text(text)
 
     def raise_version(self) -> None:
-        """Let the stages have version 2, as another process would meet them."""
-        self.write("stages", STAGES.replace("STAGE_VERSION = 1", "STAGE_VERSION = 2"))
-        forget_code()
+        """Let the stages have version 2."""
+        for module in MODULES:
+            module.STAGE = dataclasses.replace(module.STAGE, version=2)
 
     @property
     def module(self) -> Any:
         return importlib.import_module("fakestages.stages")
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of theirs, as the module is when it is called."""
+        return lambda *given, **named: getattr(self.module, name)(*given, **named)
 
     @property
     def calls(self) -> list[str]:
@@ -140,7 +139,6 @@ class FakeStages:
 def forget_code() -> None:
     """Let this process look at stages' code anew, as another process would."""
     step_keys.code_of.cache_clear()
-    step_keys.declared.cache_clear()
 
 
 @contextmanager
@@ -149,27 +147,19 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSta
     folder.mkdir()
     fakes = FakeStages(folder)
     monkeypatch.syspath_prepend(str(folder))
-    configs: dict[str, type[Config]] = {
-        "documents": DocumentsConfig,
-        "vocabulary": VocabularyConfig,
-        "tokens": TokensConfig,
-        "instances": InstancesConfig,
-    }
-    for provides, config_type in configs.items():
-        name = f"build-{provides}"
-        fake = stage_table.Stage(
-            name=name,
+    for module in MODULES:
+        fake = dataclasses.replace(
+            module.STAGE,
             module="fakestages.stages",
-            function=provides,
-            config_type=config_type,
-            provides=provides,
-            inputs=stage_table.STAGES[name].inputs,
-            raw_inputs_module="fakestages.stages"
-            if stage_table.STAGES[name].raw_inputs_module
-            else "",
+            version=1,
+            run=fakes.function(module.STAGE.holds),
+            raw_inputs=fakes.function("raw_inputs") if module.STAGE.raw_inputs else None,
+            libraries=("pyarrow",),
+            keeps_pieces=False,
+            describe=None,
             packages=("fakestages",),
         )
-        monkeypatch.setitem(stage_table.STAGES, name, fake)
+        monkeypatch.setattr(module, "STAGE", fake)
     forget_code()
     yield fakes
     forget_code()

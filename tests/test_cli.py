@@ -10,7 +10,7 @@ import pytest
 from command_runs import Cli
 
 from flows.cli.app import main
-from flows.engine.stages import steps
+from flows.engine.graph import steps
 from flows.formats import byte_text, columns, time_text
 from flows.lineage.head import Mark, join_pieces
 from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text

@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 from flows.cli import app as command
 from flows.cli import completion
 from flows.engine import extras
-from flows.engine.keys import declared
-from flows.engine.stages import STAGES
+from flows.engine.graph import stages
 from flows.recipes import files as recipe_files
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -151,8 +150,8 @@ def test_extras_bring_what_stages_need() -> None:
     assert extras.remedy("prefect.flows") == "pip install 'bertloom[flows]'"
     assert extras.remedy("s3fs") == "pip install 'bertloom[s3]'"
     assert extras.remedy("numpy") is None  # no extra: it is always there
-    for stage in STAGES.values():
-        for name in declared(stage.module).libraries:
+    for stage in stages().values():
+        for name in stage.libraries:
             assert extras.remedy(name) or name in ALWAYS_THERE, name
 
 

@@ -13,12 +13,13 @@ from finetuning_runs import sentiment, trial_config, trial_job, write_checkpoint
 from written_evaluations import SCRATCH, TASKS, artifact, evaluations, majority, written
 
 import model.tabulate
-from flows.engine.task_amounts import cells_amount, score_cut, task_amount
+from flows.engine.stages import find_stage
 from flows.lineage.names import numbers
 from flows.orchestration.stage_pages import metric_rows
 from flows.report.page import section
 from flows.report.results import results_of
 from model import tasks
+from model.amounts import score_cut
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
 from model.processes.stopping import StopRequest
@@ -185,15 +186,18 @@ def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
 
 
 def test_lines_of_the_command_say_it() -> None:
-    cell = {"task": "sst-2", "metrics": {"dev": {"accuracy": 0.8}}, "cut": CUT}
-    assert task_amount("finetune", cell) == f"accuracy .800 on dev ({SAID})"
-    assert cells_amount([cell, cell]) == f"2 cells, accuracy .800 ({SAID})"
+    def made(statistics: dict[str, Any]) -> Manifest:
+        return Manifest.model_construct(statistics=statistics)
+
+    trial = made({"task": "sst-2", "metrics": {"dev": {"accuracy": 0.8}}, "cut": CUT})
+    assert find_stage("finetune").amount(trial) == f"accuracy .800 on dev ({SAID})"
+    assert find_stage("finetune").amounts([trial, trial]) == f"2 trials, accuracy .800 ({SAID})"
     evaluated = written("sst-2", "sst-2", [0.8, 0.82]) | {"cut": CUT}
-    told = task_amount("evaluate", evaluated)
-    assert told is not None
-    assert told.endswith(f"({SAID})")
-    made = {"splits": {"train": 40}, "cut": {"train": {"kept": 40, "of": 80, "unit": "rows"}}}
-    assert task_amount("build-examples", made) == "40 train examples (40 of 80 training rows)"
+    assert find_stage("evaluate").amount(made(evaluated)).endswith(f"({SAID})")
+    split = {"splits": {"train": 40}, "cut": {"train": {"kept": 40, "of": 80, "unit": "rows"}}}
+    assert find_stage("build-examples").amount(made(split)) == (
+        "40 train examples (40 of 80 training rows)"
+    )
 
 
 def test_single_scores_say_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.engine.stages import STAGES
+from flows.engine.graph import stages
 from schemas.errors import FingerprintError
 from schemas.fingerprint import (
     cache_key,
@@ -185,9 +185,9 @@ def test_a_module_that_is_not_there_is_refused(package: Path, module: str) -> No
         digest_of(module)
 
 
-@pytest.mark.parametrize("stage", sorted(STAGES))
+@pytest.mark.parametrize("stage", sorted(stages()))
 def test_a_stage_loads_no_code_that_its_fingerprint_misses(stage: str) -> None:
-    module = STAGES[stage].module
+    module = stages()[stage].module
     script = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

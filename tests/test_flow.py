@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from fake_stages import FakeStages, installed
 
-from flows.engine import stages as stage_table
 from flows.engine.engines import run_recipe
+from flows.engine.graph import stages
+from flows.engine.stages import Step
 from flows.orchestration.error_logs import say_errors_in_a_sentence
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -238,16 +239,16 @@ def test_a_look_ahead_is_not_believed(
 def test_every_stage_is_in_one_part() -> None:
     from flows.bert import PARTS
 
-    assert sorted(name for part in PARTS for name in part.stages) == sorted(stage_table.STAGES)
+    assert sorted(name for part in PARTS for name in part.stages) == sorted(stages())
 
 
 def test_cells_that_are_all_there_are_one_task() -> None:
     from flows.orchestration.step_tasks import bundles
 
-    stage = stage_table.STAGES["finetune"]
+    stage = stages()["finetune"]
     labels = ["finetune.cola.b16-lr2e-05-e3-r0", "finetune.cola.b16-lr2e-05-e3-r1"]
-    steps = [stage_table.Step(label, stage, TokensConfig(), {}) for label in labels]
+    steps = [Step(label, stage, TokensConfig(), {}) for label in labels]
     assert [b.title for b in bundles(steps, cached=frozenset(labels))] == [
-        "finetune.cola (2 cells)"
+        "finetune.cola (2 trials)"
     ]
     assert [b.title for b in bundles(steps, cached=frozenset(labels[:1]))] == labels

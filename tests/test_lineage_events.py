@@ -20,8 +20,9 @@ from corpus_runs import small_recipe, small_sample
 from fake_stages import FakeStages, installed
 from lineage_validation import Ours, Published, all_facets, check_datasets
 
+from flows.engine.graph import steps
 from flows.engine.provenance import environment
-from flows.engine.stages import Step, steps
+from flows.engine.stages import Step
 from flows.lineage.export.client_classes import without_transports
 from flows.lineage.export.columns import TABLES, table_of
 from flows.lineage.export.event_file import read_events
@@ -116,7 +117,7 @@ def written(step: Step, inputs: Mapping[str, Manifest], *, raw: str = "/data/raw
         statistics={"vocab_size": 2000} if table else {},
         table=table,
         notes=(),
-        raw_inputs=(raw_input,) if step.stage.raw_inputs_module else (),
+        raw_inputs=(raw_input,) if step.stage.raw_inputs else (),
         inputs=tuple(
             InputRef(
                 name=given,

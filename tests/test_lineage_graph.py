@@ -58,7 +58,7 @@ def test_a_group_of_cells_is_made_from_what_they_are(store: ArtifactStore) -> No
     assert group.id.startswith("trials:")
     assert (group.title, group.detail) == (
         "4 other trials of the grid",
-        "4 cells, matthews .000 to .300",
+        "4 trials, matthews .000 to .300",
     )
     assert {key for _, key in graph.made_from[group.id]} == {
         made["build-examples.cola"].artifact_id,

@@ -108,7 +108,7 @@ def test_the_page_tells_the_whole_run(run: Run) -> None:
     for manifest in manifests.values():
         assert f"artifact-{manifest.artifact_id}" in page.ids
         assert manifest.artifact_id in said["steps"]
-    assert "finetune.cola 4 cells, matthews .420 to .510 4 built" in said["steps"]
+    assert "finetune.cola 4 trials, matthews .420 to .510 4 built" in said["steps"]
     assert "17 built" in said["steps"]
     assert "Tokens per sentence" in said["corpus"]
     assert "first 64 60 40,000 2.500 12.18 40.0 70.0" in said["pretraining"]

@@ -218,7 +218,7 @@ def test_cells_that_fare_alike_are_one_line_of_a_plan() -> None:
     rows = planned_rows([PlannedStep("tabulate", "unknown", reason="after x"), *cells])
     assert rows == [
         ("tabulate", "", "unknown", "after x"),
-        ("finetune.cola (2 cells)", "", "cached", ""),
+        ("finetune.cola (2 trials)", "", "cached", ""),
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.engine.stages import STAGES, steps
+from flows.engine.graph import stages, steps
 from flows.recipes.files import load_recipe, packaged_recipes
 from schemas.recipe import Recipe
 
@@ -26,7 +26,7 @@ def full() -> Recipe:
 
 def test_the_first_run_has_every_kind_of_stage_and_little_of_each(short: Recipe) -> None:
     found = steps(short)
-    assert {step.stage.name for step in found} == set(STAGES)
+    assert {step.stage.name for step in found} == set(stages())
     # Four minutes on two quiet cores: about 16 steps of pretraining a second, 4 s a trial.
     assert sum(phase.budget.steps or 1 << 30 for phase in short.pretrain.values()) <= 1_300
     assert sum(step.stage.name == "finetune" for step in found) <= 20

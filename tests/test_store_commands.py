@@ -57,7 +57,7 @@ def cell(store: ArtifactStore, number: int, **changes: Any) -> Any:
 
 
 def test_ls_shows_the_newest_first_with_what_they_hold(cli: Cli, store: ArtifactStore) -> None:
-    first = published(store, statistics={"vocab_size": 2000})
+    first = published(store)
     second = published(store, "two", spec={"seed": 1})
     store.set_ref("fake/build-tokens", first)
     store.pin(second, reason="why not")
@@ -65,7 +65,7 @@ def test_ls_shows_the_newest_first_with_what_they_hold(cli: Cli, store: Artifact
     assert lines[0].split() == ["artifact", "stage", "committed", "holds", "size", "refs"]
     assert lines[1].startswith(second.artifact_id)
     assert lines[1].endswith("(pinned)")
-    assert "2,000 word pieces" in lines[2]
+    assert "1 file" in lines[2]
     assert lines[2].endswith("fake/build-tokens")
     found = json.loads(cli("ls", STAGE, "--json").out)
     assert [item["artifact_id"] for item in found] == [second.artifact_id, first.artifact_id]
@@ -80,7 +80,7 @@ def test_ls_shows_the_cells_of_a_grid_as_one(cli: Cli, store: ArtifactStore) -> 
         store.set_ref(name, cell(store, number))
     collapsed = cli("ls").out.splitlines()
     assert len(collapsed) == 2
-    assert "3 cells, accuracy .900 to .920" in collapsed[1]
+    assert "3 trials, accuracy .900 to .920" in collapsed[1]
     assert collapsed[1].endswith("fake/finetune.sst-2")
     assert len(cli("ls", "--cells").out.splitlines()) == 4
     assert len(json.loads(cli("ls", "--json").out)) == 3

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.engine.stages import Step, steps, steps_until
-from flows.engine.task_steps import cells, entry_label
+from flows.engine.graph import steps, trials
+from flows.engine.stages import Step, steps_until
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from schemas.configs import DocumentsConfig, TextSource
 from schemas.errors import ConfigError
 from schemas.model_configs import ModelConfig
 from schemas.recipe import Recipe
+from schemas.stage import entry_label
 from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 
 EXAMPLES = {"cola": ExamplesConfig(task="cola", folder="cola")}
@@ -51,7 +52,7 @@ def by_label(found: list[Step]) -> dict[str, Step]:
 
 
 def test_a_grid_has_a_cell_for_each_point_and_restart() -> None:
-    found = cells(entry())
+    found = trials(entry())
     assert len(found) == 2 * 2 * 2 * 3
     assert list(found)[:3] == ["b16-lr5e-05-e2-r0", "b16-lr5e-05-e2-r1", "b16-lr5e-05-e2-r2"]
     points = {(c.batch, c.learning_rate, c.epochs, c.restart) for c in found.values()}
@@ -61,13 +62,13 @@ def test_a_grid_has_a_cell_for_each_point_and_restart() -> None:
 
 
 def test_learning_rates_that_are_nearly_equal_are_cells_of_their_own() -> None:
-    found = cells(entry(learning_rate=(1e-5, 1.0000001e-5), batch=(8,), epochs=(2,), restarts=1))
+    found = trials(entry(learning_rate=(1e-5, 1.0000001e-5), batch=(8,), epochs=(2,), restarts=1))
     assert list(found) == ["b8-lr1e-05-e2-r0", "b8-lr1.0000001e-05-e2-r0"]
     assert {entry_label(f"finetune.x.{name}") for name in found} == {"finetune.x"}
 
 
 def test_a_majority_has_one_cell() -> None:
-    found = cells(entry(init_checkpoint=None, method="majority"))
+    found = trials(entry(init_checkpoint=None, method="majority"))
     assert [config.restart for config in found.values()] == [0]
 
 

@@ -15,14 +15,14 @@ def recipe_names(incomplete: str) -> list[str]:
 
 def stage_names(incomplete: str) -> list[str]:
     """Stages that begin so, and `all`."""
-    from flows.engine.stages import STAGES
+    from flows.engine.graph import stages
 
-    return [name for name in (*STAGES, "all") if name.startswith(incomplete)]
+    return [name for name in (*stages(), "all") if name.startswith(incomplete)]
 
 
 def artifact_names(incomplete: str) -> list[str]:
     """Refs of the default store, and stages, that begin so."""
-    from flows.engine.stages import STAGES
+    from flows.engine.graph import stages
     from flows.recipes.files import default_store
     from flows.store.artifacts import ArtifactStore
     from schemas.errors import BertloomError
@@ -31,7 +31,7 @@ def artifact_names(incomplete: str) -> list[str]:
         refs = ArtifactStore(default_store(), create=False).refs()
     except BertloomError:
         refs = []  # there is no store here to complete from
-    return [name for name in (*refs, *STAGES) if name.startswith(incomplete)]
+    return [name for name in (*refs, *stages()) if name.startswith(incomplete)]
 
 
 def run_names(incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flows.engine.stages import STAGES
+from flows.engine.graph import stages
 from flows.engine.steps import StepResult
 from flows.formats import columns
 from flows.lineage.graph import Node, collapsed, upstream_graph
@@ -186,8 +186,8 @@ def lineage_summary(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
     for node in collapsed(whole, keep={manifest.artifact_id}).nodes.values():
         if node.kind == "artifact":
             by_stage[node.manifest.stage if node.manifest else node.title].append(node)
-    order = [stage for stage in reversed(STAGES) if stage in by_stage]
-    order += [stage for stage in by_stage if stage not in STAGES]  # of another version
+    order = [stage for stage in reversed(stages()) if stage in by_stage]
+    order += [stage for stage in by_stage if stage not in stages()]  # of another version
     rows = [(f"  {stage}", _node_texts(by_stage[stage])) for stage in order]
     files.sort(key=lambda node: -(node.raw_input.size if node.raw_input else 0))
     shown = [_without_checksum(node_line(node)) for node in files]

@@ -104,8 +104,9 @@ def print_plan(
 ) -> None:
     """Say what a run would do."""
     from flows.engine.extras import lacking
+    from flows.engine.graph import steps
     from flows.engine.plan import plan, planned_rows
-    from flows.engine.stages import steps, steps_until
+    from flows.engine.stages import steps_until
     from flows.formats import columns
     from flows.store.artifacts import ArtifactStore
     from schemas.errors import ArtifactNotFoundError

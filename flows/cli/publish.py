@@ -172,7 +172,7 @@ def _publish_built(recipe: Recipe, *, force: bool, dry_run: bool, as_json: bool)
 
 def _built(recipe: Recipe, *, store: ArtifactStore) -> list[StepResult]:
     """What the recipe's refs lead to, of its corpus."""
-    from flows.engine.stages import steps
+    from flows.engine.graph import steps
     from flows.engine.steps import StepResult
     from flows.publish.comparison import CORPUS_STAGES
 

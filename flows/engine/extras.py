@@ -52,12 +52,10 @@ def _is_installed(name: str) -> bool:
 
 def lacking(steps: Sequence[Step]) -> str:
     """What steps need that is not installed, and how to get it; "" where nothing is lacking."""
-    from flows.engine.keys import declared
-
     missing: dict[str, None] = {}
     stages: dict[str, None] = {}
     for step in steps:
-        lost = [name for name in declared(step.stage.module).libraries if not _is_installed(name)]
+        lost = [name for name in step.stage.libraries if not _is_installed(name)]
         missing.update(dict.fromkeys(lost))
         if lost:
             stages[step.stage.name] = None

@@ -1,67 +1,29 @@
-"""A step's cache key: what decides the bytes that it makes, and nothing else.
-
-No stage is imported for it, so that a plan is told at once.
-"""
+"""A step's cache key: what decides the bytes that it makes, and nothing else."""
 
 from __future__ import annotations
 
-import ast
 import functools
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flows.engine.code_memory import code_memory
 from flows.engine.provenance import key_environment
-from flows.engine.stages import Stage, Step
-from schemas.errors import FingerprintError
+from flows.engine.stages import Step
 from schemas.fingerprint import (
     FIRST_PARTY,
     cache_key,
     code_fingerprint,
     fingerprint,
     key_spec,
-    source_file,
 )
 from schemas.manifest import Manifest, RawInput
+from schemas.stage import Stage
 
 
 @functools.cache
 def code_of(module: str, packages: Sequence[str] = FIRST_PARTY) -> tuple[str, dict[str, str]]:
     """`code_fingerprint` as it was when this process first asked: of the code that it runs."""
     return code_fingerprint(module, packages=packages, digest_of=code_memory().digest)
-
-
-class Declared(NamedTuple):
-    """What a stage's module says of itself."""
-
-    stage_version: int
-    libraries: tuple[str, ...]
-
-
-@functools.cache
-def declared(module: str) -> Declared:
-    """`STAGE_VERSION` and `LIBRARIES` of a stage's module, which is not imported.
-
-    Raises:
-        FingerprintError: one is missing or no literal.
-    """
-    path = source_file(module)
-    found: dict[str, Any] = {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
-            continue
-        if node.targets[0].id in ("STAGE_VERSION", "LIBRARIES"):
-            try:
-                found[node.targets[0].id] = ast.literal_eval(node.value)
-            except ValueError as error:
-                name = node.targets[0].id
-                raise FingerprintError(f"{path}: expected a literal as {name}") from error
-    if len(found) < 2:
-        raise FingerprintError(
-            f"{path}: expected STAGE_VERSION and LIBRARIES, found {', '.join(found) or 'neither'}"
-        )
-    return Declared(int(found["STAGE_VERSION"]), tuple(found["LIBRARIES"]))
 
 
 class StepKey(NamedTuple):
@@ -82,18 +44,15 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest], code_identity: str) 
         FingerprintError: something cannot be digested.
     """
     stage = step.stage
-    says = declared(stage.module)
-    raw: tuple[RawInput, ...] = ()
-    if stage.raw_inputs_module:
-        raw = tuple(importlib.import_module(stage.raw_inputs_module).raw_inputs(step.config))
+    raw = tuple(stage.raw_inputs(step.config)) if stage.raw_inputs is not None else ()
     spec = key_spec(
         stage.name,
-        stage_version=says.stage_version,
+        stage_version=stage.version,
         config=step.config.identity(),
         inputs={name: _input_identity(inputs[name]) for name in step.inputs},
         raw_inputs=[item.identity or item.sha256 for item in raw],
         code="version" if code_identity == "version" else code_of(stage.module, stage.packages)[0],
-        environment=key_environment(says.libraries),
+        environment=key_environment(stage.libraries),
     )
     return StepKey(cache_key(spec), spec, raw)
 

@@ -6,14 +6,15 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from flows.engine.graph import steps
 from flows.engine.keys import StepKey, code_of, step_key
 from flows.engine.preflight import check_inputs
-from flows.engine.stages import STAGES, Stage, Step, rebuilt_labels, steps, steps_until
-from flows.engine.task_steps import entry_label
+from flows.engine.stages import Step, rebuilt_labels, steps_until
 from flows.store.artifacts import ArtifactStore, Pointer
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
+from schemas.stage import entry_label
 
 _SHOWN_DIFFERENCES = 4
 _SHOWN_NAMES = 5
@@ -39,7 +40,6 @@ def plan(
     store: ArtifactStore | None,
     rebuild: Collection[str] = (),
     until: str = "",
-    stages: Mapping[str, Stage] = STAGES,
 ) -> list[PlannedStep]:
     """Look up every step of a recipe, and change nothing.
 
@@ -48,12 +48,11 @@ def plan(
         store: where artifacts are; None where there is no store yet.
         rebuild: stages that would be built even if they are there; see `rebuilt_labels`.
         until: a stage or a step: it and what it needs are planned; "" for all.
-        stages: the registry.
 
     Raises:
         InputError: a raw file is missing or is not what its checksum list says.
     """
-    found = steps_until(steps(recipe, stages=stages), until)
+    found = steps_until(steps(recipe), until)
     check_inputs(found)
     rebuilt = rebuilt_labels(rebuild, found)
     manifests: dict[str, Manifest] = {}
@@ -188,7 +187,7 @@ def _show(leaves: Mapping[str, Any], path: str) -> str:
 
 
 def planned_rows(planned: Sequence[PlannedStep]) -> list[tuple[str, ...]]:
-    """(step, key, state, artifact or reason) by line; cells that fare alike are one line."""
+    """(step, key, state, artifact or reason) by line; trials that fare alike are one line."""
     rows: list[tuple[str, ...]] = []
     for (name, state, reason), group in itertools.groupby(
         planned, key=lambda step: (entry_label(step.label), step.state, step.reason)
@@ -198,5 +197,5 @@ def planned_rows(planned: Sequence[PlannedStep]) -> list[tuple[str, ...]]:
             step = alike[0]
             rows.append((step.label, step.cache_key[:16], state, step.artifact_id or reason))
         else:
-            rows.append((f"{name} ({len(alike)} cells)", "", state, reason))
+            rows.append((f"{name} ({len(alike)} trials)", "", state, reason))
     return rows

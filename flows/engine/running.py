@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from flows.engine.extras import check_packages
+from flows.engine.graph import steps
 from flows.engine.keys import code_of
 from flows.engine.preflight import check_inputs
 from flows.engine.provenance import checkout
-from flows.engine.stages import Step, rebuilt_labels, steps, steps_until
+from flows.engine.stages import Step, rebuilt_labels, steps_until
 from flows.engine.steps import StepResult, run_step
 from flows.lineage.export.events import close_abandoned
 from flows.show import step_line

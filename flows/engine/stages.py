@@ -1,165 +1,44 @@
-"""The stages there are, what each reads, and the steps that a recipe makes of them."""
+"""Stages by name, and the steps that a recipe makes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from flows.engine.task_steps import PLANS, entry_label
-from schemas.configs import (
-    Config,
-    DocumentsConfig,
-    InstancesConfig,
-    TokensConfig,
-    VocabularyConfig,
-)
+from schemas.configs import Config
 from schemas.errors import ConfigError
-from schemas.fingerprint import FIRST_PARTY
-from schemas.model_configs import PretrainConfig
-from schemas.recipe import Recipe
-from schemas.task_configs import EvaluateConfig, ExamplesConfig, TabulateConfig, TrialConfig
+from schemas.manifest import Manifest, StageOutput
+from schemas.stage import ANY, Stage, entry_label
+
+_PACKAGES = ("pipelines", "model")
+_NAME = re.compile(r"[a-z]+(?:-[a-z]+)*")
 
 
-class ChosenInput(NamedTuple):
-    """An input that the step's configuration names."""
+def find_stage(name: str) -> Stage:
+    """The stage of a manifest; of a name that is none any more, one that counts rows and no more.
 
-    field: str
-    """Of the configuration: names the entry of `stage` in the recipe, or is None for no input."""
-
-    stage: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A kind of step. It is named by texts, so that listing stages imports none of them.
-
-    The module has the function, `STAGE_VERSION`, and `LIBRARIES` (distributions whose versions may
-    change bytes); these two are literals, read from its source without importing it.
+    Loads the stage's module and no other.
     """
-
-    name: str
-    """Such as `build-tokens`. The recipe's entry is the same with underscores."""
-
-    module: str
-    function: str
-    config_type: type[Config]
-    provides: str
-    """What later stages call its artifact."""
-
-    inputs: tuple[str, ...] = ()
-    """What it reads, by what the earlier stages provide."""
-
-    chosen_inputs: Mapping[str, ChosenInput] = field(default_factory=dict)
-    """What it reads of stages that a recipe has several entries of, by the stage's name for it."""
-
-    raw_inputs_module: str = ""
-    """Has a function `raw_inputs(config)` that digests the raw files; "" where there are none to
-    read. It loads quickly, for `bertloom plan` calls it too."""
-
-    has_pieces: bool = False
-    """Whether it works piece by piece, and takes over those that it finds in a folder `pieces`."""
-
-    is_resumable: bool = False
-    """Whether it is given a folder `work`, the same each time it is run under one cache key, and
-    goes on there where it was stopped."""
-
-    packages: tuple[str, ...] = FIRST_PARTY
-    """Packages whose code is fingerprinted."""
-
-    needs_corpus: bool = False
-    """Whether there are steps of it only where the recipe has a corpus."""
+    if _NAME.fullmatch(name):
+        for package in _PACKAGES:
+            module = f"{package}.{name.replace('-', '_')}"
+            if importlib.util.find_spec(module) is not None:
+                found = getattr(importlib.import_module(module), "STAGE", None)
+                if isinstance(found, Stage):
+                    return found
+    return Stage(name=name, module="", version=0, run=_gone, config=Config, holds=name)
 
 
-STAGES: dict[str, Stage] = {
-    "build-documents": Stage(
-        name="build-documents",
-        needs_corpus=True,
-        module="pipelines.build_documents",
-        has_pieces=True,
-        function="build_documents",
-        config_type=DocumentsConfig,
-        provides="documents",
-        raw_inputs_module="pipelines.documents.plan",
-    ),
-    "build-vocabulary": Stage(
-        name="build-vocabulary",
-        needs_corpus=True,
-        module="pipelines.build_vocabulary",
-        has_pieces=True,
-        function="build_vocabulary",
-        config_type=VocabularyConfig,
-        provides="vocabulary",
-        inputs=("documents",),
-        raw_inputs_module="pipelines.wordpiece.plan",
-    ),
-    "build-tokens": Stage(
-        name="build-tokens",
-        needs_corpus=True,
-        module="pipelines.build_tokens",
-        has_pieces=True,
-        function="build_tokens",
-        config_type=TokensConfig,
-        provides="tokens",
-        inputs=("documents", "vocabulary"),
-    ),
-    "build-instances": Stage(
-        name="build-instances",
-        needs_corpus=True,
-        module="pipelines.build_instances",
-        has_pieces=True,
-        function="build_instances",
-        config_type=InstancesConfig,
-        provides="instances",
-        inputs=("tokens", "vocabulary"),
-    ),
-    "pretrain": Stage(
-        name="pretrain",
-        module="model.pretrain",
-        function="pretrain",
-        config_type=PretrainConfig,
-        provides="checkpoint",
-        inputs=("vocabulary",),
-        chosen_inputs={
-            "instances": ChosenInput("instances", "build-instances"),
-            "checkpoint": ChosenInput("start_from", "pretrain"),
-        },
-        raw_inputs_module="model.pretrain",
-        is_resumable=True,
-    ),
-    "build-examples": Stage(
-        name="build-examples",
-        module="model.build_examples",
-        function="build_examples",
-        config_type=ExamplesConfig,
-        provides="examples",
-        raw_inputs_module="model.build_examples",
-    ),
-    "finetune": Stage(
-        name="finetune",
-        module="model.finetune",
-        function="finetune",
-        config_type=TrialConfig,
-        provides="cell",
-        raw_inputs_module="model.finetune",
-        is_resumable=True,
-    ),
-    "evaluate": Stage(
-        name="evaluate",
-        module="model.evaluate",
-        function="evaluate",
-        config_type=EvaluateConfig,
-        provides="evaluation",
-    ),
-    "tabulate": Stage(
-        name="tabulate",
-        module="model.tabulate",
-        function="tabulate",
-        config_type=TabulateConfig,
-        provides="tables",
-    ),
-}
-"""In an order in which each comes after what it reads."""
+def _gone(*_given: Any, **_named: Any) -> StageOutput:
+    raise ConfigError("this stage is not one of this version of bertloom, and cannot be run")
+
+
+def amount(manifest: Manifest) -> str:
+    """How much an artifact holds, as its stage says it: `1,234 documents`."""
+    return find_stage(manifest.stage).amount(manifest)
 
 
 class Step(NamedTuple):
@@ -174,29 +53,42 @@ class Step(NamedTuple):
     """Label of the step that makes each input, by the input's name."""
 
 
-def steps(recipe: Recipe, *, stages: Mapping[str, Stage] = STAGES) -> list[Step]:
-    """The steps of a recipe, each after those it reads from."""
-    made_by: dict[str, str] = {}
-    found: list[Step] = []
-    for stage in stages.values():
-        if stage.name in PLANS:
-            for planned in PLANS[stage.name](recipe):
-                found.append(Step(f"{stage.name}{planned.suffix}", stage, *planned[1:]))
-            continue
-        if stage.needs_corpus and recipe.build_documents is None:
-            continue
-        given = getattr(recipe, stage.name.replace("-", "_"))
-        if not isinstance(given, dict):
-            made_by[stage.provides] = stage.name
-        named = given if isinstance(given, dict) else {"": given}
-        for name, config in named.items():
-            label = f"{stage.name}.{name}" if name else stage.name
-            inputs = {needed: made_by[needed] for needed in stage.inputs}
-            for input_name, (field_name, of_stage) in stage.chosen_inputs.items():
-                if (entry := getattr(config, field_name)) is not None:
-                    inputs[input_name] = f"{of_stage}.{entry}"
-            found.append(Step(label, stage, config, inputs))
-    return found
+class Steps:
+    """The steps of a recipe as they are added, each after those it reads from."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._by_label: dict[str, Step] = {}
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self._by_label.values())
+
+    def add(self, stage: Stage, config: Config, entry: str = "", /, **inputs: Step | None) -> Step:
+        """Add a step.
+
+        Args:
+            stage: what runs.
+            config: of the step.
+            entry: its name among those of the stage, where a recipe has several.
+            inputs: the steps it reads from, by the stage's names for them; None for none.
+        """
+        read = {name: step.label for name, step in inputs.items() if step is not None}
+        missing = {*stage.inputs} - {*read, ANY}
+        others = {*read} - {*stage.inputs, *stage.optional_inputs}
+        if missing or (others and ANY not in stage.inputs):
+            raise TypeError(
+                f"{stage.name} reads {stage.inputs} and perhaps {stage.optional_inputs}, and is "
+                f"given {tuple(read)}"
+            )
+        label = f"{stage.name}.{entry}" if entry else stage.name
+        step = self._by_label[label] = Step(label, stage, config, read)
+        return step
+
+    def of(self, stage: Stage, entry: str | None = "") -> Step | None:
+        """The step of a stage that was added before; None where `entry` is None."""
+        if entry is None:
+            return None
+        return self._by_label[f"{stage.name}.{entry}" if entry else stage.name]
 
 
 def steps_until(found: Sequence[Step], until: str) -> list[Step]:
@@ -204,7 +96,7 @@ def steps_until(found: Sequence[Step], until: str) -> list[Step]:
 
     Args:
         found: the steps of a recipe.
-        until: a label, a stage, or the first parts of labels (`finetune.cola`: all its cells).
+        until: a label, a stage, or the first parts of labels (`finetune.cola`: all its trials).
 
     Raises:
         ConfigError: it names none.
@@ -227,7 +119,7 @@ def is_named(step: Step, name: str) -> bool:
 
 
 def named_steps(found: Sequence[Step]) -> str:
-    """What steps can be called, for messages: labels, and of cells their entry alone."""
+    """What steps can be called, for messages: labels, and of trials their entry alone."""
     return ", ".join(dict.fromkeys(entry_label(step.label) for step in found))
 
 

@@ -6,7 +6,6 @@ the tasks of Prefect flows; both call `run_step`.
 
 from __future__ import annotations
 
-import importlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -163,7 +162,7 @@ class _Task:
         try:
             output = self._call(attempt, rebuild=rebuild)
         except BaseException as error:
-            if not stage.has_pieces:  # finished pieces are taken over by the next run
+            if not stage.keeps_pieces:  # finished pieces are taken over by the next run
                 try:
                     store.abandon(attempt)
                 except OSError as left:
@@ -185,7 +184,7 @@ class _Task:
             produced_by=produced,
         )
         commit = store.commit(manifest, replace=rebuild)
-        if stage.is_resumable:
+        if stage.resumes:
             store.clear_work(stage.name, self._key.cache_key)
         replaced = commit.replaced.content if commit.replaced else None
         return commit.manifest, replaced, commit.won
@@ -193,18 +192,17 @@ class _Task:
     def _call(self, attempt: Attempt, *, rebuild: bool) -> StageOutput:
         step, store = self._step, self._store
         stage = step.stage
-        function = getattr(importlib.import_module(stage.module), stage.function)
         given = {name: stage_input(name, self._inputs[name], store=store) for name in step.inputs}
         folders = {}
-        if stage.is_resumable:
+        if stage.resumes:
             folders["work"] = store.work(stage.name, self._key.cache_key)
-        if stage.has_pieces:
+        if stage.keeps_pieces:
             shared = pieces_digest(self._key.spec)
             if rebuild:  # nothing from before is taken over, now or later
                 store.backend.delete_folder(f"pieces/{stage.name}/{shared}")
             folders["pieces"] = store.pieces(stage.name, shared)
         with working_on(step.label):
-            output = function(
+            output = stage.run(
                 step.config,
                 inputs=given,
                 output=attempt.output,

@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from flows.engine.task_amounts import cells_amount
+from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text
-from flows.show import amount
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import raw_manifest
 from schemas.errors import ArtifactNotFoundError
@@ -279,8 +278,8 @@ def _group(key: str, nodes: list[Node]) -> Node:
         title, detail = f"and {count:,} more files", byte_text(size)
     else:
         title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
-        statistics = [node.manifest.statistics for node in nodes if node.manifest is not None]
-        detail = cells_amount(statistics) if statistics else nodes[0].detail
+        made = [node.manifest for node in nodes if node.manifest is not None]
+        detail = find_stage(made[0].stage).amounts(made) if made else nodes[0].detail
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.engine.task_steps import entry_label
 from flows.lineage.graph import scan
 from flows.nested import numbers
 from flows.store.artifacts import ArtifactStore, Pointer, parse_manifest
@@ -19,6 +18,7 @@ from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
+from schemas.stage import entry_label
 
 MANIFEST = "manifest.json"
 _LEAST_PREFIX, _LEAST_DIGITS = 4, 8

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flows.engine.graph import steps
 from flows.engine.running import Say, opened_store
-from flows.engine.stages import steps, steps_until
+from flows.engine.stages import steps_until
 from flows.engine.steps import StepResult
 from flows.lineage.export.events import close_abandoned
 from flows.orchestration.server import heartbeats, prefect_api, server_for_this_process

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flows.engine.running import StepRef
-from flows.engine.task_amounts import score_cut
+from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text, time_text
-from flows.show import amount, balance_rows
+from flows.show import balance_rows
 from flows.store.artifacts import ArtifactStore
+from model.amounts import score_cut
 from schemas.manifest import Manifest
 
 _SHOWN_VALUES = 40
-_METRIC_STAGES = frozenset({"evaluate", "tabulate", "pretrain"})
 
 
 def stage_markdown(ref: StepRef, manifest: Manifest, *, store: ArtifactStore, run_id: str) -> str:
@@ -45,7 +45,7 @@ def stage_markdown(ref: StepRef, manifest: Manifest, *, store: ArtifactStore, ru
 
 def metric_rows(manifest: Manifest) -> list[dict[str, Any]]:
     """The numbers that a stage is run for, a row each; none for stages that prepare data."""
-    if manifest.stage not in _METRIC_STAGES:
+    if not find_stage(manifest.stage).has_metrics:
         return []
     rows: list[dict[str, Any]] = []
     for name, value in _numbers(manifest.statistics):

@@ -22,9 +22,9 @@ from prefect.tasks import Task
 from flows.engine.retries import RETRY_DELAYS, is_passing
 from flows.engine.running import StepRef, execute_step, failed_line, step_limit
 from flows.engine.stages import Step
-from flows.engine.task_steps import entry_label
 from flows.orchestration.flow_session import Session, session
 from flows.orchestration.views import show_found, watched
+from schemas.stage import entry_label
 
 
 def _may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -99,7 +99,7 @@ def bundles(steps: Sequence[Step], *, cached: frozenset[str]) -> list[Bundle]:
     for entry, group in itertools.groupby(steps, key=lambda step: entry_label(step.label)):
         cells = tuple(group)
         if len(cells) > 1 and all(cell.label in cached for cell in cells):
-            found.append(Bundle(f"{entry} ({len(cells)} cells)", cells))
+            found.append(Bundle(f"{entry} ({len(cells)} trials)", cells))
         else:
             found += [Bundle(cell.label, (cell,)) for cell in cells]
     return found

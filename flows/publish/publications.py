@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from flows.engine.stages import steps
+from flows.engine.graph import steps
 from flows.engine.steps import StepResult
 from flows.publish.comparison import CORPUS_STAGES
 from flows.store.artifacts import ArtifactStore, Pointer, pointer_to

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from flows.engine.stages import steps
+from flows.engine.graph import steps
 from flows.engine.steps import StepResult
 from flows.publish.comparison import CORPUS_STAGES, dump_dates
 from flows.publish.dump_folders import delete_old, downloads_folder, make_folder

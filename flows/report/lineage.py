@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from flows.engine.stages import STAGES
+from flows.engine.stages import find_stage
 from flows.formats import byte_text
 from flows.lineage.graph import TRIALS, LineageGraph, Node, upstream_graph
 from flows.lineage.picture import graph_svg
@@ -17,7 +17,7 @@ _ALONE = 4
 """Files of an artifact that the overview still draws one by one."""
 
 _PLURALS = {
-    "cell": "trainings",
+    "trial": "trainings",
     "evaluation": "evaluations",
     "examples": "sets of examples",
     "instances": "sets",
@@ -137,6 +137,5 @@ def _drawn(key: str, nodes: list[Node]) -> Node:
             id=key, kind="group", title=f"{count:,} files", detail=detail, count=count, size=size
         )
     stage = key.partition(":")[2]
-    things = _PLURALS.get(STAGES[stage].provides, "artifacts") if stage in STAGES else "artifacts"
-    detail = f"{count:,} {things}"
+    detail = f"{count:,} {_PLURALS.get(find_stage(stage).holds, 'artifacts')}"
     return Node(id=key, kind="group", title=stage, detail=detail, count=count)

@@ -96,7 +96,7 @@ def section(name: str, **found: Any) -> str:
 def _finetuned_phase(steps: Steps) -> Any:
     """The last phase that trials began from, of which the results are; the last, where none did."""
     phases = steps.holding("checkpoint")
-    used = {ref.artifact_id for trial in steps.holding("cell") for ref in trial.manifest.inputs}
+    used = {ref.artifact_id for trial in steps.holding("trial") for ref in trial.manifest.inputs}
     begun = [phase for phase in phases if phase.manifest.artifact_id in used]
     return next(reversed(begun or phases), None)
 

@@ -70,7 +70,7 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
     """None where a run has no fine-tuning; what cannot be read is said."""
     tables = steps.last_holding("tables")
     if tables is None:
-        if not steps.holding("cell", "evaluation"):
+        if not steps.holding("trial", "evaluation"):
             return None
         return Results(
             problem="The tables were not made in this run; the steps say what each training scored."

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from flows.engine.stages import STAGES
-from flows.engine.task_amounts import cells_amount
-from flows.engine.task_steps import entry_label
-from flows.show import amount
+from flows.engine.stages import amount, find_stage
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord
 from schemas.errors import StoreError
 from schemas.manifest import Environment, Manifest
+from schemas.stage import entry_label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +55,8 @@ class Group:
     @property
     def holds(self) -> str:
         """How many trials, and the range of what they scored."""
-        found = [step.manifest.statistics for step in self.steps if step.manifest]
-        return cells_amount(found) if found else ""
+        found = [step.manifest for step in self.steps if step.manifest]
+        return find_stage(found[0].stage).amounts(found) if found else ""
 
     @property
     def states(self) -> Counter[str]:
@@ -102,7 +100,7 @@ class Steps(NamedTuple):
 
     def holding(self, *things: str) -> list[Built]:
         """The artifacts whose stage makes such things: `documents`, `checkpoint`, ..."""
-        return [item for item in self.built if STAGES[item.manifest.stage].provides in things]
+        return [item for item in self.built if find_stage(item.manifest.stage).holds in things]
 
     def last_holding(self, things: str) -> Built | None:
         """The last of them."""

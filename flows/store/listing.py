@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from flows.engine.task_amounts import cells_amount
-from flows.engine.task_steps import entry_label
+from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text, time_text
-from flows.show import amount
 from flows.store.artifacts import ArtifactStore, Pointer
 from flows.store.pointers import parse_manifest
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
+from schemas.stage import entry_label
 
 CELL_STAGE = "finetune"
 _MOST_REFS = 3
@@ -109,9 +108,16 @@ def _row(group: Sequence[Listed]) -> tuple[str, ...]:
     committed = first.pointer.committed[:19].replace("T", " ")
     size = byte_text(sum(item.size for item in group))
     if len(group) > 1:
-        manifests = [item.manifest.statistics for item in group if item.manifest]
+        manifests = [item.manifest for item in group if item.manifest]
         name = _group(first) if first.refs else "(no ref)"
-        return "", first.pointer.stage, committed, cells_amount(manifests), size, name
+        return (
+            "",
+            first.pointer.stage,
+            committed,
+            find_stage(first.pointer.stage).amounts(manifests),
+            size,
+            name,
+        )
     names = [*first.refs[:_MOST_REFS], *(["..."] if len(first.refs) > _MOST_REFS else [])]
     names += ["(pinned)"] if first.is_pinned else []
     pointer = first.pointer

@@ -29,9 +29,10 @@ from openlineage.client.generated import (
 )
 
 from flows.engine.provenance import checkout
-from flows.engine.stages import Stage, Step
+from flows.engine.stages import Step
 from schemas.disclosure import is_secret_name, without_secrets
 from schemas.manifest import Manifest
+from schemas.stage import Stage
 
 JOB_NAMESPACE = "bertloom"
 """Of all jobs, unless $OPENLINEAGE_NAMESPACE names another."""
@@ -191,7 +192,7 @@ def recipe_job(recipe: str) -> base.Job:
 
 def step_job(recipe: str, step: Step) -> base.Job:
     """The job that a run of a step is a run of."""
-    described = " ".join((step.stage.config_type.__doc__ or step.stage.name).split())
+    described = " ".join((step.stage.config.__doc__ or step.stage.name).split())
     return base.Job(
         job_namespace(),
         job_name(recipe, step.label),

@@ -1,0 +1,37 @@
+"""What trials and evaluations hold, in a few words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flows.engine.stages import find_stage
+from schemas.manifest import Manifest
+
+
+def made(stage: str, statistics: Any) -> Manifest:
+    return Manifest.model_construct(
+        stage=stage, statistics=statistics, counters={}, table="", files=()
+    )
+
+
+def trial(f1: float) -> Manifest:
+    # Sorted by name, as JSON gives them.
+    dev = {"em": f1 - 0.1, "f1": f1, "has-answer-em": 0.2}
+    return made("finetune", {"task": "squad-2.0", "metrics": {"dev": dev}})
+
+
+def test_the_metric_that_chooses_comes_first() -> None:
+    stage = find_stage("finetune")
+    assert stage.amount(trial(0.5)) == "f1 .500, em .400 on dev"
+    assert stage.amounts([trial(0.5), trial(0.25)]) == "2 trials, f1 .250 to .500"
+    without = made("finetune", {"task": "rte", "metrics": {}})
+    assert stage.amount(without) == "no answers on dev"
+    assert stage.amounts([without]) == "1 trial"
+
+
+def test_statistics_of_another_make_are_no_fault() -> None:
+    for statistics in ({}, {"task": "gone", "metrics": {"dev": {"f1": 0.5}}}, {"metrics": 3}):
+        for name in ("build-examples", "finetune", "evaluate", "pretrain", "build-vocabulary"):
+            assert find_stage(name).amount(made(name, statistics)) == "0 files"
+        given = made("finetune", statistics)
+        assert find_stage("finetune").amounts([given, given]) == "2 trials"
