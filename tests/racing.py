@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.store.backend import StoreBackend
+from flows.store.backend import open_backend
 
 FILES = 25
 REPEATS = 4096
@@ -12,7 +12,7 @@ REPEATS = 4096
 
 def race(root: str, name: str, start: Any, results: Any) -> None:
     """Try to create each of the same files; report which were created."""
-    backend = StoreBackend(root)
+    backend = open_backend(root)
     start.wait(60)
     won = []
     for number in range(FILES):

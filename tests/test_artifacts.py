@@ -19,10 +19,11 @@ from racing import FILES, REPEATS, race
 from store_writing import STAGE, damage, file_of, input_from, prepared, published
 
 from flows.lineage.names import resolve
-from flows.store.artifacts import ArtifactStore, Pointer, key_path, pointer_to
-from flows.store.backend import StoreBackend
+from flows.store.artifacts import ArtifactStore
+from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage import collect_garbage
 from flows.store.leases import hold_lease, live_holders
+from flows.store.pointers import Pointer, key_path, pointer_to
 from flows.store.verification import verify
 from pipelines.io.shards import write_text_file
 from schemas.errors import (
@@ -315,7 +316,7 @@ def test_of_many_swaps_one_wins(store: ArtifactStore) -> None:
 
 
 def test_the_lock_of_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
-    backend = StoreBackend(str(tmp_path))
+    backend = open_backend(str(tmp_path))
     backend.create("x/file", b"1")
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD_ALL_LOCKS, str(tmp_path)], stdout=subprocess.PIPE
@@ -335,12 +336,12 @@ def test_the_lock_of_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
 HOLD_ALL_LOCKS = """
 import contextlib, sys, time
 from pathlib import Path
-import flows.store.local_files as local_files
-local_files._LOCKS = 1
+import flows.store.backend as backend
+backend._LOCKS = 1
 # Every file's lock is number 00 here; the parent's are spread, so all numbers are one file.
 root = Path(sys.argv[1])
 with contextlib.ExitStack() as stack:
-    stack.enter_context(local_files.locked(root, "x/file"))
+    stack.enter_context(backend.locked(root, "x/file"))
     for number in range(64):
         with contextlib.suppress(FileExistsError):
             (root / ".locks" / f"{number:02d}").hardlink_to(root / ".locks" / "00")
@@ -478,7 +479,7 @@ def test_of_twelve_processes_one_creates_each_file(tmp_path: Path) -> None:
 
 
 def test_in_memory_one_of_many_threads_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = StoreBackend("memory://race")
+    backend = open_backend("memory://race")
     exists = backend.fs.exists
 
     def look_slowly(path: str) -> bool:
@@ -567,7 +568,7 @@ def test_leases_and_garbage_on_s3(bucket: str) -> None:
 
 @pytest.mark.network
 def test_swaps_on_s3(bucket: str) -> None:
-    check_swaps(StoreBackend(f"{bucket}/swaps"))
+    check_swaps(open_backend(f"{bucket}/swaps"))
 
 
 @pytest.mark.network
@@ -575,7 +576,7 @@ def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one writes between the reading and the conditional write."""
-    backend = StoreBackend(f"{bucket}/late")
+    backend = open_backend(f"{bucket}/late")
     backend.create("file", b"1")
     pipe = backend.fs.pipe_file
 
@@ -590,7 +591,7 @@ def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
 
 @pytest.mark.network
 def test_swaps_on_gcs(gcs: FakeGcs) -> None:
-    backend = StoreBackend("gs://bucket/swaps")
+    backend = open_backend("gs://bucket/swaps")
     check_swaps(backend)
     backend.probe()
     assert gcs.objects == {}
@@ -601,7 +602,7 @@ def test_swaps_on_gcs(gcs: FakeGcs) -> None:
 def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
     gcs: FakeGcs, change: bytes | None
 ) -> None:
-    backend = StoreBackend("gs://bucket/late")
+    backend = open_backend("gs://bucket/late")
     backend.create("file", b"1")
     gcs.before_upload.append(lambda: gcs.put("late/file", change))
     assert not backend.swap("file", b"mine", expected=b"1")
@@ -610,7 +611,7 @@ def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
 
 @pytest.mark.network
 def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
-    backend = StoreBackend("gs://bucket/probe")
+    backend = open_backend("gs://bucket/probe")
     gcs.ignored = "0"
     with pytest.raises(StoreError, match="created twice"):
         backend.probe()
@@ -624,7 +625,7 @@ def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
 def test_an_s3_server_that_ignores_if_match_is_refused(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = StoreBackend(f"{bucket}/probe")
+    backend = open_backend(f"{bucket}/probe")
     pipe = backend.fs.pipe_file
 
     def ignore(path: str, data: bytes, **options: Any) -> None:
@@ -638,7 +639,7 @@ def test_an_s3_server_that_ignores_if_match_is_refused(
 
 @pytest.mark.network
 def test_on_s3_one_of_many_wins(bucket: str) -> None:
-    backend = StoreBackend(f"{bucket}/race")
+    backend = open_backend(f"{bucket}/race")
     with ThreadPoolExecutor(12) as pool:
         won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(36)))
     assert won.count(True) == 1
@@ -649,7 +650,7 @@ def test_on_s3_one_of_many_wins(bucket: str) -> None:
 def test_a_server_that_ignores_conditions_is_refused(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = StoreBackend(f"{bucket}/probe")
+    backend = open_backend(f"{bucket}/probe")
     backend.probe()
     pipe = backend.fs.pipe_file
     monkeypatch.setattr(backend.fs, "pipe_file", lambda path, data, mode=None: pipe(path, data))
@@ -660,7 +661,7 @@ def test_a_server_that_ignores_conditions_is_refused(
 @pytest.mark.network
 def test_an_answer_that_got_lost_is_no_defeat(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client sends the request again and finds its own file."""
-    backend = StoreBackend(f"{bucket}/retry")
+    backend = open_backend(f"{bucket}/retry")
     pipe = backend.fs.pipe_file
 
     def pipe_twice(path: str, data: bytes, **options: Any) -> None:

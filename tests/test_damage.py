@@ -19,9 +19,10 @@ from store_writing import describe, prepared, published
 from flows.engine.engines import run_recipe
 from flows.lineage.export.event_file import read_events
 from flows.lineage.export.push import _Progress
-from flows.store.artifacts import LAYOUT, ArtifactStore, key_path, pointer_to
+from flows.store.artifacts import LAYOUT, ArtifactStore
 from flows.store.leases import Holder, lease_path
-from flows.store.record_checks import check_records
+from flows.store.pointers import key_path, pointer_to
+from flows.store.verification import check_records
 from model.finetune import finetune
 from model.pretrain import pretrain
 from model.training.artifact_files import write_file

@@ -15,15 +15,17 @@ from store_writing import STAGE, describe, file_of, input_from, prepared, publis
 
 from flows.lineage.export.events import close_abandoned
 from flows.store import garbage, runs
-from flows.store.artifacts import ArtifactStore, key_path, now, pointer_to, to_json
+from flows.store.artifacts import ArtifactStore
 from flows.store.garbage import GarbageReport, collect_garbage
 from flows.store.leases import hold_lease
+from flows.store.pointers import key_path, now, pointer_to
 from flows.store.processes import this_process
 from flows.store.runs import Heartbeat, read_run, run_ids, settle_runs
 from flows.store.verification import verify
 from pipelines.io.shards import write_text_file
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
+from schemas.sealed import sealed_json
 
 AGO = "2020-01-01T00:00:00+00:00"
 
@@ -67,7 +69,7 @@ def write_run(store: ArtifactStore, run_id: str, *made: Manifest, **changes: Any
         "steps": [{"label": "x", "manifest": manifest.path} for manifest in made],
         **changes,
     }
-    store.backend.replace(f"runs/{run_id}/run.json", to_json(record))
+    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
 
 
 def test_what_nothing_needs_is_deleted(store: ArtifactStore) -> None:
@@ -157,6 +159,8 @@ def test_only_so_many_runs_keep_what_they_made(store: ArtifactStore) -> None:
         write_run(store, f"2026010{number}t000000-aa", manifest)
     assert paths(collect(store, keep_runs=2)) == {made[0].location}
     assert len(store.backend.names("runs")) == 3
+    # More than there are keeps all of them.
+    assert paths(collect(store, keep_runs=4, delete_runs=True)) == set()
     report = collect(store, keep_runs=1, delete_runs=True)
     assert paths(report, "artifact") == {made[1].location}
     assert paths(report, "run") == {"runs/20260100t000000-aa", "runs/20260101t000000-aa"}
@@ -183,7 +187,7 @@ def test_attempts_that_were_never_published_are_deleted(store: ArtifactStore) ->
     write_text_file("vocab.txt", "x", output=attempt.output)
     half = prepared(store)
     # Killed before the pointer.
-    store.backend.create(half.path, to_json(half.model_dump(mode="json")))
+    store.backend.create(half.path, sealed_json(half.model_dump(mode="json")))
     assert paths(collect(store, grace_hours=24)) == set()
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
@@ -223,7 +227,7 @@ def test_shared_files_do_not_come_free(tmp_path: Path) -> None:
 
 def test_counts_without_files_are_kept_from_one_month_to_the_next(store: ArtifactStore) -> None:
     path = f"pieces/{STAGE}/{'0' * 64}/ab/words.json"
-    store.backend.replace(path, to_json({"places": [[]]}))
+    store.backend.replace(path, sealed_json({"places": [[]]}))
     set_times(store, time.time() - 35 * 24 * 3600)
     assert path not in paths(collect(store, grace_hours=24))
     set_times(store, time.time() - 70 * 24 * 3600)
@@ -241,7 +245,7 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
         "none": [[gone]],
         "empty": [[]],
     }.items():
-        store.backend.replace(f"{folder}/{name}.json", to_json({"places": places}))
+        store.backend.replace(f"{folder}/{name}.json", sealed_json({"places": places}))
         store.backend.replace(f"{folder}/{name}.blobs", b"x")
     store.backend.replace(f"{folder}/damaged.json", b"{")
     store.backend.replace(f"{folder}/x.json.0123456789ab.partial", b"{")

@@ -24,7 +24,7 @@ from store_writing import published
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
 from flows.cli.doctor import store_findings
 from flows.store.artifacts import ArtifactStore
-from flows.store.backend import StoreBackend
+from flows.store.backend import open_backend
 from flows.store.leases import hold_lease, live_holders
 from flows.store.listing import listed
 from pipelines.beam import jobs as shard_jobs
@@ -136,7 +136,7 @@ def proxy(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_what_is_read_beside_a_failing_network_is_whole(
     fault: str, bucket: str, proxy: Proxy, tmp_path: Path
 ) -> None:
-    backend = StoreBackend(f"{bucket}/store")
+    backend = open_backend(f"{bucket}/store")
     data = bytes(range(256)) * 4096
     for name in ("one", "two"):
         backend.replace(f"x/{name}", data)
@@ -160,7 +160,7 @@ def test_what_was_written_beside_a_failing_network_counts_once(
     fault: str, bucket: str, proxy: Proxy
 ) -> None:
     """Also where the server has written, and its answer is lost."""
-    backend, path = StoreBackend(f"{bucket}/store"), "x/file"
+    backend, path = open_backend(f"{bucket}/store"), "x/file"
     proxy.next = [fault]
     assert backend.create(path, b"mine")
     proxy.next = [fault]
@@ -180,7 +180,7 @@ def test_what_was_written_beside_a_failing_network_counts_once(
 
 
 def test_a_probe_is_of_the_server_and_not_of_the_network(bucket: str, proxy: Proxy) -> None:
-    backend = StoreBackend(f"{bucket}/store")
+    backend = open_backend(f"{bucket}/store")
     for place in range(16):
         proxy.next = [*[""] * place, "lost"]
         backend.probe()
@@ -316,7 +316,7 @@ def test_the_corpus_half_of_the_sample_makes_fewer_than_300_requests() -> None:
 
 
 def test_what_is_not_there_costs_one_request(bucket: str, proxy: Proxy) -> None:
-    backend = StoreBackend(f"{bucket}/store")
+    backend = open_backend(f"{bucket}/store")
     backend.replace("a/file", b"x")
     asked = [
         lambda: backend.names("none"),
@@ -364,7 +364,7 @@ def test_doctor_tries_a_conditional_delete_on_gcs(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
-        backend = StoreBackend("gs://bucket/store")
+        backend = open_backend("gs://bucket/store")
         assert not backend.ignores_conditions_on_delete()
         assert backend.names("none") == []
         backend.create("a/file", b"x")

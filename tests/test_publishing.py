@@ -15,7 +15,8 @@ from racing_publishers import race
 from flows.engine.steps import StepResult
 from flows.publish.publications import newest_run, publications, was_set_aside
 from flows.publish.publishing import CorpusRefusedError, Publication, publish, roll_back
-from flows.store.artifacts import ArtifactStore, Pointer
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import Pointer
 from schemas.errors import ConfigError, PublishError
 from schemas.recipe import Recipe
 

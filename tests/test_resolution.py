@@ -8,7 +8,8 @@ import pytest
 from lineage_writing import put, put_recipe
 
 from flows.lineage.names import artifact_of_path, resolve
-from flows.store.artifacts import ArtifactStore, pointer_to
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import pointer_to
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest
 

@@ -9,7 +9,8 @@ import pytest
 from store_writing import STAGE, describe, published
 
 from flows.store import verification
-from flows.store.artifacts import ArtifactStore, pointer_to
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import pointer_to
 from flows.store.verification import Verdict, verify
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema

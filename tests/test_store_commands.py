@@ -8,9 +8,11 @@ import pytest
 from command_runs import Cli
 from store_writing import STAGE, damage, prepared, published
 
-from flows.store.artifacts import ArtifactStore, now, to_json
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import now
 from flows.store.processes import this_process
 from schemas.errors import DeterminismError
+from schemas.sealed import sealed_json
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
         "steps": [{"label": "a", "manifest": "x", "was_cached": True}],
         **changes,
     }
-    store.backend.replace(f"runs/{run_id}/run.json", to_json(record))
+    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
 
 
 def cell(store: ArtifactStore, number: int, **changes: Any) -> Any:
@@ -116,7 +118,7 @@ def test_runs_are_listed_with_those_that_died(cli: Cli, store: ArtifactStore) ->
     write_run(store, "20260105t000000-ee", state="failed", failures={"b": "no"})
     store.backend.replace("runs/20260106t000000-ff/run.json", b"{")
     old = {"run_id": "20250101t000000-00", "state": "completed", "steps": []}
-    store.backend.replace("runs/20250101t000000-00/run.json", to_json(old))
+    store.backend.replace("runs/20250101t000000-00/run.json", sealed_json(old))
     states = [line.split()[1] for line in cli("runs").out.splitlines()[1:]]
     assert states == [
         "damaged", "failed", "running", "died", "running", "completed", "completed",

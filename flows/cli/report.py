@@ -118,10 +118,10 @@ def _is_newest(store: ArtifactStore, recipe: str, later: list[str]) -> bool:
 
 def _copy(store: ArtifactStore, path: str, out: Path) -> None:
     """Write a page of the store to a file, whole or not at all."""
-    from flows.store.backend import StoreBackend
+    from flows.store.backend import open_backend
 
     target = out.absolute()
-    StoreBackend(str(target.parent)).replace(target.name, store.backend.read(path))
+    open_backend(str(target.parent)).replace(target.name, store.backend.read(path))
 
 
 COMMANDS: tuple[Any, ...] = (report,)

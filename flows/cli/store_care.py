@@ -223,10 +223,9 @@ def verify(
     Exits with 1 if not. Records are checked where no artifact is named, and not with --quick.
     """
     from flows.lineage.names import resolve
-    from flows.store.artifacts import pointer_to
-    from flows.store.record_checks import check_records, delete_damaged_pieces
+    from flows.store.pointers import pointer_to
+    from flows.store.verification import check_records, delete_damaged_pieces, withdraw
     from flows.store.verification import verify as check
-    from flows.store.verification import withdraw
 
     if quick and deep:
         raise UsageError("expected one of --quick and --deep")

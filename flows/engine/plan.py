@@ -10,7 +10,8 @@ from flows.engine.graph import steps
 from flows.engine.keys import StepKey, code_of, step_key
 from flows.engine.preflight import check_inputs
 from flows.engine.stages import Step, rebuilt_labels, steps_until
-from flows.store.artifacts import ArtifactStore, Pointer
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import Pointer
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe

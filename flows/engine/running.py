@@ -24,7 +24,8 @@ from flows.engine.stages import Step, rebuilt_labels, steps_until
 from flows.engine.steps import StepResult, run_step
 from flows.lineage.export.events import close_abandoned
 from flows.show import step_line
-from flows.store.artifacts import ArtifactStore, now
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import now
 from flows.store.processes import this_process
 from flows.store.runs import (
     Heartbeat,

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from flows.engine.keys import StepKey, code_now, code_of, pieces_digest, step_key
 from flows.engine.provenance import checkout, environment, host_kind
 from flows.engine.stages import Step
-from flows.store.artifacts import ArtifactStore, Attempt, now, pointer_to
+from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.leases import hold_lease
+from flows.store.pointers import now, pointer_to
 from flows.store.verification import verify, withdraw
 from pipelines.telling.progress import working_on
 from schemas.configs import ExecutionConfig

@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text
-from flows.store.artifacts import ArtifactStore
-from flows.store.pointers import raw_manifest
+from flows.store.artifacts import ArtifactStore, raw_manifest
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from flows.lineage.graph import scan
 from flows.nested import numbers
-from flows.store.artifacts import ArtifactStore, Pointer, parse_manifest
+from flows.store.artifacts import ArtifactStore, parse_manifest
+from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError

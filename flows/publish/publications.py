@@ -15,7 +15,8 @@ from datetime import datetime
 from flows.engine.graph import steps
 from flows.engine.steps import StepResult
 from flows.publish.comparison import CORPUS_STAGES
-from flows.store.artifacts import ArtifactStore, Pointer, pointer_to
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import Pointer, pointer_to
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, PublishError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe

@@ -19,8 +19,8 @@ from flows.publish.publications import (
     publications,
     published_corpus,
 )
-from flows.store.artifacts import ArtifactStore, Pointer, now
-from flows.store.refs import ref_path
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import Pointer, now, ref_path
 from schemas.errors import ArtifactCorruptError, ConfigError, PublishError, RefConflictError
 from schemas.manifest import Manifest
 from schemas.publish_configs import PublishConfig

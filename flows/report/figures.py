@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.store.artifacts import ArtifactStore, to_json
+from flows.store.artifacts import ArtifactStore
 from schemas.errors import BertloomError
-from schemas.sealed import read_sealed
+from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -86,5 +86,5 @@ def kept_figure(
     except (BertloomError, OSError, ValueError, KeyError, TypeError) as error:
         # Of a damaged file; pyarrow's own are ValueErrors or OSErrors.
         return Figure(problem=f"Not drawn: {type(error).__name__}: {error}")
-    store.backend.replace(path, to_json(figure.model_dump(mode="json")))
+    store.backend.replace(path, sealed_json(figure.model_dump(mode="json")))
     return figure

@@ -1,1 +1,19 @@
-"""Below the artifact store: backends, refs, leases, garbage, checks of what is stored."""
+"""The artifact store, and everything that is kept in it.
+
+========================================  =====================================================
+question                                  module
+========================================  =====================================================
+where an artifact is found, published,    `artifacts`: `ArtifactStore.lookup`, `commit`,
+taken back                                `withdraw`
+where a pointer or a ref is swapped       `pointers`, by `StoreBackend.create` and `swap`
+how a file is created or changed by one   `backend`: local disk, memory, S3, GCS
+caller only
+where a lease expires                     `leases`: `Holder.is_live`
+whether a process is still there          `processes`
+which runs are over                       `runs`: `judge`, `settle_runs`
+what garbage collection keeps             `reachable`: `survey`
+in which order it deletes                 `garbage`: `collect_garbage`
+what is checked of artifacts and records  `verification`, rows of shards in `rows`
+which records tell of finished pieces     `pieces`
+========================================  =====================================================
+"""

@@ -1,67 +1,45 @@
 """The artifact store: immutable directories, made visible by a pointer under their cache key.
 
-    FORMAT.json                             layout and digest of the store
-    artifacts/STAGE/ATTEMPT/data/           files, written there by the stage itself, never renamed
-    artifacts/STAGE/ATTEMPT/manifest.json   names the files that count
-    keys/STAGE/AA/CACHE_KEY.json            pointer to a manifest, put-if-absent: THE commit
-    refs/NAME.json                          names that move on, such as RECIPE/build-tokens
-    pins/ARTIFACT_ID.json                   what is kept though no name leads to it
-    runs/RUN_ID/run.json                    what a run did
-    leases/STAGE/CACHE_KEY.json             who is building a key, see `flows.store.leases`
-    work/STAGE/CACHE_KEY/                   where a long stage keeps what it needs to go on
-    pieces/STAGE/DIGEST/                    which pieces of work earlier artifacts hold
-    quarantine/                             pointers taken back, and what was wrong with them
-    tombstones/ARTIFACT_ID.json             being deleted, see `flows.store.garbage`
+    FORMAT.json                                     layout and digest of the store
+    artifacts/STAGE/ATTEMPT/data/                   files, written there by the stage itself
+    artifacts/STAGE/ATTEMPT/manifest.json           names the files that count
+    keys/  refs/  pins/                             see `flows.store.pointers`
+    runs/RUN_ID/run.json                            what a run did, see `flows.store.runs`
+    leases/STAGE/CACHE_KEY.json                     who builds a key, see `flows.store.leases`
+    work/STAGE/CACHE_KEY/                           what a stage needs to go on after a kill
+    pieces/STAGE/DIGEST/                            finished pieces, see `flows.store.pieces`
+    quarantine/STAGE/CACHE_KEY-RANDOM.json          a pointer taken back, {withdrawn, reason, ...}
+    quarantine/conflicts/STAGE/ARTIFACT_ID.json     two artifacts of one key, and how they differ
+    tombstones/ARTIFACT_ID.json                     being deleted, see `flows.store.garbage`
 
 An attempt that no pointer leads to (a crash, a lost race) does not exist for readers.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from flows.store.backend import StoreBackend
-from flows.store.names import StoreNames
-from flows.store.piece_records import withdraw_records
-from flows.store.pointers import (
-    Pointer,
-    key_path,
-    now,
-    parse_manifest,
-    parse_pointer,
-    pointer_to,
-    to_json,
-)
-from flows.store.quarantine import conflicts, refuse_conflict, take_back
+from pydantic import ValidationError
+
+from flows.store.backend import open_backend
+from flows.store.pieces import withdraw_pieces
+from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
+    DeterminismError,
     StoreError,
 )
-from schemas.manifest import Manifest
-from schemas.sealed import read_sealed
-
-__all__ = [
-    "ArtifactStore",
-    "Attempt",
-    "Commit",
-    "Pointer",
-    "key_path",
-    "now",
-    "parse_manifest",
-    "pointer_to",
-    "to_json",
-]
-
-_LOGGER = logging.getLogger(__name__)
+from schemas.manifest import MANIFEST_VERSION, Manifest
+from schemas.sealed import read_sealed, sealed_json
 
 LAYOUT = 2
 """In layout 1 records had no digests of their own; such a store is read and written on."""
 
 _LAYOUTS = ((1, False), (LAYOUT, True))
+_CONFLICTS = "quarantine/conflicts"
 
 
 class Attempt(NamedTuple):
@@ -76,7 +54,7 @@ class Attempt(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """What publishing came to."""
+    """What is published after a commit."""
 
     manifest: Manifest
     """The one that readers of the key find: this attempt's, or an equal one that was first."""
@@ -86,7 +64,7 @@ class Commit(NamedTuple):
     """What the key led to before, where a rebuild put something else in its place."""
 
 
-class ArtifactStore(StoreNames):
+class ArtifactStore(StorePointers):
     """A store at a local folder or an fsspec URL."""
 
     def __init__(self, root: str, *, create: bool = True) -> None:
@@ -95,7 +73,7 @@ class ArtifactStore(StoreNames):
         Raises:
             StoreError: it cannot be reached, is none (`create=False`), or has another layout.
         """
-        self.backend = StoreBackend(root)
+        self.backend = open_backend(root)
         self._manifests: dict[str, Manifest] = {}
         try:
             self._open(create=create)
@@ -106,17 +84,16 @@ class ArtifactStore(StoreNames):
             raise StoreError(f"store {self.root}: cannot be opened: {kind}: {error}") from error
 
     def _open(self, *, create: bool) -> None:
-        try:
-            stored = self.backend.read("FORMAT.json")
-        except FileNotFoundError:
+        stored = self.backend.read_if_there("FORMAT.json")
+        if stored is None:
             if not create:
                 raise ArtifactNotFoundError(
                     f"{self.root}: there is no artifact store (no FORMAT.json). Name it with "
                     "--store, or make one with `bertloom run`"
-                ) from None
+                )
             if self.backend.is_remote:
                 self.backend.probe()
-            self.backend.create("FORMAT.json", to_json({"layout": LAYOUT, "digest": "sha256"}))
+            self.backend.create("FORMAT.json", sealed_json({"layout": LAYOUT, "digest": "sha256"}))
             stored = self.backend.read("FORMAT.json")
         try:
             found, is_sealed = read_sealed(stored)
@@ -147,73 +124,22 @@ class ArtifactStore(StoreNames):
         Every file is looked for and must have its size; where one is missing, the pointer goes to
         quarantine, so that the stage is built again.
         """
-        try:
-            pointer = self.pointer(stage, cache_key)
-        except ArtifactCorruptError as error:
-            stored = self._stored_pointer(stage, cache_key)
-            if stored is not None and parse_pointer(stored) is None:
-                record = {"reason": str(error)}
-                take_back(self.backend, stage, cache_key, stored=stored, record=record)
-            return None
-        if pointer is None:
+        path = key_path(stage, cache_key)
+        stored = self.backend.read_if_there(path)
+        if stored is None:
             return None
         try:
-            manifest = self.read_manifest(pointer.manifest)
+            manifest = self.read_manifest(self._parsed(path, stored).manifest)
             self.check_files(manifest)
             # For the collector of garbage: what was found just now is in use. If it took the
             # pointer away since it was read, nothing was found.
-            self.backend.touch(key_path(stage, cache_key))
+            self.backend.touch(path)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
-            self.withdraw(pointer, reason=str(error))
+            self._take_back(stage, cache_key, stored=stored, reason=str(error))
             return None
         except FileNotFoundError:
             return None
         return self._remembered(manifest)
-
-    def pointer(self, stage: str, cache_key: str) -> Pointer | None:
-        """What a key leads to, unchecked; None where there is nothing."""
-        stored = self._stored_pointer(stage, cache_key)
-        return None if stored is None else self._parsed(key_path(stage, cache_key), stored)
-
-    def _parsed(self, path: str, stored: bytes) -> Pointer:
-        if (pointer := parse_pointer(stored)) is None:
-            raise ArtifactCorruptError(
-                f"{self.url(path)}: expected a pointer to a manifest. Delete "
-                "the file, or run the recipe again; the stage is then built anew"
-            )
-        return pointer
-
-    def _stored_pointer(self, stage: str, cache_key: str) -> bytes | None:
-        try:
-            return self.backend.read(key_path(stage, cache_key))
-        except FileNotFoundError:
-            return None
-
-    def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
-        """Every published key, of one stage or of all, in no particular order.
-
-        A pointer that cannot be read is passed over with a warning; see `damaged_pointers`.
-        """
-        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
-        for path, stored in self.backend.read_many(paths).items():
-            try:
-                yield self._parsed(path, stored)
-            except ArtifactCorruptError as error:
-                _LOGGER.warning("passed over: %s", error)
-
-    def damaged_pointers(self) -> dict[tuple[str, str], str]:
-        """What is wrong with each pointer that cannot be read, by its stage and cache key.
-
-        A `lookup` of the key takes such a pointer back.
-        """
-        found = {}
-        for path, stored in self.backend.read_many(self.backend.names("keys")).items():
-            try:
-                self._parsed(path, stored)
-            except ArtifactCorruptError as error:
-                _, stage, *_, name = path.split("/")
-                found[stage, name.removesuffix(".json")] = str(error)
-        return found
 
     def read_manifest(self, path: str) -> Manifest:
         """The manifest at a path relative to the root.
@@ -259,18 +185,35 @@ class ArtifactStore(StoreNames):
                 )
         return sizes
 
-    # Writing
+    # Building
 
     def begin(self, stage: str) -> Attempt:
         """A new folder for a stage to write to."""
         artifact_id = uuid.uuid4().hex[:16]
         location = f"artifacts/{stage}/{artifact_id}"
-        self.backend.make_folder(f"{location}/data")
-        return Attempt(artifact_id, location, self.url(f"{location}/data"))
+        return Attempt(artifact_id, location, self._folder(f"{location}/data"))
 
     def abandon(self, attempt: Attempt) -> None:
-        """Take back an attempt that will not be published."""
+        """Delete an attempt that will not be published."""
         self.backend.delete_folder(attempt.location)
+
+    def work(self, stage: str, cache_key: str) -> str:
+        """URL of a folder, which is there, for what a stage needs to go on under this key."""
+        return self._folder(f"work/{stage}/{cache_key}")
+
+    def clear_work(self, stage: str, cache_key: str) -> None:
+        """Delete that folder, as its artifact is published; the holder of the lease calls it."""
+        self.backend.delete_folder(f"work/{stage}/{cache_key}")
+
+    def pieces(self, stage: str, digest: str) -> str:
+        """URL of a folder, which is there, for records of finished pieces."""
+        return self._folder(f"pieces/{stage}/{digest}")
+
+    def _folder(self, path: str) -> str:
+        self.backend.make_folder(path)
+        return self.url(path)
+
+    # Publishing
 
     def commit(self, manifest: Manifest, *, replace: bool = False) -> Commit:
         """Publish an attempt under its cache key.
@@ -287,32 +230,79 @@ class ArtifactStore(StoreNames):
         # What a repeated worker left there would be read by whoever opens the folder as a whole.
         for stray in sizes.keys() - {entry.object for entry in manifest.files}:
             self.backend.delete(f"{manifest.data}/{stray}")
-        if not self.backend.create(manifest.path, to_json(manifest.model_dump(mode="json"))):
+        if not self.backend.create(manifest.path, sealed_json(manifest.model_dump(mode="json"))):
             raise StoreError(f"{self.url(manifest.path)}: this attempt is published already")
-        replaced = None
-        if replace and (old := self.pointer(manifest.stage, manifest.cache_key)):
-            self.withdraw(old, reason=f"rebuilt as {manifest.artifact_id}")
-            replaced = old
-        pointer = pointer_to(manifest)
-        path = key_path(manifest.stage, manifest.cache_key)
-        while not self.backend.create(path, pointer.to_json()):
+        replaced = self.pointer(manifest.stage, manifest.cache_key) if replace else None
+        if replaced is not None:
+            self.withdraw(replaced, reason=f"rebuilt as {manifest.artifact_id}")
+        pointer = pointer_to(manifest).to_json()
+        while not self.backend.create(key_path(manifest.stage, manifest.cache_key), pointer):
             # Another run was faster. What it published may have been damaged since: then it is
             # withdrawn by the lookup, and the key is free again.
             winner = self.lookup(manifest.stage, manifest.cache_key)
             if winner is not None:
-                refuse_conflict(self.backend, winner, manifest)
+                self._refuse_conflict(winner, manifest)
                 self.backend.delete_folder(manifest.location)
                 return Commit(winner, won=False)
         return Commit(self._remembered(manifest), won=True, replaced=replaced)
 
+    def _refuse_conflict(self, winner: Manifest, loser: Manifest) -> None:
+        """Nothing if two artifacts of one key are the same; else record and raise it."""
+        if winner.content == loser.content:
+            return
+        other, mine = ({e.path: e.sha256 for e in made.files} for made in (winner, loser))
+        differing = [path for path in sorted({*other, *mine}) if other.get(path) != mine.get(path)]
+        record = f"{_CONFLICTS}/{loser.stage}/{loser.artifact_id}.json"
+        conflict = {
+            "cache_key": loser.cache_key,
+            "published": winner.path,
+            "other": loser.path,
+            "contents": [winner.content, loser.content],
+            "differing_files": differing,
+        }
+        self.backend.create(record, sealed_json(conflict))
+        rows = "the same rows" if winner.logical_content == loser.logical_content else "other rows"
+        shown = ", ".join(differing[:5]) + (" ..." if len(differing) > 5 else "")
+        raise DeterminismError(
+            f"{loser.stage}: two runs under the cache key {loser.cache_key[:12]} made different "
+            f"files with {rows} ({shown}): {winner.artifact_id} is published, {loser.artifact_id} "
+            f"is kept beside it for comparison. The stage depends on something that is not in its "
+            f"key; see {self.url(record)}"
+        )
+
+    def conflicts(self) -> list[dict[str, Any]]:
+        """Recorded determinism conflicts, each with the `stage` and the `record`'s path.
+
+        Raises:
+            ArtifactCorruptError: a record cannot be read.
+        """
+        found = []
+        for path in self.backend.names(_CONFLICTS):
+            try:
+                record = read_sealed(self.backend.read(path)).value
+            except ValueError as error:
+                raise ArtifactCorruptError(
+                    f"{self.url(path)}: expected the record of a conflict: {error}. Delete the file"
+                ) from error
+            found.append({"stage": path.split("/")[2], "record": path, **record})
+        return found
+
+    # Taking back
+
     def withdraw(self, pointer: Pointer, *, reason: str) -> None:
-        """Take a pointer back: it moves to quarantine, with the reason."""
-        stage, cache_key = pointer.stage, pointer.cache_key
-        stored = self._stored_pointer(stage, cache_key)
-        if stored is None or parse_pointer(stored) != pointer:
-            return  # withdrawn by another run already, and perhaps built again
-        record = {"reason": reason, "pointer": read_sealed(stored).value}
-        take_back(self.backend, stage, cache_key, stored=stored, record=record)
+        """Take a key's pointer back: it moves to quarantine, with the reason."""
+        stored = self.backend.read_if_there(key_path(pointer.stage, pointer.cache_key))
+        # Else it was withdrawn by another run already, and perhaps built again.
+        if stored is not None and parse_pointer(stored) == pointer:
+            self._take_back(pointer.stage, pointer.cache_key, stored=stored, reason=reason)
+
+    def _take_back(self, stage: str, cache_key: str, *, stored: bytes, reason: str) -> None:
+        record: dict[str, Any] = {"withdrawn": now(), "reason": reason}
+        if parse_pointer(stored) is not None:
+            record["pointer"] = read_sealed(stored).value
+        name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
+        self.backend.create(f"quarantine/{stage}/{name}.json", sealed_json(record))
+        self.backend.remove(key_path(stage, cache_key), expected=stored)
 
     def withdraw_artifacts(
         self,
@@ -332,14 +322,41 @@ class ArtifactStore(StoreNames):
             if pointer.artifact_id in reasons:
                 location = pointer.manifest.rpartition("/")[0]
                 objects = (files or {}).get(pointer.artifact_id)
-                # Before the pointer: who finds none takes over what is left.
-                withdraw_records(self.backend, pointer.stage, location, objects=objects)
+                # Before the pointer: who finds none builds from the pieces that are left.
+                withdraw_pieces(self.backend, pointer.stage, location, objects=objects)
                 self.withdraw(pointer, reason=reasons[pointer.artifact_id])
 
-    def conflicts(self) -> list[dict[str, Any]]:
-        """Recorded determinism conflicts, each with the `stage` and the `record`'s path.
 
-        Raises:
-            ArtifactCorruptError: a record cannot be read.
-        """
-        return conflicts(self.backend)
+# Manifests
+
+
+def parse_manifest(stored: bytes, *, where: str) -> Manifest:
+    """A manifest from the bytes of its file.
+
+    Raises:
+        ArtifactCorruptError: they are not a manifest, or one of another version.
+    """
+    raw = raw_manifest(stored, where=where)
+    if (version := raw.get("manifest_version")) != MANIFEST_VERSION:
+        raise ArtifactCorruptError(
+            f"{where}: expected manifest_version {MANIFEST_VERSION}, found {version!r}"
+        )
+    try:
+        return Manifest.model_validate(raw)
+    except ValidationError as error:
+        raise ArtifactCorruptError(f"{where}: expected a manifest: {error}") from error
+
+
+def raw_manifest(stored: bytes, *, where: str) -> dict[str, Any]:
+    """The fields of a manifest of any version, unchecked but for its digest.
+
+    Raises:
+        ArtifactCorruptError: it is not what was written.
+    """
+    try:
+        return read_sealed(stored).value
+    except ValueError as error:
+        raise ArtifactCorruptError(
+            f"{where}: expected a manifest: {error}. `bertloom verify` takes the artifact back, "
+            "and the next run builds it again"
+        ) from error

@@ -1,39 +1,45 @@
-"""Small files in a folder, local or remote, with what a store needs: put-if-absent, and swaps.
+"""Small files below one root, with put-if-absent and compare-and-swap on every backend.
 
-How a file is created only if it is not there yet, by backend:
-
-* local: `flows.store.local_files`, by a hard link;
-* S3: `If-None-Match: *`; GCS: `ifGenerationMatch=0` (fsspec's `mode="create"`);
-* memory: a lock, as it lives in one process.
+========  ===========================  =====================================================
+backend   `create`: only if absent     `swap`, `remove`: only if the file holds what is expected
+========  ===========================  =====================================================
+disk      hard link of a written file  under `flock` of a file in `.locks/`
+memory    a lock of this process       the same lock
+S3        `If-None-Match: *`           `If-Match` with the tag of the bytes that were compared
+GCS       `ifGenerationMatch=0`        `ifGenerationMatch` with the generation of those bytes
+========  ===========================  =====================================================
 
 fsspec's own local `mode="create"` looks first and writes afterwards, so that two may win; it is not
-used. Backends without such a promise are refused. How a file is changed or taken away only if it is
-what the caller thinks: there, and in `flows.store.conditional_writes`.
+used. Backends without such a promise are refused (`open_backend`), and servers that claim it and do
+not keep it are found out (`StoreBackend.probe`).
+
+The clients of S3 and GCS repeat a request whose answer got lost, and may then meet their own write:
+a file that is refused but holds what was to be written counts as written.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import errno
+import fcntl
+import hashlib
 import os
 import threading
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from flows.store.conditional_writes import (
-    delete_stale,
-    remove_remote,
-    swap_remote,
-    write_over_stale,
-)
-from flows.store.local_files import create_local, locked, remove_local, replace_local
+import fsspec
+
 from pipelines.io.file_systems import file_system
 from schemas.errors import StoreError
 
-_CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
+_LOCKS = 64
 _MEMORY_LOCK = threading.Lock()
+_READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class FileFacts(NamedTuple):
@@ -49,108 +55,125 @@ class FileFacts(NamedTuple):
     """Names of these bytes on disk: more than one where artifacts share a file."""
 
 
-class StoreBackend:
+def open_backend(root: str) -> StoreBackend:
+    """The backend of a local folder, made when it is first written to, or of an fsspec URL.
+
+    Raises:
+        StoreError: it cannot be reached, or is on a backend without put-if-absent.
+    """
+    try:
+        fs, path = file_system(root)
+    except (ValueError, ImportError) as error:
+        raise StoreError(
+            f"store {root}: {error}. Expected a folder or a memory://, s3:// or gs:// URL "
+            "(s3:// needs the package s3fs, gs:// needs gcsfs)"
+        ) from error
+    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+    for protocol, backend in _BACKENDS.items():
+        if protocol in protocols:
+            return backend(fs, path)
+    raise StoreError(
+        f"store {root}: {'/'.join(sorted(protocols))} cannot create a file only where "
+        "there is none. Use a local folder, memory://, s3:// or gs://"
+    )
+
+
+class StoreBackend(abc.ABC):
     """Files below one root, named by paths relative to it with `/` between parts."""
 
-    def __init__(self, root: str) -> None:
-        """`root` is a local folder, made when it is first written to, or an fsspec URL.
+    is_local = False
+    is_remote = False
+    """Whether each look is a request: S3 and GCS."""
 
-        Raises:
-            StoreError: it cannot be reached, or is on a backend without put-if-absent.
-        """
-        try:
-            self.fs, path = file_system(root)
-        except (ValueError, ImportError) as error:
-            raise StoreError(
-                f"store {root}: {error}. Expected a folder or a memory://, s3:// or gs:// URL "
-                "(s3:// needs the package s3fs, gs:// needs gcsfs)"
-            ) from error
-        protocols = self.fs.protocol
-        self.protocols = {protocols} if isinstance(protocols, str) else set(protocols)
-        self.is_local = "file" in self.protocols
-        self.is_memory = "memory" in self.protocols
-        if not (self.is_local or self.is_memory or self.protocols & _CONDITIONAL_PUT):
-            raise StoreError(
-                f"store {root}: {'/'.join(sorted(self.protocols))} cannot create a file only where "
-                "there is none. Use a local folder, memory://, s3:// or gs://"
-            )
-        self._root = str(path).rstrip("/") or "/"
-
-    @property
-    def is_remote(self) -> bool:
-        return not (self.is_local or self.is_memory)
+    def __init__(self, fs: Any, folder: str) -> None:
+        """See `open_backend`."""
+        self.fs = fs
+        self._root = folder.rstrip("/") or "/"
 
     @property
     def root(self) -> str:
         """The root as an absolute local path or a URL."""
-        return self._root if self.is_local else str(self.fs.unstrip_protocol(self._root))
+        return str(self.fs.unstrip_protocol(self._root))
 
     def url(self, path: str) -> str:
         """Of a file or folder: an absolute local path, or a URL."""
         return f"{self.root.rstrip('/')}/{path}"
 
+    def _full(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}"
+
+    # Reading
+
     def read(self, path: str) -> bytes:
         """Raises FileNotFoundError where there is none."""
         return bytes(self.fs.cat_file(self._full(path)))
 
-    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The bytes of those of some small files that are there, by path; fetched side by side.
-
-        One that is not there is left out.
-        """
-        wanted = {self._full(path): path for path in paths}
-        if self.is_local or self.is_memory:
-            pairs = ((path, self._read_if_there(path)) for path in wanted.values())
-            return {path: data for path, data in pairs if data is not None}
-        found = self.fs.cat(list(wanted), on_error="return") if wanted else {}
-        for data in found.values():
-            if isinstance(data, BaseException) and not isinstance(data, FileNotFoundError):
-                raise data
-        read = {wanted[full]: data for full, data in found.items()}
-        return {path: bytes(data) for path, data in read.items() if not isinstance(data, OSError)}
-
-    def _read_if_there(self, path: str) -> bytes | None:
+    def read_if_there(self, path: str) -> bytes | None:
+        """A file's bytes; None where there is none."""
         try:
             return self.read(path)
         except FileNotFoundError:
             return None
 
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of those of some small files that are there, by path."""
+        found = {path: self.read_if_there(path) for path in paths}
+        return {path: data for path, data in found.items() if data is not None}
+
     def open(self, path: str) -> IO[bytes]:
         """A file's bytes as a stream, which the caller closes."""
         return cast("IO[bytes]", self.fs.open(self._full(path), "rb"))
 
+    def _listed(self, folder: str) -> dict[str, Any]:
+        """What the file system says of each file below a folder, by its full path."""
+        try:
+            return dict(self.fs.find(self._full(folder), detail=True))
+        except FileNotFoundError:
+            return {}
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of each file below a folder, by its path relative to that folder."""
+        start = len(self._full(folder)) + 1
+        return {str(name)[start:]: int(info["size"]) for name, info in self._listed(folder).items()}
+
+    def facts(self, folder: str) -> dict[str, FileFacts]:
+        """What is known of each file below a folder, hidden ones too, by path from the root."""
+        start = len(self._full(""))
+        return {str(name)[start:]: _facts(info) for name, info in self._listed(folder).items()}
+
+    def names(self, folder: str) -> list[str]:
+        """Paths of the files below a folder, relative to the root, sorted; hidden ones left out."""
+        found = (f"{folder}/{name}" for name in self.sizes(folder))
+        return sorted(name for name in found if not name.rpartition("/")[2].startswith("."))
+
+    def folders(self, folder: str) -> dict[str, float]:
+        """When each folder in a folder on disk was last modified, by path from the root.
+
+        Object stores have none, and memory does not say when.
+        """
+        del folder
+        return {}
+
+    def identity(self, path: str) -> tuple[int, int, int] | None:
+        """Tells a file on disk from others, whatever it is called: disk, number and time of change.
+
+        None elsewhere.
+        """
+        del path
+        return None
+
+    # Writing
+
+    @abc.abstractmethod
     def create(self, path: str, data: bytes) -> bool:
         """Put-if-absent: whether this call wrote the file. Of any number of callers one wins.
 
         A loser finds the winner's file whole.
         """
-        full = self._full(path)
-        if self.is_local:
-            return create_local(Path(full), data)
-        if self.is_memory:
-            with _MEMORY_LOCK:
-                if self.fs.exists(full):
-                    return False
-                self.fs.pipe_file(full, data)
-                return True
-        try:
-            self.fs.pipe_file(full, data, mode="create")
-        except OSError as error:
-            # The client repeats a request whose answer got lost, and may then meet its own file.
-            if self._is_there(path):
-                return self.read(path) == data
-            if isinstance(error, FileExistsError):
-                return False
-            raise
-        return True
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file whether or not it is there; readers see the old or the new one."""
-        full = self._full(path)
-        if self.is_local:
-            replace_local(Path(full), data)
-        else:
-            self.fs.pipe_file(full, data)
+        self.fs.pipe_file(self._full(path), data)
 
     def swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
         """Compare-and-swap: write a file if it holds `expected`; None: if there is none.
@@ -158,50 +181,19 @@ class StoreBackend:
         Returns:
             Whether the file holds `data` now. If not, another caller was faster.
         """
-        if expected is None:
-            return self.create(path, data)
-        if self.is_remote:
-            return swap_remote(self.fs, self._full(path), data, expected=expected)
-        with self._locked(path):
-            try:
-                found = self.read(path)
-            except FileNotFoundError:
-                return False
-            if found != expected:
-                return found == data
-            self.replace(path, data)
-            return True
+        return self.create(path, data) if expected is None else self._swap(path, data, expected)
 
+    @abc.abstractmethod
+    def _swap(self, path: str, data: bytes, expected: bytes) -> bool: ...
+
+    @abc.abstractmethod
     def remove(self, path: str, *, expected: bytes) -> float | None:
-        """Take a file away if it holds `expected`.
+        """Compare-and-delete: take a file away if it holds `expected`.
 
         Returns:
             When it was last written or `touch`ed (seconds since the epoch; 0 on S3 and GCS); None
             where it is not there or holds something else.
         """
-        full = self._full(path)
-        if self.is_remote:
-            return 0.0 if remove_remote(self.fs, full, expected=expected) else None
-        with self._locked(path):
-            if self.is_local:
-                return remove_local(Path(full), expected=expected)
-            try:
-                if self.read(path) != expected:
-                    return None
-                modified = float(self.fs.modified(full).timestamp())
-                self.delete(path)
-            except FileNotFoundError:
-                return None
-            return modified
-
-    @contextlib.contextmanager
-    def _locked(self, path: str) -> Iterator[None]:
-        if self.is_memory:
-            with _MEMORY_LOCK:
-                yield
-            return
-        with locked(Path(self._root), path):
-            yield
 
     def touch(self, path: str) -> None:
         """Note on a file that it was used just now; object stores cannot.
@@ -211,17 +203,7 @@ class StoreBackend:
         Raises:
             FileNotFoundError: it is not there.
         """
-        if self.is_local:
-            try:
-                os.utime(self._full(path))
-            except OSError as error:
-                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                    raise
-        elif self.is_memory:
-            with _MEMORY_LOCK:
-                if not self.fs.exists(self._full(path)):
-                    raise FileNotFoundError(path)
-                self.fs.store[self._full(path)].modified = datetime.now(UTC)
+        del path
 
     def delete(self, path: str) -> None:
         """Take a file away; it may be gone already."""
@@ -235,79 +217,35 @@ class StoreBackend:
 
     def make_folder(self, path: str) -> None:
         """Object stores have no folders; elsewhere it is made with those above it."""
-        if not self.is_remote:
-            self.fs.makedirs(self._full(path), exist_ok=True)
+        self.fs.makedirs(self._full(path), exist_ok=True)
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Bytes of each file below a folder, by its path relative to that folder."""
-        start = len(self._full(folder)) + 1
-        found = self._listed(folder)
-        return {str(name)[start:]: int(info["size"]) for name, info in found.items()}
-
-    def _listed(self, folder: str) -> dict[str, Any]:
-        """What the file system says of each file below a folder, by its full path."""
-        full = self._full(folder)
-        try:
-            if not (self.is_local or self.is_memory):
-                # By prefix: a folder that is not there costs one request, not three.
-                parent, _, name = full.rpartition("/")
-                return dict(self.fs.find(parent, prefix=f"{name}/", detail=True))
-            return dict(self.fs.find(full, detail=True))
-        except FileNotFoundError:
-            return {}
-
-    def facts(self, folder: str) -> dict[str, FileFacts]:
-        """What is known of each file below a folder, hidden ones too, by path from the root."""
-        found = self._listed(folder)
-        if self.is_memory:
-            found = {
-                name: {**info, "mtime": self.fs.modified(name)} for name, info in found.items()
-            }
-        start = len(self._root.rstrip("/")) + 1
-        return {str(name)[start:]: _facts(info) for name, info in found.items()}
-
-    def identity(self, path: str) -> tuple[int, int, int] | None:
-        """Tells a file on disk from others, whatever it is called: disk, number and time of change.
-
-        None elsewhere.
-        """
-        if not self.is_local:
-            return None
-        found = Path(self._full(path)).stat()
-        return found.st_dev, found.st_ino, found.st_mtime_ns
-
-    def folders(self, folder: str) -> dict[str, float]:
-        """When each folder in a folder on disk was last modified, by path from the root.
-
-        Object stores have none, and memory does not say when.
-        """
-        if not self.is_local:
-            return {}
-        start = len(self._root.rstrip("/")) + 1
-        try:
-            with os.scandir(self._full(folder)) as found:
-                return {item.path[start:]: item.stat().st_mtime for item in found if item.is_dir()}
-        except FileNotFoundError:
-            return {}
-
-    def names(self, folder: str) -> list[str]:
-        """Paths of the files below a folder, relative to the root, sorted; hidden ones left out."""
-        found = (f"{folder}/{name}" for name in self.sizes(folder))
-        return sorted(name for name in found if not name.rpartition("/")[2].startswith("."))
+    # Trying the promises out
 
     def probe(self) -> None:
-        """Try put-if-absent and swaps out: some servers that speak S3 or GCS ignore conditions.
+        """Try put-if-absent and swaps: some servers that speak S3 or GCS ignore conditions.
 
         Raises:
             StoreError: a file was created twice, or changed though it was not what was expected.
         """
-        from flows.store.probe import probe
-
-        probe(self)
-
-    def ignores_conditions(self, path: str) -> bool:
-        """Whether the server writes a file, which is there, under a condition that fails."""
-        return self.is_remote and write_over_stale(self.fs, self._full(path))
+        path = f"probe/{uuid.uuid4().hex}"
+        try:
+            if not self.create(path, b"first") or self.create(path, b"second"):
+                raise StoreError(
+                    f"store {self.root}: the server lets a file be created twice, so two runs "
+                    "could publish under one key. Use a server that honours If-None-Match (S3) or "
+                    "ifGenerationMatch (GCS)"
+                )
+            swapped = self.swap(path, b"third", expected=b"first")
+            refused = not self.swap(path, b"fourth", expected=b"first")
+            ignored = self._overwrites_stale(path)
+        finally:
+            self.delete(path)
+        if not (swapped and refused) or ignored:
+            raise StoreError(
+                f"store {self.root}: a file can be changed though it is not what the request says "
+                "it should be, so two runs could overwrite each other's refs. Use a server that "
+                "honours If-Match (S3) or ifGenerationMatch (GCS)"
+            )
 
     def ignores_conditions_on_delete(self) -> bool:
         """Whether the server deletes files under conditions that fail.
@@ -315,22 +253,350 @@ class StoreBackend:
         Raises:
             StoreError: it refuses to delete under one that holds.
         """
-        from flows.store.probe import probe_delete
+        path = f"probe/{uuid.uuid4().hex}"
+        try:
+            self.create(path, b"first")
+            if self._deletes_stale(path):
+                return True
+            self.replace(path, b"second")
+            # Where the answer got lost and the client asked again, it is gone all the same.
+            if self.remove(path, expected=b"second") is None and self.read_many([path]):
+                raise StoreError(
+                    f"store {self.root}: a file is not deleted though it is what the request says, "
+                    "so leases stay until they expire. Use a server that deletes under If-Match "
+                    "(S3) or ifGenerationMatch (GCS)"
+                )
+            return False
+        finally:
+            self.delete(path)
 
-        return probe_delete(self)
+    def _overwrites_stale(self, path: str) -> bool:
+        """Whether the server writes a file, which is there, under a condition that fails."""
+        del path
+        return False
 
-    def deletes_stale(self, path: str) -> bool:
+    def _deletes_stale(self, path: str) -> bool:
         """Whether the server deletes a file, which is there, under a condition that fails."""
-        return self.is_remote and delete_stale(self.fs, self._full(path))
-
-    def _is_there(self, path: str) -> bool:
-        return bool(self.fs.exists(self._full(path)))
-
-    def _full(self, path: str) -> str:
-        return f"{self._root.rstrip('/')}/{path}"
+        del path
+        return False
 
 
 def _facts(info: Mapping[str, Any]) -> FileFacts:
     moment = info.get("mtime", info.get("LastModified", 0.0))
     modified = moment.timestamp() if isinstance(moment, datetime) else float(moment)
     return FileFacts(int(info["size"]), modified, int(info.get("nlink", 1)))
+
+
+class _Disk(StoreBackend):
+    """A local folder. A file is written beside its name and flushed, then linked or renamed."""
+
+    is_local = True
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def create(self, path: str, data: bytes) -> bool:
+        target = Path(self._full(path))
+        with _written_beside(target, data) as written:
+            try:
+                os.link(written, target)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                raise StoreError(
+                    f"{target}: no hard link can be made here ({error}), which the store needs to "
+                    "publish safely. Put the store on another disk, or on s3:// or gs://"
+                ) from error
+        _sync_folder(target.parent)
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        target = Path(self._full(path))
+        with _written_beside(target, data) as written:
+            written.replace(target)
+        _sync_folder(target.parent)
+
+    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
+        with locked(Path(self._root), path):
+            found = self.read_if_there(path)
+            if found != expected:
+                return found == data
+            self.replace(path, data)
+            return True
+
+    def remove(self, path: str, *, expected: bytes) -> float | None:
+        # The time is read after the name is gone: whoever touched the file before shows in it,
+        # whoever wants to touch it afterwards finds no file.
+        target = Path(self._full(path))
+        try:
+            with locked(Path(self._root), path), target.open("rb") as source:
+                if source.read() != expected:
+                    return None
+                target.unlink()
+                return os.fstat(source.fileno()).st_mtime
+        except FileNotFoundError:
+            return None
+
+    def touch(self, path: str) -> None:
+        try:
+            os.utime(self._full(path))
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+
+    def folders(self, folder: str) -> dict[str, float]:
+        start = len(self._full(""))
+        try:
+            with os.scandir(self._full(folder)) as found:
+                return {item.path[start:]: item.stat().st_mtime for item in found if item.is_dir()}
+        except FileNotFoundError:
+            return {}
+
+    def identity(self, path: str) -> tuple[int, int, int] | None:
+        found = Path(self._full(path)).stat()
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+@contextlib.contextmanager
+def locked(root: Path, path: str) -> Iterator[None]:
+    """Hold the lock of a file of a local store; other files may share it.
+
+    The operating system takes it back when its holder dies, so that a `kill -9` blocks nobody.
+    `flock` holds between the machines that share a disk by NFS 4 as well.
+    """
+    folder = root / ".locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _LOCKS
+    handle = os.open(folder / f"{number:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Said, and not left to closing: a process forked meanwhile has the file open as well.
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _written_beside(target: Path, data: bytes) -> Iterator[Path]:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    written = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        with written.open("xb") as sink:
+            sink.write(data)
+            sink.flush()
+            os.fsync(sink.fileno())
+        yield written
+    finally:
+        written.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Without it a name can be lost in a power cut though its file is on disk.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class _Memory(StoreBackend):
+    """fsspec's memory, which lives in one process."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        with _MEMORY_LOCK:
+            if self.fs.exists(self._full(path)):
+                return False
+            self.fs.pipe_file(self._full(path), data)
+            return True
+
+    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
+        with _MEMORY_LOCK:
+            found = self.read_if_there(path)
+            if found != expected:
+                return found == data
+            self.fs.pipe_file(self._full(path), data)
+            return True
+
+    def remove(self, path: str, *, expected: bytes) -> float | None:
+        with _MEMORY_LOCK:
+            if self.read_if_there(path) != expected:
+                return None
+            modified = float(self.fs.modified(self._full(path)).timestamp())
+            self.delete(path)
+            return modified
+
+    def touch(self, path: str) -> None:
+        with _MEMORY_LOCK:
+            if not self.fs.exists(self._full(path)):
+                raise FileNotFoundError(path)
+            self.fs.store[self._full(path)].modified = datetime.now(UTC)
+
+    def facts(self, folder: str) -> dict[str, FileFacts]:
+        def modified(path: str) -> float:
+            return float(self.fs.modified(self._full(path)).timestamp())
+
+        found = super().facts(folder)
+        return {path: facts._replace(modified=modified(path)) for path, facts in found.items()}
+
+
+class _Bucket(StoreBackend):
+    """An object store that writes and deletes under conditions on an object's version."""
+
+    is_remote = True
+
+    @abc.abstractmethod
+    def _read_version(self, path: str) -> tuple[bytes, str]:
+        """A file's bytes, and the tag or generation of just those bytes."""
+
+    @abc.abstractmethod
+    def _put(self, path: str, data: bytes, *, version: str) -> None:
+        """Write it if it still has that version, else raise an OSError."""
+
+    @abc.abstractmethod
+    def _delete(self, path: str, *, version: str) -> None:
+        """Delete it if it still has that version, else raise an OSError."""
+
+    def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """Fetched side by side."""
+        wanted = {self._full(path): path for path in paths}
+        found = self.fs.cat(list(wanted), on_error="return") if wanted else {}
+        for data in found.values():
+            if isinstance(data, BaseException) and not isinstance(data, FileNotFoundError):
+                raise data
+        read = {wanted[full]: data for full, data in found.items()}
+        return {path: bytes(data) for path, data in read.items() if not isinstance(data, OSError)}
+
+    def _listed(self, folder: str) -> dict[str, Any]:
+        # By prefix: a folder that is not there costs one request, not three.
+        parent, _, name = self._full(folder).rpartition("/")
+        try:
+            return dict(self.fs.find(parent, prefix=f"{name}/", detail=True))
+        except FileNotFoundError:
+            return {}
+
+    def create(self, path: str, data: bytes) -> bool:
+        full = self._full(path)
+        try:
+            self.fs.pipe_file(full, data, mode="create")
+        except OSError as error:
+            if self.fs.exists(full):
+                return self.read(path) == data
+            if isinstance(error, FileExistsError):
+                return False
+            raise
+        return True
+
+    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
+        try:
+            found, version = self._read_version(path)
+        except FileNotFoundError:
+            return False
+        return self._write(path, data, version=version) if found == expected else found == data
+
+    def _write(self, path: str, data: bytes, *, version: str) -> bool:
+        """Write under a condition; whether the file holds the data now."""
+        try:
+            self._put(path, data, version=version)
+        except OSError as error:
+            try:
+                found, other = self._read_version(path)
+            except FileNotFoundError:
+                return False
+            if other == version and error.errno != errno.EBUSY:
+                raise  # nobody else wrote, so that the refusal has another cause
+            return found == data
+        return True
+
+    def remove(self, path: str, *, expected: bytes) -> float | None:
+        try:
+            found, version = self._read_version(path)
+            if found != expected:
+                return None
+            self._delete(path, version=version)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                if self._read_version(path)[1] == version:
+                    raise  # nobody else wrote, so that the refusal has another cause
+            return None
+        self.fs.invalidate_cache(self._full(path))
+        return 0.0
+
+    def make_folder(self, path: str) -> None:
+        """There are none."""
+
+    def _overwrites_stale(self, path: str) -> bool:
+        _, version = self._read_version(path)
+        self._write(path, b"probed", version=version)
+        try:
+            self._put(path, b"overwritten", version=version)
+        except OSError:
+            return self._read_version(path)[0] == b"overwritten"
+        return True
+
+    def _deletes_stale(self, path: str) -> bool:
+        _, version = self._read_version(path)
+        self._write(path, b"changed since", version=version)
+        with contextlib.suppress(OSError):
+            self._delete(path, version=version)
+        try:
+            self._read_version(path)
+        except FileNotFoundError:
+            return True
+        return False
+
+
+class _S3(_Bucket):
+    def _read_version(self, path: str) -> tuple[bytes, str]:
+        async def get() -> tuple[bytes, str]:
+            bucket, key, _ = self.fs.split_path(self._full(path))
+            answer = await self.fs._call_s3("get_object", Bucket=bucket, Key=key)
+            async with answer["Body"] as body:
+                return await body.read(), str(answer["ETag"])
+
+        return cast("tuple[bytes, str]", fsspec.asyn.sync(self.fs.loop, get))
+
+    def _put(self, path: str, data: bytes, *, version: str) -> None:
+        self.fs.pipe_file(self._full(path), data, IfMatch=version)
+
+    def _delete(self, path: str, *, version: str) -> None:
+        bucket, key, _ = self.fs.split_path(self._full(path))
+        self.fs.call_s3("delete_object", Bucket=bucket, Key=key, IfMatch=version)
+
+
+class _Gcs(_Bucket):
+    def _read_version(self, path: str) -> tuple[bytes, str]:
+        headers, found = self.fs.call("GET", self.fs.url(self._full(path)))
+        return bytes(found), str(headers["X-Goog-Generation"])
+
+    def _put(self, path: str, data: bytes, *, version: str) -> None:
+        # gcsfs itself can only ask for generation 0, that is: for no file.
+        bucket, key, _ = self.fs.split_path(self._full(path))
+        self.fs.call(
+            "POST",
+            f"{self.fs._location}/upload/storage/v1/b/{{}}/o",
+            bucket,
+            uploadType="media",
+            name=key,
+            ifGenerationMatch=version,
+            headers={"Content-Type": "application/octet-stream"},
+            data=data,
+        )
+        self.fs.invalidate_cache(self._full(path))
+
+    def _delete(self, path: str, *, version: str) -> None:
+        bucket, key, _ = self.fs.split_path(self._full(path))
+        self.fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=version)
+
+
+_BACKENDS: dict[str, type[StoreBackend]] = {
+    "file": _Disk,
+    "memory": _Memory,
+    "s3": _S3,
+    "s3a": _S3,
+    "gs": _Gcs,
+    "gcs": _Gcs,
+}

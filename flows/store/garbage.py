@@ -1,9 +1,8 @@
-"""Collecting garbage: finding what nothing needs any more, and deleting it in a safe order.
+"""Collecting garbage: deleting what nothing needs, in an order that is safe at every moment.
 
-What is kept: what refs, pins, the last runs and runs that are going on lead to; what was made or
-found within the grace period; what any of these were made from, to the first; attempts that are
-being written; `work/` folders with a live lease or fresh files. Records of runs are small and tell
-what was done when, so that they are kept unless they are asked for.
+What is kept, and why, is found by `flows.store.reachable`. Besides artifacts, these go: `work/`
+folders and records of pieces that nothing needs any more, expired leases, old records of
+quarantine, what a write that was cut off left behind, and, if asked for, records of older runs.
 
 A run that finds an artifact writes that down nowhere until it ends, so that it must not be deleted
 under its hands. On a disk a lookup touches the pointer, and only then believes it. Whatever was
@@ -29,16 +28,29 @@ tombstone and no pointer, and the next collection goes on with it.
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flows.store.artifacts import ArtifactStore, now, to_json
-from flows.store.backend import FileFacts
-from flows.store.garbage_leftovers import leftovers
-from flows.store.garbage_survey import Survey, survey
+from flows.store.artifacts import ArtifactStore
+from flows.store.backend import FileFacts, StoreBackend
+from flows.store.leases import read_lease
+from flows.store.pieces import blobs_of, piece_files
+from flows.store.pointers import now
+from flows.store.reachable import Survey, survey
 from schemas.errors import ArtifactCorruptError
-from schemas.sealed import read_sealed
+from schemas.sealed import read_sealed, sealed_json
+
+# What a write that was cut off leaves, here and where pieces are recorded.
+_CUT_OFF = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
+_SMALL_FILES = (
+    "keys", "refs", "pins", "leases", "quarantine", "tombstones", "reports", "runs", "pieces",
+)  # fmt: skip
+_UNUSED_SECONDS = 60 * 24 * 3600
+"""A record of counts alone has no file to be missing: it goes when nothing has used it for longer
+than a monthly rebuild leaves it alone."""
 
 
 class Garbage(NamedTuple):
@@ -114,25 +126,22 @@ def collect_garbage(
     Raises:
         ArtifactCorruptError: something that is kept cannot be read. Nothing is deleted then.
     """
-    grace = grace_hours * 3600
-    found = survey(store, keep_runs=keep_runs, grace_seconds=grace)
-    dead = _dead(store, found)
-    cutoff = found.moment - grace
-    rest = list(leftovers(store, found, dead=dead, cutoff=cutoff, delete_runs=delete_runs))
+    sweep = _Sweep(store, keep_runs=keep_runs, grace_seconds=grace_hours * 3600)
+    found = sweep.found
+    rest = list(_leftovers(sweep, delete_runs=delete_runs))
     revived: set[str] = set()
     if not dry_run:
-        revived = _delete_artifacts(store, found, dead, keep_runs=keep_runs, grace_seconds=grace)
+        revived = sweep.delete_artifacts()
         for item in rest:
             item.delete(store.backend)
-    garbage = [_artifact(found, location) for location in dead if location not in revived]
-    garbage += [Garbage(item.kind, item.path, *_amount(item.facts)) for item in rest]
-    kept = [
-        Kept(location, _amount(found.attempts[location])[1], reason)
+    gone = [item for item in sweep.artifacts() if item.path not in revived]
+    kept = (
+        Kept(location, sum(facts.size for facts in found.attempts[location].values()), reason)
         for location, reason in sorted(found.keepers.items())
         if location in found.attempts
-    ]
+    )
     return GarbageReport(
-        garbage=tuple(garbage),
+        garbage=tuple(item.as_garbage() for item in (*gone, *rest)),
         kept=tuple(kept),
         revived=tuple(sorted(revived)),
         notes=tuple(found.notes),
@@ -140,22 +149,115 @@ def collect_garbage(
     )
 
 
-def _dead(store: ArtifactStore, found: Survey) -> list[str]:
-    waiting = dict(_tombstones(store))
-    dead = []
-    for location in sorted(found.attempts):
-        if location in found.keepers:
-            continue
-        if (record := waiting.get(location)) and _met(found, record):
-            found.keepers[location] = "a run that is going on may have found it"
+class _Item(NamedTuple):
+    """A file or folder that nothing needs, and what it held when that was found."""
+
+    kind: str
+    path: str
+    facts: Mapping[str, FileFacts]
+    """Of each file by its path from the root; where `path` is none of them, it is a folder."""
+
+    expected: bytes | None = None
+    """The file is deleted only if it holds this still."""
+
+    def as_garbage(self) -> Garbage:
+        files = self.facts.values()
+        freed = sum(item.size for item in files if item.links == 1)
+        return Garbage(self.kind, self.path, len(files), sum(f.size for f in files), freed)
+
+    def delete(self, backend: StoreBackend) -> None:
+        """Take it away; it may be gone already."""
+        if self.expected is not None:
+            backend.remove(self.path, expected=self.expected)
+        elif self.path in self.facts:
+            backend.delete(self.path)
         else:
-            dead.append(location)
-    return dead
+            backend.delete_folder(self.path)
 
 
-def _met(found: Survey, tombstone: Mapping[str, Any]) -> bool:
-    """Whether a run could have found an artifact before the last collection was cut off."""
-    return any(began < tombstone["moment"] for began in found.live_runs.values())
+# Artifacts
+
+
+class _Sweep:
+    """One collection: what was found first, and the deletion of artifacts."""
+
+    def __init__(self, store: ArtifactStore, *, keep_runs: int, grace_seconds: float) -> None:
+        self.store, self.backend = store, store.backend
+        self._kept: dict[str, Any] = {"keep_runs": keep_runs, "grace_seconds": grace_seconds}
+        self.found = found = survey(store, **self._kept)
+        self.cutoff = found.moment - grace_seconds
+        """What was written later, in seconds since the epoch, is kept."""
+
+        # What an earlier collection that was cut off began to delete: a run that was going on
+        # then, and still is, may have found it.
+        self._begun = dict(_tombstones(store))
+        first = min(found.live_runs.values(), default=float("inf"))
+        for location in found.attempts.keys() & self._begun.keys() - found.keepers.keys():
+            if first < self._begun[location]["moment"]:
+                found.keepers[location] = "a run that is going on may have found it"
+        self.dead = sorted(found.attempts.keys() - found.keepers.keys())
+
+    def artifacts(self) -> Iterator[_Item]:
+        """What is deleted of artifacts and attempts."""
+        for location in self.dead:
+            kind = "artifact" if location in self.found.published else "attempt"
+            yield _Item(kind, location, self.found.attempts[location])
+
+    def delete_artifacts(self) -> set[str]:
+        """Delete in the order that the module describes; those that came into use meanwhile."""
+        self._write_tombstones()
+        used = self._remove_pointers()
+        again = survey(self.store, **self._kept, also=used, dying=set(self.dead))
+        if self.backend.is_remote and set(again.live_runs) - set(self.found.live_runs):
+            used |= set(self.dead)
+        revived = {path for path in self.dead if path in used or path in again.keepers}
+        self._give_back(again, revived)
+        for location in self.dead:
+            if location not in revived:
+                self.backend.delete(f"{location}/manifest.json")
+                self.backend.delete_folder(location)
+                self.backend.delete(_tombstone(location))
+        return revived
+
+    def _write_tombstones(self) -> None:
+        for location in self.dead:
+            item = self.found.published.get(location)
+            if item is None and location in self._begun:
+                continue  # that one knows the pointer that was taken away
+            record = {
+                "location": location,
+                "begun": now(),
+                "moment": self.found.moment,
+                "key": item.path if item else "",
+                "pointer": item.stored.decode() if item else "",
+            }
+            self.backend.replace(_tombstone(location), sealed_json(record))
+
+    def _remove_pointers(self) -> set[str]:
+        """Locations whose pointers were used since the survey."""
+        used: set[str] = set()
+        for location in self.dead:
+            if (item := self.found.published.get(location)) is not None:
+                removed = self.backend.remove(item.path, expected=item.stored)
+                if removed is None:  # withdrawn or replaced meanwhile: left to a later collection
+                    self.backend.delete(_tombstone(location))
+                if removed is None or removed > item.used:
+                    used.add(location)
+        return used
+
+    def _give_back(self, again: Survey, revived: set[str]) -> None:
+        """Put back the pointers of what is kept after all; also what an earlier collection took."""
+        for location, record in list(_tombstones(self.store)):
+            is_gone = location not in again.attempts
+            if location not in revived and location not in again.keepers and not is_gone:
+                continue
+            if not is_gone and record["key"]:
+                self.backend.create(record["key"], record["pointer"].encode())
+            self.backend.delete(_tombstone(location))
+
+
+def _tombstone(location: str) -> str:
+    return f"tombstones/{location.rpartition('/')[2]}.json"
 
 
 def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -172,74 +274,87 @@ def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
         yield record["location"], record
 
 
-def _tombstone(location: str) -> str:
-    return f"tombstones/{location.rpartition('/')[2]}.json"
+# Everything else
 
 
-def _artifact(found: Survey, location: str) -> Garbage:
-    kind = "artifact" if location in found.published else "attempt"
-    return Garbage(kind, location, *_amount(found.attempts[location]))
+def _leftovers(sweep: _Sweep, *, delete_runs: bool) -> Iterator[_Item]:
+    """Everything to delete that is no artifact; runs that are not kept only if asked for."""
+    backend, cutoff = sweep.backend, sweep.cutoff
+    yield from _old_work(sweep)
+    yield from _old_pieces(sweep)
+    yield from _free_leases(backend)
+    for folder in ("quarantine", "probe"):
+        for path, facts in backend.facts(folder).items():
+            if facts.modified <= cutoff and not _CUT_OFF.search(path):
+                yield _Item(folder, path, {path: facts})
+    for folder in _SMALL_FILES:
+        for path, facts in backend.facts(folder).items():
+            if facts.modified <= cutoff and _CUT_OFF.search(path):
+                yield _Item("leftover", path, {path: facts})
+    yield from _unlisted(sweep)
+    if delete_runs:
+        for folder, files in sorted(_by_folder(backend.facts("runs"), 1).items()):
+            if folder.split("/")[1] not in sweep.found.kept_runs:
+                yield _Item("run", folder, files)
 
 
-def _amount(facts: Mapping[str, FileFacts]) -> tuple[int, int, int]:
-    """Files, bytes, and bytes that come free with them."""
-    files = facts.values()
-    freed = sum(item.size for item in files if item.links == 1)
-    return len(files), sum(item.size for item in files), freed
+def _by_folder(facts: Mapping[str, FileFacts], depth: int) -> dict[str, dict[str, FileFacts]]:
+    """Files grouped by the folders at a depth below their top."""
+    grouped: dict[str, dict[str, FileFacts]] = defaultdict(dict)
+    for path, item in facts.items():
+        grouped["/".join(path.split("/")[: depth + 1])][path] = item
+    return grouped
 
 
-def _delete_artifacts(
-    store: ArtifactStore,
-    found: Survey,
-    dead: list[str],
-    *,
-    keep_runs: int,
-    grace_seconds: float,
-) -> set[str]:
-    """Delete in the order that the module describes; the ones that came into use meanwhile."""
-    backend = store.backend
-    earlier = dict(_tombstones(store))
-    for location in dead:
-        item = found.published.get(location)
-        if item is None and location in earlier:
-            continue  # it knows the pointer that it took away
-        record = {
-            "location": location,
-            "begun": now(),
-            "moment": found.moment,
-            "key": item.path if item else "",
-            "pointer": item.stored.decode() if item else "",
-        }
-        backend.replace(_tombstone(location), to_json(record))
-    used: set[str] = set()
-    for location in dead:
-        if (item := found.published.get(location)) is not None:
-            removed = backend.remove(item.path, expected=item.stored)
-            if removed is None:  # withdrawn or replaced meanwhile: left to a later collection
-                backend.delete(_tombstone(location))
-            if removed is None or removed > item.used:
-                used.add(location)
-    again = survey(
-        store, keep_runs=keep_runs, grace_seconds=grace_seconds, also=used, dying=set(dead)
-    )
-    if backend.is_remote and set(again.live_runs) - set(found.live_runs):
-        used |= set(dead)
-    revived = {location for location in dead if location in used or location in again.keepers}
-    _settle_tombstones(store, again, revived)
-    for location in dead:
-        if location not in revived:
-            backend.delete(f"{location}/manifest.json")
-            backend.delete_folder(location)
-            backend.delete(_tombstone(location))
-    return revived
+def _old_work(sweep: _Sweep) -> Iterator[_Item]:
+    backend = sweep.backend
+    grouped = _by_folder(backend.facts("work"), 2)
+    # On disks, folders without a file too.
+    newest = {
+        folder: modified
+        for stage in backend.folders("work")
+        for folder, modified in backend.folders(stage).items()
+    }
+    for folder in sorted({*grouped, *newest}):
+        _, stage, cache_key = folder.split("/")
+        files = grouped.get(folder, {})
+        times = (newest.get(folder, 0.0), *(facts.modified for facts in files.values()))
+        if max(times) <= sweep.cutoff and (stage, cache_key) not in sweep.found.held:
+            yield _Item("work", folder, files)
 
 
-def _settle_tombstones(store: ArtifactStore, again: Survey, revived: set[str]) -> None:
-    """Give back the pointers of what is kept after all; also what an earlier collection took."""
-    for location, record in list(_tombstones(store)):
-        is_gone = location not in again.attempts
-        if location not in revived and location not in again.keepers and not is_gone:
+def _old_pieces(sweep: _Sweep) -> Iterator[_Item]:
+    """Records of pieces none of whose files are left anywhere."""
+    found, dead = sweep.found, set(sweep.dead)
+    there = {path for name, files in found.attempts.items() if name not in dead for path in files}
+    listed = sweep.backend.facts("pieces")
+    for path, facts in listed.items():
+        if facts.modified > sweep.cutoff or not path.endswith(".json"):
             continue
-        if not is_gone and record["key"]:
-            store.backend.create(record["key"], record["pointer"].encode())
-        store.backend.delete(_tombstone(location))
+        try:
+            artifacts = piece_files(sweep.backend, path)
+        except FileNotFoundError:
+            continue
+        is_used = facts.modified > sweep.cutoff - _UNUSED_SECONDS
+        if not any(there.issuperset(names) and (names or is_used) for names in artifacts):
+            for name in (path, blobs_of(path)):
+                if name in listed:
+                    yield _Item("pieces", name, {name: listed[name]})
+
+
+def _free_leases(backend: StoreBackend) -> Iterator[_Item]:
+    for path in backend.names("leases"):
+        stored, holder = read_lease(backend, path)
+        if stored is not None and holder is None:
+            yield _Item("lease", path, {path: FileFacts(len(stored), 0.0)}, expected=stored)
+
+
+def _unlisted(sweep: _Sweep) -> Iterator[_Item]:
+    """Files beside those of an artifact, such as a repeated worker leaves."""
+    found = sweep.found
+    for location, listed in sorted(found.listed.items()):
+        if location not in found.published:
+            continue  # perhaps it is just being published
+        for path, facts in found.attempts[location].items():
+            if path not in listed and facts.modified <= sweep.cutoff:
+                yield _Item("leftover", path, {path: facts})

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text, time_text
-from flows.store.artifacts import ArtifactStore, Pointer
-from flows.store.pointers import parse_manifest
+from flows.store.artifacts import ArtifactStore, parse_manifest
+from flows.store.pointers import Pointer
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 from schemas.stage import entry_label

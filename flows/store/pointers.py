@@ -1,21 +1,37 @@
-"""Pointers: the small files by which an artifact is found, and reading what they lead to."""
+"""Pointers: the small files by which artifacts are found and kept.
+
+    keys/STAGE/AA/CACHE_KEY.json    what a key leads to; created put-if-absent: THE commit
+    refs/NAME.json                  a name that moves on, by compare-and-swap: no move gets lost
+    pins/ARTIFACT_ID.json           {reason, pinned, pointer}: kept though no name leads to it
+
+A key's pointer is created in `ArtifactStore.commit` and taken back in `ArtifactStore.withdraw`; a
+ref is swapped in `set_ref` and `swap_ref`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from schemas.errors import ArtifactCorruptError
-from schemas.manifest import MANIFEST_VERSION, Manifest
+from flows.store.backend import StoreBackend
+from schemas.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ConfigError,
+    RefConflictError,
+)
+from schemas.manifest import Manifest
 from schemas.sealed import read_sealed, sealed_json
 
-
-def to_json(value: Mapping[str, Any]) -> bytes:
-    """Indented JSON with its own digest, as every record of the store is written."""
-    return sealed_json(value)
+_LOGGER = logging.getLogger(__name__)
+# Each part begins with something else than a dot: no way up, and no hidden file.
+_REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
+_TRIES = 100
 
 
 def now() -> str:
@@ -43,12 +59,11 @@ class Pointer(BaseModel):
 
     def to_json(self) -> bytes:
         """As it is stored."""
-        return to_json(self.model_dump(exclude_defaults=True))
+        return sealed_json(self.model_dump(exclude_defaults=True))
 
-
-def key_path(stage: str, cache_key: str) -> str:
-    """Where the pointer of a key lies, relative to the root."""
-    return f"keys/{stage}/{cache_key[:2]}/{cache_key}.json"
+    def __str__(self) -> str:
+        """The stage and the artifact."""
+        return f"{self.stage} {self.artifact_id}"
 
 
 def pointer_to(manifest: Manifest) -> Pointer:
@@ -71,33 +86,184 @@ def parse_pointer(stored: bytes) -> Pointer | None:
         return None
 
 
-def parse_manifest(stored: bytes, *, where: str) -> Manifest:
-    """A manifest from the bytes of its file.
+def key_path(stage: str, cache_key: str) -> str:
+    """Path of the pointer of a key, relative to the root of the store."""
+    return f"keys/{stage}/{cache_key[:2]}/{cache_key}.json"
+
+
+def ref_path(name: str) -> str:
+    """Path of a ref, relative to the root of the store.
 
     Raises:
-        ArtifactCorruptError: they are not a manifest, or one of another version.
+        ConfigError: the name cannot be that of a ref.
     """
-    raw = raw_manifest(stored, where=where)
-    if (version := raw.get("manifest_version")) != MANIFEST_VERSION:
-        raise ArtifactCorruptError(
-            f"{where}: expected manifest_version {MANIFEST_VERSION}, found {version!r}"
+    if not _REF_NAME.fullmatch(name):
+        raise ConfigError(
+            f"ref {name!r}: expected letters, digits and any of _-.@+= in parts between /, none "
+            "of them beginning with a dot"
         )
-    try:
-        return Manifest.model_validate(raw)
-    except ValidationError as error:
-        raise ArtifactCorruptError(f"{where}: expected a manifest: {error}") from error
+    return f"refs/{name}.json"
 
 
-def raw_manifest(stored: bytes, *, where: str) -> dict[str, Any]:
-    """The fields of a manifest of any version, unchecked but for its digest.
+class StorePointers:
+    """The part of an `ArtifactStore` that reads keys, and reads and moves refs and pins."""
 
-    Raises:
-        ArtifactCorruptError: it is not what was written.
-    """
-    try:
-        return read_sealed(stored).value
-    except ValueError as error:
-        raise ArtifactCorruptError(
-            f"{where}: expected a manifest: {error}. `bertloom verify` takes the artifact back, "
-            "and the next run builds it again"
-        ) from error
+    backend: StoreBackend
+
+    # Keys
+
+    def pointer(self, stage: str, cache_key: str) -> Pointer | None:
+        """What a key leads to, unchecked; None where there is nothing.
+
+        Raises:
+            ArtifactCorruptError: the file is no pointer.
+        """
+        path = key_path(stage, cache_key)
+        stored = self.backend.read_if_there(path)
+        return None if stored is None else self._parsed(path, stored)
+
+    def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
+        """Every published key, of one stage or of all, in no particular order.
+
+        A pointer that cannot be read is passed over with a warning; see `damaged_pointers`.
+        """
+        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
+        for path, stored in self.backend.read_many(paths).items():
+            try:
+                yield self._parsed(path, stored)
+            except ArtifactCorruptError as error:
+                _LOGGER.warning("passed over: %s", error)
+
+    def damaged_pointers(self) -> dict[tuple[str, str], str]:
+        """What is wrong with each pointer that cannot be read, by its stage and cache key.
+
+        A `lookup` of the key takes such a pointer back.
+        """
+        found = {}
+        for path, stored in self.backend.read_many(self.backend.names("keys")).items():
+            try:
+                self._parsed(path, stored)
+            except ArtifactCorruptError as error:
+                _, stage, *_, name = path.split("/")
+                found[stage, name.removesuffix(".json")] = str(error)
+        return found
+
+    def _parsed(self, path: str, stored: bytes) -> Pointer:
+        if (pointer := parse_pointer(stored)) is None:
+            raise ArtifactCorruptError(
+                f"{self.backend.url(path)}: expected a pointer to a manifest. Delete "
+                "the file, or run the recipe again; the stage is then built anew"
+            )
+        return pointer
+
+    # Refs
+
+    def ref(self, name: str) -> Pointer | None:
+        """What a name leads to, or None.
+
+        Raises:
+            ArtifactCorruptError: the file is no pointer.
+        """
+        return self._parsed_ref(name, self.backend.read_if_there(ref_path(name)))
+
+    def _parsed_ref(self, name: str, stored: bytes | None) -> Pointer | None:
+        if stored is None:
+            return None
+        if (pointer := parse_pointer(stored)) is None:
+            raise ArtifactCorruptError(
+                f"ref {name!r}: expected a pointer. Delete {ref_path(name)} in the store, or run "
+                "the recipe again"
+            )
+        return pointer
+
+    def refs(self) -> list[str]:
+        """Every name, sorted."""
+        paths = self.backend.names("refs")
+        return [path.removeprefix("refs/").removesuffix(".json") for path in paths]
+
+    def set_ref(self, name: str, manifest: Manifest) -> None:
+        """Let a name, such as `RECIPE/build-tokens`, lead to an artifact; the last caller wins.
+
+        Nothing is written where it leads there already. A damaged ref is put right.
+        """
+        path = ref_path(name)
+        wanted = manifest.path, manifest.content, dict[str, str]()
+        for _ in range(_TRIES):
+            stored = self.backend.read_if_there(path)
+            found = parse_pointer(stored) if stored is not None else None
+            if found is not None and (found.manifest, found.content, found.parts) == wanted:
+                return
+            if self.backend.swap(path, pointer_to(manifest).to_json(), expected=stored):
+                return
+        raise RefConflictError(
+            f"ref {name!r}: other runs moved it {_TRIES} times while this one wanted to; try again"
+        )
+
+    def swap_ref(self, name: str, pointer: Pointer, *, expected: Pointer | None) -> None:
+        """Let a name lead elsewhere, if it leads to where the caller thinks.
+
+        Args:
+            name: such as `corpus/simplewiki/latest`.
+            pointer: what it leads to from now on.
+            expected: what it leads to; None: there is no such name.
+
+        Raises:
+            RefConflictError: it leads elsewhere. Nothing is changed.
+        """
+        path = ref_path(name)
+        stored = self.backend.read_if_there(path)
+        found = self._parsed_ref(name, stored)
+        if found == expected:
+            if self.backend.swap(path, pointer.to_json(), expected=stored):
+                return
+            found = self.ref(name)
+        raise RefConflictError(
+            f"ref {name!r}: expected it to lead to {expected or 'nothing'}, found "
+            f"{found or 'nothing'}: another run moved it meanwhile. Look at what is there, and try "
+            "again"
+        )
+
+    def delete_ref(self, name: str) -> None:
+        """Delete a name; it may be gone already. The artifact stays until garbage is collected."""
+        self.backend.delete(ref_path(name))
+
+    # Pins
+
+    def pin(self, manifest: Manifest, *, reason: str) -> None:
+        """Keep an artifact, and all that it was made from, until it is unpinned."""
+        pointer = pointer_to(manifest).model_dump(exclude_defaults=True)
+        record = {"reason": reason, "pinned": now(), "pointer": pointer}
+        self.backend.replace(f"pins/{manifest.artifact_id}.json", sealed_json(record))
+
+    def unpin(self, artifact_id: str) -> None:
+        """Take a pin away.
+
+        Raises:
+            ArtifactNotFoundError: the artifact is not pinned.
+        """
+        found = self.pins()
+        if artifact_id not in found:
+            raise ArtifactNotFoundError(
+                f"{self.backend.root}: {artifact_id} is not pinned; pinned are "
+                f"{', '.join(found) or 'none'}"
+            )
+        self.backend.delete(f"pins/{artifact_id}.json")
+
+    def pins(self) -> dict[str, dict[str, Any]]:
+        """Every pin by the artifact's id: `reason`, `pinned` (ISO 8601, UTC), `pointer`.
+
+        Raises:
+            ArtifactCorruptError: one cannot be read.
+        """
+        found = {}
+        for path in self.backend.names("pins"):
+            try:
+                record = read_sealed(self.backend.read(path)).value
+                Pointer.model_validate(record["pointer"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ArtifactCorruptError(
+                    f"{self.backend.url(path)}: expected a pin: {error}. Delete the file, and pin "
+                    "again"
+                ) from error
+            found[path.removeprefix("pins/").removesuffix(".json")] = record
+        return found

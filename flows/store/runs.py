@@ -21,8 +21,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from flows.formats import time_text
-from flows.store.artifacts import ArtifactStore, now
+from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
+from flows.store.pointers import now
 from flows.store.processes import ProcessName, is_gone, this_process
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, BertloomError
 from schemas.sealed import read_sealed, sealed_json

@@ -1,20 +1,42 @@
-"""Checking artifacts: that they are, to the byte, what their manifests say."""
+"""Verification: that a store holds, to the byte, what was written.
+
+`verify` checks artifacts with their pointers and manifests, `check_records` everything else: refs,
+pins, runs, reports, leases, quarantine, tombstones, and records of pieces. `withdraw` takes
+artifacts that are not sound back, so that the next run builds them again; of the other records only
+those of pieces can be deleted without losing anything (`delete_damaged_pieces`).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from flows.store.artifacts import ArtifactStore, Pointer
+from flows.store.artifacts import LAYOUT, ArtifactStore
+from flows.store.backend import StoreBackend
+from flows.store.pieces import check_blobs, delete_piece
+from flows.store.pointers import Pointer
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
+from schemas.sealed import read_page, read_sealed
 
 if TYPE_CHECKING:
-    from flows.store.row_checks import RowsFound
+    from flows.store.rows import RowsFound
 
 _CHUNK = 1 << 20
+_DIGITS = re.compile(rb"[0-9a-f]{31}")
+_REMEDIES = {
+    "refs": "run the recipe again, or publish again, which writes it anew",
+    "pins": "delete the file, and pin again",
+    "runs": "delete the file: what the run made is there all the same",
+    "reports": "`bertloom report` writes it anew",
+    "leases": "delete the file if no run is going on",
+    "quarantine": "delete the file: it only says what was wrong before",
+    "tombstones": "look at the artifact that it is named for, then delete the file",
+    "pieces": "the piece is built again where it is needed",
+}
 
 
 class Verdict(NamedTuple):
@@ -41,43 +63,6 @@ class Verdict(NamedTuple):
         return not self.problems
 
 
-class _Reading(NamedTuple):
-    """What reading a file came to."""
-
-    sha256: str
-    rows: RowsFound | None = None
-
-
-class _Reader:
-    """Reads files, and each that several artifacts share only once."""
-
-    def __init__(self, store: ArtifactStore, *, rows: bool) -> None:
-        self._backend = store.backend
-        self._rows = rows
-        self._known: dict[tuple[int, int, int], _Reading] = {}
-
-    def read(self, path: str, entry: FileEntry) -> _Reading:
-        known = self._backend.identity(path)
-        if known is not None and known in self._known:
-            return self._known[known]
-        reading = self._read(path, entry)
-        if known is not None:
-            self._known[known] = reading
-        return reading
-
-    def _read(self, path: str, entry: FileEntry) -> _Reading:
-        digest = hashlib.sha256()
-        with self._backend.open(path) as source:
-            while chunk := source.read(_CHUNK):
-                digest.update(chunk)
-            if digest.hexdigest() != entry.sha256 or entry.rows is None or not self._rows:
-                return _Reading(digest.hexdigest())
-            from flows.store.row_checks import read_rows
-
-            source.seek(0)
-            return _Reading(entry.sha256, read_rows(source))
-
-
 def verify(
     store: ArtifactStore, pointers: Sequence[Pointer], *, deep: bool = True, rows: bool = False
 ) -> list[Verdict]:
@@ -93,30 +78,6 @@ def verify(
     return [_verify(store, pointer, reader=reader) for pointer in pointers]
 
 
-def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -> Verdict:
-    try:
-        manifest = store.read_manifest(pointer.manifest)
-    except (ArtifactCorruptError, ArtifactNotFoundError) as error:
-        return Verdict(pointer.artifact_id, pointer.stage, (str(error),))
-    files = _check_files(store, manifest, reader=reader)
-    wrong = [*check_manifest(manifest), *files.wrong]
-    problems = [
-        *_check_pointer(manifest, pointer),
-        *wrong,
-        *files.damaged.values(),
-        *_check_inputs(store, manifest),
-    ]
-    return Verdict(
-        manifest.artifact_id,
-        manifest.stage,
-        tuple(problems),
-        len(manifest.files),
-        manifest.size,
-        damaged_files=tuple(files.damaged),
-        is_wrong=bool(wrong),
-    )
-
-
 def withdraw(store: ArtifactStore, verdicts: Sequence[Verdict]) -> None:
     """Take the artifacts that are not sound back, so that the next run builds them again."""
     damaged = [verdict for verdict in verdicts if not verdict.is_sound]
@@ -126,19 +87,32 @@ def withdraw(store: ArtifactStore, verdicts: Sequence[Verdict]) -> None:
     )
 
 
-def _check_pointer(manifest: Manifest, pointer: Pointer) -> list[str]:
-    expected = {
-        "artifact_id": pointer.artifact_id,
-        "cache_key": pointer.cache_key,
-        "content": pointer.content,
-        "stage": pointer.stage,
-        "path": pointer.manifest,
-    }
-    return [
-        f"manifest: {name} is {getattr(manifest, name)}, but the pointer says {value}"
-        for name, value in expected.items()
-        if getattr(manifest, name) != value
+def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -> Verdict:
+    try:
+        manifest = store.read_manifest(pointer.manifest)
+    except (ArtifactCorruptError, ArtifactNotFoundError) as error:
+        return Verdict(pointer.artifact_id, pointer.stage, (str(error),))
+    damaged, wrong_rows = _check_files(store, manifest, reader=reader)
+    wrong = [*check_manifest(manifest), *wrong_rows]
+    pointed = {name: getattr(pointer, name) for name in _POINTED}
+    problems = [
+        *_differences(manifest, {**pointed, "path": pointer.manifest}, "but the pointer says"),
+        *wrong,
+        *damaged.values(),
+        *_check_inputs(store, manifest),
     ]
+    return Verdict(
+        manifest.artifact_id,
+        manifest.stage,
+        tuple(problems),
+        len(manifest.files),
+        manifest.size,
+        damaged_files=tuple(damaged),
+        is_wrong=bool(wrong),
+    )
+
+
+_POINTED = ("artifact_id", "cache_key", "content", "stage")
 
 
 def check_manifest(manifest: Manifest) -> list[str]:
@@ -148,24 +122,21 @@ def check_manifest(manifest: Manifest) -> list[str]:
         "content": content_digest(manifest.files),
         "logical_content": logical_digest(manifest.files),
     }
+    return _differences(manifest, computed, "but comes to")
+
+
+def _differences(manifest: Manifest, expected: dict[str, str], but: str) -> list[str]:
     return [
-        f"manifest: {name} is {getattr(manifest, name)}, but comes to {value}"
-        for name, value in computed.items()
-        if getattr(manifest, name) != value
+        f"manifest: {name} is {found}, {but} {value}"
+        for name, value in expected.items()
+        if (found := getattr(manifest, name)) != value
     ]
-
-
-class _FilesFound(NamedTuple):
-    damaged: dict[str, str]
-    """What is wrong with a file's bytes, by its physical name."""
-
-    wrong: list[str]
-    """What is said of sound bytes and is not so."""
 
 
 def _check_files(
     store: ArtifactStore, manifest: Manifest, *, reader: _Reader | None
-) -> _FilesFound:
+) -> tuple[dict[str, str], list[str]]:
+    """What is wrong with a file's bytes, by its physical name; what is untrue of sound bytes."""
     sizes = store.backend.sizes(manifest.data)
     damaged: dict[str, str] = {}
     wrong: list[str] = []
@@ -177,34 +148,155 @@ def _check_files(
             problem = f"{entry.path}: expected {entry.size:,} bytes, found {found:,}"
             damaged[entry.object] = problem
         elif reader is not None:
-            reading = reader.read(f"{manifest.data}/{entry.object}", entry)
-            if reading.sha256 != entry.sha256:
-                problem = f"{entry.path}: expected sha256 {entry.sha256}, found {reading.sha256}"
+            sha256, rows = reader.read(f"{manifest.data}/{entry.object}", entry)
+            if sha256 != entry.sha256:
+                problem = f"{entry.path}: expected sha256 {entry.sha256}, found {sha256}"
                 damaged[entry.object] = problem
-            elif reading.rows is not None:
-                wrong += _check_rows(reading.rows, entry, manifest)
-    return _FilesFound(damaged, wrong)
+            elif rows is not None:
+                wrong += [f"{entry.path}: {text}" for text in rows.problems(entry, manifest)]
+    return damaged, wrong
 
 
-def _check_rows(found: RowsFound, entry: FileEntry, manifest: Manifest) -> list[str]:
-    from flows.store.row_checks import check_rows
-
-    return [f"{entry.path}: {text}" for text in check_rows(found, entry, manifest=manifest)]
-
-
-def _check_inputs(store: ArtifactStore, manifest: Manifest) -> list[str]:
-    problems = []
+def _check_inputs(store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
     keyed = manifest.key_spec.get("inputs", {})
     for ref in manifest.inputs:
         try:
             found = store.read_manifest(ref.manifest)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
-            problems.append(f"input {ref.name}: {error}")
+            yield f"input {ref.name}: {error}"
             continue
         if found.content != ref.content:
-            problems.append(
-                f"input {ref.name}: expected {ref.content}, but {ref.manifest} has {found.content}"
-            )
+            other = f"{ref.manifest} has {found.content}"
+            yield f"input {ref.name}: expected {ref.content}, but {other}"
         if keyed.get(ref.name, {}).get("content") != ref.content:
-            problems.append(f"input {ref.name}: its content is not the one in the cache key")
-    return problems
+            yield f"input {ref.name}: its content is not the one in the cache key"
+
+
+class _Reading(NamedTuple):
+    """What a file holds."""
+
+    sha256: str
+    rows: RowsFound | None = None
+
+
+class _Reader:
+    """Reads files, and each that several artifacts share only once."""
+
+    def __init__(self, store: ArtifactStore, *, rows: bool) -> None:
+        self._backend = store.backend
+        self._rows = rows
+        self._known: dict[tuple[int, int, int], _Reading] = {}
+
+    def read(self, path: str, entry: FileEntry) -> _Reading:
+        known = self._backend.identity(path)
+        if known is None:
+            return self._read(path, entry)
+        if known not in self._known:
+            self._known[known] = self._read(path, entry)
+        return self._known[known]
+
+    def _read(self, path: str, entry: FileEntry) -> _Reading:
+        digest = hashlib.sha256()
+        with self._backend.open(path) as source:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+            if digest.hexdigest() != entry.sha256 or entry.rows is None or not self._rows:
+                return _Reading(digest.hexdigest())
+            from flows.store.rows import read_rows  # start-up: 53 ms, pyarrow
+
+            source.seek(0)
+            return _Reading(entry.sha256, read_rows(source))
+
+
+# Records
+
+
+class RecordProblem(NamedTuple):
+    """A record that is not what was written."""
+
+    path: str
+    """Relative to the root of the store."""
+
+    text: str
+    """What is wrong, and what to do."""
+
+
+class RecordReport(NamedTuple):
+    """What was found of a store's records."""
+
+    checked: int
+    problems: tuple[RecordProblem, ...]
+    notes: tuple[str, ...]
+
+
+class _RecordFound(NamedTuple):
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_sealed: bool = True
+
+
+def check_records(store: ArtifactStore) -> RecordReport:
+    """Read every record of a store but pointers of keys and manifests, which `verify` checks."""
+    checked = old = 0
+    problems: list[RecordProblem] = []
+    notes: list[str] = []
+    for folder, remedy in _REMEDIES.items():
+        for path in store.backend.names(folder):
+            if path.endswith(".blobs"):
+                continue  # with its record
+            try:
+                found = _check_record(store.backend, path)
+            except FileNotFoundError:
+                continue  # gone since it was listed
+            checked += 1
+            old += not found.is_sealed
+            notes += found.notes
+            texts = [*found.problems]
+            if not found.is_sealed and store.layout == LAYOUT:
+                texts.append("no digest of its own, which each record of this store has")
+            problems += [RecordProblem(path, f"{text}; {remedy}") for text in texts]
+    if old and store.layout != LAYOUT:
+        notes.append(
+            f"{old:,} of {checked:,} records were written before digests were kept in them, as the "
+            "manifests and pointers of that time: whether these are damaged cannot be told. What "
+            "is written from now on has one"
+        )
+    return RecordReport(checked, tuple(problems), tuple(notes))
+
+
+def delete_damaged_pieces(store: ArtifactStore, report: RecordReport) -> None:
+    """Delete the records of pieces that are damaged."""
+    for problem in report.problems:
+        if problem.path.startswith("pieces/"):
+            delete_piece(store.backend, problem.path)
+
+
+def _check_record(backend: StoreBackend, path: str) -> _RecordFound:
+    stored = backend.read(path)
+    if path.endswith(".ndjson"):
+        return _check_lines(stored, path)
+    try:
+        if path.endswith(".html"):
+            return _RecordFound(is_sealed=read_page(stored).is_sealed)
+        value, is_sealed = read_sealed(stored)
+    except ValueError as error:
+        return _RecordFound((str(error),))
+    problem = check_blobs(backend, path, value) if path.startswith("pieces/") else ""
+    return _RecordFound((problem,) if problem else (), is_sealed=is_sealed)
+
+
+def _check_lines(stored: bytes, path: str) -> _RecordFound:
+    problems, notes, is_sealed = list[str](), list[str](), True
+    for number, line in enumerate(stored.split(b"\n"), start=1):
+        if not line:
+            continue
+        try:
+            is_sealed &= read_sealed(line).is_sealed
+        except ValueError as error:
+            # A line that a crash cut off does not end in a digest; one that was changed does, but
+            # for a letter.
+            if _DIGITS.search(line[-70:]):
+                problems.append(f"line {number}: {error}")
+            else:
+                notes.append(f"{path}:{number}: cut off, as its writer was stopped in it")
+    return _RecordFound(tuple(problems), tuple(notes), is_sealed)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from flows.lineage.export.event_file import RecordedEvent, read_events
-from flows.store.artifacts import ArtifactStore, to_json
+from flows.store.artifacts import ArtifactStore
 from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
-from schemas.sealed import read_sealed
+from schemas.sealed import read_sealed, sealed_json
 
 if TYPE_CHECKING:
     from openlineage.client.transport.http import HttpTransport
@@ -173,4 +173,4 @@ class _Progress:
         for found in sent:
             lines[found.path] = found.line
         if lines or self._is_known:
-            self._backend.replace(self._path, to_json(self._lines))
+            self._backend.replace(self._path, sealed_json(self._lines))

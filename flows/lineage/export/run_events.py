@@ -37,7 +37,8 @@ from flows.lineage.export.facets import (
     recipe_job,
     step_job,
 )
-from flows.store.artifacts import ArtifactStore, now
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import now
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 

@@ -1,19 +1,29 @@
-"""What a store holds, and what keeps it: the first half of collecting garbage, which only reads."""
+"""What a store holds, and what keeps it: the first half of collecting garbage, which only reads.
+
+Kept is what can be reached from these roots, with everything that it was made from:
+
+* refs and pins;
+* the last runs, and runs that are going on (`flows.store.runs`);
+* artifacts made or found, and attempts written to, within the grace period or since a run that is
+  going on began; on S3 and GCS, which cannot say what was found when, every published artifact
+  while a run is going on;
+* keys with a live lease, and attempts of a stage that is being built.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from flows.formats import time_text
-from flows.store.artifacts import ArtifactStore, Pointer
+from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileFacts
 from flows.store.leases import live_holders
-from flows.store.pointers import parse_pointer
+from flows.store.pointers import Pointer, parse_pointer
 from flows.store.runs import judge, last_signs, record_path, run_ids
 from schemas.errors import ArtifactCorruptError
 from schemas.sealed import read_sealed
@@ -24,6 +34,9 @@ is of an earlier version and leaves no signs of life."""
 
 # Between a run's record and its first look at the store, by clocks of two machines.
 _CLOCKS_DIFFER = 60.0
+
+Roots = Iterator[tuple[str, str]]
+"""Locations that are kept, and why."""
 
 
 class Published(NamedTuple):
@@ -41,6 +54,9 @@ class Survey:
     """The state of a store at one moment. Locations are `artifacts/STAGE/ATTEMPT`."""
 
     moment: float
+    held: set[tuple[str, str]]
+    """Stage and key of each live lease."""
+
     attempts: dict[str, dict[str, FileFacts]] = field(default_factory=dict)
     """Files of each attempt by their path from the root, whatever leads to it."""
 
@@ -60,9 +76,6 @@ class Survey:
     """When each run that is going on began."""
 
     kept_runs: set[str] = field(default_factory=set)
-    held: set[tuple[str, str]] = field(default_factory=set)
-    """Stage and key of each live lease."""
-
     notes: list[str] = field(default_factory=list)
     """What a person should look at."""
 
@@ -89,27 +102,22 @@ def survey(
         ArtifactCorruptError: a manifest that is kept, a ref or a pin cannot be read, so that
             what it leads to is not known.
     """
-    found = Survey(time.time())
-    found.held = set(live_holders(store))
-    roots: dict[str, str] = dict.fromkeys(also, "found by a run just now")
-    _add_refs(store, roots)
-    _add_runs(store, found, roots, keep_runs=keep_runs)
+    found = Survey(time.time(), set(live_holders(store)))
+    roots = dict.fromkeys(also, "found by a run just now")
+
+    def add(more: Roots) -> None:
+        for location, reason in more:
+            roots.setdefault(location, reason)
+
+    add(_named(store))
+    add(_of_runs(store, found, keep_runs=keep_runs))
     _list_attempts(store, found)
-    _list_pointers(store, found)
-    _add_recent(store, found, roots, cutoff=found.moment - grace_seconds, dying=dying)
+    _list_published(store, found)
+    cutoff = found.moment - grace_seconds
+    add(_recently_used(found, cutoff, is_remote=store.backend.is_remote))
+    add(_recently_written(found, cutoff, dying))
     _mark(store, found, roots)
     return found
-
-
-def _add_refs(store: ArtifactStore, roots: dict[str, str]) -> None:
-    for name in store.refs():
-        pointer = store.ref(name)
-        if pointer is not None:
-            for path in (pointer.manifest, *pointer.parts.values()):
-                roots.setdefault(location_of(path), f"ref {name}")
-    for artifact_id, record in store.pins().items():
-        path = Pointer.model_validate(record["pointer"]).manifest
-        roots.setdefault(location_of(path), f"pin {artifact_id}: {record['reason']}")
 
 
 def location_of(manifest: str) -> str:
@@ -117,63 +125,59 @@ def location_of(manifest: str) -> str:
     return manifest.rpartition("/")[0]
 
 
-def _add_runs(
-    store: ArtifactStore, found: Survey, roots: dict[str, str], *, keep_runs: int
-) -> None:
-    signs = last_signs(store)
-    ids = run_ids(store)
-    last = set(ids[len(ids) - keep_runs :] if keep_runs else [])
+def _named(store: ArtifactStore) -> Roots:
+    for name in store.refs():
+        if (pointer := store.ref(name)) is not None:
+            for path in (pointer.manifest, *pointer.parts.values()):
+                yield location_of(path), f"ref {name}"
+    for artifact_id, record in store.pins().items():
+        path = record["pointer"]["manifest"]
+        yield location_of(path), f"pin {artifact_id}: {record['reason']}"
+
+
+def _of_runs(store: ArtifactStore, found: Survey, *, keep_runs: int) -> Roots:
+    signs, ids = last_signs(store), run_ids(store)
+    found.kept_runs = set(ids[max(len(ids) - keep_runs, 0) :])
     for run_id in ids:
-        record = _raw_record(store, run_id, found.notes)
-        last_sign = signs.get(run_id, found.moment)  # one that has just begun is not listed yet
-        began = _live_since(record, found.moment, last_sign=last_sign)
-        if began is not None:
-            found.live_runs[run_id] = began
-            found.notes.append(_held_back(run_id, record, silence=found.moment - last_sign))
-        if run_id not in last and run_id not in found.live_runs:
+        path = record_path(run_id)
+        try:
+            record = read_sealed(store.backend.read(path)).value
+        except FileNotFoundError:
             continue
-        found.kept_runs.add(run_id)
+        except ValueError as error:
+            found.notes.append(f"{store.url(path)}: expected the record of a run: {error}")
+            continue
+        # One that has just begun is not listed yet.
+        _note_if_live(found, run_id, record, last_sign=signs.get(run_id, found.moment))
         # Records of earlier versions have steps as well, if not all the rest.
-        for step in record.get("steps", ()):
+        for step in record.get("steps", ()) if run_id in found.kept_runs else ():
             if isinstance(step, dict) and isinstance(step.get("manifest"), str):
-                roots.setdefault(location_of(step["manifest"]), f"run {run_id}")
+                yield location_of(step["manifest"]), f"run {run_id}"
 
 
-def _held_back(run_id: str, record: Mapping[str, Any], *, silence: float) -> str:
-    """What a run that is going on keeps, and what to do if it is not."""
-    host = record.get("host") or "a machine that is not known"
-    return (
-        f"run {run_id} of {host} is going on, with a sign of life {time_text(max(silence, 0.0))} "
-        "ago: what it may have found is kept, on S3 and GCS everything that is published. If it is "
-        "over: bertloom runs --settle"
-    )
-
-
-def _raw_record(store: ArtifactStore, run_id: str, notes: list[str]) -> dict[str, Any]:
-    path = record_path(run_id)
-    try:
-        return read_sealed(store.backend.read(path)).value
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        notes.append(f"{store.url(path)}: expected the record of a run: {error}")
-        return {}
-
-
-def _live_since(record: Mapping[str, Any], moment: float, *, last_sign: float) -> float | None:
-    """When a run that is going on began, seconds since the epoch; None if it is not.
-
-    `last_sign` is when it last wrote to its folder.
-    """
+def _note_if_live(
+    found: Survey, run_id: str, record: Mapping[str, Any], *, last_sign: float
+) -> None:
+    """Count a run among those that are going on, and say what it holds back."""
     try:
         began = datetime.fromisoformat(record["started"]).timestamp()
     except (KeyError, TypeError, ValueError):
-        return None
-    if record.get("state") != "running":
-        return None
-    silence = moment - (last_sign if record.get("beats") else began)
-    is_over = judge(record, silence=silence, unsigned_seconds=ELSEWHERE_DAYS * 86_400).is_over
-    return None if is_over else began
+        return
+    silence = found.moment - (last_sign if record.get("beats") else began)
+    unsigned = ELSEWHERE_DAYS * 86_400
+    if record.get("state") != "running" or (
+        judge(record, silence=silence, unsigned_seconds=unsigned).is_over
+    ):
+        return
+    found.live_runs[run_id] = began
+    found.kept_runs.add(run_id)
+    host = record.get("host") or "a machine that is not known"
+    ago = time_text(max(found.moment - last_sign, 0.0))
+    found.notes.append(
+        f"run {run_id} of {host} is going on, with a sign of life {ago} ago: what it may have "
+        "found is kept, on S3 and GCS everything that is published. If it is over: "
+        "bertloom runs --settle"
+    )
 
 
 def _list_attempts(store: ArtifactStore, found: Survey) -> None:
@@ -190,7 +194,7 @@ def _list_attempts(store: ArtifactStore, found: Survey) -> None:
         found.newest[location] = max([found.newest.get(location, 0.0), *times])
 
 
-def _list_pointers(store: ArtifactStore, found: Survey) -> None:
+def _list_published(store: ArtifactStore, found: Survey) -> None:
     listed = store.backend.facts("keys")
     for path, stored in store.backend.read_many(listed).items():
         if (pointer := parse_pointer(stored)) is not None:
@@ -199,35 +203,36 @@ def _list_pointers(store: ArtifactStore, found: Survey) -> None:
             found.published[location_of(pointer.manifest)] = Published(path, stored, pointer, used)
 
 
-def _add_recent(
-    store: ArtifactStore,
-    found: Survey,
-    roots: dict[str, str],
-    *,
-    cutoff: float,
-    dying: Collection[str],
-) -> None:
-    first = min(found.live_runs.items(), key=lambda item: item[1], default=None)
+def _oldest_live(found: Survey) -> tuple[str, float]:
+    """The run that has been going on for longest, and when it began; none began in the future."""
+    return min(found.live_runs.items(), key=lambda item: item[1], default=("", float("inf")))
+
+
+def _recently_used(found: Survey, cutoff: float, *, is_remote: bool) -> Roots:
+    run_id, began = _oldest_live(found)
     for location, item in found.published.items():
         if item.used > cutoff:
-            roots.setdefault(location, "made or found within the grace period")
-        elif first is not None and store.backend.is_remote:
-            # S3 and GCS cannot say what was found when.
-            roots.setdefault(location, f"run {first[0]} is going on")
-        elif first is not None and item.used > first[1] - _CLOCKS_DIFFER:
-            roots.setdefault(location, f"made or found since run {first[0]} began")
+            yield location, "made or found within the grace period"
+        elif run_id and is_remote:
+            yield location, f"run {run_id} is going on"
+        elif item.used > began - _CLOCKS_DIFFER:
+            yield location, f"made or found since run {run_id} began"
         elif (item.pointer.stage, item.pointer.cache_key) in found.held:
-            roots.setdefault(location, "its key is being worked on")
+            yield location, "its key is being worked on"
+
+
+def _recently_written(found: Survey, cutoff: float, dying: Collection[str]) -> Roots:
+    run_id, began = _oldest_live(found)
     building = {stage for stage, _ in found.held}
     for location, newest in found.newest.items():
         if location in found.published or location in dying:
             continue
         if newest > cutoff:
-            roots.setdefault(location, "written to within the grace period")
+            yield location, "written to within the grace period"
         elif location.split("/")[1] in building:
-            roots.setdefault(location, "its stage is being built")
-        elif first is not None and newest > first[1] - _CLOCKS_DIFFER:
-            roots.setdefault(location, f"written to since run {first[0]} began")
+            yield location, "its stage is being built"
+        elif newest > began - _CLOCKS_DIFFER:
+            yield location, f"written to since run {run_id} began"
 
 
 def _mark(store: ArtifactStore, found: Survey, roots: Mapping[str, str]) -> None:
@@ -242,25 +247,22 @@ def _mark(store: ArtifactStore, found: Survey, roots: Mapping[str, str]) -> None
             if location not in found.attempts:
                 found.notes.append(f"{reason}: leads to {store.url(location)}, which is gone")
             continue  # else one that is being written
-        manifest = _raw_manifest(store, path)
-        data = f"{location}/data"
-        found.listed[location] = {path, *(f"{data}/{e['object']}" for e in manifest["files"])}
-        made_from = [ref["manifest"] for ref in manifest["inputs"]]
-        waiting += [(location_of(item), f"input of {location} ({reason})") for item in made_from]
+        files, inputs = _files_and_inputs(store, path)
+        found.listed[location] = {path, *(f"{location}/data/{name}" for name in files)}
+        waiting += [(location_of(item), f"input of {location} ({reason})") for item in inputs]
 
 
-def _raw_manifest(store: ArtifactStore, path: str) -> dict[str, Any]:
+def _files_and_inputs(store: ArtifactStore, path: str) -> tuple[list[str], list[str]]:
+    """Physical names of the files of a manifest of any version, and paths of its inputs'."""
     try:
         manifest = read_sealed(store.backend.read(path)).value
-        if isinstance(manifest["files"], list) and isinstance(manifest["inputs"], list):
-            return dict(manifest)
-        problem = "no lists of files and inputs"
+        files, inputs = manifest["files"], manifest["inputs"]
+        return [entry["object"] for entry in files], [ref["manifest"] for ref in inputs]
     except FileNotFoundError:
-        return {"files": [], "inputs": []}  # withdrawn since it was listed
+        return [], []  # withdrawn since it was listed
     except (ValueError, KeyError, TypeError) as error:
-        problem = f"{type(error).__name__}: {error}"
-    raise ArtifactCorruptError(
-        f"{store.url(path)}: expected a manifest, found {problem}. What the artifact was made from "
-        "is not known, so nothing can be deleted safely: run `bertloom verify` first, which "
-        "withdraws it"
-    )
+        raise ArtifactCorruptError(
+            f"{store.url(path)}: expected a manifest, found {type(error).__name__}: {error}. What "
+            "the artifact was made from is not known, so nothing can be deleted safely: run "
+            "`bertloom verify` first, which withdraws it"
+        ) from error

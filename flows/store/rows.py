@@ -1,8 +1,8 @@
-"""Checking tables row by row: that they are the table, and hold the rows, that a manifest says."""
+"""Rows of a shard: that they are the table, and hold the rows, that a manifest says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
@@ -14,10 +14,10 @@ from schemas.manifest import FileEntry, Manifest
 
 
 class RowsFound(NamedTuple):
-    """What a table turned out to hold."""
+    """What an Arrow file holds."""
 
     schema: Any
-    """Of the Arrow file; None where it is no such file."""
+    """None where it is no such file."""
 
     rows: int
     logical: str
@@ -25,6 +25,17 @@ class RowsFound(NamedTuple):
 
     problem: str = ""
     """Why the rows could not be read."""
+
+    def problems(self, entry: FileEntry, manifest: Manifest) -> list[str]:
+        """What is not as the manifest says, one text each."""
+        if self.problem:
+            return [self.problem]
+        found = []
+        if self.rows != entry.rows:
+            found.append(f"expected {entry.rows:,} rows, found {self.rows:,}")
+        if entry.logical and self.logical != entry.logical:
+            found.append(f"expected rows with the digest {entry.logical}, found {self.logical}")
+        return [*found, *_check_table(self.schema, entry, manifest=manifest)]
 
 
 def read_rows(source: IO[bytes]) -> RowsFound:
@@ -41,25 +52,11 @@ def read_rows(source: IO[bytes]) -> RowsFound:
         return RowsFound(None, 0, "", f"expected an Arrow IPC file: {error}")
 
 
-def check_rows(found: RowsFound, entry: FileEntry, *, manifest: Manifest) -> list[str]:
-    """What of a table is not as its manifest says, one text each."""
-    if found.problem:
-        return [found.problem]
-    problems = []
-    if found.rows != entry.rows:
-        problems.append(f"expected {entry.rows:,} rows, found {found.rows:,}")
-    if entry.logical and found.logical != entry.logical:
-        problems.append(f"expected rows with the digest {entry.logical}, found {found.logical}")
-    return [*problems, *_check_table(found.schema, entry, manifest=manifest)]
-
-
 def _check_table(schema: Any, entry: FileEntry, *, manifest: Manifest) -> list[str]:
-    metadata: Mapping[bytes, bytes] = schema.metadata or {}
-    name = metadata.get(arrow.TABLE_KEY, b"").decode()
-    version = metadata.get(arrow.VERSION_KEY, b"").decode()
+    name, version = _named(schema)
     if manifest.table and entry.path.startswith("part-") and name != manifest.table:
         return [f"expected the table {manifest.table!r}, found {name!r}"]
-    known = [item for item in _tables() if _name_of(item) == (name, version)]
+    known = [item for item in _tables() if _named(item) == (name, version)]
     # A table of another version of bertloom can be sound, and this one does not know its columns.
     if not known or any(schema.equals(item, check_metadata=False) for item in known):
         return []
@@ -70,17 +67,19 @@ def _check_table(schema: Any, entry: FileEntry, *, manifest: Manifest) -> list[s
     return []
 
 
-def _name_of(schema: Any) -> tuple[str, str]:
-    metadata = schema.metadata
-    return metadata[arrow.TABLE_KEY].decode(), metadata[arrow.VERSION_KEY].decode()
+def _named(schema: Any) -> tuple[str, str]:
+    metadata: Mapping[bytes, bytes] = schema.metadata or {}
+    return (
+        metadata.get(arrow.TABLE_KEY, b"").decode(),
+        metadata.get(arrow.VERSION_KEY, b"").decode(),
+    )
 
 
-def _tables() -> Sequence[Any]:
+def _tables() -> list[Any]:
     """Every table that this version writes; those of ids once for each width."""
-    fixed = [item for item in vars(arrow).values() if isinstance(item, pa.Schema)]
-    widths = (1 << 16, (1 << 16) + 1)
-    return [
-        *fixed,
-        *(arrow.tokens_schema(size) for size in widths),
-        *(arrow.instances_schema(size) for size in widths),
-    ]
+    made = [make(size) for make in (arrow.tokens_schema, arrow.instances_schema) for size in _SIZES]
+    return [*(item for item in vars(arrow).values() if isinstance(item, pa.Schema)), *made]
+
+
+_SIZES = (1 << 16, (1 << 16) + 1)
+"""Of vocabularies: the largest of two-byte ids, the smallest of four-byte ids."""
