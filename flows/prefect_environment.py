@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from pipelines.io.raw_files import cache_folder
+from pipelines.io.user_cache import cache_folder
 
 SETTINGS = {
     "DO_NOT_TRACK": "1",

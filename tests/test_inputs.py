@@ -1,5 +1,4 @@
 import hashlib
-import json
 import multiprocessing
 import os
 from pathlib import Path
@@ -8,14 +7,17 @@ import fsspec
 import pytest
 
 from pipelines.io import raw_files as inputs
-from pipelines.io.raw_files import cache_folder, describe_file, digest_file, expand_paths, open_file
+from pipelines.io import user_cache
+from pipelines.io.raw_files import describe_file, digest_file, expand_paths, open_file
+from pipelines.io.user_cache import cache_folder
 from schemas.errors import InputError, MissingInputError
+from schemas.sealed import read_sealed
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(inputs, "_SETTLED_NS", -1)
+    monkeypatch.setattr(user_cache, "_SETTLED_NS", -1)
 
 
 @pytest.fixture
@@ -133,28 +135,51 @@ def test_a_digest_is_remembered_until_the_file_changes(folder, monkeypatch):
 
 
 def test_a_file_that_has_just_changed_is_not_remembered(folder, monkeypatch):
-    monkeypatch.setattr(inputs, "_SETTLED_NS", 2_000_000_000)
+    monkeypatch.setattr(user_cache, "_SETTLED_NS", 2_000_000_000)
     reads = count_reads(monkeypatch)
     digest_file(str(folder / "a.txt"))
     digest_file(str(folder / "a.txt"))
     assert len(reads) == 2
 
 
+def cache_file():
+    """The cache's file, which is read again when it is next asked."""
+    user_cache._opened.cache_clear()
+    return cache_folder() / "digests.ndjson"
+
+
 @pytest.mark.parametrize(
     "damage",
-    ["", "{", "[]", "null", '{"key": "other", "digests": {}}', "KEEP-KEY", "\x00\xff"],
+    ["", "{", "[]", "null", '{"file": "other", "digests": {}}', "FLIP", "CUT", "\x00\xff"],
 )
-def test_a_broken_cache_entry_is_computed_again(folder, damage):
+def test_a_broken_cache_entry_is_computed_again(folder, monkeypatch, damage):
     path = folder / "a.txt"
     right = digest_file(str(path))
-    (entry,) = cache_folder().rglob("*.json")
-    if damage == "KEEP-KEY":
-        stored = json.loads(entry.read_text())
-        stored["digests"]["sha256"] = "abc"
-        damage = json.dumps(stored)
-    entry.write_bytes(damage.encode("latin-1"))
+    whole = cache_file().read_bytes()
+    if damage == "FLIP":
+        damage = whole.decode().replace(right.digests["sha256"], "0" * 64)
+    elif damage == "CUT":
+        damage = whole[:-5].decode()
+    cache_file().write_bytes(damage.encode("latin-1"))
+    reads = count_reads(monkeypatch)
     assert digest_file(str(path)) == right
-    assert json.loads(entry.read_text())["digests"] == right.digests
+    assert len(reads) == 1
+    cache_file()
+    assert digest_file(str(path)) == right
+    assert len(reads) == 1
+
+
+def test_what_is_known_of_earlier_versions_is_left_out(folder, monkeypatch):
+    monkeypatch.setattr(user_cache, "_MOST_STALE_LINES", 3)
+    path = folder / "a.txt"
+    for number in range(5):
+        path.write_text(str(number))
+        last = digest_file(str(path))
+    assert len(cache_file().read_bytes().split()) > 5
+    reads = count_reads(monkeypatch)
+    assert digest_file(str(path)) == last
+    assert reads == []
+    assert len(cache_file().read_bytes().splitlines()) == 2  # of which the first is empty
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(folder, tmp_path, monkeypatch):
@@ -186,7 +211,7 @@ def test_runs_side_by_side_share_the_cache(folder):
     with multiprocessing.get_context("fork").Pool(3) as pool:
         found = pool.map(_digest_many, [path] * 3)
     assert set().union(*found) == {hashlib.sha256(b"a.txt").hexdigest()}
-    assert not list(cache_folder().rglob("*.part"))
+    assert all(read_sealed(line).is_sealed for line in cache_file().read_bytes().split(b"\n")[1:])
 
 
 def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flows.engine.code_memory import code_memory
+from flows.engine.code_memory import code_digest
 from flows.engine.provenance import key_environment
 from flows.engine.stages import Step
 from schemas.fingerprint import (
@@ -23,7 +23,7 @@ from schemas.stage import Stage
 @functools.cache
 def code_of(module: str, packages: Sequence[str] = FIRST_PARTY) -> tuple[str, dict[str, str]]:
     """`code_fingerprint` as it was when this process first asked: of the code that it runs."""
-    return code_fingerprint(module, packages=packages, digest_of=code_memory().digest)
+    return code_fingerprint(module, packages=packages, digest_of=code_digest)
 
 
 class StepKey(NamedTuple):
@@ -74,5 +74,4 @@ def pieces_digest(spec: Mapping[str, Any]) -> str:
 
 def code_now(stage: Stage) -> dict[str, str]:
     """Digests of a stage's modules as they are on disk at this moment."""
-    digest_of = code_memory().digest
-    return code_fingerprint(stage.module, packages=stage.packages, digest_of=digest_of)[1]
+    return code_fingerprint(stage.module, packages=stage.packages, digest_of=code_digest)[1]

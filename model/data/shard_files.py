@@ -21,7 +21,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.io.file_systems import file_system
-from pipelines.io.raw_files import cache_folder
+from pipelines.io.user_cache import cache_folder
 from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry, StageInput
 

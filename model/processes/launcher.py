@@ -31,7 +31,7 @@ from typing import IO, Any
 from pydantic import BaseModel
 
 from pipelines.io.file_systems import file_system
-from pipelines.io.raw_files import cache_folder
+from pipelines.io.user_cache import cache_folder
 from schemas.error_facts import error_from
 from schemas.errors import ConfigError, RunnerError, TrainingError
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,15 +20,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.io.file_systems import file_system
 from pipelines.io.splits import SourceFile
+from pipelines.io.user_cache import digest_cache, is_settled, local_version
 from schemas.errors import BertloomError, InputError, MissingInputError
-
-CACHE_VARIABLE = "BERTLOOM_CACHE"
-"""Environment variable that names another cache folder."""
 
 _CHUNK = 1 << 20
 _SHOWN_NEIGHBOURS = 8
-# A file changed less than this before it was read may be changed again without its times telling.
-_SETTLED_NS = 2_000_000_000
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "VersionId", "content_md5")
 _log = logging.getLogger(__name__)
 
@@ -130,10 +123,9 @@ def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
 def digest_file(uri: str, *, algorithms: Iterable[str] = ("sha256",)) -> FileDigests:
     """Digests of the file's bytes, all computed in one pass.
 
-    They are remembered under the file's location, size and version: device, inode and times of
-    change for a local file, the ETag or generation in an object store. Where there is no such
-    version, or a local file changed within the last two seconds, nothing is remembered. A damaged
-    or unwritable cache costs a new computation, nothing else; runs side by side may share it.
+    They are remembered (`pipelines.io.user_cache`) of the file as it is: by size, inode and times
+    of a local file, the ETag or generation in an object store. Where there is no such version, or a
+    local file changed within the last two seconds, nothing is remembered.
 
     Args:
         uri: an absolute path or fsspec URL.
@@ -145,24 +137,16 @@ def digest_file(uri: str, *, algorithms: Iterable[str] = ("sha256",)) -> FileDig
     fs, path = filesystem(uri)
     size, version = _stat(fs, path, uri)
     wanted = tuple(dict.fromkeys(algorithms))
-    entry = _cache_entry(uri, size, version) if version else None
-    known = _recall(entry, key=f"{uri} {size} {version}") if entry else {}
+    cache = digest_cache()
+    known = cache.get(uri, version) if version else {}
     if not set(wanted) <= set(known):
         known |= _compute(fs, path, [name for name in wanted if name not in known], size=size)
         if _stat(fs, path, uri) != (size, version):
             raise InputError(f"{uri}: changed while it was read; run again when it is whole")
-        if entry and _is_settled(fs, path):
-            _remember(entry, key=f"{uri} {size} {version}", digests=known)
+        # An ETag or generation changes with every write.
+        if version and (not isinstance(fs, LocalFileSystem) or is_settled(Path(path).stat())):
+            cache.put(uri, version, known)
     return FileDigests(size, {name: known[name] for name in wanted})
-
-
-def cache_folder() -> Path:
-    """Where bertloom remembers what can be computed again: $BERTLOOM_CACHE or the user's cache."""
-    named = os.environ.get(CACHE_VARIABLE)
-    if named:
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "bertloom"
 
 
 def filesystem(uri: str) -> tuple[Any, str]:
@@ -308,8 +292,7 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
     try:
         if isinstance(fs, LocalFileSystem):
             stat = Path(path).stat()
-            times = f"{stat.st_mtime_ns}/{stat.st_ctime_ns}"
-            return stat.st_size, f"{stat.st_dev}/{stat.st_ino}/{times}"
+            return stat.st_size, local_version(stat)
         fs.invalidate_cache(_parent(path))
         with _reaching(uri, fs):
             info = fs.info(path)
@@ -317,14 +300,9 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
         raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
     except OSError as error:
         raise InputError(f"{uri}: cannot be read: {error}") from error
-    version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
-    return int(info["size"]), version
-
-
-def _is_settled(fs: Any, path: str) -> bool:
-    if not isinstance(fs, LocalFileSystem):
-        return True  # an ETag or generation changes with every write
-    return time.time_ns() - Path(path).stat().st_ctime_ns > _SETTLED_NS
+    size = int(info["size"])
+    version = next((f"{size}/{info[key]}" for key in _VERSION_KEYS if info.get(key)), "")
+    return size, version
 
 
 def _compute(fs: Any, path: str, algorithms: Sequence[str], *, size: int) -> dict[str, str]:
@@ -343,41 +321,3 @@ def _compute(fs: Any, path: str, algorithms: Sequence[str], *, size: int) -> dic
             f"{path}: expected {size:,} bytes, read {read:,}; run again when the file is whole"
         )
     return {name: digest.hexdigest() for name, digest in digests.items()}
-
-
-def _cache_entry(uri: str, size: int, version: str) -> Path:
-    key = hashlib.blake2b(f"{uri} {size} {version}".encode(), digest_size=16).hexdigest()
-    return cache_folder() / "digests" / key[:2] / f"{key}.json"
-
-
-def _recall(entry: Path, *, key: str) -> dict[str, str]:
-    try:
-        stored = json.loads(entry.read_bytes())
-        if stored["key"] != key:
-            raise ValueError(f"holds the key {stored['key']!r}")
-        known = {str(name): str(value) for name, value in stored["digests"].items()}
-        for name, value in known.items():
-            if len(bytes.fromhex(value)) != hashlib.new(name, usedforsecurity=False).digest_size:
-                raise ValueError(f"holds no {name} digest: {value!r}")
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _log.warning("%s: not a cache entry (%s); the digest is computed again", entry, error)
-        return {}
-    return known
-
-
-def _remember(entry: Path, *, key: str, digests: dict[str, str]) -> None:
-    try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside and renamed: another run sees the old entry, the new one or none.
-        handle, part = tempfile.mkstemp(dir=entry.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump({"key": key, "digests": digests}, stream)
-            Path(part).replace(entry)
-        except OSError:
-            Path(part).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        _log.info("%s: cannot be remembered (%s); set %s", entry, error, CACHE_VARIABLE)

@@ -19,8 +19,9 @@ from typing import IO, Any
 
 import zstandard
 
-from pipelines.io.raw_files import CACHE_VARIABLE, cache_folder, open_file
+from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
+from pipelines.io.user_cache import CACHE_VARIABLE, cache_folder
 
 _CHUNK = 1 << 20
 

@@ -1,0 +1,141 @@
+"""The user's cache: what can be computed again, and may be deleted at any time.
+
+    $BERTLOOM_CACHE/digests.ndjson    {file, version, digests, sha256}: a line each
+
+Digests are remembered for a file as it is: by its location and version, which are size, inode and
+times of a local file, and the ETag or generation of an object. Lines are only appended, each by one
+write and with a digest of its own, so that processes may share the file: a line that was cut off or
+damaged counts as none, and of several of one file the last counts. A cache that is damaged or
+cannot be written costs a new computation, nothing else.
+
+This is our own, and not `diskcache`: that one unpickles whatever a row of its database says is a
+pickle, also with its `JSONDisk`, and its write-ahead log does not work where a home folder is
+shared over a network.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from schemas.sealed import read_sealed, sealed_line
+
+CACHE_VARIABLE = "BERTLOOM_CACHE"
+"""Environment variable that names another cache folder."""
+
+# A file changed less than this before it was read may be changed again without its times telling.
+_SETTLED_NS = 2_000_000_000
+_MOST_STALE_LINES = 10_000
+_LOGGER = logging.getLogger(__name__)
+
+
+def cache_folder() -> Path:
+    """Where bertloom keeps what can be computed again: $BERTLOOM_CACHE or the user's cache."""
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "bertloom"
+
+
+def local_version(stat: os.stat_result) -> str:
+    """Tells a local file as it is from what it was, and from others."""
+    times = f"{stat.st_mtime_ns}/{stat.st_ctime_ns}"
+    return f"{stat.st_dev}/{stat.st_ino}/{stat.st_size}/{times}"
+
+
+def is_settled(stat: os.stat_result) -> bool:
+    """Whether a local file has not changed within the resolution of its times."""
+    return time.time_ns() - stat.st_ctime_ns > _SETTLED_NS
+
+
+def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> str:
+    """A digest of a local file, computed where it is not remembered of the file as it is.
+
+    Args:
+        path: of the file.
+        name: what is computed, such as `ast-3.11`.
+        compute: the digest of a file, as hex digits.
+    """
+    stat = path.stat()
+    cache, file, version = digest_cache(), str(path), local_version(stat)
+    known = cache.get(file, version)
+    if name not in known:
+        known = {**known, name: compute(path)}
+        if is_settled(stat):
+            cache.put(file, version, known)
+    return known[name]
+
+
+def digest_cache() -> DigestCache:
+    """This process's cache of digests."""
+    return _opened(cache_folder() / "digests.ndjson")
+
+
+class DigestCache:
+    """Digests by file, read once and appended to as more are computed."""
+
+    def __init__(self, path: Path) -> None:
+        """It is read now, if it is there."""
+        self._path = path
+        self._known: dict[str, tuple[str, dict[str, str]]] = {}
+        try:
+            lines = [line for line in path.read_bytes().split(b"\n") if line]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _LOGGER.info("%s: cannot be read (%s); set %s", path, error, CACHE_VARIABLE)
+            return
+        bad = sum(not self._read(line) for line in lines)
+        if bad:
+            _LOGGER.warning("%s: %d lines are damaged; their digests are computed again", path, bad)
+        if len(lines) - len(self._known) > _MOST_STALE_LINES:
+            self._rewrite()
+
+    def _read(self, line: bytes) -> bool:
+        try:
+            value, is_sealed = read_sealed(line)
+            digests = {str(name): str(digest) for name, digest in value["digests"].items()}
+            if is_sealed:
+                self._known[str(value["file"])] = (str(value["version"]), digests)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return False
+        return is_sealed
+
+    def get(self, file: str, version: str) -> dict[str, str]:
+        """Hex digests by algorithm; none where the file was another, or nothing is known of it."""
+        found, digests = self._known.get(file, ("", {}))
+        return dict(digests) if found == version else {}
+
+    def put(self, file: str, version: str, digests: Mapping[str, str]) -> None:
+        """Remember all that is known of a file as it is."""
+        self._known[file] = (version, dict(digests))
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab", buffering=0) as sink:
+                sink.write(self._line(file))
+        except OSError as error:
+            _LOGGER.info("%s: cannot be written (%s); set %s", self._path, error, CACHE_VARIABLE)
+
+    def _line(self, file: str) -> bytes:
+        version, digests = self._known[file]
+        text = json.dumps({"file": file, "version": version, "digests": digests})
+        # The line break comes first, so that a line that was cut off damages no other.
+        return f"\n{sealed_line(text)}".encode()
+
+    def _rewrite(self) -> None:
+        """Leave out what is known of earlier versions of files."""
+        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
+        try:
+            part.write_bytes(b"".join(map(self._line, self._known)))
+            part.replace(self._path)
+        except OSError as error:
+            _LOGGER.info("%s: cannot be written (%s)", self._path, error)
+
+
+_opened = functools.cache(DigestCache)
