@@ -65,7 +65,7 @@ def write_run(store: ArtifactStore, run_id: str, *made: Manifest, **changes: Any
         "host": me.host,
         "system": me.system,
         "pid": me.pid,
-        "process_start": me.started,
+        "process_start": me.process_start,
         "steps": [{"label": "x", "manifest": manifest.path} for manifest in made],
         **changes,
     }

@@ -69,7 +69,7 @@ def write_lease(store: ArtifactStore, **changes: object) -> None:
         "host": me.host,
         "system": me.system,
         "pid": me.pid,
-        "process_start": me.started,
+        "process_start": me.process_start,
         "expires_at": time.time() + 3600,
         "token": "0",
     }

@@ -37,7 +37,7 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
         "host": me.host,
         "system": me.system,
         "pid": me.pid,
-        "process_start": me.started,
+        "process_start": me.process_start,
         "recipe": {"name": "fake"},
         "planned": ["a", "b"],
         "steps": [{"label": "a", "manifest": "x", "was_cached": True}],

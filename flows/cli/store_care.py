@@ -34,8 +34,9 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:
     """List what is in the store, the newest first."""
+    from flows.cli.listing import artifact_json, artifact_rows, ref_records
     from flows.formats import columns
-    from flows.store.listing import artifact_rows, listed, ref_records
+    from flows.store.listing import listed
 
     if refs and pins:
         raise UsageError("expected one of --refs and --pins")
@@ -53,10 +54,10 @@ def ls(
         return
     found = listed(opened, stage)
     if as_json:
-        print_json([item.as_json() for item in found])
+        print_json([artifact_json(item) for item in found])
         return
     head = ("artifact", "stage", "committed", "holds", "size", "refs")
-    print_lines(columns([head, *artifact_rows(found, all_cells=cells)], right=(3, 4)))
+    print_lines(columns([head, *artifact_rows(found, all_trials=cells)], right=(3, 4)))
 
 
 def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
@@ -84,8 +85,8 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the runs that the store has records of, the newest first."""
+    from flows.cli.listing import run_results, run_row
     from flows.formats import columns
-    from flows.store.listing import run_results, run_row
     from flows.store.runs import run_records
 
     opened = open_store(store)

@@ -301,7 +301,7 @@ def _write(
     results: Sequence[StepRef],
     failures: Mapping[str, str],
 ) -> RunRecord:
-    code, process = checkout(), this_process()
+    code = checkout()
     record = RunRecord(
         run_id=run.run_id,
         state=state,
@@ -310,10 +310,7 @@ def _write(
         recipe=without_secrets(run.recipe.model_dump(mode="json")),
         engine=run.engine,
         flow_run_id=run.flow_run_id,
-        host=process.host,
-        system=process.system,
-        pid=process.pid,
-        process_start=process.started,
+        **this_process()._asdict(),
         beats=True,
         git_commit=code.commit,
         git_dirty=code.is_dirty,

@@ -237,7 +237,7 @@ class StoreBackend(abc.ABC):
                 )
             swapped = self.swap(path, b"third", expected=b"first")
             refused = not self.swap(path, b"fourth", expected=b"first")
-            ignored = self._overwrites_stale(path)
+            ignored = self._ignores_condition(path, deleting=False)
         finally:
             self.delete(path)
         if not (swapped and refused) or ignored:
@@ -256,7 +256,7 @@ class StoreBackend(abc.ABC):
         path = f"probe/{uuid.uuid4().hex}"
         try:
             self.create(path, b"first")
-            if self._deletes_stale(path):
+            if self._ignores_condition(path, deleting=True):
                 return True
             self.replace(path, b"second")
             # Where the answer got lost and the client asked again, it is gone all the same.
@@ -270,14 +270,9 @@ class StoreBackend(abc.ABC):
         finally:
             self.delete(path)
 
-    def _overwrites_stale(self, path: str) -> bool:
-        """Whether the server writes a file, which is there, under a condition that fails."""
-        del path
-        return False
-
-    def _deletes_stale(self, path: str) -> bool:
-        """Whether the server deletes a file, which is there, under a condition that fails."""
-        del path
+    def _ignores_condition(self, path: str, *, deleting: bool) -> bool:
+        """Whether the server changes a file, which is there, under a condition that fails."""
+        del path, deleting
         return False
 
 
@@ -528,25 +523,15 @@ class _Bucket(StoreBackend):
     def make_folder(self, path: str) -> None:
         """There are none."""
 
-    def _overwrites_stale(self, path: str) -> bool:
-        _, version = self._read_version(path)
-        self._write(path, b"probed", version=version)
-        try:
-            self._put(path, b"overwritten", version=version)
-        except OSError:
-            return self._read_version(path)[0] == b"overwritten"
-        return True
-
-    def _deletes_stale(self, path: str) -> bool:
+    def _ignores_condition(self, path: str, *, deleting: bool) -> bool:
         _, version = self._read_version(path)
         self._write(path, b"changed since", version=version)
-        with contextlib.suppress(OSError):
-            self._delete(path, version=version)
-        try:
-            self._read_version(path)
-        except FileNotFoundError:
-            return True
-        return False
+        with contextlib.suppress(OSError):  # which is what is hoped for
+            if deleting:
+                self._delete(path, version=version)
+            else:
+                self._put(path, b"overwritten", version=version)
+        return self.read_if_there(path) != b"changed since"
 
 
 class _S3(_Bucket):

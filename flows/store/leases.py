@@ -26,10 +26,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.processes import ProcessName, is_gone, this_process
 from schemas.sealed import read_sealed, sealed_json
@@ -39,15 +40,6 @@ TIME_TO_LIVE = 60.0
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 _LOGGER = logging.getLogger(__name__)
-
-
-class HasBackend(Protocol):
-    """An artifact store, as far as leases need it."""
-
-    @property
-    def backend(self) -> StoreBackend:
-        """Where the lease files are."""
-        ...
 
 
 class Holder(BaseModel):
@@ -73,8 +65,7 @@ class Holder(BaseModel):
     @property
     def is_live(self) -> bool:
         """Whether others should wait for it."""
-        process = ProcessName(self.host, self.system, self.pid, self.process_start)
-        return self.expires_at > time.time() and not is_gone(process)
+        return self.expires_at > time.time() and not is_gone(ProcessName.of(dict(self)))
 
     def __str__(self) -> str:
         """The run and its process."""
@@ -109,12 +100,12 @@ def read_lease(backend: StoreBackend, path: str) -> StoredLease:
     return StoredLease(stored, holder if holder.is_live else None)
 
 
-def live_holder(store: HasBackend, stage: str, cache_key: str) -> Holder | None:
+def live_holder(store: ArtifactStore, stage: str, cache_key: str) -> Holder | None:
     """Who is building a key right now, or None."""
     return read_lease(store.backend, lease_path(stage, cache_key)).holder
 
 
-def live_holders(store: HasBackend) -> dict[tuple[str, str], Holder]:
+def live_holders(store: ArtifactStore) -> dict[tuple[str, str], Holder]:
     """Every live lease of a store, by stage and cache key."""
     found = {}
     for path in store.backend.names("leases"):
@@ -126,7 +117,12 @@ def live_holders(store: HasBackend) -> dict[tuple[str, str], Holder]:
 
 @contextmanager
 def try_lease(
-    store: HasBackend, stage: str, cache_key: str, *, holder: str, ttl_seconds: float = TIME_TO_LIVE
+    store: ArtifactStore,
+    stage: str,
+    cache_key: str,
+    *,
+    holder: str,
+    ttl_seconds: float = TIME_TO_LIVE,
 ) -> Iterator[Holder | None]:
     """Hold the lease of a key for the length of a block, if nobody else has it.
 
@@ -156,7 +152,7 @@ def try_lease(
 
 @contextmanager
 def hold_lease(
-    store: HasBackend,
+    store: ArtifactStore,
     stage: str,
     cache_key: str,
     *,
@@ -199,16 +195,9 @@ class _Lease:
     """One taking of a lease."""
 
     def __init__(self, backend: StoreBackend, path: str, holder: str, ttl_seconds: float) -> None:
-        me = this_process()
         self._backend, self._path, self._ttl = backend, path, ttl_seconds
         self._mine = Holder(
-            holder=holder,
-            host=me.host,
-            system=me.system,
-            pid=me.pid,
-            process_start=me.started,
-            expires_at=0,
-            token=uuid.uuid4().hex,
+            holder=holder, **this_process()._asdict(), expires_at=0, token=uuid.uuid4().hex
         )
         self._stored = b""
         self.ended = threading.Event()

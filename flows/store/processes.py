@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 _PS_SECONDS = 10
 
@@ -26,8 +26,18 @@ class ProcessName(NamedTuple):
     """Which start of which machine, and which of its process tables; "" where it cannot be told."""
 
     pid: int
-    started: str
+    process_start: str
     """When the process began, as its system counts; "" where it cannot be told."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """From a record with these fields; records of earlier versions lack some of them."""
+        return cls(
+            str(record.get("host", "")),
+            str(record.get("system", "")),
+            int(record.get("pid", 0)),
+            str(record.get("process_start", "")),
+        )
 
 
 def this_process() -> ProcessName:
@@ -52,7 +62,7 @@ def is_gone(process: ProcessName) -> bool:
     if (process.host, process.system) != here:
         return False
     found = start_of(process.pid)
-    return found is None or bool(process.started and found and found != process.started)
+    return found is None or bool(process.process_start and found and found != process.process_start)
 
 
 def start_of(pid: int) -> str | None:

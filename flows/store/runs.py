@@ -103,7 +103,7 @@ class RunRecord(BaseModel):
     @property
     def is_dead(self) -> bool:
         """Whether it says that it is running on this machine, where its process is gone."""
-        return self.state == "running" and is_gone(process_of(self.model_dump()))
+        return self.state == "running" and is_gone(ProcessName.of(dict(self)))
 
 
 def record_path(run_id: str) -> str:
@@ -226,7 +226,7 @@ def judge(
         silence: seconds since its last sign of life.
         unsigned_seconds: the silence that ends a run of an earlier version, which leaves no signs.
     """
-    process = process_of(record)
+    process = ProcessName.of(record)
     where = f"its process {process.pid} on this machine is"
     if is_gone(process):
         return Judgement(True, f"{where} gone")
@@ -234,16 +234,6 @@ def judge(
         return Judgement(False, f"{where} there")
     limit = SILENT_SECONDS if record.get("beats") else unsigned_seconds
     return Judgement(silence > limit, f"no sign of life for {time_text(max(silence, 0.0))}")
-
-
-def process_of(record: Mapping[str, Any]) -> ProcessName:
-    """The process of a run, from its record; records of earlier versions lack parts of it."""
-    return ProcessName(
-        str(record.get("host", "")),
-        str(record.get("system", "")),
-        int(record.get("pid", 0)),
-        str(record.get("process_start", "")),
-    )
 
 
 # Settling
@@ -285,9 +275,8 @@ def settle_runs(store: ArtifactStore, *, close: Close) -> list[Settled]:
         record = _read_if_sound(store, run_id)
         if record is None or record.state != "running":
             continue
-        is_over, why = judge(
-            record.model_dump(), silence=moment - signs[run_id], unsigned_seconds=UNSIGNED_SECONDS
-        )
+        silence = moment - signs[run_id]
+        is_over, why = judge(dict(record), silence=silence, unsigned_seconds=UNSIGNED_SECONDS)
         if run_id in holders:
             is_over, why = False, "it holds a lease"
         found.append(Settled(run_id, is_over and _settle(store, run_id, close), why))
