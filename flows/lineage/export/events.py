@@ -1,32 +1,56 @@
-"""What a run does, told to others as OpenLineage events: Marquez, DataHub and their like read them.
+"""The events of a run for other tools: OpenLineage, as Marquez, DataHub and their like read it.
 
 Every run of a recipe is a run of the job `bertloom.RECIPE`, every step a run of its own below it:
-START, then COMPLETE, FAIL or, where it was interrupted, ABORT; steps whose artifact was found as
-well. Events go to the store first, at once (`event_file`); with $OPENLINEAGE_URL set they are also
-sent there at the end of a run, as far as that goes in a few seconds.
+START, then COMPLETE, FAIL or, where it was interrupted, ABORT; cache hits as well. Events go to the
+store first, at once (`event_file`); with $OPENLINEAGE_URL set they are also sent there at the end
+of a run, as far as that goes in a few seconds.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
 
+from flows.engine.provenance import checkout
 from flows.engine.stages import Step
-from flows.lineage.export.client_classes import without_transports
-from flows.lineage.export.event_file import EventFile, read_events
-from flows.lineage.export.push import push as push
+from flows.lineage.export.client import Serde, base, generate_new_uuid, generate_static_uuid
+from flows.lineage.export.datasets import (
+    input_dataset,
+    output_dataset,
+    raw_datasets,
+    store_namespace,
+)
+from flows.lineage.export.event_file import EventFile, RecordedEvent, read_events
+from flows.lineage.export.facets import (
+    RunOfRecipe,
+    cache_tags,
+    engine_facet,
+    error_facet,
+    parameters_facet,
+    parent_facet,
+    recipe_job,
+    step_engine_facet,
+    step_job,
+)
+from flows.lineage.export.push import push
 from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import now
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
-if TYPE_CHECKING:
-    from flows.lineage.export.run_events import Kind, RunEvents
-
 URL_VARIABLE = "OPENLINEAGE_URL"
+
+Kind = Literal["START", "COMPLETE", "FAIL", "ABORT"]
+
+Plain = dict[str, Any]
+"""Something of OpenLineage's as it is written. What many events repeat is made so once."""
 
 _ENDS: Mapping[str, Kind] = {
     "completed": "COMPLETE",
@@ -35,13 +59,22 @@ _ENDS: Mapping[str, Kind] = {
     "crashed": "ABORT",
 }
 _PUSH_SECONDS = 3.0
+_NO_REASON = "no reason was given"
 _LEFT_OPEN = "the run ended while this was at work"
 _ABANDONED = "the process that was at work on this is gone"
 _LOGGER = logging.getLogger(__name__)
 
 
+class _OpenStep(NamedTuple):
+    """A step that began and has not ended."""
+
+    run_id: str
+    inputs: list[Plain]
+    job: Plain
+
+
 class LineageEvents:
-    """Tells what a run does. Threads may share one; each process makes its own."""
+    """Writes what a run and its steps do. Threads may share one; each process makes its own."""
 
     def __init__(
         self,
@@ -50,7 +83,6 @@ class LineageEvents:
         recipe: Recipe,
         run_id: str,
         flow_run_id: str = "",
-        nominal_time: str = "",
         say: Callable[[str], None] | None = None,
     ) -> None:
         """Nothing is written yet.
@@ -60,72 +92,172 @@ class LineageEvents:
             recipe: what is run.
             run_id: of the run.
             flow_run_id: Prefect's id of it; "" without Prefect.
-            nominal_time: when a schedule wanted it to start, ISO 8601; "" without a schedule.
             say: is given a line if events could not be sent; else it is logged.
         """
         self._store = store
         self._recipe = recipe
         self._run_id = run_id
         self._flow_run_id = flow_run_id
-        self._nominal_time = nominal_time
         self._say = say or _LOGGER.warning
+        self._file = EventFile(store, run_id)
+        self._namespace = store_namespace(store.root)
+        self._id = _run_uuid(run_id, namespace=self._namespace)
+        self._open: dict[str, _OpenStep] = {}
+        self._datasets: dict[tuple[str, str, str], Plain] = {}
         self._lock = threading.Lock()
-        self._made: RunEvents | None = None
 
-    @property
-    def _events(self) -> RunEvents:
-        with self._lock:
-            if self._made is None:
-                with without_transports():
-                    from flows.lineage.export.run_events import RunEvents
-                self._made = RunEvents(
-                    self._store,
-                    recipe=self._recipe,
-                    run_id=self._run_id,
-                    flow_run_id=self._flow_run_id,
-                    nominal_time=self._nominal_time,
-                )
-            return self._made
+    # The run
 
     def run_started(self) -> None:
         """The run begins."""
-        self._events.run_started()
+        # Not the runner's own options, which may be anything, credentials too.
+        shown = self._recipe.model_dump(
+            mode="json",
+            include={"execution": {"runner", "workers", "parallel_steps"}, "code_identity": True},
+        )
+        self._write_run("START", {"executionParameters": parameters_facet(shown)})
 
     def run_ended(self, state: str, error: str = "") -> None:
         """The run ends: `completed`, `failed`, `interrupted` or `crashed`.
 
         Steps that are still open end with it. With $OPENLINEAGE_URL set, what was not sent yet is
-        sent, which takes a few seconds at most; what fails there is told and does no harm.
+        sent, which takes a few seconds at most; a failure of that is said and does no harm.
         """
         kind = _ENDS[state]
+        failed = {}
         if kind != "COMPLETE":
             _abort_open(self._store, self._run_id, why=_LEFT_OPEN, with_run=False)
-        self._events.run_ended(kind, error=error)
-        if url := os.environ.get(URL_VARIABLE):
-            self._send(url)
-
-    def _send(self, url: str) -> None:
+            failed = {"errorMessage": error_facet(error or _NO_REASON)}
+        self._write_run(kind, failed)
+        if not (url := os.environ.get(URL_VARIABLE)):
+            return
         try:
             push(self._store, self._run_id, url=url, say=self._say, seconds=_PUSH_SECONDS)
-        except ConfigError as error:  # a wrong setting must not take the run with it
-            self._say(f"lineage: ${URL_VARIABLE}: {error}")
+        except ConfigError as problem:  # a wrong setting must not take the run with it
+            self._say(f"lineage: ${URL_VARIABLE}: {problem}")
+
+    # Its steps
 
     def step_started(self, step: Step, inputs: Mapping[str, Manifest]) -> None:
         """A step begins: it is looked up, and built if it is not there.
+
+        A step that is tried again starts a run of its own.
 
         Args:
             step: the step.
             inputs: the manifest of each of its inputs.
         """
-        self._events.step_started(step, inputs)
+        given = [self._input(step, name, inputs[name]) for name in step.inputs if name in inputs]
+        job = Serde.to_dict(step_job(self._recipe.name, step))
+        opened = _OpenStep(str(generate_new_uuid()), given, job)
+        with self._lock:
+            self._open[step.label] = opened
+        config = parameters_facet(step.config.model_dump(mode="json"))
+        self._write_step("START", step, opened, {"executionParameters": config})
 
     def step_completed(self, step: Step, manifest: Manifest, *, was_cached: bool) -> None:
         """A step that began has its artifact."""
-        self._events.step_completed(step, manifest, was_cached=was_cached)
+        opened = self._close(step)
+        output = output_dataset(
+            step,
+            manifest,
+            namespace=self._namespace,
+            recipe=self._recipe.name,
+            was_cached=was_cached,
+        )
+        tags = {"tags": cache_tags(manifest, was_cached=was_cached)}
+        raw = [Serde.to_dict(dataset) for dataset in raw_datasets(manifest.raw_inputs)]
+        read = opened._replace(inputs=[*opened.inputs, *raw])
+        self._write_step("COMPLETE", step, read, tags, output=output, durable=not was_cached)
 
     def step_failed(self, step: Step, error: BaseException) -> None:
         """A step that began has failed or, where the error is no `Exception`, was interrupted."""
-        self._events.step_failed(step, error)
+        kind: Kind = "FAIL" if isinstance(error, Exception) else "ABORT"
+        self._write_step(kind, step, self._close(step), {"errorMessage": error_facet(error)})
+
+    def _close(self, step: Step) -> _OpenStep:
+        with self._lock:
+            opened = self._open.pop(step.label, None)
+        if opened is None:
+            raise RuntimeError(f"{step.label}: a step that has not started cannot end")
+        return opened
+
+    def _input(self, step: Step, name: str, manifest: Manifest) -> Plain:
+        # Hundreds of trials read the same artifacts: each is described once.
+        key = (step.stage.name, name, f"{step.inputs[name]}/{manifest.artifact_id}")
+        found = self._datasets.get(key)
+        if found is None:
+            dataset = input_dataset(
+                step, name, manifest, namespace=self._namespace, recipe=self._recipe.name
+            )
+            found = self._datasets[key] = Serde.to_dict(dataset)
+        return found
+
+    # Writing
+
+    def _write_run(self, kind: Kind, facets: Mapping[str, base.RunFacet]) -> None:
+        engine = engine_facet("prefect" if self._flow_run_id else "bertloom")
+        job = Serde.to_dict(recipe_job(self._recipe.name))
+        event = self._event(kind, self._id, job, {"processing_engine": engine, **facets})
+        self._file.append([json.dumps(event, sort_keys=True)], durable=kind != "START")
+
+    def _write_step(
+        self,
+        kind: Kind,
+        step: Step,
+        opened: _OpenStep,
+        facets: Mapping[str, base.RunFacet],
+        *,
+        output: base.OutputDataset | None = None,
+        durable: bool = False,
+    ) -> None:
+        engine = step_engine_facet(step.stage, runner=self._recipe.execution.runner)
+        about = {"processing_engine": engine, **facets}
+        event = self._event(kind, opened.run_id, opened.job, about, label=step.label)
+        event["run"]["facets"]["parent"] = self._parent
+        event["inputs"] = opened.inputs
+        event["outputs"] = [Serde.to_dict(output)] if output else []
+        self._file.append([json.dumps(event, sort_keys=True)], durable=durable)
+
+    def _event(
+        self,
+        kind: Kind,
+        event_run: str,
+        job: Plain,
+        facets: Mapping[str, base.RunFacet],
+        *,
+        label: str | None = None,
+    ) -> Plain:
+        about = RunOfRecipe(
+            runId=self._run_id,
+            recipe=self._recipe.name,
+            label=label,
+            flowRunId=self._flow_run_id or None,
+            gitDirty=checkout().is_dirty,
+        )
+        event = base.RunEvent(
+            eventTime=now(),
+            eventType=base.EventType(kind),
+            run=base.Run(event_run, {"bertloom_run": about, **facets}),
+            job=base.Job(job["namespace"], job["name"]),
+        )
+        return {**Serde.to_dict(event), "job": job}
+
+    @functools.cached_property
+    def _parent(self) -> Plain:
+        return Serde.to_dict(parent_facet(self._id, self._recipe.name))
+
+
+def _run_uuid(run_id: str, *, namespace: str) -> str:
+    """OpenLineage's id of a run: the same in every process that has a part in it."""
+    try:
+        moment = datetime.strptime(run_id[:15], "%Y%m%dt%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        moment = datetime.fromtimestamp(0, UTC)
+    return str(generate_static_uuid(moment, f"{namespace} {run_id}".encode()))
+
+
+# Runs that ended without saying so
 
 
 def close_abandoned(store: ArtifactStore, run_id: str) -> int:
@@ -142,14 +274,34 @@ def _abort_open(store: ArtifactStore, run_id: str, *, why: str, with_run: bool) 
         recorded = read_events(store, run_id)
     except ArtifactNotFoundError:
         return 0  # it ended before its first event
-    with without_transports():
-        from flows.lineage.export.run_events import abort_line, open_runs
     started = [
         event
-        for event in open_runs(recorded.events)
+        for event in _open_runs(recorded.events)
         if with_run or "parent" in event["run"]["facets"]
     ]
     if started:
-        lines = [abort_line(event, why=why) for event in started]
+        lines = [_abort_line(event, why=why) for event in started]
         EventFile(store, run_id).append(lines, durable=True)
     return len(started)
+
+
+def _open_runs(events: Iterable[RecordedEvent]) -> list[Plain]:
+    """START events without an end, steps before the run they are of."""
+    started: dict[str, Plain] = {}
+    for found in events:
+        run_id = found.event.get("run", {}).get("runId", "")
+        kind = found.event.get("eventType")
+        if kind == "START":
+            started[run_id] = found.event
+        elif kind in _ENDS.values():
+            started.pop(run_id, None)
+    return list(reversed(started.values()))
+
+
+def _abort_line(started: Plain, *, why: str) -> str:
+    """An ABORT for the run that a START event began."""
+    facets = {**started["run"].get("facets", {}), "errorMessage": Serde.to_dict(error_facet(why))}
+    facets.pop("executionParameters", None)
+    run = {"runId": started["run"]["runId"], "facets": facets}
+    event = {**started, "eventTime": now(), "eventType": "ABORT", "run": run}
+    return Serde.to_json(event)

@@ -1,7 +1,6 @@
-"""A run and its steps in OpenLineage's terms, built with its client's classes.
+"""A run and its steps in OpenLineage's terms.
 
-Imported within `openlineage_classes.without_transports`, and only by what writes events. The job of
-a run is `bertloom.RECIPE`, that of a step `bertloom.RECIPE.LABEL`.
+The job of a run is `bertloom.RECIPE`, that of a step `bertloom.RECIPE.LABEL`.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import attr
-from openlineage.client.generated import (
+
+from flows.engine.provenance import checkout
+from flows.engine.stages import Step
+from flows.lineage.export.client import (
     base,
     documentation_job,
     error_message_run,
     execution_parameters_run,
     job_type_job,
-    nominal_time_run,
     parent_run,
     processing_engine_run,
     source_code_location_job,
     tags_run,
 )
-
-from flows.engine.provenance import checkout
-from flows.engine.stages import Step
+from flows.nested import leaves
 from schemas.disclosure import is_secret_name, without_secrets
 from schemas.manifest import Manifest
 from schemas.stage import Stage
@@ -39,8 +38,6 @@ JOB_NAMESPACE = "bertloom"
 
 SCHEMA_ID = "pkg:generic/bertloom?file=schemas/lineage_event.schema.json"
 """`$id` of the schema that every event fits; our own facets point into it."""
-
-_WITH_TORCH = frozenset({"pretrain", "finetune", "evaluate"})
 
 _MESSAGE_CHARACTERS = 4000
 
@@ -85,33 +82,32 @@ def parent_facet(run_id: str, recipe: str) -> parent_run.ParentRunFacet:
     )
 
 
-def engine_facet(stage: Stage, runner: str) -> processing_engine_run.ProcessingEngineRunFacet:
-    """What does the work of a stage."""
-    integration, distribution = _engine(stage)
-    name = f"Apache Beam ({runner})" if integration == "BEAM" else distribution
-    return _engine_facet(name, distribution)
-
-
-def flow_engine_facet(*, is_prefect: bool) -> processing_engine_run.ProcessingEngineRunFacet:
-    """What runs the stages."""
-    name = "prefect" if is_prefect else "bertloom"
-    return _engine_facet(name, name)
-
-
 @functools.cache
-def _engine_facet(name: str, distribution: str) -> processing_engine_run.ProcessingEngineRunFacet:
-    python = distribution == "python"
+def engine_facet(
+    distribution: str, name: str = ""
+) -> processing_engine_run.ProcessingEngineRunFacet:
+    """What does the work of a run or a step: a distribution, or `python`."""
+    is_python = distribution == "python"
     return processing_engine_run.ProcessingEngineRunFacet(
-        version=platform.python_version() if python else version_of(distribution),
-        name=name,
+        version=platform.python_version() if is_python else version_of(distribution),
+        name=name or distribution,
         openlineageAdapterVersion=version_of("bertloom"),
     )
 
 
+def step_engine_facet(
+    stage: Stage, *, runner: str
+) -> processing_engine_run.ProcessingEngineRunFacet:
+    """What does the work of a stage."""
+    integration, distribution = _engine(stage)
+    return engine_facet(distribution, f"Apache Beam ({runner})" if integration == "BEAM" else "")
+
+
 def _engine(stage: Stage) -> tuple[str, str]:
+    """The integration, as OpenLineage names it, and the distribution."""
     if stage.module.startswith("pipelines."):
         return "BEAM", "apache-beam"
-    return ("TORCH", "torch") if stage.name in _WITH_TORCH else ("PYTHON", "python")
+    return ("TORCH", "torch") if "torch" in stage.libraries else ("PYTHON", "python")
 
 
 def parameters_facet(
@@ -120,27 +116,16 @@ def parameters_facet(
     """A configuration, flattened to `masking.max_predictions`; credentials cut out."""
     return execution_parameters_run.ExecutionParametersRunFacet(
         parameters=[
-            execution_parameters_run.ExecutionParameter(key=key, value=value)
-            for key, value in _flat(config)
+            execution_parameters_run.ExecutionParameter(key=key, value=_parameter(key, value))
+            for key, value in leaves(config).items()
         ]
     )
 
 
-def _flat(value: Any, key: str = "") -> list[tuple[str, str]]:
-    named: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        named = [(f"{key}.{name}" if key else str(name), item) for name, item in value.items()]
-    elif isinstance(value, (list, tuple)) and any(isinstance(item, (dict, list)) for item in value):
-        named = [(f"{key}.{number}", item) for number, item in enumerate(value)]
-    else:
-        text = value if isinstance(value, str) else json.dumps(value)
-        return [(key, "***" if is_secret_name(key) else without_secrets(text))]
-    return [pair for name, item in named for pair in _flat(item, name)]
-
-
-def nominal_facet(start: str) -> nominal_time_run.NominalTimeRunFacet:
-    """The time that a schedule gave, ISO 8601."""
-    return nominal_time_run.NominalTimeRunFacet(nominalStartTime=start)
+def _parameter(key: str, value: Any) -> str:
+    if is_secret_name(key):
+        return "***"
+    return without_secrets(value if isinstance(value, str) else json.dumps(value))
 
 
 def error_facet(error: BaseException | str) -> error_message_run.ErrorMessageRunFacet:
@@ -152,7 +137,7 @@ def error_facet(error: BaseException | str) -> error_message_run.ErrorMessageRun
 
 
 def cache_tags(manifest: Manifest, *, was_cached: bool) -> tags_run.TagsRunFacet:
-    """Whether a step was found, and under which key."""
+    """Whether a step was a cache hit, and under which key."""
     tags = {"cache": "hit" if was_cached else "miss", "cache_key": manifest.cache_key}
     return tags_run.TagsRunFacet(
         tags=[
@@ -177,40 +162,32 @@ def job_name(recipe: str, label: str = "") -> str:
 
 def recipe_job(recipe: str) -> base.Job:
     """The job that a run of a recipe is a run of."""
-    return base.Job(
-        job_namespace(),
+    return _job(
         job_name(recipe),
-        {
-            "jobType": job_type_job.JobTypeJobFacet("BATCH", "BERTLOOM", "FLOW"),
-            "documentation": documentation_job.DocumentationJobFacet(
-                f"All stages of the recipe {recipe}", "text/plain"
-            ),
-            **_source_code("flows"),
-        },
+        job_type_job.JobTypeJobFacet("BATCH", "BERTLOOM", "FLOW"),
+        description=f"All stages of the recipe {recipe}",
+        path="flows",
     )
 
 
 def step_job(recipe: str, step: Step) -> base.Job:
     """The job that a run of a step is a run of."""
-    described = " ".join((step.stage.config.__doc__ or step.stage.name).split())
-    return base.Job(
-        job_namespace(),
+    return _job(
         job_name(recipe, step.label),
-        {
-            "jobType": job_type_job.JobTypeJobFacet("BATCH", _engine(step.stage)[0], "STAGE"),
-            "documentation": documentation_job.DocumentationJobFacet(described, "text/plain"),
-            **_source_code(f"{step.stage.module.replace('.', '/')}.py"),
-        },
+        job_type_job.JobTypeJobFacet("BATCH", _engine(step.stage)[0], "STAGE"),
+        description=" ".join((step.stage.config.__doc__ or step.stage.name).split()),
+        path=f"{step.stage.module.replace('.', '/')}.py",
     )
 
 
-def _source_code(path: str) -> dict[str, base.JobFacet]:
-    commit = checkout().commit
-    if not commit:
-        return {}
-    # The specification wants a URL, and a checkout need not have one: this names the commit itself.
-    return {
-        "sourceCodeLocation": source_code_location_job.SourceCodeLocationJobFacet(
+def _job(name: str, kind: job_type_job.JobTypeJobFacet, *, description: str, path: str) -> base.Job:
+    facets: dict[str, base.JobFacet] = {
+        "jobType": kind,
+        "documentation": documentation_job.DocumentationJobFacet(description, "text/plain"),
+    }
+    if commit := checkout().commit:
+        # The specification wants a URL, and a checkout need not have one: this names the commit.
+        facets["sourceCodeLocation"] = source_code_location_job.SourceCodeLocationJobFacet(
             type="git", url=f"swh:1:rev:{commit}", path=path, version=commit
         )
-    }
+    return base.Job(job_namespace(), name, facets)

@@ -1,8 +1,7 @@
 """Sending a run's events to a server that speaks OpenLineage, from where they are kept.
 
-How far each server has been served is remembered beside the events, so that a second push sends
-what is new. A server may see an event twice where a push was killed; it must bear that, as the
-specification says of events of one run.
+How far each server has been served is kept beside the events, so that a second push sends what is
+new. A server may see an event twice where a push was killed, which the specification allows.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Say = Callable[[str], None]
 
 
 class Pushed(NamedTuple):
-    """What a push came to."""
+    """How many events a push sent."""
 
     sent: int
     left: int
