@@ -1,7 +1,8 @@
 """The monthly rebuild as a Prefect flow: `prefect.yaml` schedules it.
 
-The same pieces as `publication.rebuilding.rebuild_corpus`, each seen by itself in Prefect's pages:
-a task that finds the dump and fetches it, the corpus flow, a task that compares and publishes.
+    fetch -> build-corpus -> compare-and-publish
+
+Without Prefect, `flows.publish.rebuilding.rebuild_corpus` does the same.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import contextvars
 import logging
 import re
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from prefect import flow, get_run_logger, task
@@ -20,13 +20,10 @@ from prefect.flows import Flow
 from prefect.states import Completed
 
 from flows.corpus import build_corpus
-from flows.engine.running import opened_store
-from flows.engine.steps import StepResult
-from flows.lineage.export.events import close_abandoned
+from flows.engine.running import opened_store, settle_dead_runs
 from flows.orchestration.flow_session import Held, found_steps, holding
 from flows.orchestration.server import prefect_api, server_for_this_process
-from flows.publish.comparison import Comparison
-from flows.publish.comparison_texts import comparison_markdown, verdict
+from flows.publish.comparison import Comparison, Corpus
 from flows.publish.publishing import CorpusRefusedError, Publication
 from flows.publish.rebuilding import (
     UNTIL,
@@ -39,49 +36,13 @@ from flows.publish.rebuilding import (
     find_work,
     publish_rebuilt,
 )
+from flows.publish.rendering import comparison_markdown, verdict
 from flows.recipes.files import load_recipe
-from flows.store.runs import settle_dead_runs
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class _Asked(NamedTuple):
-    """What the caller of the flow in this process has at hand."""
-
-    order: RebuildOrder
-    """With its credentials, which no flow parameter holds."""
-
-    say: Say
-
-
-_ASKED: contextvars.ContextVar[_Asked | None] = contextvars.ContextVar("_ASKED", default=None)
-
-
-def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
-    """Run the flow in this process, against the server that is configured or one of its own.
-
-    Args:
-        order: what is asked for.
-        say: is given a line of text for each thing that is done.
-
-    Returns:
-        What it came to, as plain JSON values.
-
-    Raises:
-        BertloomError: as `flows.publish.rebuilding.rebuild_corpus`.
-    """
-    server = server_for_this_process()
-    given = {**order._asdict(), "changes": list(order.changes)}
-    token = _ASKED.set(_Asked(order, say))
-    try:
-        with prefect_api(server):
-            told: dict[str, Any] = rebuild(**without_secrets(given))
-            return told
-    finally:
-        _ASKED.reset(token)
 
 
 def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -95,8 +56,7 @@ def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
         recipe = load_recipe(
             given["recipe"], changes=given.get("changes") or (), store=given.get("store")
         )
-        store = opened_store(recipe.store)
-        settle_dead_runs(store, recipe=recipe.name, close=close_abandoned)
+        settle_dead_runs(opened_store(recipe.store), recipe=recipe.name)
     except BertloomError as error:  # then there was no run either
         _LOGGER.debug("%s has no record: %s", flow_run.id, error)
 
@@ -137,56 +97,27 @@ def rebuild(
         CorpusRefusedError: the corpus is beyond a limit; it is kept, and not published.
         BertloomError: the dump cannot be had, or a step failed.
     """
-    asked = _ASKED.get()
-    order = (
-        asked.order
-        if asked is not None
-        else RebuildOrder(
-            recipe,
-            wiki,
-            date,
-            downloads,
-            keep_downloads,
-            tuple(changes or ()),
-            store,
-            mirror,
-            force,
-            workers,
-        )
+    order = RebuildOrder(
+        recipe=recipe,
+        wiki=wiki,
+        date=date,
+        downloads=downloads,
+        keep_downloads=keep_downloads,
+        changes=tuple(changes or ()),
+        store=store,
+        mirror=mirror,
+        force=force,
+        workers=workers,
     )
+    if (called := _CALLED.get()) is not None:
+        order = called.order
     work, files = fetch(order)
     if work.done:
         return Completed(message=f"nothing to do: {work.done}", data=_summary(work, None))
     loaded = corpus_recipe(order, work, files)
-    publication = compare_and_publish(order, work, loaded, _build(loaded))
+    made = _build(loaded)
+    publication = compare_and_publish(order, work, loaded, made)
     return _summary(work, publication)
-
-
-def _build(recipe: Recipe) -> list[StepResult]:
-    """The corpus flow, as a part of this one."""
-    cached = found_steps(recipe, rebuild=(), until=UNTIL)
-    with holding(Held(recipe, _say(), cached)):
-        refs = build_corpus(recipe=without_secrets(recipe.model_dump(mode="json")), until=UNTIL)
-    store = opened_store(recipe.store)
-    return [
-        StepResult(
-            ref["label"],
-            store.read_manifest(ref["manifest"]),
-            ref["was_cached"],
-            ref["seconds"],
-            ref["warning"],
-        )
-        for ref in refs
-    ]
-
-
-def _say() -> Say:
-    asked = _ASKED.get()
-    if asked is not None:
-        return asked.say
-    # Of this flow or task run: downloads say things from threads of their own.
-    log = get_run_logger()
-    return lambda line: log.info("%s", visible(without_secrets(line)))
 
 
 @task(name="fetch", task_run_name="fetch", cache_policy=NO_CACHE, persist_result=False)
@@ -196,6 +127,15 @@ def fetch(order: RebuildOrder) -> tuple[RebuildWork, tuple[str, ...]]:
     return work, () if work.done else fetch_dump(order, work, say=_say()).files
 
 
+def _build(recipe: Recipe) -> Corpus:
+    """The corpus flow, as a part of this one."""
+    cached = found_steps(recipe, rebuild=(), until=UNTIL)
+    with holding(Held(recipe, _say(), cached)):
+        refs = build_corpus(recipe=without_secrets(recipe.model_dump(mode="json")), until=UNTIL)
+    store = opened_store(recipe.store)
+    return {ref["label"]: store.read_manifest(ref["manifest"]) for ref in refs}
+
+
 @task(
     name="compare-and-publish",
     task_run_name="compare-and-publish",
@@ -203,11 +143,11 @@ def fetch(order: RebuildOrder) -> tuple[RebuildWork, tuple[str, ...]]:
     persist_result=False,
 )
 def compare_and_publish(
-    order: RebuildOrder, work: RebuildWork, recipe: Recipe, results: Sequence[StepResult]
+    order: RebuildOrder, work: RebuildWork, recipe: Recipe, made: Corpus
 ) -> Publication:
     """Publish the corpus, or refuse; either way an artifact shows the comparison."""
     try:
-        publication = publish_rebuilt(order, recipe, results, say=_say())
+        publication = publish_rebuilt(order, recipe, made, say=_say())
     except CorpusRefusedError as error:
         _show(order, work, error.comparison, "Refused: beyond the limits below, and kept.")
         raise
@@ -235,3 +175,50 @@ def _summary(work: RebuildWork, publication: Publication | None) -> dict[str, An
         "name": publication.name if publication is not None else "",
         "kept_as": publication.kept_as if publication is not None else "",
     }
+
+
+# Called from this process
+
+
+class _Call(NamedTuple):
+    """What the caller of the flow in this process gives it beside the parameters."""
+
+    order: RebuildOrder
+    """With its credentials, which no flow parameter holds."""
+
+    say: Say
+
+
+_CALLED: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("_CALLED", default=None)
+
+
+def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
+    """Run the flow in this process, against the server that is configured or one of its own.
+
+    Args:
+        order: what is asked for.
+        say: is given a line of text for each thing that is done.
+
+    Returns:
+        The flow's result, as plain JSON values.
+
+    Raises:
+        BertloomError: as `flows.publish.rebuilding.rebuild_corpus`.
+    """
+    server = server_for_this_process()
+    given = {**order._asdict(), "changes": list(order.changes)}
+    token = _CALLED.set(_Call(order, say))
+    try:
+        with prefect_api(server):
+            found: dict[str, Any] = rebuild(**without_secrets(given))
+            return found
+    finally:
+        _CALLED.reset(token)
+
+
+def _say() -> Say:
+    if (called := _CALLED.get()) is not None:
+        return called.say
+    # Of this flow or task run: downloads say things from threads of their own.
+    log = get_run_logger()
+    return lambda line: log.info("%s", visible(without_secrets(line)))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from flows.engine.steps import StepResult
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.shards import write_text_file
 from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource
@@ -77,8 +76,8 @@ def build(
     configs: Mapping[str, Mapping[str, Any]] | None = None,
     vocabulary_statistics: Mapping[str, Any] | None = None,
     set_refs: bool = True,
-) -> list[StepResult]:
-    """Commit a corpus with these counters, and let the recipe's refs lead to it.
+) -> dict[str, Manifest]:
+    """Commit a corpus with these counters, with the recipe's refs; its manifests by label.
 
     `config` is that of each step, or `configs` has one by label.
     """
@@ -120,11 +119,7 @@ def build(
         made[label] = store.commit(manifest).manifest
         if set_refs:
             store.set_ref(f"tiny/{label}", made[label])
-    return [StepResult(label, found, False, 1.0) for label, found in made.items()]
-
-
-def manifests(results: list[StepResult]) -> dict[str, Manifest]:
-    return {result.label: result.manifest for result in results}
+    return made
 
 
 def _raw(date: str) -> tuple[RawInput, ...]:

@@ -6,18 +6,14 @@ from typing import Any
 
 from published_corpora import LABELS, corpus_recipe
 
-from flows.engine.steps import StepResult
 from flows.publish.publishing import publish
 from flows.store.artifacts import ArtifactStore
 
 
-def race(root: str, paths: list[str], run_id: str, start: Any, results: Any) -> None:
-    """Publish the corpus with these manifests; report what it came to."""
+def race(root: str, paths: list[str], start: Any, results: Any) -> None:
+    """Publish the corpus with these manifests; report what became of it."""
     store = ArtifactStore(root)
-    made = [
-        StepResult(label, store.read_manifest(path), True, 0.0)
-        for label, path in zip(LABELS, paths, strict=True)
-    ]
+    made = {label: store.read_manifest(path) for label, path in zip(LABELS, paths, strict=True)}
     start.wait(120)
-    found = publish(corpus_recipe(root), made, store=store, run_id=run_id)
-    results.put((made[2].manifest.artifact_id, found.outcome, found.replaced, found.kept_as))
+    found = publish(corpus_recipe(root), made, store=store)
+    results.put((made["build-tokens"].artifact_id, found.outcome, found.replaced, found.kept_as))

@@ -6,10 +6,10 @@ import uuid
 from typing import Any
 
 import pytest
-from published_corpora import build, figures, manifests
+from published_corpora import build, figures
 
 from flows.publish.comparison import Comparison, Limit, Row, compare_corpora, dump_dates
-from flows.publish.comparison_texts import (
+from flows.publish.rendering import (
     comparison_json,
     comparison_lines,
     comparison_markdown,
@@ -27,7 +27,7 @@ def store() -> ArtifactStore:
 def corpus(store: ArtifactStore, **given: Any) -> dict[str, Manifest]:
     documents = given.pop("documents", 1000)
     changes = given.pop("changes", {})
-    return manifests(build(store, figures(documents, **changes), **given))
+    return build(store, figures(documents, **changes), **given)
 
 
 def row(comparison: Comparison, step: str, figure: str) -> Row:
@@ -102,9 +102,9 @@ def test_half_a_corpus_is_beyond_several_limits(store: ArtifactStore) -> None:
 def test_a_source_that_vanished_is_seen_behind_one_that_grew(store: ArtifactStore) -> None:
     counts = figures()
     counts["build-documents"] |= {"documents-kept@wiki": 700, "documents-kept@books": 300}
-    old = manifests(build(store, counts))
+    old = build(store, counts)
     counts["build-documents"] |= {"documents-kept@wiki": 1000, "documents-kept@books": 0}
-    new = manifests(build(store, counts))
+    new = build(store, counts)
     problems = compare_corpora(new, old, limits=ChangeLimits()).problems
     assert [text.partition(" (")[0] for text in problems] == [
         "build-documents: documents of books 300 -> 0",
@@ -115,9 +115,7 @@ def test_a_source_that_vanished_is_seen_behind_one_that_grew(store: ArtifactStor
 def test_a_vocabulary_that_is_taken_drops_nothing(store: ArtifactStore) -> None:
     learnt = figures()
     learnt["build-vocabulary"] |= {"documents-in": 100, "documents-dropped-duplicate": 30}
-    compared = compare_corpora(
-        corpus(store), manifests(build(store, learnt)), limits=ChangeLimits()
-    )
+    compared = compare_corpora(corpus(store), build(store, learnt), limits=ChangeLimits())
     assert compared.problems == ()
 
 

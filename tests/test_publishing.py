@@ -9,19 +9,25 @@ from typing import Any
 
 import pytest
 from command_runs import Cli
-from published_corpora import build, corpus_recipe, figures, manifests
+from published_corpora import build, corpus_recipe, figures
 from racing_publishers import race
 
-from flows.engine.steps import StepResult
-from flows.publish.publications import newest_run, publications, was_set_aside
-from flows.publish.publishing import CorpusRefusedError, Publication, publish, roll_back
+from flows.publish.publishing import (
+    CorpusRefusedError,
+    Publication,
+    publications,
+    publish,
+    roll_back,
+    was_set_aside,
+)
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
 from schemas.errors import ConfigError, PublishError
+from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 LATEST = "corpus/tiny/latest"
-RUN = "20261102t030000-0000000a"
+RUN = "20261002t030000-00000001"
 
 
 @pytest.fixture
@@ -35,13 +41,13 @@ def recipe(store: ArtifactStore) -> Recipe:
 
 
 def put(
-    store: ArtifactStore, recipe: Recipe, results: list[StepResult], **given: Any
+    store: ArtifactStore, recipe: Recipe, results: dict[str, Manifest], **given: Any
 ) -> Publication:
-    return publish(recipe, results, store=store, **{"run_id": RUN, **given})
+    return publish(recipe, results, store=store, **given)
 
 
-def tokens_of(results: list[StepResult]) -> str:
-    return manifests(results)["build-tokens"].artifact_id
+def tokens_of(results: dict[str, Manifest]) -> str:
+    return results["build-tokens"].artifact_id
 
 
 def latest(store: ArtifactStore) -> Pointer:
@@ -56,7 +62,7 @@ def test_the_first_publication_leads_to_every_part(store: ArtifactStore, recipe:
     assert (found.outcome, found.replaced, found.comparison) == ("moved", "", None)
     assert found.kept_as == "corpus/tiny/20261001"
     assert latest(store).artifact_id == tokens_of(results)
-    assert latest(store).parts == {r.label: r.manifest.path for r in results}
+    assert latest(store).parts == {label: made.path for label, made in results.items()}
     assert store.ref("corpus/tiny/20261001") == latest(store)
 
 
@@ -91,7 +97,7 @@ def test_a_corpus_that_shrank_is_refused_with_the_figures(
     assert "--force" in text
     assert latest(store) == before
     assert store.ref("corpus/tiny/20261101") is None
-    store.check_files(manifests(second)["build-tokens"])
+    store.check_files(second["build-tokens"])
     again = pickle.loads(pickle.dumps(refused.value))
     assert (str(again), again.comparison) == (text, refused.value.comparison)
 
@@ -121,7 +127,7 @@ def test_the_same_content_takes_the_place_of_a_damaged_one(
 ) -> None:
     first = build(store, figures())
     put(store, recipe, first)
-    made = manifests(first)["build-tokens"]
+    made = first["build-tokens"]
     store.backend.delete(f"{made.data}/{made.files[0].object}")
     assert store.lookup("build-tokens", made.cache_key) is None  # so it is built anew
     again = build(store, figures())
@@ -141,7 +147,7 @@ def test_another_corpus_of_the_same_dump_is_named_by_its_run(
 
 def test_a_damaged_part_is_not_published(store: ArtifactStore, recipe: Recipe) -> None:
     results = build(store, figures())
-    made = manifests(results)["build-instances.one"]
+    made = results["build-instances.one"]
     store.backend.delete(f"{made.data}/{made.files[0].object}")
     with pytest.raises(PublishError, match=r"build-instances\.one is not whole"):
         put(store, recipe, results)
@@ -151,9 +157,9 @@ def test_a_damaged_part_is_not_published(store: ArtifactStore, recipe: Recipe) -
 def test_parts_of_two_corpora_are_not_published(store: ArtifactStore, recipe: Recipe) -> None:
     first, second = build(store, figures()), build(store, figures(1010))
     with pytest.raises(PublishError, match="they are no one corpus"):
-        put(store, recipe, [second[0], *first[1:]])
+        put(store, recipe, {**first, "build-documents": second["build-documents"]})
     with pytest.raises(PublishError, match=r"without build-instances\.one"):
-        put(store, recipe, first[:-1])
+        put(store, recipe, dict(list(first.items())[:-1]))
     assert store.ref(LATEST) is None
 
 
@@ -199,7 +205,7 @@ def test_rollback(store: ArtifactStore, recipe: Recipe) -> None:
     assert latest(store).artifact_id == tokens_of(second)
     found = roll_back(store, "corpus/tiny/20261001")
     assert (found.outcome, found.replaced) == ("moved", tokens_of(second))
-    assert latest(store).parts == {r.label: r.manifest.path for r in first}
+    assert latest(store).parts == {label: made.path for label, made in first.items()}
     assert roll_back(store, "corpus/tiny/20261001").outcome == "same"
     assert len(list(publications(store, "corpus/tiny"))) == 2
 
@@ -244,9 +250,9 @@ def test_publishers_of_several_processes_take_turns(tmp_path: Path) -> None:
     racers = [
         context.Process(
             target=race,
-            args=(store.root, [r.manifest.path for r in results], f"r{number}", start, queue),
+            args=(store.root, [made.path for made in results.values()], start, queue),
         )
-        for number, results in enumerate(corpora)
+        for results in corpora
     ]
     for racer in racers:
         racer.start()
@@ -265,11 +271,15 @@ def test_publishers_of_several_processes_take_turns(tmp_path: Path) -> None:
     assert kept == {ref: mine for mine, _, _, ref in reports}
 
 
-def test_newest_run(store: ArtifactStore) -> None:
-    old = manifests(build(store, figures(), run_id="20260101t000000-ffffffff"))
-    new = manifests(build(store, figures(7), run_id="20260201t000000-00000000"))
-    mixed = {"build-documents": old["build-documents"], "build-tokens": new["build-tokens"]}
-    assert newest_run(mixed) == "20260201t000000-00000000"
+def test_a_publication_without_a_date_is_named_by_the_newest_run(
+    store: ArtifactStore, recipe: Recipe
+) -> None:
+    old, new = "20260101t000000-ffffffff", "20260201t000000-00000000"
+    made = build(store, figures(), date="", run_id=old)
+    tokens = made["build-tokens"]
+    built = tokens.produced_by.model_copy(update={"run_id": new})
+    made["build-tokens"] = tokens.model_copy(update={"produced_by": built})
+    assert put(store, recipe, made).kept_as == f"corpus/tiny/{new}"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from command_runs import Cli
 from fake_site import FakeSite, fake_site
-from published_corpora import build, corpus_recipe, figures, manifests
+from published_corpora import build, corpus_recipe, figures
 
 from flows.publish.dump_folders import MARK, delete_old, downloads_folder, make_folder
 from flows.publish.publishing import publish, roll_back
@@ -190,8 +190,8 @@ def publish_tiny(
     results = build(
         store, figures(documents), date=date, vocabulary_statistics=statistics, configs=config
     )
-    publish(corpus_recipe(store.root), results, store=store, run_id=f"run-{date}")
-    return manifests(results)
+    publish(corpus_recipe(store.root), results, store=store)
+    return results
 
 
 def look(found: RebuildOrder) -> tuple[RebuildWork, Sequence[str]]:

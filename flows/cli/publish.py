@@ -18,10 +18,8 @@ from flows.cli.options import (
 from schemas.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from flows.engine.steps import StepResult
     from flows.publish.publishing import Publication
     from flows.publish.rebuilding import RebuildOrder
-    from flows.store.artifacts import ArtifactStore
     from schemas.recipe import Recipe
 
 ForceOption = Annotated[
@@ -88,7 +86,7 @@ def rebuild(
     elif engine == "prefect":
         _rebuild_with_prefect(order)
     else:
-        rebuild_corpus(order, say=say, engine=engine)
+        rebuild_corpus(order, say=say)
 
 
 def _rebuild_with_prefect(order: RebuildOrder) -> None:
@@ -129,8 +127,8 @@ def publish(
     ] = False,
 ) -> None:
     """Publish the corpus that a recipe last built: move NAME/latest to it, or refuse with 1."""
-    from flows.publish.comparison_texts import publication_json, publication_lines
     from flows.publish.publishing import roll_back
+    from flows.publish.rendering import publication_json, publication_lines
 
     if bool(recipe) == bool(to):
         raise UsageError(
@@ -151,16 +149,14 @@ def publish(
 
 
 def _publish_built(recipe: Recipe, *, force: bool, dry_run: bool, as_json: bool) -> Publication:
-    from flows.publish.comparison_texts import comparison_json, comparison_lines
-    from flows.publish.publications import newest_run
-    from flows.publish.publishing import CorpusRefusedError
+    from flows.publish.publishing import CorpusRefusedError, built_corpus
     from flows.publish.publishing import publish as move
+    from flows.publish.rendering import comparison_json, comparison_lines
 
     opened = open_store(recipe.store)
-    results = _built(recipe, store=opened)
-    run_id = newest_run({result.label: result.manifest for result in results}) if results else ""
+    made = built_corpus(recipe, store=opened)
     try:
-        return move(recipe, results, store=opened, run_id=run_id, force=force, dry_run=dry_run)
+        return move(recipe, made, store=opened, force=force, dry_run=dry_run)
     except CorpusRefusedError as error:
         if as_json:
             compared = comparison_json(error.comparison)
@@ -168,21 +164,6 @@ def _publish_built(recipe: Recipe, *, force: bool, dry_run: bool, as_json: bool)
         else:
             print_lines([*comparison_lines(error.comparison), ""])
         raise
-
-
-def _built(recipe: Recipe, *, store: ArtifactStore) -> list[StepResult]:
-    """What the recipe's refs lead to, of its corpus."""
-    from flows.engine.graph import steps
-    from flows.engine.steps import StepResult
-    from flows.publish.comparison import CORPUS_STAGES
-
-    found = []
-    for step in steps(recipe):
-        pointer = store.ref(f"{recipe.name}/{step.label}")
-        if step.stage.name in CORPUS_STAGES and pointer is not None:
-            manifest = store.read_manifest(pointer.manifest)
-            found.append(StepResult(step.label, manifest, was_cached=True, seconds=0.0))
-    return found
 
 
 COMMANDS: tuple[Any, ...] = (rebuild, publish)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from flows.engine.stages import amount, find_stage
+from flows.engine.stages import amount
 from flows.formats import byte_text
 from flows.store.artifacts import ArtifactStore, raw_manifest
+from model import evaluate, finetune
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
 
@@ -169,7 +170,8 @@ def _begun(manifests: Sequence[Manifest], files: Sequence[RawInput]) -> LineageG
 
 def artifact_node(manifest: Manifest) -> Node:
     """The node of an artifact that is there."""
-    entry = manifest.statistics.get("entry") if manifest.stage == "evaluate" else None
+    is_entry = manifest.stage == evaluate.STAGE.name
+    entry = manifest.statistics.get("entry") if is_entry else None
     title = f"{manifest.stage}.{entry}" if entry else manifest.stage
     return Node(
         id=manifest.artifact_id,
@@ -258,11 +260,15 @@ def merged(
 
 def _did_not_answer(graph: LineageGraph, node: Node, users: Sequence[Edge]) -> bool:
     """Whether a node is a trial, and no evaluation of the graph reports its answers."""
-    if node.kind != "artifact" or _stage(node) != "finetune":
+    if node.kind != "artifact" or _stage(node) != finetune.STAGE.name:
         return False
     for name, user in users:
         by = graph.nodes[user].manifest
-        if by is None or by.stage != "evaluate" or name in by.statistics.get("members", (name,)):
+        if (
+            by is None
+            or by.stage != evaluate.STAGE.name
+            or name in by.statistics.get("members", (name,))
+        ):
             return False
     return True
 
@@ -278,7 +284,7 @@ def _group(key: str, nodes: list[Node]) -> Node:
     else:
         title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
         made = [node.manifest for node in nodes if node.manifest is not None]
-        detail = find_stage(made[0].stage).amounts(made) if made else nodes[0].detail
+        detail = finetune.STAGE.amounts(made) if made else nodes[0].detail
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)
 
 

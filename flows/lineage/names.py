@@ -16,6 +16,7 @@ from flows.nested import numbers
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
+from model import finetune, tabulate
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
@@ -90,7 +91,7 @@ def last_number(store: ArtifactStore) -> Target:
         ArtifactNotFoundError: no run of the store finished a step.
     """
     run = newest_run(store)
-    steps = [step for step in run.steps if _stage(step.label) != "tabulate"] if run else []
+    steps = [step for step in run.steps if _stage(step.label) != tabulate.STAGE.name] if run else []
     if not steps:
         raise ArtifactNotFoundError(
             f"{store.root}: no run has finished a step yet; name an artifact, a file or a metric"
@@ -290,7 +291,7 @@ def _of_newest_run(metric: str, store: ArtifactStore) -> Iterator[Metric]:
         found = [
             match
             for step in steps
-            if (_stage(step.label) == "finetune") == is_trial
+            if (_stage(step.label) == finetune.STAGE.name) == is_trial
             for match in _matching(metric, step.label, store.read_manifest(step.manifest))
         ]
         if found:

@@ -6,18 +6,28 @@ All of it comes from counters and statistics of the manifests; no shard is opene
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from flows.formats import byte_text
+from flows.nested import leaves
+from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.manifest import Manifest
 from schemas.publish_configs import ChangeLimits
 
-CORPUS_STAGES = ("build-documents", "build-vocabulary", "build-tokens", "build-instances")
+DOCUMENTS, VOCABULARY = build_documents.STAGE.name, build_vocabulary.STAGE.name
+TOKENS, INSTANCES = build_tokens.STAGE.name, build_instances.STAGE.name
+CORPUS_STAGES = (DOCUMENTS, VOCABULARY, TOKENS, INSTANCES)
 """The stages that a published corpus consists of, in order."""
+
+Corpus = Mapping[str, Manifest]
+"""Manifests by step label, such as `build-instances.length-128`."""
 
 _DUMP_NAME = re.compile(r"^([a-z][a-z0-9_]*)-(\d{8})-")
 _SHOWN_FILES = 3
+_ROUNDING = 1e-12
+"""Differences of shares carry rounding errors; a change of just the limit is within it."""
 
 
 class Limit(NamedTuple):
@@ -59,9 +69,29 @@ class Row(NamedTuple):
         """Whether the change is within the limit, or there is none."""
         if self.limit is None or self.change is None:
             return True
-        # Differences of shares carry rounding errors; a change of just the limit is within it.
-        slack = 1e-12
-        return -self.limit.down - slack <= self.change <= self.limit.up + slack
+        return -self.limit.down - _ROUNDING <= self.change <= self.limit.up + _ROUNDING
+
+    def texts(self) -> tuple[str, str, str, str]:
+        """The old figure, the new one, the change and the limit: `+1.2 %`, `±2 %`."""
+        change = self.change
+        if change in (None, float("inf")):
+            moved = "" if change is None else "from none"
+        else:
+            digits, unit = (3, "points") if self.kind == "share" else (2, "%")
+            moved = f"{100 * change:+.{digits}f} {unit}"
+        allowed = ""
+        if self.limit is not None:
+            unit = "points" if self.kind == "share" else "%"
+            down, up = (f"{100 * share:g}" for share in self.limit)
+            allowed = f"±{up} {unit}" if down == up else f"-{down} to +{up} {unit}"
+        return self._value(self.old), self._value(self.new), moved, allowed
+
+    def _value(self, value: float | None) -> str:
+        if value is None:
+            return "none"
+        if self.kind == "bytes":
+            return byte_text(int(value))
+        return f"{100 * value:.3f} %" if self.kind == "share" else f"{value:,.0f}"
 
 
 class Comparison(NamedTuple):
@@ -79,17 +109,13 @@ class Comparison(NamedTuple):
 
 
 def compare_corpora(
-    new: Mapping[str, Manifest],
-    old: Mapping[str, Manifest],
-    *,
-    limits: ChangeLimits,
-    vocabulary_overlap: float | None = None,
+    new: Corpus, old: Corpus, *, limits: ChangeLimits, vocabulary_overlap: float | None = None
 ) -> Comparison:
     """Compare two corpora step by step.
 
     Args:
-        new: manifests by step label, such as `build-instances.length-128`.
-        old: the same of the published corpus.
+        new: the new corpus.
+        old: the published one.
         limits: how much may differ.
         vocabulary_overlap: share of the published word pieces that the new vocabulary has too;
             None leaves it out unless both have the same file.
@@ -101,12 +127,17 @@ def compare_corpora(
             problems.append(f"{label}: the published corpus has it, the new one has not")
         elif label in old:
             rows += _step_rows(label, new[label], old[label], limits=limits)
-    overlap = _overlap(new, old, known=vocabulary_overlap)
-    if overlap is not None:
+    if vocabulary_overlap is None and _vocabulary(new) == _vocabulary(old) != "":
+        vocabulary_overlap = 1.0
+    if vocabulary_overlap is not None:
         figure = "published word pieces that are kept"
-        rows.append(Row("build-vocabulary", figure, "share", 1.0, overlap))
-    rows.sort(key=lambda row: CORPUS_STAGES.index(row.step.partition(".")[0]))
-    problems += [_problem(row) for row in rows if not row.is_within]
+        rows.append(Row(VOCABULARY, figure, "share", 1.0, vocabulary_overlap))
+    rows.sort(key=lambda row: CORPUS_STAGES.index(_stage(row.step)))
+    for row in rows:
+        if not row.is_within:
+            before, after, change, allowed = row.texts()
+            figure = f"{row.step}: {row.figure} {before} -> {after}"
+            problems.append(f"{figure} ({change}; allowed {allowed})")
     return Comparison(
         rows=tuple(rows),
         files=(_files_text(old), _files_text(new)),
@@ -115,101 +146,103 @@ def compare_corpora(
     )
 
 
-def dump_dates(manifests: Mapping[str, Manifest]) -> dict[str, str]:
+def dump_dates(corpus: Corpus) -> dict[str, str]:
     """The date, eight digits, of each wiki's dump that a corpus was made from, by the wiki's name.
 
     Of a wiki with files of several dates it is the newest; raw files with other names have none.
     """
-    documents = manifests.get("build-documents")
-    raw = documents.raw_inputs if documents is not None else ()
     found: dict[str, str] = {}
-    for item in raw:
-        if match := _DUMP_NAME.match(item.name.rpartition("/")[2]):
+    for name in _raw_names(corpus):
+        if match := _DUMP_NAME.match(name.rpartition("/")[2]):
             found[match[1]] = max(match[2], found.get(match[1], ""))
     return found
 
 
-def change_text(row: Row) -> str:
-    """The change of a figure for people: `+1.2 %`, or `+0.3 points` of a share."""
-    if row.change is None:
-        return ""
-    if row.change == float("inf"):
-        return "from none"
-    return _signed(row.change, row.kind)
+def _stage(label: str) -> str:
+    return label.partition(".")[0]
 
 
-def value_text(row: Row, value: float | None) -> str:
-    """One of a row's figures for people."""
-    if value is None:
-        return "none"
-    if row.kind == "bytes":
-        return byte_text(int(value))
-    return f"{100 * value:.3f} %" if row.kind == "share" else f"{value:,.0f}"
+def _raw_names(corpus: Corpus) -> list[str]:
+    return [item.name for item in corpus[DOCUMENTS].raw_inputs] if DOCUMENTS in corpus else []
 
 
-def limit_text(row: Row) -> str:
-    """A row's limit for people, "" where there is none."""
-    if row.limit is None:
-        return ""
-    unit = "points" if row.kind == "share" else "%"
-    down, up = (f"{100 * share:g}" for share in row.limit)
-    return f"±{up} {unit}" if down == up else f"-{down} to +{up} {unit}"
+def _vocabulary(corpus: Corpus) -> str:
+    """Digest of the vocabulary's file; "" for none."""
+    entry = corpus[VOCABULARY].file(VOCAB_FILE) if VOCABULARY in corpus else None
+    return entry.sha256 if entry is not None else ""
 
 
-def _signed(change: float, kind: str) -> str:
-    return f"{100 * change:+.3f} points" if kind == "share" else f"{100 * change:+.2f} %"
+# Figures
 
 
-def _problem(row: Row) -> str:
-    old, new = value_text(row, row.old), value_text(row, row.new)
-    return (
-        f"{row.step}: {row.figure} {old} -> {new} ({change_text(row)}; allowed {limit_text(row)})"
-    )
+class _Figure(NamedTuple):
+    """A counter that is compared."""
+
+    title: str
+    counter: str
+    kind: Literal["count", "bytes"] = "count"
+    limits: str = ""
+    """What `ChangeLimits` calls it; "" for no limit."""
+
+    by_source: bool = False
+    """Whether each source is compared as well, where there is more than one."""
+
+
+_FIGURES: Mapping[str, tuple[_Figure, ...]] = {
+    DOCUMENTS: (
+        _Figure("raw bytes", "raw-bytes", "bytes"),
+        _Figure("documents", "documents-kept", limits="documents", by_source=True),
+        _Figure("words", "words"),
+        _Figure("duplicates", "duplicates-same-text"),
+    ),
+    VOCABULARY: (_Figure("word pieces", "vocabulary-size"),),
+    TOKENS: (
+        _Figure("documents", "documents-kept", limits="documents"),
+        _Figure("tokens", "tokens", limits="tokens"),
+    ),
+    INSTANCES: (
+        _Figure("instances", "instances", limits="instances"),
+        _Figure("held-out instances", "held-out-instances"),
+    ),
+}
 
 
 def _step_rows(label: str, new: Manifest, old: Manifest, *, limits: ChangeLimits) -> Iterator[Row]:
-    stage = label.partition(".")[0]
-    ends = old.counters, new.counters
-
-    def counted(
-        figure: str,
-        name: str,
-        limit: Limit | None = None,
-        kind: Literal["count", "bytes"] = "count",
-    ) -> Iterator[Row]:
-        before, after = (counters.get(name) for counters in ends)
-        if before is not None or after is not None:
-            yield Row(label, figure, kind, before or 0, after or 0, limit)
-
-    documents = Limit(limits.documents_shrink, limits.documents_growth)
-    if stage == "build-documents":
-        yield from counted("raw bytes", "raw-bytes", kind="bytes")
-        yield from counted("documents", "documents-kept", documents)
-        for source in _sources(*ends):
-            yield from counted(f"documents of {source}", f"documents-kept@{source}", documents)
-        yield from counted("words", "words")
-        yield from counted("duplicates", "duplicates-same-text")
-    elif stage == "build-vocabulary":
-        yield from counted("word pieces", "vocabulary-size")
-    elif stage == "build-tokens":
-        yield from counted("documents", "documents-kept", documents)
-        yield from counted("tokens", "tokens", Limit(limits.tokens_shrink, limits.tokens_growth))
-        change = limits.unknown_rate_change
-        before, after = (_share(counters, "unknown-tokens", "tokens") for counters in ends)
-        yield Row(label, "unknown tokens", "share", before, after, Limit(change, change))
-    else:
-        allowed = Limit(limits.instances_shrink, limits.instances_growth)
-        yield from counted("instances", "instances", allowed)
-        yield from counted("held-out instances", "held-out-instances")
-    yield from _drop_rows(label, *ends, limit=limits.drop_share_change)
+    before, after = old.counters, new.counters
+    for figure in _FIGURES[_stage(label)]:
+        yield from _counted(label, figure, before, after, limits=limits)
+        prefix = f"{figure.counter}@"
+        sources = sorted(
+            {name.removeprefix(prefix) for name in {*before, *after} if name.startswith(prefix)}
+        )
+        for source in sources if figure.by_source and len(sources) > 1 else ():
+            title, counter = f"{figure.title} of {source}", f"{prefix}{source}"
+            own = figure._replace(title=title, counter=counter)
+            yield from _counted(label, own, before, after, limits=limits)
+    if _stage(label) == TOKENS:
+        old_rate, new_rate = (_share(c, ["unknown-tokens"], of="tokens") for c in (before, after))
+        allowed = Limit(limits.unknown_rate_change, limits.unknown_rate_change)
+        yield Row(label, "unknown tokens", "share", old_rate, new_rate, allowed)
+    yield from _drop_rows(label, before, after, limit=limits.drop_share_change)
     yield Row(label, "size", "bytes", old.size, new.size)
 
 
-def _sources(old: Mapping[str, int], new: Mapping[str, int]) -> list[str]:
-    """Names of the sources, where there is more than one."""
-    prefix = "documents-kept@"
-    names = {name.removeprefix(prefix) for name in {*old, *new} if name.startswith(prefix)}
-    return sorted(names) if len(names) > 1 else []
+def _counted(
+    label: str,
+    figure: _Figure,
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    *,
+    limits: ChangeLimits,
+) -> Iterator[Row]:
+    if figure.counter not in before and figure.counter not in after:
+        return
+    limit = None
+    if figure.limits:
+        ends = (getattr(limits, f"{figure.limits}_{way}") for way in ("shrink", "growth"))
+        limit = Limit(*ends)
+    old, new = (counters.get(figure.counter, 0) for counters in (before, after))
+    yield Row(label, figure.title, figure.kind, old, new, limit)
 
 
 def _drop_rows(
@@ -220,53 +253,36 @@ def _drop_rows(
     # taken as given and not learnt.
     names = {name for name in {*old, *new} if "@" not in name}
     counted = (name for name in names if name.endswith("-in") and name in old and name in new)
+    both = Limit(limit, limit)
     for things in sorted(name.removesuffix("-in") for name in counted):
-        prefix = f"{things}-dropped-"
+        prefix, title = f"{things}-dropped-", f"{things.replace('-', ' ')} dropped"
         reasons = sorted(name for name in names if name.startswith(prefix))
-        total = [
-            sum(counters.get(reason, 0) for reason in reasons) / counters.get(f"{things}-in", 0)
-            if counters.get(f"{things}-in")
-            else 0.0
-            for counters in (old, new)
-        ]
-        if not any(total):
-            continue
-        title, both = f"{things.replace('-', ' ')} dropped", Limit(limit, limit)
-        yield Row(label, title, "share", total[0], total[1], both)
+        shares = {title: [_share(counters, reasons, of=f"{things}-in") for counters in (old, new)]}
         for reason in reasons if len(reasons) > 1 else ():
-            shares = [_share(counters, reason, f"{things}-in") for counters in (old, new)]
-            if any(shares):
-                why = reason.removeprefix(prefix).replace("-", " ")
-                yield Row(label, f"{title}, {why}", "share", shares[0], shares[1], both)
+            why = reason.removeprefix(prefix).replace("-", " ")
+            ends = [_share(counters, [reason], of=f"{things}-in") for counters in (old, new)]
+            shares[f"{title}, {why}"] = ends
+        for figure, (before, after) in shares.items():
+            if before or after:
+                yield Row(label, figure, "share", before, after, both)
 
 
-def _share(counters: Mapping[str, int], part: str, whole: str) -> float:
-    return counters.get(part, 0) / counters[whole] if counters.get(whole) else 0.0
+def _share(counters: Mapping[str, int], parts: Sequence[str], *, of: str) -> float:
+    whole = counters.get(of)
+    return sum(counters.get(part, 0) for part in parts) / whole if whole else 0.0
 
 
-def _overlap(
-    new: Mapping[str, Manifest], old: Mapping[str, Manifest], *, known: float | None
-) -> float | None:
-    if known is not None:
-        return known
-    pieces = [
-        manifests["build-vocabulary"].file("vocab.txt") if "build-vocabulary" in manifests else None
-        for manifests in (new, old)
-    ]
-    first, second = pieces
-    same = first is not None and second is not None and first.sha256 == second.sha256
-    return 1.0 if same else None
+# What else differs
 
 
-def _files_text(manifests: Mapping[str, Manifest]) -> str:
-    documents = manifests.get("build-documents")
-    names = [item.name for item in documents.raw_inputs] if documents is not None else []
+def _files_text(corpus: Corpus) -> str:
+    names = _raw_names(corpus)
     if len(names) <= _SHOWN_FILES:
         return ", ".join(names) or "none"
     return f"{names[0]} to {names[-1]}, {len(names):,} files"
 
 
-def _differences(new: Mapping[str, Manifest], old: Mapping[str, Manifest]) -> Iterator[str]:
+def _differences(new: Corpus, old: Corpus) -> Iterator[str]:
     """How two corpora are configured otherwise, one text a field."""
     for label in new:
         if label not in old:
@@ -275,23 +291,12 @@ def _differences(new: Mapping[str, Manifest], old: Mapping[str, Manifest]) -> It
         before, after = old[label], new[label]
         if before.stage_version != after.stage_version:
             yield f"{label}: version of the stage {before.stage_version} -> {after.stage_version}"
-        fields = (
-            dict(_leaves(manifest.key_spec.get("config", {}))) for manifest in (before, after)
+        was, now = (
+            # Sources by their names: their order does not matter.
+            leaves(manifest.key_spec.get("config", {}), name_items=True)
+            for manifest in (before, after)
         )
-        was, now = fields
         for field in sorted({*was, *now}):
             if was.get(field) != now.get(field):
                 ends = (str(found.get(field, "(none)")) for found in (was, now))
                 yield f"{label}: {field} {' -> '.join(ends)}"
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a configuration; sources by their names, as their order does not matter."""
-    named = isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value)
-    if named:
-        value = {str(item.get("name", number)): item for number, item in enumerate(value)}
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value

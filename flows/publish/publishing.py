@@ -1,32 +1,42 @@
 """Publishing a corpus: the ref `NAME/latest` moves to it, if it is not too unlike the one before.
 
-A publication has a name of its own that never moves; see `flows.publish.publications`.
+    NAME/20261001    a publication: leads to the tokens, its parts to every step of the corpus
+    NAME/latest      the same record, and the only one that moves
+
+The first is written before the second moves, so that what was published stays reachable, and is
+kept by garbage collection until its name is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Literal, NamedTuple
 
-from flows.engine.steps import StepResult
-from flows.publish.comparison import Comparison, compare_corpora, dump_dates
-from flows.publish.publications import (
-    LATEST,
+from flows.engine.graph import steps
+from flows.publish.comparison import (
+    CORPUS_STAGES,
     TOKENS,
-    check_parts,
-    corpus_parts,
-    publication_pointer,
-    publications,
-    published_corpus,
+    VOCABULARY,
+    Comparison,
+    Corpus,
+    compare_corpora,
+    dump_dates,
 )
 from flows.store.artifacts import ArtifactStore
-from flows.store.pointers import Pointer, now, ref_path
-from schemas.errors import ArtifactCorruptError, ConfigError, PublishError, RefConflictError
+from flows.store.pointers import Pointer, now, pointer_to, ref_path
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
+from schemas.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ConfigError,
+    PublishError,
+    RefConflictError,
+)
 from schemas.manifest import Manifest
-from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe
 
-_VOCAB = "vocab.txt"
+LATEST = "latest"
 
 
 class CorpusRefusedError(PublishError):
@@ -45,7 +55,7 @@ class CorpusRefusedError(PublishError):
 
 
 class Publication(NamedTuple):
-    """What publishing came to."""
+    """What became of a corpus that was to be published."""
 
     name: str
     """The ref that moves, such as `corpus/simplewiki/latest`."""
@@ -72,22 +82,22 @@ class Publication(NamedTuple):
 
 def publish(
     recipe: Recipe,
-    results: Sequence[StepResult],
+    made: Corpus,
     *,
     store: ArtifactStore,
-    run_id: str,
     force: bool = False,
     dry_run: bool = False,
 ) -> Publication:
     """Let `NAME/latest` lead to a corpus from now on.
 
-    Where another publisher moves it meanwhile, the corpus is compared again with what is there.
+    Where another publisher moves it meanwhile, the corpus is compared again with what is there. The
+    publication is named by the date of the dump; where that has none, or the name is taken, by the
+    newest run that built a part.
 
     Args:
         recipe: says the name and the limits.
-        results: of every step of its corpus; those of other steps are left aside.
+        made: at least every step of its corpus.
         store: where they are.
-        run_id: names the publication where the dump has no date, or the date is taken.
         force: publish even if the corpus is beyond a limit.
         dry_run: say what would be done, and change nothing.
 
@@ -97,29 +107,39 @@ def publish(
         PublishError: a part is missing or damaged, or what is published cannot be read. What was
             published before stays so.
     """
-    config = _config_of(recipe)
-    manifests = corpus_parts(recipe, results, store=store)
-    pointer = publication_pointer(manifests)
+    config = recipe.publish
+    if config is None:
+        raise ConfigError(
+            f"recipe {recipe.name!r} publishes nothing: give it a name to publish under, such as "
+            "publish: {name: corpus/" + recipe.name + "}"
+        )
+    corpus = _whole_corpus(recipe, made, store=store)
+    parts = {label: manifest.path for label, manifest in corpus.items()}
+    pointer = pointer_to(corpus[TOKENS]).model_copy(update={"parts": parts})
     latest = f"{config.name}/{LATEST}"
     kept_as = ""
     while True:
         old = store.ref(latest)
         published = published_corpus(store, old, force=force)
-        parts = dict(pointer.parts)
-        if old is not None and _is_same(manifests, published, store=store):
-            return Publication(latest, "", parts, "same", old.artifact_id)
-        comparison = _compare(manifests, published, config=config, store=store)
-        is_beyond = comparison is not None and bool(comparison.problems)
-        if comparison is not None and is_beyond and not force:
-            text = _refusal(latest, comparison.problems, manifests=manifests, old=old)
+        replaced = old.artifact_id if old is not None else ""
+        if old is not None and _is_same(corpus, published, store=store):
+            return Publication(latest, "", parts, "same", replaced)
+        comparison = None
+        if published:
+            overlap = _vocabulary_overlap(corpus, published, store=store)
+            comparison = compare_corpora(
+                corpus, published, limits=config.limits, vocabulary_overlap=overlap
+            )
+        problems = comparison.problems if comparison is not None else ()
+        if comparison is not None and problems and not force:
             if kept_as:  # it lost a race before, and is no publication after all
                 store.backend.remove(ref_path(kept_as), expected=pointer.to_json())
+            text = _refusal(latest, problems, new=pointer.artifact_id, old=replaced or "nothing")
             raise CorpusRefusedError(text, comparison)
-        replaced = old.artifact_id if old is not None else ""
-        found = Publication(latest, "", parts, "planned", replaced, comparison, forced=is_beyond)
+        found = Publication(latest, "", parts, "planned", replaced, comparison, bool(problems))
         if dry_run:
             return found
-        kept_as = _name(store, config.name, pointer, manifests=manifests, run_id=run_id)
+        kept_as = _keep(store, config.name, pointer, corpus=corpus)
         try:
             store.swap_ref(latest, pointer, expected=old)
         except RefConflictError:
@@ -146,14 +166,14 @@ def roll_back(store: ArtifactStore, ref: str, *, dry_run: bool = False) -> Publi
             f"{store.root}: no publication {ref!r}; expected its name, such as "
             f"corpus/simplewiki/20261001 (published under {name or 'that name'}: {known})"
         )
-    manifests = {label: store.read_manifest(path) for label, path in pointer.parts.items()}
-    check_parts(manifests, store=store)
+    parts = dict(pointer.parts)
+    _check_files({label: store.read_manifest(path) for label, path in parts.items()}, store=store)
     latest = f"{name}/{LATEST}"
     while True:
         old = store.ref(latest)
         replaced = old.artifact_id if old is not None else ""
-        found = Publication(latest, ref, dict(pointer.parts), "moved", replaced)
-        if old is not None and old.parts == pointer.parts:
+        found = Publication(latest, ref, parts, "moved", replaced)
+        if old is not None and old.parts == parts:
             return found._replace(outcome="same")
         if dry_run:
             return found._replace(outcome="planned")
@@ -166,22 +186,117 @@ def roll_back(store: ArtifactStore, ref: str, *, dry_run: bool = False) -> Publi
         return found
 
 
-def _config_of(recipe: Recipe) -> PublishConfig:
-    if recipe.publish is None:
-        raise ConfigError(
-            f"recipe {recipe.name!r} publishes nothing: give it a name to publish under, such as "
-            "publish: {name: corpus/" + recipe.name + "}"
+# What is published
+
+
+def publications(store: ArtifactStore, name: str) -> Iterator[tuple[str, Pointer]]:
+    """Every publication under a name by its own ref, oldest name first; `latest` left out."""
+    for path in store.backend.names(f"refs/{name}") if name else ():
+        ref = path.removeprefix("refs/").removesuffix(".json")
+        pointer = store.ref(ref) if ref != f"{name}/{LATEST}" else None
+        if pointer is not None and pointer.parts:
+            yield ref, pointer
+
+
+def was_set_aside(store: ArtifactStore, name: str, last: str) -> bool:
+    """Whether `NAME/latest` went elsewhere after the publication `NAME/LAST` was made.
+
+    A publication whose name was written and that never came to be `latest` (a crash) was not.
+    """
+    made, latest = store.ref(f"{name}/{last}"), store.ref(f"{name}/{LATEST}")
+    if made is None or latest is None or made.parts == latest.parts:
+        return False
+    return datetime.fromisoformat(latest.committed) > datetime.fromisoformat(made.committed)
+
+
+def published_corpus(
+    store: ArtifactStore, pointer: Pointer | None, *, force: bool = False
+) -> dict[str, Manifest]:
+    """The manifests that a publication leads to, by step label; none for no publication.
+
+    Args:
+        store: where they are.
+        pointer: of the publication.
+        force: leave out manifests that cannot be read.
+
+    Raises:
+        PublishError: one cannot be read.
+    """
+    if pointer is None:
+        return {}
+    found = {}
+    for label, path in (pointer.parts or {pointer.stage: pointer.manifest}).items():
+        try:
+            found[label] = store.read_manifest(path)
+        except (ArtifactNotFoundError, ArtifactCorruptError) as error:
+            if not force:
+                raise PublishError(
+                    f"{label} of the published corpus cannot be read, so that there is nothing to "
+                    f"compare the new one with: {error}. Look at the new one with `bertloom show`; "
+                    "--force publishes it all the same"
+                ) from error
+    return found
+
+
+def built_corpus(recipe: Recipe, *, store: ArtifactStore) -> dict[str, Manifest]:
+    """The corpus that a recipe last built, as far as its refs lead to one."""
+    refs = {step.label: store.ref(f"{recipe.name}/{step.label}") for step in steps(recipe)}
+    return {
+        label: store.read_manifest(pointer.manifest)
+        for label, pointer in refs.items()
+        if pointer is not None and pointer.stage in CORPUS_STAGES
+    }
+
+
+# What is to be published
+
+
+def _whole_corpus(recipe: Recipe, made: Corpus, *, store: ArtifactStore) -> dict[str, Manifest]:
+    """A corpus's manifests by step label, in order.
+
+    Raises:
+        PublishError: a step is missing, a file of one is, or one was made from another artifact
+            than the result of the step before.
+    """
+    wanted = [step for step in steps(recipe) if step.stage.name in CORPUS_STAGES]
+    lost = [step.label for step in wanted if step.label not in made]
+    if lost or not wanted:
+        what = ", ".join(lost) or "a corpus"
+        raise PublishError(
+            f"recipe {recipe.name!r}: nothing to publish without {what}: run it first, at least "
+            f"--until {CORPUS_STAGES[-1]}"
         )
-    return recipe.publish
+    for step in wanted:
+        for name, label in step.inputs.items():
+            used = made[step.label].input(name)
+            if used is None or used.content != made[label].content:
+                found = used.artifact_id if used is not None else "nothing"
+                raise PublishError(
+                    f"{step.label} ({made[step.label].artifact_id}) was made from {found}, and "
+                    f"{label} is {made[label].artifact_id} now: they are no one corpus. Run "
+                    f"recipe {recipe.name!r} to its end first"
+                )
+    corpus = {step.label: made[step.label] for step in wanted}
+    _check_files(corpus, store=store)
+    return corpus
 
 
-def _is_same(
-    new: Mapping[str, Manifest], old: Mapping[str, Manifest], *, store: ArtifactStore
-) -> bool:
+def _check_files(corpus: Corpus, *, store: ArtifactStore) -> None:
+    """Raises PublishError where a file is missing or has another size than the manifest says."""
+    for label, manifest in corpus.items():
+        try:
+            store.check_files(manifest)
+        except ArtifactCorruptError as error:
+            raise PublishError(
+                f"{label} is not whole, and nothing was published: {error}. Run the recipe again, "
+                "which builds anew what is damaged"
+            ) from error
+
+
+def _is_same(new: Corpus, old: Corpus, *, store: ArtifactStore) -> bool:
     """Whether the published corpus has the same content as the new one, and all its files."""
-    if {label: found.content for label, found in new.items()} != {
-        label: found.content for label, found in old.items()
-    }:
+    contents = [{label: made.content for label, made in one.items()} for one in (new, old)]
+    if contents[0] != contents[1]:
         return False
     try:
         for manifest in old.values():
@@ -191,60 +306,36 @@ def _is_same(
     return True
 
 
-def _compare(
-    new: Mapping[str, Manifest],
-    old: Mapping[str, Manifest],
-    *,
-    config: PublishConfig,
-    store: ArtifactStore,
-) -> Comparison | None:
-    if not old:
-        return None
-    overlap = _vocabulary_overlap(new, old, store=store)
-    return compare_corpora(new, old, limits=config.limits, vocabulary_overlap=overlap)
-
-
-def _vocabulary_overlap(
-    new: Mapping[str, Manifest], old: Mapping[str, Manifest], *, store: ArtifactStore
-) -> float | None:
+def _vocabulary_overlap(new: Corpus, old: Corpus, *, store: ArtifactStore) -> float | None:
     """Share of the published word pieces that are in the new vocabulary; None if unreadable."""
-    found = []
-    for manifests in (new, old):
-        manifest = manifests.get("build-vocabulary")
-        entry = manifest.file(_VOCAB) if manifest is not None else None
+    pieces = []
+    for corpus in (new, old):
+        manifest = corpus.get(VOCABULARY)
+        entry = manifest.file(VOCAB_FILE) if manifest is not None else None
         if manifest is None or entry is None:
             return None
-        found.append((f"{manifest.data}/{entry.object}", entry.sha256))
-    if found[0][1] == found[1][1]:
-        return 1.0
-    try:
-        now, before = (set(store.backend.read(path).decode().splitlines()) for path, _ in found)
-    except FileNotFoundError:
-        return None  # the published one's file is gone; the figures are in its manifest
+        try:
+            text = store.backend.read(f"{manifest.data}/{entry.object}").decode()
+        except FileNotFoundError:
+            return None  # the published one's file is gone; the figures are in its manifest
+        pieces.append(set(text.splitlines()))
+    now, before = pieces
     return len(now & before) / len(before) if before else None
 
 
-def _name(
-    store: ArtifactStore,
-    name: str,
-    pointer: Pointer,
-    *,
-    manifests: Mapping[str, Manifest],
-    run_id: str,
-) -> str:
-    """The publication's own ref, which leads to it; it may be there from an earlier try."""
-    dates = set(dump_dates(manifests).values())
-    dated = dates if len(dates) == 1 else set()
-    candidates = [*dated, run_id, f"{run_id}-{pointer.artifact_id}"]
+def _keep(store: ArtifactStore, name: str, pointer: Pointer, *, corpus: Corpus) -> str:
+    """Write the publication's own ref, which may be there from an earlier try; its name."""
+    run_id = max(manifest.produced_by.run_id for manifest in corpus.values())
+    dates = set(dump_dates(corpus).values())
+    candidates = [*(dates if len(dates) == 1 else ()), run_id, f"{run_id}-{pointer.artifact_id}"]
     for last in candidates:
         ref = f"{name}/{last}"
         try:
             store.swap_ref(ref, pointer, expected=None)
         except RefConflictError:
             there = store.ref(ref)
-            if there is not None and there.parts == pointer.parts:
-                return ref
-            continue
+            if there is None or there.parts != pointer.parts:
+                continue
         return ref
     raise PublishError(
         f"{store.root}: {name}/{candidates[-1]} leads to another corpus already, as do "
@@ -252,19 +343,11 @@ def _name(
     )
 
 
-def _refusal(
-    latest: str,
-    problems: Sequence[str],
-    *,
-    manifests: Mapping[str, Manifest],
-    old: Pointer | None,
-) -> str:
-    new = manifests[TOKENS].artifact_id
-    before = old.artifact_id if old is not None else "nothing"
+def _refusal(latest: str, problems: Sequence[str], *, new: str, old: str) -> str:
     listed = "".join(f"\n  {problem}" for problem in problems)
     return (
-        f"{latest} was not moved; it still leads to {before}. The new corpus ({new}) is beyond the "
+        f"{latest} was not moved; it still leads to {old}. The new corpus ({new}) is beyond the "
         f"recipe's limits:{listed}\nIt is kept in the store. Look at it with `bertloom diff "
-        f"{before} {new}`; if it is as it should be, --force publishes it, or raise publish.limits "
+        f"{old} {new}`; if it is as it should be, --force publishes it, or raise publish.limits "
         "in the recipe"
     )

@@ -1,26 +1,31 @@
-"""The monthly rebuild of a corpus, a piece at a time: find the dump, fetch, build, publish.
+"""The monthly rebuild of a corpus, step by step: find the dump, fetch, build, publish.
 
-No Prefect here; `flows.rebuild` is the same pieces as a flow.
+No Prefect here; `flows.rebuild` has the same steps as a flow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from flows.engine.graph import steps
-from flows.engine.steps import StepResult
-from flows.publish.comparison import CORPUS_STAGES, dump_dates
+from flows.publish.comparison import CORPUS_STAGES, VOCABULARY, Corpus, dump_dates
 from flows.publish.dump_folders import delete_old, downloads_folder, make_folder
-from flows.publish.publications import LATEST, newest_run, published_corpus, was_set_aside
-from flows.publish.publishing import CorpusRefusedError, Publication, publish
+from flows.publish.publishing import (
+    LATEST,
+    CorpusRefusedError,
+    Publication,
+    publish,
+    published_corpus,
+    was_set_aside,
+)
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.configs import WikipediaSource
 from schemas.errors import ArtifactNotFoundError, ConfigError
-from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -28,7 +33,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-UNTIL = "build-instances"
+UNTIL = CORPUS_STAGES[-1]
+"""The last stage that a rebuild runs."""
 
 
 class RebuildOrder(NamedTuple):
@@ -53,6 +59,8 @@ class RebuildOrder(NamedTuple):
     """`KEY=VALUE` texts as of --set."""
 
     store: str | None = None
+    """Root of the artifact store, in place of what the recipe says."""
+
     mirror: str | None = None
     """URL in place of the dumps' own site."""
 
@@ -60,6 +68,7 @@ class RebuildOrder(NamedTuple):
     """Publish even if the corpus is beyond a limit."""
 
     workers: int | None = None
+    """Worker processes on this machine."""
 
 
 class RebuildWork(NamedTuple):
@@ -84,25 +93,12 @@ class RebuildWork(NamedTuple):
     """Why there is nothing to do; "" where there is something."""
 
 
-class RebuildResult(NamedTuple):
-    """What a rebuild came to."""
-
-    work: RebuildWork
-    results: tuple[StepResult, ...] = ()
-    publication: Publication | None = None
-    """None where there was nothing to do."""
-
-    deleted: tuple[str, ...] = ()
-    """Folders of old downloads."""
-
-
-def rebuild_corpus(order: RebuildOrder, *, say: Say, engine: str = "local") -> RebuildResult:
-    """Bring a published corpus up to the newest dump.
+def rebuild_corpus(order: RebuildOrder, *, say: Say) -> Publication | None:
+    """Bring a published corpus up to the newest dump, without Prefect; None: it is already.
 
     Args:
         order: what is asked for.
         say: is given a line of text for each thing that is done.
-        engine: `prefect` or `local`, for the steps of the corpus.
 
     Raises:
         ConfigError: the recipe or an option cannot be used.
@@ -114,13 +110,14 @@ def rebuild_corpus(order: RebuildOrder, *, say: Say, engine: str = "local") -> R
 
     work = find_work(order, say=say)
     if work.done:
-        return RebuildResult(work)
+        return None
     fetched = fetch_dump(order, work, say=say)
     recipe = corpus_recipe(order, work, fetched.files)
-    results = run_recipe(recipe, say=say, engine=engine, until=UNTIL)
-    publication = publish_rebuilt(order, recipe, results, say=say)
-    deleted = clear_downloads(order, work, say=say)
-    return RebuildResult(work, tuple(results), publication, tuple(deleted))
+    results = run_recipe(recipe, say=say, engine="local", until=UNTIL)
+    made = {result.label: result.manifest for result in results}
+    publication = publish_rebuilt(order, recipe, made, say=say)
+    clear_downloads(order, work, say=say)
+    return publication
 
 
 def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
@@ -193,21 +190,17 @@ def corpus_recipe(order: RebuildOrder, work: RebuildWork | None, files: Sequence
     return recipe
 
 
-def publish_rebuilt(
-    order: RebuildOrder, recipe: Recipe, results: Sequence[StepResult], *, say: Say
-) -> Publication:
+def publish_rebuilt(order: RebuildOrder, recipe: Recipe, made: Corpus, *, say: Say) -> Publication:
     """Compare the corpus with the published one, and publish it or refuse.
 
     Raises:
         CorpusRefusedError: it is beyond a limit.
         PublishError: a part of it is missing or damaged.
     """
-    from flows.publish.comparison_texts import comparison_lines, publication_lines
+    from flows.publish.rendering import comparison_lines, publication_lines
 
-    store = ArtifactStore(recipe.store)
-    run_id = newest_run({result.label: result.manifest for result in results})
     try:
-        publication = publish(recipe, results, store=store, run_id=run_id, force=order.force)
+        publication = publish(recipe, made, store=ArtifactStore(recipe.store), force=order.force)
     except CorpusRefusedError as error:
         for line in ("", *comparison_lines(error.comparison), ""):
             say(line)
@@ -217,12 +210,10 @@ def publish_rebuilt(
     return publication
 
 
-def clear_downloads(order: RebuildOrder, work: RebuildWork, *, say: Say) -> list[str]:
-    """Delete dumps that are older than those to keep; the folders that are gone."""
-    deleted = delete_old(Path(work.folder), keep=order.keep_downloads)
-    for folder in deleted:
+def clear_downloads(order: RebuildOrder, work: RebuildWork, *, say: Say) -> None:
+    """Delete dumps that are older than those to keep."""
+    for folder in delete_old(Path(work.folder), keep=order.keep_downloads):
         say(f"deleted the old dump {folder}")
-    return [str(folder) for folder in deleted]
 
 
 def _value(value: object) -> str:
@@ -230,7 +221,7 @@ def _value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("$", "$$")
 
 
-def _published(recipe: Recipe) -> tuple[dict[str, Manifest], ArtifactStore | None]:
+def _published(recipe: Recipe) -> tuple[Corpus, ArtifactStore | None]:
     """The published corpus, and the store; none where there is no store yet."""
     try:
         store = ArtifactStore(recipe.store, create=False)
@@ -244,7 +235,7 @@ def _published(recipe: Recipe) -> tuple[dict[str, Manifest], ArtifactStore | Non
 def _reason_to_rest(
     order: RebuildOrder,
     recipe: Recipe,
-    published: Mapping[str, Manifest],
+    published: Corpus,
     *,
     date: str,
     before: str,
@@ -273,12 +264,12 @@ def _reason_to_rest(
 
 
 def _kept_vocabulary(
-    recipe: Recipe, published: Mapping[str, Manifest], *, store: ArtifactStore
+    recipe: Recipe, published: Corpus, *, store: ArtifactStore
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Changes of the recipe so that it takes the published vocabulary, and what to say of it."""
-    config, made = recipe.build_vocabulary, published.get("build-vocabulary")
+    config, made = recipe.build_vocabulary, published.get(VOCABULARY)
     wanted = recipe.publish is not None and recipe.publish.keep_vocabulary
-    entry = made.file("vocab.txt") if made is not None else None
+    entry = made.file(VOCAB_FILE) if made is not None else None
     if not wanted or config.vocab_file is not None or made is None or entry is None:
         return (), ()
     have = {name: made.statistics.get(name) for name in ("vocab_size", "lowercase")}

@@ -5,23 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from flows.formats import columns
-from flows.publish.comparison import Comparison, Row, change_text, limit_text, value_text
+from flows.publish.comparison import TOKENS, Comparison, Row
 from flows.publish.publishing import Publication
 
-_HEAD = ("step", "figure", "published", "new", "change", "allowed", "")
+HEAD = ("step", "figure", "published", "new", "change", "allowed", "")
+"""Of the columns of `comparison_rows`; the three after the second are numbers."""
+
+
+def comparison_rows(comparison: Comparison, *, beyond: str = "BEYOND") -> list[tuple[str, ...]]:
+    """A row of texts for each figure; the last is `beyond` for one that is beyond its limit."""
+    return [
+        (row.step, row.figure, *row.texts(), "" if row.is_within else beyond)
+        for row in comparison.rows
+    ]
 
 
 def comparison_lines(comparison: Comparison) -> list[str]:
     """The comparison as aligned lines of plain text."""
-    rows = [_cells(row, beyond="BEYOND") for row in comparison.rows]
     published, new = comparison.files
-    return [
-        f"published from: {published}",
-        f"new one from:   {new}",
-        "",
-        *columns([_HEAD, *rows], right=(2, 3, 4)),
-        *_section("configured otherwise:", comparison.differences),
-    ]
+    lines = [f"published from: {published}", f"new one from:   {new}", ""]
+    lines += columns([HEAD, *comparison_rows(comparison)], right=(2, 3, 4))
+    if comparison.differences:
+        lines += ["", "configured otherwise:", *(f"  {text}" for text in comparison.differences)]
+    return lines
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -32,6 +38,19 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "rows": [_row_json(row) for row in comparison.rows],
         "differences": list(comparison.differences),
         "problems": list(comparison.problems),
+    }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    return {
+        "step": row.step,
+        "figure": row.figure,
+        "kind": row.kind,
+        "published": row.old,
+        "new": row.new,
+        "change": None if row.change == float("inf") else row.change,
+        "limit": list(row.limit) if row.limit else None,
+        "within": row.is_within,
     }
 
 
@@ -52,16 +71,20 @@ def comparison_markdown(comparison: Comparison, *, title: str, verdict: str) -> 
     ):
         if texts:
             lines += [f"## {head}", "", *(f"- {_escaped(text)}" for text in texts), ""]
-    lines += ["## Figures", "", f"| {' | '.join(_HEAD)} |", "|---|---|--:|--:|--:|---|---|"]
-    for row in comparison.rows:
-        cells = (_escaped(cell) for cell in _cells(row, beyond="**beyond**"))
-        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["## Figures", "", f"| {' | '.join(HEAD)} |", "|---|---|--:|--:|--:|---|---|"]
+    for row in comparison_rows(comparison, beyond="**beyond**"):
+        lines.append(f"| {' | '.join(map(_escaped, row))} |")
     return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    # File names and configuration come from others; none may end a cell or become a tag.
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
 def verdict(publication: Publication) -> str:
     """What became of a corpus, in one sentence."""
-    name, tokens = publication.name, publication.parts["build-tokens"].split("/")[-2]
+    name, tokens = publication.name, publication.parts[TOKENS].split("/")[-2]
     before = publication.replaced
     if publication.outcome == "same":
         return f"{name} leads to this content already ({before}): nothing was moved"
@@ -90,38 +113,3 @@ def publication_json(publication: Publication) -> dict[str, Any]:
         **publication._asdict(),
         "comparison": comparison_json(compared) if compared is not None else None,
     }
-
-
-def _cells(row: Row, *, beyond: str) -> tuple[str, ...]:
-    return (
-        row.step,
-        row.figure,
-        value_text(row, row.old),
-        value_text(row, row.new),
-        change_text(row),
-        limit_text(row),
-        "" if row.is_within else beyond,
-    )
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    change = row.change
-    return {
-        "step": row.step,
-        "figure": row.figure,
-        "kind": row.kind,
-        "published": row.old,
-        "new": row.new,
-        "change": None if change in (None, float("inf")) else change,
-        "limit": list(row.limit) if row.limit else None,
-        "within": row.is_within,
-    }
-
-
-def _section(title: str, texts: tuple[str, ...]) -> list[str]:
-    return ["", title, *(f"  {text}" for text in texts)] if texts else []
-
-
-def _escaped(text: str) -> str:
-    # File names and configuration come from others; none may end a cell or become a tag.
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
