@@ -20,7 +20,8 @@ from prefect.flows import Flow
 from prefect.states import Completed
 
 from flows.corpus import build_corpus
-from flows.engine.running import opened_store, settle_dead_runs
+from flows.engine.running import opened_store
+from flows.lineage.export.events import close_abandoned
 from flows.orchestration.flow_session import Held, found_steps, holding
 from flows.orchestration.server import prefect_api, server_for_this_process
 from flows.publish.comparison import Comparison, Corpus
@@ -38,6 +39,7 @@ from flows.publish.rebuilding import (
 )
 from flows.publish.rendering import comparison_markdown, verdict
 from flows.recipes.files import load_recipe
+from flows.store.runs import settle_dead_runs
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
@@ -56,7 +58,7 @@ def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
         recipe = load_recipe(
             given["recipe"], changes=given.get("changes") or (), store=given.get("store")
         )
-        settle_dead_runs(opened_store(recipe.store), recipe=recipe.name)
+        settle_dead_runs(opened_store(recipe.store), recipe=recipe.name, close=close_abandoned)
     except BertloomError as error:  # then there was no run either
         _LOGGER.debug("%s has no record: %s", flow_run.id, error)
 

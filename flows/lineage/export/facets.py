@@ -125,7 +125,8 @@ def parameters_facet(
 def _parameter(key: str, value: Any) -> str:
     if is_secret_name(key):
         return "***"
-    return without_secrets(value if isinstance(value, str) else json.dumps(value))
+    text: str = value if isinstance(value, str) else json.dumps(value)
+    return without_secrets(text)
 
 
 def error_facet(error: BaseException | str) -> error_message_run.ErrorMessageRunFacet:
