@@ -125,8 +125,8 @@ def parameters_facet(
 def _parameter(key: str, value: Any) -> str:
     if is_secret_name(key):
         return "***"
-    text: str = value if isinstance(value, str) else json.dumps(value)
-    return without_secrets(text)
+    text: str = without_secrets(value if isinstance(value, str) else json.dumps(value))
+    return text
 
 
 def error_facet(error: BaseException | str) -> error_message_run.ErrorMessageRunFacet:
