@@ -8,6 +8,7 @@ import random
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,10 @@ import httpx
 import pytest
 from fake_site import FakeSite, Fault, fake_site
 
-from flows.fetch import local_files, one_download
-from flows.fetch.downloads import checked_name, fetch_files, publish
-from flows.fetch.local_files import locked_folder
-from flows.fetch.one_download import Fetched, Wanted
-from flows.fetch.web import Web, check_way, checked_address, shown_url, user_agent
+from flows.fetch import downloads
+from flows.fetch.client import Web, check_way, checked_address, shown_url, user_agent
+from flows.fetch.downloads import Fetched, Wanted, checked_name, fetch_files, publish
+from flows.fetch.folders import LOCK_FILE, locked_folder
 from schemas.errors import ChecksumError, ConfigError, FetchError
 
 pytestmark = pytest.mark.network
@@ -63,7 +63,7 @@ class Fetcher:
 
         with (
             locked_folder(self.folder, say=self.said.append),
-            Web(say=self.said.append, sleep=self.slept.append, tries=tries) as web,
+            closing(Web(say=self.said.append, sleep=self.slept.append, tries=tries)) as web,
         ):
             fetched = fetch_files(
                 wanted or [self.wanted()],
@@ -81,7 +81,7 @@ class Fetcher:
         return self.folder / "part.bz2"
 
     def names(self) -> set[str]:
-        return {path.name for path in self.folder.iterdir()} - {local_files.LOCK_FILE}
+        return {path.name for path in self.folder.iterdir()} - {LOCK_FILE}
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_a_server_that_cannot_send_parts_ends_in_an_error(fetch: Fetcher, site: 
 def test_a_server_that_cuts_and_never_goes_on_ends_in_an_error(
     fetch: Fetcher, site: FakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_download, "_MUCH", 1000)  # so much is worth another try each time
+    monkeypatch.setattr(downloads, "_MUCH", 1000)  # so much is worth another try each time
     site.faults[PATH] = [Fault(cut_after=100_000), Fault(status=416)] * 20
     with pytest.raises(FetchError, match="begun anew 5 times"):
         fetch()

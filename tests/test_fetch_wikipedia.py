@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fake_site import FakeSite, Fault, fake_site
 
-from flows.fetch.dump_site import JOBS
 from flows.fetch.wikipedia import (
+    JOBS,
     FetchedDump,
     chosen_mirror,
     fetch_wikipedia,

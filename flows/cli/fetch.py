@@ -166,7 +166,7 @@ def swag(
 @fetch_app.command("list")
 def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> None:
     """List what can be fetched, under which licence, and where to get what cannot."""
-    from flows.fetch.set_sources import load_sources
+    from flows.fetch.sources import load_sources
     from flows.formats import byte_text, columns
 
     known = load_sources(sources)
@@ -204,7 +204,7 @@ def _fetch(
     as_json: bool,
 ) -> None:
     from flows.fetch.labelled_sets import fetch_sets
-    from flows.fetch.set_sources import load_sources
+    from flows.fetch.sources import load_sources
     from schemas.errors import UsageError
 
     known = load_sources(sources)

@@ -1,1 +1,4 @@
-"""Fetching raw data: Wikipedia's dumps and the labelled sets, resumed, verified, then moved in."""
+"""Fetching raw data: Wikipedia's dumps (`wikipedia`) and the labelled sets (`labelled_sets`).
+
+Both bring files by `downloads`, resumed and verified, through a polite `client`.
+"""

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from flows.fetch.local_files import check_space, hasher, partial_of
+from flows.fetch.folders import check_space, hasher, partial_of
 from schemas.errors import FetchError
 
 _CHUNK = 1 << 20
@@ -28,7 +28,9 @@ def unpack(
     """Write members under the partial names of files; the caller gives them their names.
 
     Args:
+        archive: a local file.
         members: path in the archive to the name of the file in `folder`.
+        folder: for the files; is there.
         where: the archive's address, for messages.
 
     Returns:
@@ -39,13 +41,12 @@ def unpack(
     """
     try:
         with zipfile.ZipFile(archive) as opened:
-            infos = {info.filename: info for info in _safe(opened.infolist(), archive, where)}
-            missing = [name for name in members if name not in infos]
-            if missing:
-                shown = ", ".join(sorted(infos)[:12])
+            _check(opened.infolist(), size=archive.stat().st_size, where=where)
+            infos = {info.filename: info for info in opened.infolist()}
+            if missing := [name for name in members if name not in infos]:
                 raise FetchError(
-                    f"{where}: expected {', '.join(missing)} in it, found {shown}. Correct the "
-                    "layout under `unpack`"
+                    f"{where}: expected {', '.join(missing)} in it, found "
+                    f"{', '.join(sorted(infos)[:12])}. Correct the layout under `unpack`"
                 )
             check_space(folder, sum(infos[name].file_size for name in members))
             return {
@@ -59,30 +60,26 @@ def unpack(
         ) from error
 
 
-def _safe(infos: list[zipfile.ZipInfo], archive: Path, where: str) -> list[zipfile.ZipInfo]:
-    names = [info.filename for info in infos]
+def _check(infos: list[zipfile.ZipInfo], *, size: int, where: str) -> None:
     for info in infos:
         if (problem := _problem(info)) is not None:
             raise FetchError(f"{where}: {info.filename!r} in it {problem}; nothing was unpacked")
-    if len(set(names)) != len(names):
+    if len({info.filename for info in infos}) != len(infos):
         raise FetchError(f"{where}: two files in it have one name; nothing was unpacked")
-    total = sum(info.file_size for info in infos)
-    most = min(_MOST_BYTES, _MOST_RATIO * archive.stat().st_size)
+    total, most = sum(info.file_size for info in infos), min(_MOST_BYTES, _MOST_RATIO * size)
     if total > most:
         raise FetchError(
             f"{where}: expected to unpack to {most:,} bytes at most, {_MOST_RATIO} times its size, "
             f"found {total:,}; nothing was unpacked"
         )
-    return infos
 
 
 def _problem(info: zipfile.ZipInfo) -> str | None:
     name = info.orig_filename
     path = PurePosixPath(name)
-    mode = info.external_attr >> 16
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
+    if path.is_absolute() or ".." in path.parts or any(letter in name for letter in "\\:\0"):
         return "leads out of the folder"
-    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "is a link or a device"
     if info.flag_bits & 0x1:
         return "is encrypted"

@@ -7,28 +7,32 @@ and right is not fetched again.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flows.fetch.archives import unpack
-from flows.fetch.arrivals import Arrivals
-from flows.fetch.downloads import bytes_there, fetch_files, publish
-from flows.fetch.local_files import (
-    digest_of,
+from flows.fetch.client import Say, Web, shown_url
+from flows.fetch.downloads import Fetched, Wanted, fetch_files, publish
+from flows.fetch.folders import (
+    drop_partial,
+    hash_of,
+    local_folder,
     locked_folder,
-    notes_of,
     partial_of,
     sync_folder,
     write_text,
 )
-from flows.fetch.one_download import Fetched, Wanted
-from flows.fetch.set_sources import LabelledSet, SetFile, Sources
-from flows.fetch.web import Web, shown_url
+from flows.fetch.progress import counted
+from flows.fetch.sources import LabelledSet, SetFile, Sources
 from schemas.errors import ConfigError, FetchError
 
 RECORD = ".fetched.json"
+"""Of each archive by its sha256: the sha256 of the files that came out of it."""
+
+_Record = dict[str, dict[str, str]]
 
 
 class FetchedSet(NamedTuple):
@@ -50,7 +54,7 @@ def fetch_sets(
     *,
     sources: Sources,
     folder: str,
-    say: Callable[[str], None],
+    say: Say,
     trust_first: bool = False,
     connections: int = 2,
     sleep: Callable[[float], object] | None = None,
@@ -60,8 +64,10 @@ def fetch_sets(
 
     Args:
         names: of `sources.sets`.
+        sources: what there is, and where.
         folder: local; each set comes to the folder below it that `sources` says.
-        trust_first: take files that have no pinned sha256, and tell what theirs is.
+        say: prints a line.
+        trust_first: take files that have no pinned sha256, and return what theirs is.
         connections, sleep, tries: as for `flows.fetch.wikipedia.fetch_wikipedia`.
 
     Raises:
@@ -69,26 +75,23 @@ def fetch_sets(
         FetchError: something could not be fetched or has no pinned sha256; running again goes on.
         ChecksumError: a file is not the pinned one; nothing of it is kept.
     """
-    if "://" in folder or not folder:
-        raise ConfigError(f"--folder: expected a folder of this machine, found {folder!r}")
-    unknown = [name for name in names if name not in sources.sets]
-    if unknown:
+    root = local_folder(folder)
+    if unknown := [name for name in names if name not in sources.sets]:
         raise ConfigError(
             f"expected sets among {', '.join(sources.sets)}, found {', '.join(unknown)}"
         )
     for name in names:
-        _refuse_unpinned(name, sources.sets[name], trust_first=trust_first)
-    fetched = []
-    with Web(say=say, sleep=sleep, tries=tries) as web:
-        for name in names:
-            task = _Fetch(name, sources.sets[name], Path(folder).absolute(), web=web, say=say)
-            fetched.append(task.run(connections))
-    return fetched
+        if not trust_first:
+            _refuse_unpinned(name, sources.sets[name])
+    with contextlib.closing(Web(say=say, sleep=sleep, tries=tries)) as web:
+        return [
+            _fetch_set(name, sources.sets[name], root, web=web, say=say, connections=connections)
+            for name in names
+        ]
 
 
-def _refuse_unpinned(name: str, found: LabelledSet, *, trust_first: bool) -> None:
-    unpinned = [shown_url(file.url) for file in found.files if file.sha256 is None]
-    if unpinned and not trust_first:
+def _refuse_unpinned(name: str, found: LabelledSet) -> None:
+    if unpinned := [shown_url(file.url) for file in found.files if file.sha256 is None]:
         raise FetchError(
             f"{name}: no sha256 is pinned of {', '.join(unpinned)}, so nobody could tell whether "
             "the right file came. Run with --trust-first to take what comes and be told its "
@@ -96,94 +99,69 @@ def _refuse_unpinned(name: str, found: LabelledSet, *, trust_first: bool) -> Non
         )
 
 
-class _Fetch:
-    """The fetching of one set."""
-
-    def __init__(
-        self,
-        name: str,
-        found: LabelledSet,
-        root: Path,
-        *,
-        web: Web,
-        say: Callable[[str], None],
-    ) -> None:
-        self._name, self._set, self._web, self._say = name, found, web, say
-        self._folder = root / found.folder
-
-    def run(self, connections: int) -> FetchedSet:
-        with locked_folder(self._folder, say=self._say):
-            record = self._read_record()
-            there = [file for file in self._set.files if self._is_unpacked(file, record)]
-            rest = [file for file in self._set.files if file not in there]
-            pairs = list(zip(rest, self._download(rest, connections), strict=True))
-            self._land(pairs, record)
-        reused = [*there, *(file for file, item in pairs if item.was_there and not file.unpack)]
-        return FetchedSet(
-            self._name,
-            str(self._folder),
-            tuple(str(self._folder / name) for file in self._set.files for name in file.targets),
-            sum(item.bytes_downloaded for _, item in pairs),
-            sum(len(file.targets) for file in reused),
-            tuple((file.url, item.digest, item.size) for file, item in pairs if not file.sha256),
-        )
-
-    def _download(self, files: Sequence[SetFile], connections: int) -> list[Fetched]:
-        if not files:
-            return []
-        wanted = [
-            Wanted(file.url, file.stored_as, file.size, "sha256", file.sha256) for file in files
-        ]
-        total = sum(item.size or 0 for item in wanted)
-        there = sum(bytes_there(item, self._folder) for item in wanted)
-        with Arrivals(self._name, total=total, there=there, say=self._say) as arrivals:
-            return fetch_files(
-                wanted,
-                self._folder,
-                web=self._web,
-                connections=connections,
-                say=self._say,
-                arrived=arrivals.arrived,
-            )
-
-    def _land(self, pairs: Sequence[tuple[SetFile, Fetched]], record: dict[str, Any]) -> None:
-        """Unpack archives, then give all files of the set their names."""
-        unpacked: dict[str, dict[str, str]] = {}
-        for file, item in pairs:
-            if file.unpack:
-                archive = self._folder / file.stored_as
-                stored = archive if item.was_there else partial_of(archive)
-                unpacked[item.digest] = unpack(
-                    stored, file.unpack, self._folder, where=shown_url(file.url)
+def _fetch_set(
+    name: str, found: LabelledSet, root: Path, *, web: Web, say: Say, connections: int
+) -> FetchedSet:
+    folder = root / found.folder
+    with locked_folder(folder, say=say):
+        record = _read_record(folder)
+        there = [file for file in found.files if _is_unpacked(file, folder, record)]
+        rest = [file for file in found.files if file not in there]
+        wanted = [Wanted(f.url, f.stored_as, f.size, "sha256", f.sha256) for f in rest]
+        fetched: list[Fetched] = []
+        if wanted:
+            with counted(name, wanted, folder, say=say) as arrived:
+                fetched = fetch_files(
+                    wanted, folder, web=web, connections=connections, say=say, arrived=arrived
                 )
-        if unpacked:
-            # Before the names: a record of files that are not there yet is only not believed.
-            text = json.dumps(record | unpacked, indent=2, sort_keys=True) + "\n"
-            write_text(self._folder / RECORD, text)
-        publish([item for file, item in pairs if not file.unpack], self._folder)
-        for file, item in pairs:
-            for target in file.unpack.values():
-                partial_of(self._folder / target).replace(self._folder / target)
-            if file.unpack and not item.was_there:
-                partial_of(self._folder / file.stored_as).unlink()
-                notes_of(self._folder / file.stored_as).unlink(missing_ok=True)
-        sync_folder(self._folder)
+        pairs = list(zip(rest, fetched, strict=True))
+        _land(pairs, folder, record)
+    reused = [*there, *(file for file, item in pairs if item.was_there and not file.unpack)]
+    return FetchedSet(
+        name,
+        str(folder),
+        tuple(str(folder / target) for file in found.files for target in file.targets),
+        sum(item.bytes_downloaded for item in fetched),
+        sum(len(file.targets) for file in reused),
+        tuple((file.url, item.digest, item.size) for file, item in pairs if not file.sha256),
+    )
 
-    def _read_record(self) -> dict[str, Any]:
-        try:
-            record = json.loads((self._folder / RECORD).read_bytes())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return record if isinstance(record, dict) else {}
 
-    def _is_unpacked(self, file: SetFile, record: Mapping[str, Any]) -> bool:
-        known = record.get(file.sha256 or "")
-        return (
-            bool(file.unpack)
-            and isinstance(known, dict)
-            and all(self._is_right(name, known.get(name)) for name in file.unpack.values())
-        )
+def _land(pairs: Sequence[tuple[SetFile, Fetched]], folder: Path, record: _Record) -> None:
+    """Unpack archives, then give all files of the set their names."""
+    archives = [(file, item) for file, item in pairs if file.unpack]
+    for file, item in archives:
+        archive = folder / file.stored_as
+        stored = archive if item.was_there else partial_of(archive)
+        where = shown_url(file.url)
+        record[item.digest] = unpack(stored, file.unpack, folder, where=where)
+    if archives:
+        # Before the names: a record of files that are not there yet is only not believed.
+        write_text(folder / RECORD, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    publish([item for file, item in pairs if not file.unpack], folder)
+    for file, item in archives:
+        for target in file.unpack.values():
+            partial_of(folder / target).replace(folder / target)
+        if not item.was_there:
+            drop_partial(folder / file.stored_as)
+    sync_folder(folder)
 
-    def _is_right(self, name: str, sha256: Any) -> bool:
-        path = self._folder / name
-        return path.is_file() and digest_of(path, "sha256") == sha256
+
+def _read_record(folder: Path) -> _Record:
+    try:
+        record = json.loads((folder / RECORD).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _is_unpacked(file: SetFile, folder: Path, record: _Record) -> bool:
+    """Whether all files of an archive are there, as they came out of it."""
+    known: Any = record.get(file.sha256 or "")
+    if not file.unpack or not isinstance(known, dict):
+        return False
+    paths = {name: folder / name for name in file.unpack.values()}
+    return all(
+        path.is_file() and hash_of(path, "sha256").hexdigest() == known.get(name)
+        for name, path in paths.items()
+    )

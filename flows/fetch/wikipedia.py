@@ -1,5 +1,10 @@
 """Wikipedia's dumps: the newest complete one of a wiki, as the multistream parts and their indexes.
 
+`MIRROR/WIKI/` lists a folder for each date, and `MIRROR/WIKI/DATE/dumpstatus.json` says of each job
+whether it is `done`, and names its files with size and sha1. A large wiki has its articles in parts
+(job `articlesmultistreamdump`) and once more in one piece (`...recombine`); a small one in one
+piece, in the first of these jobs. All of it comes from elsewhere and is believed in nothing.
+
 A dump comes to `FOLDER/WIKI/DATE`, as the site has it. Its files get their names together, once all
 of them are there and verified, with `WIKI-DATE-sha1sums.txt` beside them, by which
 `build-documents` verifies them again.
@@ -7,28 +12,41 @@ of them are there and verified, with `WIKI-DATE-sha1sums.txt` beside them, by wh
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import json
 import os
+import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from flows.fetch.arrivals import Arrivals
-from flows.fetch.downloads import bytes_there, fetch_files, publish
-from flows.fetch.dump_site import Dump, check_date, check_wiki, dump_of_date, newest_dump
-from flows.fetch.local_files import (
-    locked_folder,
-    notes_of,
-    partial_of,
-    sync_folder,
-    write_text,
+from flows.fetch.client import (
+    CONTACT_VARIABLE,
+    MissingError,
+    Say,
+    Web,
+    checked_address,
+    shown_url,
 )
-from flows.fetch.one_download import Wanted
-from flows.fetch.web import CONTACT_VARIABLE, Web, checked_address, shown_url
+from flows.fetch.downloads import Wanted, bytes_there, checked_name, fetch_files, publish
+from flows.fetch.folders import drop_partial, local_folder, locked_folder, write_text
+from flows.fetch.progress import counted
 from flows.formats import byte_text
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, FetchError
 
 MIRROR_VARIABLE = "BERTLOOM_MIRROR"
 OFFICIAL_SITE = "https://dumps.wikimedia.org"
+JOBS = ("articlesmultistreamdump", "articlesmultistreamdumprecombine")
+"""Parts are preferred: they are built side by side, and a part that stayed the same is reused."""
+
+_MOST_LISTING, _MOST_STATUS = 8 << 20, 64 << 20  # bytes
+_MOST_DATES = 24
+_LARGEST_FILE = 1 << 42
+_WIKI = re.compile(r"[a-z][a-z0-9_]{1,63}")
+_DATE = re.compile(r"\d{8}")
+_LINK = re.compile(r"""href\s*+=\s*+["']?([^"'<>\s]++)""", re.IGNORECASE)
+_DATED = re.compile(r"(?:.*/)?(\d{8})/?")
+_SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
 class FetchedDump(NamedTuple):
@@ -65,13 +83,28 @@ class PlannedDump(NamedTuple):
     files: tuple[PlannedFile, ...]
 
 
+class _Dump(NamedTuple):
+    """What the site has of a wiki's dump of one date."""
+
+    wiki: str
+    date: str
+    pages: tuple[Wanted, ...]
+    """The dump or its parts, in the order of their pages."""
+    indexes: tuple[Wanted, ...]
+
+    @property
+    def files(self) -> tuple[Wanted, ...]:
+        """Indexes first: a part whose index is missing is slower to cut."""
+        return (*self.indexes, *self.pages)
+
+
 def fetch_wikipedia(
     wiki: str,
     *,
     date: str = "latest",
     folder: str,
     mirror: str | None = None,
-    say: Callable[[str], None],
+    say: Say,
     connections: int = 2,
     sleep: Callable[[float], object] | None = None,
     tries: int = 6,
@@ -83,6 +116,7 @@ def fetch_wikipedia(
         date: YYYYMMDD, or `latest`: the newest whose articles are done.
         folder: local; the dump comes to `FOLDER/WIKI/DATE`.
         mirror: http or https; else `$BERTLOOM_MIRROR`, else the official site.
+        say: prints a line.
         connections: at once. The official site wants no more than two.
         sleep: waits so many seconds between tries.
         tries: of a request that brings nothing, before the fetch ends.
@@ -93,25 +127,25 @@ def fetch_wikipedia(
         ChecksumError: a file is not what the site's dumpstatus.json says; nothing of it is kept.
     """
     site = chosen_mirror(mirror, say=say)
-    with Web(say=say, sleep=sleep, tries=tries) as web:
+    with contextlib.closing(Web(say=say, sleep=sleep, tries=tries)) as web:
         dump = _find(web, site, wiki, date)
-        into = _folder(folder, dump)
+        into = local_folder(folder) / dump.wiki / dump.date
         with locked_folder(into, say=say):
-            name, total = f"{wiki} {dump.date}", sum(item.size or 0 for item in dump.files)
-            there = sum(bytes_there(item, into) for item in dump.files)
-            say(f"{name}: files: {len(dump.files)}, {byte_text(total)}, from {shown_url(site)}")
-            with Arrivals(name, total=total, there=there, say=say) as arrivals:
+            name, size = (
+                f"{wiki} {dump.date}",
+                byte_text(sum(item.size or 0 for item in dump.files)),
+            )
+            say(f"{name}: files: {len(dump.files)}, {size}, from {shown_url(site)}")
+            with counted(name, dump.files, into, say=say) as arrived:
                 fetched = fetch_files(
-                    dump.files,
-                    into,
-                    web=web,
-                    connections=connections,
-                    say=say,
-                    arrived=arrivals.arrived,
+                    dump.files, into, web=web, connections=connections, say=say, arrived=arrived
                 )
-            _write_sums(into, dump)
+            lines = sorted((item.name, f"{item.digest}  {item.name}\n") for item in dump.files)
+            sums = into / f"{dump.wiki}-{dump.date}-sha1sums.txt"
+            write_text(sums, "".join(line for _, line in lines))
             publish(fetched, into)
-            _tidy(into, dump.files)
+            for item in dump.files:  # what earlier fetches left half of files that are whole now
+                drop_partial(into / item.name)
     return FetchedDump(
         dump.wiki,
         dump.date,
@@ -123,12 +157,7 @@ def fetch_wikipedia(
 
 
 def plan_wikipedia(
-    wiki: str,
-    *,
-    date: str = "latest",
-    folder: str,
-    mirror: str | None = None,
-    say: Callable[[str], None],
+    wiki: str, *, date: str = "latest", folder: str, mirror: str | None = None, say: Say
 ) -> PlannedDump:
     """What `fetch_wikipedia` would bring; asks the site, and writes nothing.
 
@@ -136,9 +165,9 @@ def plan_wikipedia(
         ConfigError, FetchError: as `fetch_wikipedia`.
     """
     site = chosen_mirror(mirror, say=say)
-    with Web(say=say) as web:
+    with contextlib.closing(Web(say=say)) as web:
         dump = _find(web, site, wiki, date)
-    into = _folder(folder, dump)
+    into = local_folder(folder) / dump.wiki / dump.date
     files = [PlannedFile(f.name, f.size or 0, bytes_there(f, into)) for f in dump.files]
     return PlannedDump(dump.wiki, dump.date, shown_url(site), str(into), tuple(files))
 
@@ -149,11 +178,15 @@ def newest_complete_dump(wiki: str, *, mirror: str | None = None) -> str:
     Raises:
         ConfigError, FetchError: as `fetch_wikipedia`.
     """
-    with Web(say=_silent) as web:
-        return newest_dump(web, chosen_mirror(mirror, say=_silent), check_wiki(wiki)).date
+
+    def say(_line: str) -> None:
+        """Print nothing."""
+
+    with contextlib.closing(Web(say=say)) as web:
+        return _find(web, chosen_mirror(mirror, say=say), wiki, "latest").date
 
 
-def chosen_mirror(mirror: str | None, *, say: Callable[[str], None]) -> str:
+def chosen_mirror(mirror: str | None, *, say: Say) -> str:
     """The address of the mirror: what is given, `$BERTLOOM_MIRROR`, or the official site.
 
     Raises:
@@ -177,37 +210,147 @@ def chosen_mirror(mirror: str | None, *, say: Callable[[str], None]) -> str:
     return site
 
 
-def _silent(line: str) -> None:
-    del line
+def check_wiki(wiki: str) -> str:
+    """The name, if a wiki can have it.
 
-
-def _find(web: Web, site: str, wiki: str, date: str) -> Dump:
-    check_wiki(wiki)
-    if check_date(date) == "latest":
-        return newest_dump(web, site, wiki)
-    return dump_of_date(web, site, wiki, date)
-
-
-def _folder(folder: str, dump: Dump) -> Path:
-    if "://" in folder or not folder:
+    Raises:
+        ConfigError: none can.
+    """
+    if not _WIKI.fullmatch(wiki):
         raise ConfigError(
-            f"--folder: expected a folder of this machine, found {folder!r}. Fetch to a local "
-            "folder, then copy it to where the recipe reads"
+            f"--wiki: expected a name such as simplewiki or enwiki, found {wiki!r}. The site lists "
+            "them in backup-index.html"
         )
-    return Path(folder).absolute() / dump.wiki / dump.date
+    return wiki
 
 
-def _write_sums(folder: Path, dump: Dump) -> None:
-    lines = sorted(f"{item.digest}  {item.name}\n" for item in dump.files)
-    path = folder / f"{dump.wiki}-{dump.date}-sha1sums.txt"
-    text = "".join(sorted(lines, key=lambda line: line.split()[1]))
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        write_text(path, text)
-        sync_folder(folder)
+def check_date(date: str) -> str:
+    """The date, if it is one.
+
+    Raises:
+        ConfigError: it is neither `latest` nor a date of eight digits.
+    """
+    if date != "latest":
+        try:
+            if not _DATE.fullmatch(date):
+                raise ValueError("not eight digits")
+            datetime.date(int(date[:4]), int(date[4:6]), int(date[6:]))
+        except ValueError as error:
+            raise ConfigError(
+                f"--date: expected latest or YYYYMMDD, found {date!r} ({error})"
+            ) from error
+    return date
 
 
-def _tidy(folder: Path, files: tuple[Wanted, ...]) -> None:
-    """Take away what earlier fetches left half of files that are whole now."""
-    for item in files:
-        for path in (partial_of(folder / item.name), notes_of(folder / item.name)):
-            path.unlink(missing_ok=True)
+def _find(web: Web, mirror: str, wiki: str, date: str) -> _Dump:
+    """The dump of a date, or the newest, whose articles are done."""
+    check_wiki(wiki)
+    wanted, shown = f"the job {JOBS[0]} to be done", f"{shown_url(mirror)}/{wiki}"
+    if check_date(date) != "latest":
+        status = _read_status(web, mirror, wiki, date)
+        if (dump := _chosen(status, mirror, wiki, date)) is not None:
+            return dump
+        raise FetchError(
+            f"{shown}/{date}/: expected {wanted}, found {_state(status)}. Wait until it is, or "
+            "take another date, or latest"
+        )
+    listing = web.read_text(f"{mirror}/{wiki}/", most=_MOST_LISTING, what=f"the list of {wiki}")
+    linked = (_DATED.fullmatch(target) for target in _LINK.findall(listing))
+    seen = []
+    for found in sorted({match[1] for match in linked if match}, reverse=True)[:_MOST_DATES]:
+        status = _read_status(web, mirror, wiki, found)
+        if (dump := _chosen(status, mirror, wiki, found)) is not None:
+            return dump
+        seen.append(f"{found} {_state(status)}")
+    raise FetchError(
+        f"{shown}/: expected {wanted} at some date, found "
+        f"{', '.join(seen) or 'no folder of a date'}. Wait until one is, or use another mirror"
+    )
+
+
+def _read_status(web: Web, mirror: str, wiki: str, date: str) -> dict[str, Any] | None:
+    """The jobs of a date by name; None if the site has no word of it.
+
+    Raises:
+        FetchError: it cannot be read, or is not what such files are.
+    """
+    url = f"{mirror}/{wiki}/{date}/dumpstatus.json"
+    try:
+        text = web.read_text(url, most=_MOST_STATUS, what=f"the status of {wiki} {date}")
+        jobs = json.loads(text)["jobs"]
+    except MissingError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FetchError(
+            f"{shown_url(url)}: expected JSON with jobs, found something else "
+            f"({error!r:.80}). Use another mirror"
+        ) from error
+    if not isinstance(jobs, dict):
+        raise FetchError(
+            f"{shown_url(url)}: expected jobs by name, found {jobs!r:.80}. Use another mirror"
+        )
+    return jobs
+
+
+def _state(jobs: dict[str, Any] | None) -> str:
+    if jobs is None:
+        return "without a dumpstatus.json"
+    job = jobs.get(JOBS[0])
+    return repr(job.get("status"))[:40] if isinstance(job, dict) else "without that job"
+
+
+def _chosen(jobs: dict[str, Any] | None, mirror: str, wiki: str, date: str) -> _Dump | None:
+    """What the first job that is done lists; None if none is."""
+    for name in JOBS:
+        job = (jobs or {}).get(name)
+        if isinstance(job, dict) and job.get("status") == "done" and job.get("files"):
+            return _listed(job["files"], mirror, wiki, date)
+    return None
+
+
+def _listed(files: Any, mirror: str, wiki: str, date: str) -> _Dump:
+    folder = f"{mirror}/{wiki}/{date}"
+    where = f"{shown_url(folder)}/dumpstatus.json"
+    if not isinstance(files, dict):
+        raise FetchError(f"{where}: expected files by name, found {files!r:.80}")
+    base = f"{wiki}-{date}-pages-articles-multistream"
+    number = r"(?P<part>\d*)"
+    pattern = re.compile(
+        rf"{re.escape(base)}(?P<index>-index)?{number}\.(?(index)txt|xml)(?P<range>-p\d+p\d+)?\.bz2"
+    )
+    pages: dict[tuple[int, int, str], Wanted] = {}
+    indexes: dict[tuple[int, int, str], Wanted] = {}
+    for name, facts in files.items():
+        match = pattern.fullmatch(checked_name(name, where=where))
+        if match is None:
+            raise FetchError(
+                f"{where}: expected {base}*.bz2, found {name!r}: the site names its files in a new "
+                "way. Download this dump by hand"
+            )
+        pages_of = match["range"] or ""
+        key = (int(match["part"] or 0), int(pages_of[2:].partition("p")[0] or 0), pages_of)
+        wanted = _wanted(name, facts, url=f"{folder}/{name}", where=where)
+        (indexes if match["index"] else pages)[key] = wanted
+    found = pages.keys() | indexes.keys()
+    has_parts = any(key[0] for key in found)  # and perhaps the whole beside them
+    keys = sorted(key for key in found if key[0] or not has_parts)
+    if lone := [indexes[key].name for key in keys if key not in pages]:
+        raise FetchError(f"{where}: names {lone[0]}, the index of a dump that it does not name")
+    return _Dump(
+        wiki,
+        date,
+        tuple(pages[key] for key in keys),
+        tuple(indexes[key] for key in keys if key in indexes),
+    )
+
+
+def _wanted(name: str, facts: Any, *, url: str, where: str) -> Wanted:
+    size = facts.get("size") if isinstance(facts, dict) else None
+    sha1 = facts.get("sha1") if isinstance(facts, dict) else None
+    is_size = isinstance(size, int) and not isinstance(size, bool) and 0 < size <= _LARGEST_FILE
+    if not is_size or not isinstance(sha1, str) or not _SHA1.fullmatch(sha1.lower()):
+        raise FetchError(
+            f"{where}: {name}: expected its size and sha1, found {facts!r:.120}. Its checksums may "
+            "not be computed yet: try again later"
+        )
+    return Wanted(url, name, size, "sha1", sha1.lower())

@@ -127,8 +127,7 @@ def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
         ConfigError: the recipe or an option cannot be used.
         FetchError: the site cannot be asked.
     """
-    from flows.fetch.dump_site import check_date, check_wiki
-    from flows.fetch.wikipedia import newest_complete_dump
+    from flows.fetch.wikipedia import check_date, check_wiki, newest_complete_dump
 
     check_wiki(order.wiki)
     check_date(order.date)

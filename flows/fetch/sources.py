@@ -5,18 +5,17 @@ A file of one's own (`--sources`) has the same form; its sets replace packaged o
 
 from __future__ import annotations
 
-import re
 from importlib.resources import files
 from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from flows.fetch.folders import FILE_NAME
 from flows.recipes.yaml_texts import load_yaml, read_yaml
 from schemas.configs import Config, SourceName
 from schemas.errors import ConfigError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-FileName = Annotated[str, Field(pattern=rf"^{_NAME.pattern}$")]
+FileName = Annotated[str, Field(pattern=rf"^{FILE_NAME.pattern}$")]
 
 
 class SetFile(Config):
@@ -44,7 +43,7 @@ class SetFile(Config):
 
     @model_validator(mode="after")
     def _has_a_name(self) -> Self:
-        if not _NAME.fullmatch(self.stored_as):
+        if not FILE_NAME.fullmatch(self.stored_as):
             raise ValueError(f"expected save_as, since {self.url} ends in no name of a file")
         return self
 
@@ -64,7 +63,7 @@ class LabelledSet(Config):
     @field_validator("folder")
     @classmethod
     def _is_below(cls, folder: str) -> str:
-        if not all(_NAME.fullmatch(part) for part in folder.split("/")):
+        if not all(FILE_NAME.fullmatch(part) for part in folder.split("/")):
             raise ValueError(f"expected a folder below the one given, found {folder!r}")
         return folder
 
@@ -78,8 +77,8 @@ class LabelledSet(Config):
     @property
     def size(self) -> int | None:
         """Bytes to download; None where nobody has said."""
-        sizes = [file.size for file in self.files]
-        return sum(size for size in sizes if size is not None) if None not in sizes else None
+        sizes = [file.size for file in self.files if file.size is not None]
+        return sum(sizes) if len(sizes) == len(self.files) else None
 
     @property
     def is_pinned(self) -> bool:
@@ -112,9 +111,8 @@ def load_sources(own: str | None = None) -> Sources:
     Raises:
         ConfigError: the file cannot be read or is not of this form.
     """
-    packaged = _parsed(
-        (files("flows.fetch") / "sources.yaml").read_text(encoding="utf-8"), "sources.yaml"
-    )
+    text = (files("flows.fetch") / "sources.yaml").read_text(encoding="utf-8")
+    packaged = _parsed(text, "sources.yaml")
     if own is None:
         return packaged
     mine = _parsed(read_yaml(own, where=f"--sources {own}"), f"--sources {own}")

@@ -1,4 +1,4 @@
-"""A polite client: it says who it is, asks seldom, and waits when it is told to.
+"""A polite client: it says who it is, asks seldom, and waits when the site asks it to.
 
 Only http and https are spoken, redirects included, and a redirect never leads from https to http.
 """
@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
-from types import TracebackType
-from typing import Self
 
 import httpx
 
@@ -26,10 +24,11 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 
 _MOST_REDIRECTS = 5
-_FIRST_WAIT = 1.0
-_LONGEST_WAIT = 120.0
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 120.0
 _LONGEST_RETRY_AFTER = 900.0
 """Seconds. A site that asks for a longer wait is left alone until the command is run again."""
+
+Say = Callable[[str], None]
 
 
 class PassingFault(Exception):  # noqa: N818 - what happened, not what went wrong in the end
@@ -44,11 +43,15 @@ class PassingFault(Exception):  # noqa: N818 - what happened, not what went wron
         self.retry_after = retry_after
 
 
+class MissingError(FetchError):
+    """The site has nothing at that address (404 or 410)."""
+
+
 class Web:
-    """Requests of one fetch, from several threads; a context manager.
+    """Requests of one fetch, from several threads.
 
     Args:
-        say: is told of waits.
+        say: prints a line, of waits.
         tries: of a request that brings nothing, before the fetch ends.
         sleep: waits so many seconds; else a wait that ends when another thread has failed.
         timeout: seconds without a byte after which a connection counts as cut.
@@ -57,7 +60,7 @@ class Web:
     def __init__(
         self,
         *,
-        say: Callable[[str], None],
+        say: Say,
         tries: int = 6,
         sleep: Callable[[float], object] | None = None,
         timeout: float = 60.0,
@@ -73,15 +76,8 @@ class Web:
             max_redirects=_MOST_REDIRECTS,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close all connections."""
         self._client.close()
 
     @contextlib.contextmanager
@@ -92,9 +88,9 @@ class Web:
 
         Raises:
             PassingFault: the connection failed or was cut, or the status is one that passes.
-            FetchError: any other failure; the status is then no success.
+            FetchError: any other failure.
         """
-        with self._gate:  # held by whoever was told to wait
+        with self._gate:  # held by whoever was asked to wait
             pass
         try:
             with self._client.stream("GET", url, headers=dict(headers or {})) as response:
@@ -114,9 +110,10 @@ class Web:
             ) from error
 
     def patiently(self, url: str, attempt: Callable[[], bool], *, what: Callable[[], str]) -> None:
-        """Call `attempt` until it returns, with a longer wait after each passing fault.
+        """Call `attempt` until it returns True, with a longer wait after each passing fault.
 
         Args:
+            url: where the request goes.
             attempt: makes one request; returns False if the connection was cut after much had
                 arrived, which is no failed try.
             what: names the thing and how far it is, for messages.
@@ -134,8 +131,7 @@ class Web:
                     return
                 failed, fault = 0, PassingFault("the connection was cut")
             except PassingFault as found:
-                fault = found
-                failed += 1
+                failed, fault = failed + 1, found
             if failed >= self._tries:
                 raise FetchError(
                     f"{what()}: gave up after {failed} tries at {shown_url(url)}, the last one: "
@@ -155,19 +151,14 @@ class Web:
         jitter = float(rng_for(os.getpid(), "fetch-wait", url, failed).random())
         seconds = max(asked or 0.0, longest * (0.5 + 0.5 * jitter))
         self._say(f"{what}: {fault}; trying again in {seconds:.0f} s")
-        if asked is None:
-            self._sleep(seconds)
-            return
-        with self._gate:
+        with contextlib.nullcontext() if asked is None else self._gate:
             self._sleep(seconds)
 
-    def read_text(self, url: str, *, most: int, what: str, may_lack: bool = False) -> str | None:
-        """The body at a URL as text, at most `most` bytes of it.
-
-        Returns:
-            None if there is nothing and `may_lack`.
+    def read_text(self, url: str, *, most: int, what: str) -> str:
+        """The body at a URL as text, of at most `most` bytes.
 
         Raises:
+            MissingError: there is nothing.
             FetchError: it cannot be fetched, is larger, or is not UTF-8.
         """
         stored = bytearray()
@@ -184,19 +175,11 @@ class Web:
                         )
             return True
 
+        self.patiently(url, attempt, what=lambda: what)
         try:
-            self.patiently(url, attempt, what=lambda: what)
             return stored.decode()
-        except MissingError:
-            if may_lack:
-                return None
-            raise
         except UnicodeDecodeError as error:
             raise FetchError(f"{shown_url(url)}: {what} is not UTF-8 text: {error}") from error
-
-
-class MissingError(FetchError):
-    """The site has nothing at that address (404 or 410)."""
 
 
 def checked_address(url: str, *, name: str) -> str:
@@ -220,10 +203,8 @@ def checked_address(url: str, *, name: str) -> str:
 def shown_url(url: str) -> str:
     """A URL for messages: without user, password and query, which may be secret."""
     before, mark, after = url.partition("://")
-    if not mark:
-        return url
     host, slash, path = after.partition("/")
-    return f"{before}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+    return f"{before}{mark}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
 
 def user_agent() -> str:
@@ -237,8 +218,7 @@ def user_agent() -> str:
         raise ConfigError(
             f"${CONTACT_VARIABLE}: expected a mail or web address in plain ASCII, found {contact!r}"
         )
-    about = [f"+{contact}"] if contact else []
-    about.append(f"httpx/{httpx.__version__}")
+    about = [*([f"+{contact}"] if contact else []), f"httpx/{httpx.__version__}"]
     return f"bertloom/{version('bertloom')} ({'; '.join(about)})"
 
 
@@ -258,6 +238,7 @@ def check_way(response: httpx.Response, url: str) -> None:
 
 def _check_status(response: httpx.Response, url: str) -> None:
     status = response.status_code
+    said = f"{status} {response.reason_phrase}".strip()
     if status in (200, 206, 416):
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
@@ -265,19 +246,18 @@ def _check_status(response: httpx.Response, url: str) -> None:
                 f"{shown_url(url)}: expected the file as it is, found it encoded as {encoding!r}. "
                 "Use another mirror, or reach it without the proxy that does this"
             )
-        return
-    said = f"{status} {response.reason_phrase}".strip()
-    if status in _PASSING:
+    elif status in _PASSING:
         raise PassingFault(said, retry_after=_retry_after(response))
-    if status in (404, 410):
+    elif status in (404, 410):
         raise MissingError(f"{shown_url(url)}: {said}. Correct the name, or use another mirror")
-    hint = (
-        f"Set ${CONTACT_VARIABLE} to a mail or web address: sites refuse clients that do not "
-        "say whose they are"
-        if status == 403 and not os.environ.get(CONTACT_VARIABLE)
-        else "Use another mirror, or ask the site's owner"
-    )
-    raise FetchError(f"{shown_url(url)}: {said}. {hint}")
+    else:
+        hint = "Use another mirror, or ask the site's owner"
+        if status == 403 and not os.environ.get(CONTACT_VARIABLE):
+            hint = (
+                f"Set ${CONTACT_VARIABLE} to a mail or web address: sites refuse clients that do "
+                "not say whose they are"
+            )
+        raise FetchError(f"{shown_url(url)}: {said}. {hint}")
 
 
 def _retry_after(response: httpx.Response) -> float | None:

@@ -6,20 +6,35 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from flows.formats import byte_text
-from schemas.errors import FetchError
+from schemas.errors import ConfigError, FetchError
 
-PARTIAL = ".partial"
-"""Ends the name of a file that is not whole, or not verified."""
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+"""Of a file in one folder: no slash, no dot at its beginning."""
 
 LOCK_FILE = ".fetch.lock"
 _SPARE = 64 << 20
 """Bytes of the disk that a fetch leaves free."""
+
+
+def local_folder(folder: str) -> Path:
+    """The folder's absolute path.
+
+    Raises:
+        ConfigError: it is none of this machine.
+    """
+    if "://" in folder or not folder:
+        raise ConfigError(
+            f"--folder: expected a folder of this machine, found {folder!r}. Fetch to a local "
+            "folder, then copy it to where the recipe reads"
+        )
+    return Path(folder).absolute()
 
 
 @contextlib.contextmanager
@@ -29,36 +44,38 @@ def locked_folder(folder: Path, *, say: Callable[[str], None]) -> Iterator[None]
     Raises:
         FetchError: it cannot be made, written to or locked.
     """
-    handle = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"{folder}: another fetch is writing here; waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError as error:
-        if handle is not None:
-            os.close(handle)
-        raise FetchError(
-            f"{folder}: expected a folder that can be written to and locked, found: "
-            f"{error.strerror}. Name another folder"
-        ) from error
-    try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"{folder}: another fetch is writing here; waiting for it")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            raise FetchError(
+                f"{folder}: expected a folder that can be written to and locked, found: "
+                f"{error.strerror}. Name another folder"
+            ) from error
         yield
-    finally:
-        os.close(handle)
 
 
 def partial_of(path: Path) -> Path:
-    """Where a file grows until it is whole."""
-    return path.with_name(path.name + PARTIAL)
+    """Where a file grows until it is whole and verified."""
+    return path.with_name(path.name + ".partial")
 
 
 def notes_of(path: Path) -> Path:
-    """Where it stands what is known of a partial file."""
-    return path.with_name(path.name + PARTIAL + ".json")
+    """What is known of a partial file."""
+    return path.with_name(path.name + ".partial.json")
+
+
+def drop_partial(path: Path) -> None:
+    """Delete what has arrived of a file."""
+    partial_of(path).unlink(missing_ok=True)
+    notes_of(path).unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -88,10 +105,10 @@ def hasher(algorithm: str) -> Any:
     return hashlib.new(algorithm, usedforsecurity=algorithm != "sha1")
 
 
-def digest_of(path: Path, algorithm: str) -> str:
-    """The digest of a local file, hexadecimal."""
+def hash_of(path: Path, algorithm: str) -> Any:
+    """The hash of a local file, to which more may be added."""
     with path.open("rb") as source:
-        return hashlib.file_digest(source, lambda: hasher(algorithm)).hexdigest()
+        return hashlib.file_digest(source, lambda: hasher(algorithm))
 
 
 def check_space(folder: Path, needed: int) -> None:
