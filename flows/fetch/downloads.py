@@ -199,10 +199,9 @@ class _Download:
         wanted, path = self._wanted, self._path
         if wanted.digest is None or not path.is_file():
             return None
-        if wanted.size in (None, path.stat().st_size):
-            digest = hash_of(path, wanted.algorithm).hexdigest()
-            if digest == wanted.digest:
-                return digest
+        is_as_long = wanted.size in (None, path.stat().st_size)
+        if is_as_long and hash_of(path, wanted.algorithm).hexdigest() == wanted.digest:
+            return wanted.digest
         self._say(f"{path}: is there, and is not what it should be; fetching it again")
         return None
 

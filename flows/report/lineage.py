@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from flows.engine.stages import find_stage
 from flows.formats import byte_text
-from flows.lineage.graph import TRIALS, LineageGraph, Node, upstream_graph
+from flows.lineage.graph import FILES, TRIALS, LineageGraph, Node, merged, upstream_graph
 from flows.lineage.picture import graph_svg
 from flows.report.steps import Group, Steps, group_anchor
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import BertloomError
+from schemas.stage import entry_label
 
 _ALONE = 4
 """Files of an artifact that the overview still draws one by one."""
@@ -61,10 +62,10 @@ def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
     found = (step for group in steps.groups for step in group.steps)
     links = {s.manifest.artifact_id: f"#{s.anchor}" for s in found if s.manifest and s.anchor}
     known = {group.anchor for group in steps.groups if len(group.steps) > 1}
-    entries = {item.manifest.artifact_id: item.name for item in steps.holding("evaluation")}
-    for user, inputs in graph.made_from.items():
-        anchor = group_anchor(f"finetune.{entries[user]}") if user in entries else ""
-        if anchor in known:
+    grids = {entry_label(item.name): group_anchor(item.label) for item in steps.holding("trial")}
+    for item in steps.holding("evaluation"):
+        if (anchor := grids.get(item.name)) in known:
+            inputs = graph.made_from.get(item.manifest.artifact_id, ())
             links |= {key: f"#{anchor}" for _, key in inputs if key.startswith(TRIALS)}
     return links
 
@@ -85,39 +86,21 @@ def _stage_id(stage: str) -> str:
 
 def overview(graph: LineageGraph) -> LineageGraph:
     """The graph with the artifacts of one stage as one node, and many files of one node too."""
-    of_stage = {key: stage for key, node in graph.nodes.items() if (stage := _stage(node))}
+    of_stage = {node.id: node.manifest.stage for node in graph.nodes.values() if node.manifest}
+    trials = next((name for name in of_stage.values() if find_stage(name).holds == "trial"), "")
+    if trials:
+        of_stage |= {key: trials for key in graph.nodes if key.startswith(TRIALS)}
     stages = Counter(of_stage.values())
     keys = {key: _stage_id(stage) for key, stage in of_stage.items() if stages[stage] > 1}
     _fold_files(graph, keys)
-    members: dict[str, list[Node]] = defaultdict(list)
-    for node in graph.nodes.values():
-        members[keys.get(node.id, node.id)].append(node)
-    small = LineageGraph(focus=keys.get(graph.focus, graph.focus))
-    small.nodes = {key: _drawn(key, nodes) for key, nodes in members.items()}
-    for user, inputs in graph.made_from.items():
-        end = keys.get(user, user)
-        edges = small.made_from.setdefault(end, [])
-        known = {given for _, given in edges} | {end}
-        for name, given in inputs:
-            key = keys.get(given, given)
-            if key not in known:
-                edges.append((name, key))
-                known.add(key)
-    return small
-
-
-def _stage(node: Node) -> str:
-    """Of a node that stands for artifacts; "" for files and for what is gone, which is shown."""
-    if node.id.startswith(TRIALS):
-        return "finetune"
-    return node.manifest.stage if node.manifest else ""
+    return merged(graph, keys, draw=_group)
 
 
 def _fold_files(graph: LineageGraph, keys: dict[str, str]) -> None:
     users = graph.used_by()
     by_user: dict[str, list[str]] = defaultdict(list)
     for node in graph.nodes.values():
-        if node.raw_input is None and not node.id.startswith("files:"):
+        if node.raw_input is None and not node.id.startswith(FILES):
             continue
         ends = {keys.get(user, user) for _, user in users.get(node.id, ())}
         if len(ends) == 1:
@@ -127,15 +110,11 @@ def _fold_files(graph: LineageGraph, keys: dict[str, str]) -> None:
             keys.update((file, f"files of {user}") for file in files)
 
 
-def _drawn(key: str, nodes: list[Node]) -> Node:
-    if len(nodes) == 1 and nodes[0].id == key:
-        return nodes[0]
+def _group(key: str, nodes: list[Node]) -> Node:
     count, size = sum(node.count for node in nodes), sum(node.size for node in nodes)
     if any(node.raw_input is not None for node in nodes):
-        detail = byte_text(size)
-        return Node(
-            id=key, kind="group", title=f"{count:,} files", detail=detail, count=count, size=size
-        )
-    stage = key.partition(":")[2]
-    detail = f"{count:,} {_PLURALS.get(find_stage(stage).holds, 'artifacts')}"
-    return Node(id=key, kind="group", title=stage, detail=detail, count=count)
+        title, detail = f"{count:,} files", byte_text(size)
+    else:
+        title = key.removeprefix(_stage_id(""))
+        detail = f"{count:,} {_PLURALS.get(find_stage(title).holds, 'artifacts')}"
+    return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)
