@@ -5,19 +5,19 @@ import random
 import pytest
 from dump_writing import COMPRESS, dump, header, page
 
-from pipelines.io.compression import Damage, Piece, compression_of, pieces
+from pipelines.io.compression import Chunk, Damage, compression_of, decompressed
 from pipelines.mediawiki.dump_header import Header, namespace_of, read_header
 from pipelines.mediawiki.dump_xml import Page, iterate_pages
 from schemas.errors import InputError
 
 
-def plain_pieces(data, *, sizes=(1 << 18,)):
+def plain_chunks(data, *, sizes=(1 << 18,)):
     position = 0
     for size in itertools.cycle(sizes):
         chunk = data[position : position + size]
         if not chunk:
             return
-        yield Piece(chunk, position, position + len(chunk), position + len(chunk), True)
+        yield Chunk(chunk, position, position + len(chunk), position + len(chunk), True)
         position += len(chunk)
 
 
@@ -25,7 +25,7 @@ def read_all(data, *, start=0, end=None, sizes=(1 << 18,)):
     end = len(data) if end is None else end
     moved = (
         p._replace(start=p.start + start, end=p.end + start)
-        for p in plain_pieces(data[start:], sizes=sizes)
+        for p in plain_chunks(data[start:], sizes=sizes)
     )
     return list(iterate_pages(moved, end=end, at_start=start == 0, at_end=end == len(data)))
 
@@ -57,7 +57,7 @@ def test_fields_are_those_of_the_page_and_its_revision(whole):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 8, 13, 64, 1000])
-def test_where_the_pieces_are_cut_does_not_matter(whole, size):
+def test_where_the_chunks_are_cut_does_not_matter(whole, size):
     assert read_all(whole, sizes=(size,)) == read_all(whole)
 
 
@@ -175,9 +175,9 @@ def test_damaged_streams_lose_the_page_they_cut():
     data = dump([page(1), page(2), page(3)])
     half = data.index(b"Page 2 says")
     given = [
-        Piece(data[:half], 0, 50, 50),
+        Chunk(data[:half], 0, 50, 50),
         Damage("stream", 60, "broken", start=0),
-        Piece(data[half:], 70, 100, 100),
+        Chunk(data[half:], 70, 100, 100),
     ]
     items = list(iterate_pages(given, end=100, at_start=True, at_end=True))
     assert titles(items) == ["Page 1", "stream", "Page 3"]
@@ -189,10 +189,10 @@ def test_damage_behind_the_end_concerns_only_a_page_that_reaches_there():
     half = data.index(b"Page 1 says")
     after = Damage("stream", 99, "broken", start=50)
     cut = list(
-        iterate_pages([Piece(data[:half], 0, 50, 50), after], end=50, at_start=True, at_end=False)
+        iterate_pages([Chunk(data[:half], 0, 50, 50), after], end=50, at_start=True, at_end=False)
     )
     assert titles(cut) == ["page"]
-    whole = [Piece(data[: data.index(b"</media")], 0, 50, 50), after]
+    whole = [Chunk(data[: data.index(b"</media")], 0, 50, 50), after]
     assert titles(iterate_pages(whole, end=50, at_start=True, at_end=False)) == ["Page 1"]
 
 
@@ -206,7 +206,7 @@ def test_one_long_page_is_read_in_slices():
 
 
 def header_of(text):
-    return read_header(plain_pieces(text.encode(), sizes=(50,)), where="x.xml")
+    return read_header(plain_chunks(text.encode(), sizes=(50,)), where="x.xml")
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.5", "0.6", "0.10", "0.11"])
@@ -256,7 +256,7 @@ def test_declarations_in_the_header_are_refused(hostile):
 )
 def test_what_is_no_dump_is_refused(text, message):
     with pytest.raises(InputError, match=message):
-        read_header(plain_pieces(text.encode()), where="x.xml")
+        read_header(plain_chunks(text.encode()), where="x.xml")
 
 
 def test_namespaces_of_titles():
@@ -282,8 +282,8 @@ def test_compressed_bytes_come_back_and_members_follow_each_other(suffix, tmp_pa
     path.write_bytes(stored)
     with path.open("rb") as source:
         kind = compression_of(stored, name=f"x{suffix}")
-        found = list(pieces(source, kind, start=0, end=len(stored)))
-    assert b"".join(piece.data for piece in found) == b"".join(parts)
+        found = list(decompressed(source, kind, start=0, end=len(stored)))
+    assert b"".join(chunk.data for chunk in found) == b"".join(parts)
 
 
 @pytest.mark.parametrize("suffix", [".bz2", ".gz", ".zst"])
@@ -294,8 +294,8 @@ def test_every_truncation_gives_right_bytes_and_then_damage(suffix, tmp_path):
     for length in range(1, len(stored), max(1, len(stored) // 40)):
         path.write_bytes(stored[:length])
         with path.open("rb") as source:
-            *found, last = pieces(source, suffix[1:], start=0, end=length)
-        assert data.startswith(b"".join(piece.data for piece in found))
+            *found, last = decompressed(source, suffix[1:], start=0, end=length)
+        assert data.startswith(b"".join(chunk.data for chunk in found))
         assert isinstance(last, Damage)
         assert last.kind == "truncated"
 
@@ -313,8 +313,8 @@ def test_no_flipped_bit_gives_wrong_bytes_of_a_bzip2_file(tmp_path):
         damaged[place // 8] ^= 1 << place % 8
         path.write_bytes(damaged)
         with path.open("rb") as source:
-            found = list(pieces(source, "bz2", start=0, end=len(stored)))
-        whole = b"".join(piece.data for piece in found if isinstance(piece, Piece))
+            found = list(decompressed(source, "bz2", start=0, end=len(stored)))
+        whole = b"".join(chunk.data for chunk in found if isinstance(chunk, Chunk))
         assert data.startswith(whole)
         kept.append(len(whole))
         assert isinstance(found[-1], Damage) or whole == data
@@ -331,12 +331,14 @@ def test_a_block_counts_only_as_a_whole(tmp_path, monkeypatch, step):
     path = tmp_path / "x"
     path.write_bytes(stored)
     with path.open("rb") as source:
-        found = list(pieces(source, "bz2", start=0, end=len(stored)))
-    assert b"".join(piece.data for piece in found) == data
+        found = list(decompressed(source, "bz2", start=0, end=len(stored)))
+    assert b"".join(chunk.data for chunk in found) == data
     stored[10] ^= 1  # the CRC of the first block
     path.write_bytes(stored)
     with path.open("rb") as source:
-        assert [item.kind for item in pieces(source, "bz2", start=0, end=1 << 30)] == ["stream"]
+        assert [item.kind for item in decompressed(source, "bz2", start=0, end=1 << 30)] == [
+            "stream"
+        ]
 
 
 @pytest.mark.parametrize(

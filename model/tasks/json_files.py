@@ -6,7 +6,7 @@ import gzip
 import json
 from typing import Any
 
-from pipelines.io.compression import Damage, compression_of, pieces
+from pipelines.io.compression import Damage, compression_of, decompressed
 from pipelines.io.file_systems import file_system
 from pipelines.io.raw_files import open_file
 from schemas.errors import CorruptInputError, InputError
@@ -78,14 +78,14 @@ def _read(url: str) -> bytes:
     with open_file(url) as source:
         compression = compression_of(source.read(_HEAD), name=url)
         parts: list[bytes] = []
-        for piece in pieces(source, compression, start=0, end=1 << 62):
-            if isinstance(piece, Damage):
+        for chunk in decompressed(source, compression, start=0, end=1 << 62):
+            if isinstance(chunk, Damage):
                 raise CorruptInputError(
-                    f"{url}: {piece.reason}; expected a whole file. Download it again",
+                    f"{url}: {chunk.reason}; expected a whole file. Download it again",
                     file=url,
-                    offset=piece.offset,
+                    offset=chunk.offset,
                 )
-            parts.append(piece.data)
+            parts.append(chunk.data)
     return b"".join(parts)
 
 

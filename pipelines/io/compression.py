@@ -1,10 +1,10 @@
-"""Bytes of a compressed file, piece by piece, and what can be trusted of a damaged one.
+"""Bytes of a compressed file, chunk by chunk, and what can be trusted of a damaged one.
 
 Nothing here raises on damage: a `Damage` takes the place of the bytes that are missing, and the
 caller decides whether to stop or to go on with what is whole.
 
 What can be kept before the damage differs. bzip2 has a CRC for each block of up to 900 kB, and
-`bz2_pieces` yields only blocks whose CRC was right. gzip and zstd have one checksum at the very
+`_bz2_chunks` yields only blocks whose CRC was right. gzip and zstd have one checksum at the very
 end, so of a file that is merely cut off everything before the cut is right, but of a file with
 wrong bytes nothing is known to be: kind `untrusted`.
 """
@@ -41,7 +41,7 @@ _GZIP_OUTPUT = 1 << 20
 _MOST_OUTPUT = 1 << 26
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Decompressed bytes."""
 
     data: bytes
@@ -97,18 +97,18 @@ def compression_of(head: bytes, *, name: str) -> Compression:
     return found
 
 
-def pieces(
+def decompressed(
     source: IO[bytes],
     compression: Compression,
     *,
     start: int,
     end: int,
     streams: Sequence[int] = (),
-) -> Iterator[Piece | Damage]:
+) -> Iterator[Chunk | Damage]:
     """What `source` holds from byte `start` to the end of the file.
 
     It goes on past `end`, because the caller may need the rest of a record that begins before it;
-    no piece has bytes of both sides. Only plain and bz2 files may be read from the middle.
+    no chunk has bytes of both sides. Only plain and bz2 files may be read from the middle.
 
     Args:
         source: the file as stored; it must be able to seek if `streams` is given.
@@ -118,29 +118,29 @@ def pieces(
     """
     source.seek(start)
     if compression == "plain":
-        yield from _plain_pieces(source, start=start, end=end)
+        yield from _plain_chunks(source, start=start, end=end)
     elif compression == "bz2":
-        yield from _bz2_pieces(source, start=start, end=end, streams=streams)
+        yield from _bz2_chunks(source, start=start, end=end, streams=streams)
     elif compression == "gz":
-        yield from _gzip_pieces(source, end=end)
+        yield from _gzip_chunks(source, end=end)
     else:
-        yield from _zstd_pieces(source, end=end)
+        yield from _zstd_chunks(source, end=end)
 
 
-def _plain_pieces(source: IO[bytes], *, start: int, end: int) -> Iterator[Piece]:
+def _plain_chunks(source: IO[bytes], *, start: int, end: int) -> Iterator[Chunk]:
     position = start
     while True:
         wanted = min(_READ, end - position) if position < end else _READ
         data = source.read(wanted)
         if not data:
             return
-        yield Piece(data, position, position + len(data), position + len(data), True)
+        yield Chunk(data, position, position + len(data), position + len(data), True)
         position += len(data)
 
 
-def _bz2_pieces(
+def _bz2_chunks(
     source: IO[bytes], *, start: int, end: int, streams: Sequence[int]
-) -> Iterator[Piece | Damage]:
+) -> Iterator[Chunk | Damage]:
     damaged = yield from _bz2_run(source, start=start, end=end, streams=streams)
     while damaged is not None:
         following = bisect.bisect_right(streams, damaged)
@@ -152,7 +152,7 @@ def _bz2_pieces(
 
 def _bz2_run(
     source: IO[bytes], *, start: int, end: int, streams: Sequence[int]
-) -> Generator[Piece | Damage, None, int | None]:
+) -> Generator[Chunk | Damage, None, int | None]:
     """Yields streams up to the end of the file; returns where a damaged one starts, if it stops."""
     decoder, stream, position, fed = bz2.BZ2Decompressor(), start, start, False
     while chunk := source.read(_READ):
@@ -167,12 +167,12 @@ def _bz2_run(
                 yield Damage("stream", position, reason, stream)
                 return stream
             if data:
-                yield Piece(data, stream, _end_of(stream, end=end, streams=streams), position)
+                yield Chunk(data, stream, _end_of(stream, end=end, streams=streams), position)
             if decoder.eof:
                 at, position = at - len(decoder.unused_data), position - len(decoder.unused_data)
                 decoder, stream, fed = bz2.BZ2Decompressor(), position, False
                 if position >= end:  # lets the caller stop before it is decompressed
-                    yield Piece(b"", position, position, position)
+                    yield Chunk(b"", position, position, position)
     if fed:
         reason = f"the bzip2 stream that starts at byte {stream:,} has no end"
         yield Damage("truncated", position, reason, stream)
@@ -200,7 +200,7 @@ def _whole_blocks(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _gzip_pieces(source: IO[bytes], *, end: int) -> Iterator[Piece | Damage]:
+def _gzip_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
     decoder, member, position, fed = zlib.decompressobj(31), 0, 0, False
     rest = b""
     while rest or (rest := source.read(_READ)):
@@ -217,7 +217,7 @@ def _gzip_pieces(source: IO[bytes], *, end: int) -> Iterator[Piece | Damage]:
         rest = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
         position += before - len(rest)
         if data:
-            yield Piece(data, 0, end, position)
+            yield Chunk(data, 0, end, position)
         if decoder.eof:
             decoder, member, fed = zlib.decompressobj(31), position, False
     if fed:
@@ -225,7 +225,7 @@ def _gzip_pieces(source: IO[bytes], *, end: int) -> Iterator[Piece | Damage]:
         yield Damage("truncated", position, reason)
 
 
-def _zstd_pieces(source: IO[bytes], *, end: int) -> Iterator[Piece | Damage]:
+def _zstd_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
     # Windows of up to 2 GiB are what `zstd --long=31` makes.
     frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     decoder, frame, position, fed = frames.decompressobj(), 0, 0, False
@@ -241,7 +241,7 @@ def _zstd_pieces(source: IO[bytes], *, end: int) -> Iterator[Piece | Damage]:
                 yield Damage("untrusted", position, reason)
                 return
             if data:
-                yield Piece(data, 0, end, position)
+                yield Chunk(data, 0, end, position)
             if decoder.eof:
                 at, position = at - len(decoder.unused_data), position - len(decoder.unused_data)
                 decoder, frame, fed = frames.decompressobj(), position, False

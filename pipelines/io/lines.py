@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from pipelines.io.compression import Damage, Piece, compression_of, pieces
+from pipelines.io.compression import Chunk, Damage, compression_of, decompressed
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
 from schemas.errors import CorruptInputError, InputError
@@ -80,7 +80,7 @@ def read_lines(
     """
     with open_file(file.uri) as source:
         compression = compression_of(source.read(_HEAD), name=file.name)
-        found = pieces(source, compression, start=start, end=file.size)
+        found = decompressed(source, compression, start=start, end=file.size)
         chunks = _bytes_of(found, file)
         yield from _cut(chunks, where=file.uri, start=start, end=end, longest=longest)
 
@@ -91,16 +91,16 @@ def stream_lines(stream: Readable, *, where: str) -> Generator[Line, None, None]
     yield from _cut(chunks, where=where, start=0, end=None)
 
 
-def _bytes_of(found: Iterable[Piece | Damage], file: SourceFile) -> Iterator[bytes]:
-    for piece in found:
-        if isinstance(piece, Damage):
+def _bytes_of(found: Iterable[Chunk | Damage], file: SourceFile) -> Iterator[bytes]:
+    for chunk in found:
+        if isinstance(chunk, Damage):
             raise CorruptInputError(
-                f"{file.uri}: {piece.reason}, noticed at byte {piece.offset:,} of {file.size:,}. "
+                f"{file.uri}: {chunk.reason}, noticed at byte {chunk.offset:,} of {file.size:,}. "
                 "Expected a whole file: download it again",
                 file=file.uri,
-                offset=piece.offset,
+                offset=chunk.offset,
             )
-        yield piece.data
+        yield chunk.data
 
 
 def _cut(
@@ -140,7 +140,7 @@ def _cut(
 def _shorten(
     position: int, data: bytes, *, longest: int
 ) -> Generator[Line, None, tuple[int, bytes]]:
-    """Yields pieces of a line that is too long; returns where its last one starts, and that."""
+    """Yields parts of a line that is too long; returns where its last one starts, and that."""
     at = 0
     while longest and len(data) - at > longest:
         size = sentence_cut(data[at : at + longest])

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from pipelines.io.compression import Damage, Piece
+from pipelines.io.compression import Chunk, Damage
 from schemas.errors import InputError
 
 Encoding = Literal["utf-8", "utf-16-le", "utf-16-be"]
@@ -26,24 +26,24 @@ _LONGEST_START = 4
 
 
 def tell_encoding(
-    pieces: Iterable[Piece | Damage], *, where: str
-) -> tuple[Encoding, Iterator[Piece | Damage]]:
-    """The encoding of a dump by its first bytes, and all of its pieces.
+    chunks: Iterable[Chunk | Damage], *, where: str
+) -> tuple[Encoding, Iterator[Chunk | Damage]]:
+    """The encoding of a dump by its first bytes, and all of its chunks.
 
     Raises:
         InputError: it is UTF-32.
     """
-    remaining = iter(pieces)
-    taken: list[Piece | Damage] = []
+    remaining = iter(chunks)
+    taken: list[Chunk | Damage] = []
     head = b""
     while len(head) < _LONGEST_START:
-        piece = next(remaining, None)
-        if piece is None:
+        chunk = next(remaining, None)
+        if chunk is None:
             break
-        taken.append(piece)
-        if isinstance(piece, Damage):
+        taken.append(chunk)
+        if isinstance(chunk, Damage):
             break
-        head += piece.data
+        head += chunk.data
     found: Encoding | Literal["utf-32"] = "utf-8"
     for start, name in reversed(_STARTS):
         found = name if head.startswith(start) else found
@@ -56,24 +56,24 @@ def tell_encoding(
 
 
 def in_utf_8(
-    pieces: Iterable[Piece | Damage], *, encoding: Encoding, end: int
-) -> Iterator[Piece | Damage]:
-    """The pieces in UTF-8; of UTF-16 none has a place in the file but all of it.
+    chunks: Iterable[Chunk | Damage], *, encoding: Encoding, end: int
+) -> Iterator[Chunk | Damage]:
+    """The chunks in UTF-8; of UTF-16 none has a place in the file but all of it.
 
     Args:
-        pieces: of the whole file; half a surrogate pair becomes U+FFFD.
+        chunks: of the whole file; half a surrogate pair becomes U+FFFD.
         end: of the file.
     """
     if encoding == "utf-8":
-        yield from pieces
+        yield from chunks
         return
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     is_first = True
-    for piece in pieces:
-        if isinstance(piece, Damage):
-            yield piece
+    for chunk in chunks:
+        if isinstance(chunk, Damage):
+            yield chunk
             continue
-        text = decoder.decode(piece.data)
+        text = decoder.decode(chunk.data)
         if is_first and text:
             text, is_first = text.removeprefix("\ufeff"), False
-        yield Piece(text.encode(), 0, end, piece.position)
+        yield Chunk(text.encode(), 0, end, chunk.position)

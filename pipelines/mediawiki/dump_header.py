@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from pipelines.io.compression import Damage, Piece
+from pipelines.io.compression import Chunk, Damage
 from pipelines.mediawiki.dump_xml import Tags
 from schemas.errors import InputError
 
@@ -56,17 +56,17 @@ class Header(NamedTuple):
     tags: Tags = Tags()
 
 
-def read_header(pieces: Iterable[Piece | Damage], *, where: str) -> Header | Damage:
+def read_header(chunks: Iterable[Chunk | Damage], *, where: str) -> Header | Damage:
     """What the dump says before its first page, or the damage that came before it.
 
     Raises:
         InputError: it is not a MediaWiki dump, or declares a document type or entities.
     """
     head = b""
-    for piece in pieces:
-        if isinstance(piece, Damage):
-            return piece
-        head += piece.data
+    for chunk in chunks:
+        if isinstance(chunk, Damage):
+            return chunk
+        head += chunk.data
         page, end = _FIRST_PAGE.search(head), _END.search(head)
         starts = [match.start() for match in (page, end) if match]
         if starts:

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 from xml.parsers import expat
 
-from pipelines.io.compression import Damage, Piece
+from pipelines.io.compression import Chunk, Damage
 
 WIKITEXT = "wikitext"
 """The content model of a page that says none."""
@@ -68,37 +68,37 @@ class Page(NamedTuple):
 
 
 def iterate_pages(
-    pieces: Iterable[Piece | Damage],
+    chunks: Iterable[Chunk | Damage],
     *,
     end: int,
     at_start: bool,
     at_end: bool,
     tags: Tags = _PLAIN_TAGS,
 ) -> Iterator[Page | Damage]:
-    """The pages that begin in the pieces before byte `end`, and what is damaged, in order.
+    """The pages that begin in the chunks before byte `end`, and what is damaged, in order.
 
     Holds one revision in memory. A page that is not valid XML becomes a `Damage` of kind `page`.
 
     Args:
-        pieces: decompressed bytes, going on past `end` for the page that spans it.
+        chunks: decompressed bytes, going on past `end` for the page that spans it.
         end: where the range ends (as stored).
-        at_start: the pieces start with the file, so that whatever is not a page can be checked.
+        at_start: the chunks start with the file, so that whatever is not a page can be checked.
         at_end: the range ends with the file, so that `</mediawiki>` must come, the whole of it.
         tags: as the header has them (`read_header`).
     """
     scanner = _Scanner(end=end, between=b"" if at_start else None, tags=tags)
-    for piece in pieces:
-        if isinstance(piece, Damage) and piece.start >= end:
+    for chunk in chunks:
+        if isinstance(chunk, Damage) and chunk.start >= end:
             if scanner.parser is not None:  # the range is whole, but not the page that leaves it
-                yield piece._replace(kind="page", cut_page=True)
+                yield chunk._replace(kind="page", cut_page=True)
             return
-        if isinstance(piece, Damage):
-            yield piece._replace(cut_page=scanner.parser is not None)
+        if isinstance(chunk, Damage):
+            yield chunk._replace(cut_page=scanner.parser is not None)
             scanner.lose_track()
-            if piece.kind in ("truncated", "untrusted"):
+            if chunk.kind in ("truncated", "untrusted"):
                 return
-        elif scanner.parser is not None or scanner.rest or piece.start < end:
-            yield from scanner.feed(piece)
+        elif scanner.parser is not None or scanner.rest or chunk.start < end:
+            yield from scanner.feed(chunk)
         else:
             break
     if scanner.parser is not None or (at_end and not scanner.closed):
@@ -228,16 +228,16 @@ class _Scanner:
         self._end = end
         self._rest_range = (0, 0)  # of the stream that `rest` is from
         self._borrowed = 0
-        self._piece = Piece(b"", 0, 0, 0)
+        self._chunk = Chunk(b"", 0, 0, 0)
         self._between = between  # what came since the last page; None where it cannot be checked
 
     def lose_track(self) -> None:
         """Bytes are missing: whatever was begun is lost."""
         self.parser, self.rest, self._between = None, b"", None
 
-    def feed(self, piece: Piece) -> Iterator[Page | Damage]:
-        data, self._borrowed, self.rest = self.rest + piece.data, len(self.rest), b""
-        self._piece, self.position = piece, piece.position
+    def feed(self, chunk: Chunk) -> Iterator[Page | Damage]:
+        data, self._borrowed, self.rest = self.rest + chunk.data, len(self.rest), b""
+        self._chunk, self.position = chunk, chunk.position
         at = 0
         while at < len(data):
             if self.parser is None:
@@ -270,7 +270,7 @@ class _Scanner:
             parser.feed(data[at:stop])
             if found < 0:
                 return self._keep(data, stop)
-            end = self._range_at(stop)[0] if self._piece.is_plain else parser.byte_end
+            end = self._range_at(stop)[0] if self._chunk.is_plain else parser.byte_end
             page = parser.finish(end)
         except (MalformedPageError, expat.ExpatError) as error:
             self.parser, self._between = None, None
@@ -290,12 +290,12 @@ class _Scanner:
 
     def _range_at(self, index: int) -> tuple[int, int]:
         """Where the stream lies that a byte of the data is from; in a plain file, the byte."""
-        if self._piece.is_plain:
-            offset = self._piece.start - self._borrowed + index
+        if self._chunk.is_plain:
+            offset = self._chunk.start - self._borrowed + index
             return offset, offset
         if index < self._borrowed:
             return self._rest_range
-        return self._piece.start, self._piece.end
+        return self._chunk.start, self._chunk.end
 
     def _pass_between(self, data: bytes, *, is_all: bool) -> Iterator[Damage]:
         """Looks at what is not in a page: the header, white space, and the end."""

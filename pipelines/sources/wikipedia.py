@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from pipelines.counters import Count
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
-from pipelines.io.compression import Compression, Damage, Piece, compression_of, pieces
+from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.raw_files import expand_paths, open_file
 from pipelines.io.splits import RawDocument, SourceFile, Split
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
@@ -198,7 +198,7 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
     must_be_whole = config.on_corrupt == "fail"
     with open_file(file.uri) as source:
         compression = compression_of(source.read(_SIGNATURE_LENGTH), name=file.uri)
-        stored = pieces(source, compression, start=0, end=file.size)
+        stored = decompressed(source, compression, start=0, end=file.size)
         encoding, stored = tell_encoding(stored, where=file.uri)
         first = in_utf_8(stored, encoding=encoding, end=file.size)
         header = read_header(first, where=file.uri)
@@ -244,7 +244,7 @@ def _cut_anywhere(size: int, *, split_bytes: int) -> list[tuple[int, int]]:
 
 def _pages(split: Split, detail: _Detail, count: Count) -> Iterator[Page | Damage]:
     with open_file(split.file.uri) as source:
-        stored = pieces(
+        stored = decompressed(
             source, detail.compression, start=split.start, end=split.end, streams=detail.streams
         )
         stored = in_utf_8(stored, encoding=detail.encoding, end=split.file.size)
@@ -258,13 +258,13 @@ def _pages(split: Split, detail: _Detail, count: Count) -> Iterator[Page | Damag
 
 
 def _counted(
-    stored: Iterator[Piece | Damage], *, end: int, count: Count
-) -> Iterator[Piece | Damage]:
-    for piece in stored:
+    stored: Iterator[Chunk | Damage], *, end: int, count: Count
+) -> Iterator[Chunk | Damage]:
+    for chunk in stored:
         # Bytes behind the end are those of a page that spans it; the next split counts them.
-        if isinstance(piece, Piece) and piece.start < end:
-            count("xml-bytes", len(piece.data))
-        yield piece
+        if isinstance(chunk, Chunk) and chunk.start < end:
+            count("xml-bytes", len(chunk.data))
+        yield chunk
 
 
 def _take_damage(
