@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
 import socket
 import time
@@ -17,6 +16,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from flows.engine.provenance import checkout
 from flows.store.artifacts import ArtifactStore
@@ -47,7 +50,7 @@ State = Literal["ok", "warn", "FAIL"]
 
 
 class Finding(NamedTuple):
-    """What one check came to."""
+    """The result of one check."""
 
     check: str
     state: State
@@ -70,8 +73,6 @@ def software(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
 
 
 def _python() -> Finding:
-    from packaging.specifiers import SpecifierSet
-
     wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
     found = platform.python_version()
     if SpecifierSet(wanted).contains(found):
@@ -84,8 +85,6 @@ def pins(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
 
     What an extra asks for may be missing; what is there has to have a version that is asked for.
     """
-    from packaging.requirements import Requirement
-
     try:
         texts = importlib.metadata.requires(distribution) or []
     except importlib.metadata.PackageNotFoundError:
@@ -95,7 +94,7 @@ def pins(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
     seen: set[tuple[str, str]] = set()
     for text in texts:
         need = Requirement(text)
-        name = re.sub(r"[-_.]+", "-", need.name).lower()
+        name = canonicalize_name(need.name)
         if (name, str(need.specifier)) in seen or name == distribution:
             continue
         seen.add((name, str(need.specifier)))
@@ -116,15 +115,13 @@ def pins(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
     yield Finding("pins", "ok", f"{good} requirements of {distribution} are met")
 
 
-def _broken_pin(name: str, need: object, found: str) -> Finding:
-    wanted = str(getattr(need, "specifier", ""))
+def _broken_pin(name: str, need: Requirement, found: str) -> Finding:
     breaks = BREAKS.get(name, "nothing is known of this version")
-    text = f"{found or 'not installed'}, needed is {wanted}: {breaks}"
+    text = f"{found or 'not installed'}, needed is {need.specifier}: {breaks}"
     # Of development tools another version breaks no artifact.
-    is_tool = name not in BREAKS and "extra" in str(getattr(need, "marker", None) or "")
-    return Finding(
-        f"pin {name}", "warn" if is_tool else "FAIL", text, f'pip install "{name}{wanted}"'
-    )
+    is_tool = name not in BREAKS and "extra" in str(need.marker or "")
+    remedy = f'pip install "{name}{need.specifier}"'
+    return Finding(f"pin {name}", "warn" if is_tool else "FAIL", text, remedy)
 
 
 def _telemetry(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -177,7 +174,7 @@ def store_findings(root: str) -> Iterator[Finding]:
 
 
 def _promises(store: ArtifactStore) -> Iterator[Finding]:
-    """Put-if-absent, compare-and-swap, the clock."""
+    """Conditional writes and deletes, the clock."""
     try:
         store.backend.probe()
     except (StoreError, OSError) as error:
@@ -186,22 +183,7 @@ def _promises(store: ArtifactStore) -> Iterator[Finding]:
         return
     yield Finding("writes", "ok", "put-if-absent and compare-and-swap hold")
     yield _deletes(store)
-    path = f"probe/{uuid.uuid4().hex}"
-    before = time.time()
-    store.backend.create(path, b"clock")
-    after = time.time()
-    try:
-        modified = store.backend.facts("probe")[path].modified
-    finally:
-        store.backend.delete(path)
-    # Some say full seconds only.
-    apart = max(before - 1 - modified, modified - after, 0.0)
-    text = f"the store's differs from that of {socket.gethostname()} by {apart:.1f} s"
-    remedy = "set both by NTP: leases and the grace period of gc are counted by them"
-    if apart > _CLOCK_WARN:
-        yield Finding("clock", "FAIL" if apart > _CLOCK_FAIL else "warn", text, remedy)
-    else:
-        yield Finding("clock", "ok", "the store's agrees with that of this machine")
+    yield _clock(store)
 
 
 def _deletes(store: ArtifactStore) -> Finding:
@@ -222,19 +204,37 @@ def _deletes(store: ArtifactStore) -> Finding:
     return Finding("deletes", "warn", text, "use a server that honours If-Match on DELETE")
 
 
+def _clock(store: ArtifactStore) -> Finding:
+    path = f"probe/{uuid.uuid4().hex}"
+    before = time.time()
+    store.backend.create(path, b"clock")
+    after = time.time()
+    try:
+        modified = store.backend.facts("probe")[path].modified
+    finally:
+        store.backend.delete(path)
+    # Some say full seconds only.
+    apart = max(before - 1 - modified, modified - after, 0.0)
+    if apart <= _CLOCK_WARN:
+        return Finding("clock", "ok", "the store's agrees with that of this machine")
+    text = f"the store's differs from that of {socket.gethostname()} by {apart:.1f} s"
+    remedy = "set both by NTP: leases and the grace period of gc are counted by them"
+    return Finding("clock", "FAIL" if apart > _CLOCK_FAIL else "warn", text, remedy)
+
+
 def _disk(root: Path) -> Iterator[Finding]:
     yield _links(root)
     free = shutil.disk_usage(root).free
     text = f"{free / 1e9:,.1f} GB free"
     if free > _LITTLE_DISK:
         yield Finding("disk", "ok", text)
-    else:
-        state: State = "FAIL" if free < _NO_DISK else "warn"
-        yield Finding("disk", state, text, "make room: `bertloom gc` says what is not needed")
+        return
+    state: State = "FAIL" if free < _NO_DISK else "warn"
+    yield Finding("disk", state, text, "make room: `bertloom gc` says what is not needed")
 
 
 def _links(root: Path) -> Finding:
-    """Pieces of work are shared by linking a file of one artifact into another."""
+    """A finished piece is shared by linking its files into another artifact."""
     source, target = (root / "probe" / uuid.uuid4().hex for _ in range(2))
     try:
         source.parent.mkdir(exist_ok=True)
@@ -267,20 +267,16 @@ def _contents(store: ArtifactStore) -> Iterator[Finding]:
         yield Finding("conflict", "FAIL", text, remedy)
     if not conflicts:
         yield Finding("conflicts", "ok", "no key was given two contents")
-    bad = 0
-    for name, problem in bad_refs(store):
-        bad += 1
-        yield Finding("ref", "FAIL", f"{name}: {problem}", "run its recipe again")
-    if not bad:
-        yield Finding("refs", "ok", f"{len(store.refs())} refs lead to artifacts")
+    names = store.refs()
+    bad = [found for name in names if (found := _bad_ref(store, name)) is not None]
+    yield from bad or [Finding("refs", "ok", f"{len(names)} refs lead to artifacts")]
 
 
-def bad_refs(store: ArtifactStore) -> Iterator[tuple[str, str]]:
-    """Refs that cannot be read or lead to nothing, and what is wrong with each."""
-    for name in store.refs():
-        try:
-            pointer = store.ref(name)
-            for path in (pointer.manifest, *pointer.parts.values()) if pointer else ():
-                store.check_files(store.read_manifest(path))
-        except BertloomError as error:
-            yield name, str(error)
+def _bad_ref(store: ArtifactStore, name: str) -> Finding | None:
+    try:
+        pointer = store.ref(name)
+        for path in (pointer.manifest, *pointer.parts.values()) if pointer else ():
+            store.check_files(store.read_manifest(path))
+    except BertloomError as error:
+        return Finding("ref", "FAIL", f"{name}: {error}", "run its recipe again")
+    return None
