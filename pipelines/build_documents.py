@@ -6,10 +6,7 @@ that say the same or bear the same id.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +24,19 @@ from pipelines.documents.duplicates import (
     write_duplicates,
 )
 from pipelines.documents.notes import JobCounts, document_notes
-from pipelines.documents.plan import DocumentPiece, piece_identity, plan, raw_inputs, raw_inputs_of
+from pipelines.documents.plan import (
+    DocumentPiece,
+    language_of,
+    piece_identity,
+    plan,
+    raw_inputs,
+    raw_inputs_of,
+)
+from pipelines.documents.selection import text_digest, wanted_sentences
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.mediawiki.holes import UNKNOWN_TEMPLATE
 from pipelines.sources import SOURCES, RawDocument, Split
 from pipelines.sources.unpacked_tars import forget_unpacked
-from pipelines.text.sentences import normalised_text, split_sentences
 from schemas.arrow import DOCUMENTS
 from schemas.configs import AnySource, DocumentsConfig, ExecutionConfig
 from schemas.errors import InputError
@@ -40,7 +44,6 @@ from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.stage import Stage
 
 _BATCH_CHARACTERS = 4 << 20
-_WORD = re.compile(r"\w+")
 
 
 def document_batches(
@@ -66,42 +69,20 @@ def document_rows(
     split: Split, source: AnySource, config: DocumentsConfig, counters: Counters
 ) -> Iterator[dict[str, Any]]:
     """Read, clean, split and measure the documents of one split; count what is dropped."""
-    language = source.language or _detail(split)["language"]
+    language = language_of(split, source)
     for raw in SOURCES[source.kind].read(split, source, counters.count):
-        sentences = split_sentences(
-            raw.paragraphs, language, max_characters=config.max_sentence_characters
-        )
-        counters.count("documents-in")
-        if len(sentences) < config.min_sentences:
-            counters.count("documents-dropped-too-few-sentences")
-        elif not _has_words(sentences, config.min_words):
-            counters.count("documents-dropped-too-few-words")
-        else:
-            counters.count("documents-kept")
-            counters.count("sentences", len(sentences))
-            counters.count("words", sum(len(sentence.split()) for sentence in sentences))
-            counters.count("characters", sum(map(len, sentences)))
+        sentences = wanted_sentences(raw.paragraphs, language, limits=config, count=counters.count)
+        if sentences:
             yield _row(raw, sentences, split)
 
 
-def _detail(split: Split) -> dict[str, Any]:
-    """What a split says of itself, where that is a JSON object: of a dump, its language."""
-    return dict(json.loads(split.detail)) if split.detail.startswith("{") else {}
-
-
-def _has_words(sentences: list[str], least: int) -> bool:
-    words = itertools.chain.from_iterable(map(_WORD.finditer, sentences))
-    return sum(1 for _ in itertools.islice(words, least)) >= least
-
-
 def _row(raw: RawDocument, sentences: list[str], split: Split) -> dict[str, Any]:
-    digest = hashlib.blake2b(normalised_text(sentences).encode(), digest_size=16).digest()
     return {
         "document_id": raw.document_id,
         "source": split.source,
         "title": raw.title,
         "sentences": sentences,
-        "digest": digest,
+        "digest": text_digest(sentences),
         "file": split.file.sha256,
         "byte_start": raw.byte_start,
         "byte_end": raw.byte_end,

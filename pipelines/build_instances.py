@@ -29,9 +29,9 @@ from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.plan import InstancePiece, Ranking, plan, pool_text
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.instances.token_shards import TokenShards
+from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.io.shards import ShardWriter, Statistics
 from pipelines.io.stage_inputs import InputFile, input_file
-from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import instances_schema
 from schemas.configs import ExecutionConfig, InstancesConfig
@@ -116,15 +116,7 @@ class BuildInstanceShard(PieceWork):
 
     def _open(self) -> tuple[VocabularyIds, TokenShards]:
         if self._vocabulary is None or self._shards is None:
-            # Casing decides nothing here: only the pieces and their ids are wanted.
-            tokenizer = WordPieceTokenizer.from_vocab_file(self.vocab, lowercase=False)
-            self._vocabulary = VocabularyIds(
-                vocab_size=tokenizer.vocab_size,
-                cls_id=tokenizer.cls_id,
-                sep_id=tokenizer.sep_id,
-                mask_id=tokenizer.mask_id,
-                is_continuation=tokenizer.is_continuation,
-            )
+            self._vocabulary = read_vocabulary_ids(self.vocab)
             self._shards = TokenShards(
                 [InputFile.of(self.tokens, entry) for entry in self.tokens.files],
                 vocab_size=self.vocab_size,

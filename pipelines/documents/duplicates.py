@@ -53,7 +53,7 @@ _KEY_BYTES = 16
 _HEAD = struct.Struct("<HII")  # bytes of the shard's name, rows, bytes of what is packed behind
 
 
-class _Member(NamedTuple):
+class Member(NamedTuple):
     """Ordered so that the smallest of a group of equal texts is the one that stays."""
 
     rank: str
@@ -77,12 +77,8 @@ def digest_blobs(documents: pa.Table | pa.RecordBatch, *, shard: str) -> list[Bl
     ids, digests, titles, pages, revisions = (
         documents.column(name).to_pylist() for name in KEY_COLUMNS
     )
-    named = list(zip(ids, pages, revisions, strict=True))
-    id_keys = [_digest(_without_revision(*names), _KEY_BYTES) for names in named]
-    id_ranks = [
-        f"{'' if revision is None else revision} {_digest(title, 4).hex()}"
-        for revision, title in zip(revisions, titles, strict=True)
-    ]
+    id_keys = [id_key(*names) for names in zip(ids, pages, revisions, strict=True)]
+    id_ranks = [id_rank(*names) for names in zip(titles, revisions, strict=True)]
     blobs: list[Blob] = []
     for kind, keys, ranks in ((_BY_TEXT, digests, ids), (_BY_ID, id_keys, id_ranks)):
         rows: dict[int, list[int]] = {}
@@ -100,8 +96,16 @@ def _digest(text: str, size: int) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=size).digest()
 
 
-def _without_revision(name: str, page: int | None, revision: int | None) -> str:
-    return name if page is None or revision is None else name.removesuffix(f":{revision}")
+def id_key(name: str, page: int | None, revision: int | None) -> bytes:
+    """16 bytes that are equal for documents of one id, whatever the revision of a page."""
+    if page is not None and revision is not None:
+        name = name.removesuffix(f":{revision}")
+    return _digest(name, _KEY_BYTES)
+
+
+def id_rank(title: str, revision: int | None) -> str:
+    """The rank of a document among those of one id."""
+    return f"{'' if revision is None else revision} {_digest(title, 4).hex()}"
 
 
 def _pack(keys: list[bytes], rows: list[int], ranks: list[str]) -> bytes:
@@ -110,7 +114,7 @@ def _pack(keys: list[bytes], rows: list[int], ranks: list[str]) -> bytes:
     return b"".join(keys) + np.array(rows, "<u4").tobytes() + names
 
 
-def _unpack(blob: bytes) -> Iterator[tuple[bytes, _Member]]:
+def _unpack(blob: bytes) -> Iterator[tuple[bytes, Member]]:
     name_bytes, count, packed_bytes = _HEAD.unpack_from(blob)
     shard = blob[_HEAD.size : _HEAD.size + name_bytes].decode()
     packed = blob[_HEAD.size + name_bytes :]
@@ -121,12 +125,12 @@ def _unpack(blob: bytes) -> Iterator[tuple[bytes, _Member]]:
     ranks = json.loads(zlib.decompress(packed[keys + 4 * count :]))
     for number, (row, rank) in enumerate(zip(rows, ranks, strict=True)):
         start = number * _KEY_BYTES
-        yield packed[start : start + _KEY_BYTES], _Member(rank, shard, row)
+        yield packed[start : start + _KEY_BYTES], Member(rank, shard, row)
 
 
-def repeated_keys(blobs: Iterable[bytes]) -> Iterator[list[_Member]]:
+def repeated_keys(blobs: Iterable[bytes]) -> Iterator[list[Member]]:
     """The groups of two or more rows with one key, each sorted; groups in order of the key."""
-    groups: dict[bytes, list[_Member]] = {}
+    groups: dict[bytes, list[Member]] = {}
     for blob in blobs:
         for key, member in _unpack(blob):
             groups.setdefault(key, []).append(member)
@@ -162,12 +166,12 @@ def choose_duplicates(
         document_ids: reads ids: for each shard, in the order given, those of its rows. Asked once,
             for the rows whose ids are repeated.
     """
-    groups: dict[int, list[list[_Member]]] = {_BY_ID: [], _BY_TEXT: []}
+    groups: dict[int, list[list[Member]]] = {_BY_ID: [], _BY_TEXT: []}
     for report in reports:
         groups[report.index % 2].extend(
-            [_Member(*member) for member in group] for group in report.details
+            [Member(*member) for member in group] for group in report.details
         )
-    repeated = {left: kept for group in groups[_BY_ID] for left, kept in _repeated_ids(group)}
+    repeated = {left: kept for group in groups[_BY_ID] for left, kept in repeated_ids(group)}
     names = _names({*repeated, *repeated.values()}, document_ids)
     rows = {
         left: _row(left, names[left], reason=SAME_ID, kept=names[kept])
@@ -206,7 +210,7 @@ def _row(place: Place, name: str, *, reason: str, kept: str) -> dict[str, Any]:
     }
 
 
-def _repeated_ids(group: Sequence[_Member]) -> Iterator[tuple[Place, Place]]:
+def repeated_ids(group: Sequence[Member]) -> Iterator[tuple[Place, Place]]:
     """Pairs of a row to leave out and the one that stays, of rows that share all but a revision."""
     titles: dict[str, list[tuple[int, Place]]] = {}
     revisions: dict[str, list[tuple[int, Place]]] = {}

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from pipelines.sources import SOURCES, SourceFile, Split
-from schemas.configs import DocumentsConfig
+from schemas.configs import DocumentsConfig, SourceConfig
 from schemas.manifest import RawInput
 
 
@@ -47,6 +47,12 @@ def _weight(split: Split, kind: str) -> int:
     suffix = PurePosixPath(split.file.name).suffix
     factor = _XML_BYTES_A_STORED_BYTE.get(suffix, 1) if kind == "wikipedia" else 1
     return max(1, split.end - split.start) * factor
+
+
+def language_of(split: Split, source: SourceConfig) -> str:
+    """The language of a split's documents: of the recipe, or else what the dump says of itself."""
+    detail = json.loads(split.detail) if split.detail.startswith("{") else {}
+    return source.language or str(detail["language"])
 
 
 def piece_identity(piece: DocumentPiece, kind: str) -> dict[str, Any]:
