@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.coders import RowCoder, registry
+from apache_beam.coders import RowCoder
+from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
 
 from pipelines.counters import Count
