@@ -231,6 +231,11 @@ class Manifest(_Record):
         return f"{self.location}/manifest.json"
 
     @property
+    def shards(self) -> tuple[FileEntry, ...]:
+        """The files that hold the artifact's own table, in order."""
+        return tuple(entry for entry in self.files if entry.path.startswith("part-"))
+
+    @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(entry.size for entry in self.files)

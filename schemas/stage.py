@@ -101,8 +101,7 @@ def counted(manifest: Manifest) -> str:
     """How many rows an artifact's table has, or how many files there are."""
     if (rows := manifest.counters.get(manifest.table)) is not None:
         return f"{rows:,} {manifest.table}"
-    parts = [entry.rows for entry in manifest.files if entry.path.startswith("part-")]
-    if found := [rows for rows in parts if rows is not None]:
+    if found := [entry.rows for entry in manifest.shards if entry.rows is not None]:
         return f"{sum(found):,} {manifest.table or 'rows'}"
     return f"{len(manifest.files):,} file{'s' if len(manifest.files) != 1 else ''}"
 

@@ -11,10 +11,9 @@ from command_runs import Cli
 
 from flows.cli.app import main
 from flows.engine.graph import steps
-from flows.formats import byte_text, columns, time_text
+from flows.formats import balance_rows, byte_text, columns, time_text
 from flows.lineage.head import Mark, join_pieces
 from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text
-from flows.show import balance_rows, shards
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
@@ -367,7 +366,7 @@ def test_head_shows_instances_with_their_masks(cli: Cli, corpus: Path) -> None:
     assert "document notes:" in said.out
     assert said.out.count(" row ") >= 4
     manifest = manifest_of(corpus, "build-instances")
-    entry = shards(manifest)[0]
+    entry = manifest.shards[0]
     path = corpus / "store" / manifest.data / entry.object
     assert cli("head", str(path), "-n", "4").out == said.out
     assert cli("head", f"build-instances:{entry.path}", "-n", "4", *store).out == said.out

@@ -18,7 +18,7 @@ from fake_stages import FakeStages, installed
 from typer.testing import CliRunner
 
 from flows.cli import app as command
-from flows.cli import completion
+from flows.cli import completion, run
 from flows.engine import extras
 from flows.engine.graph import stages
 from flows.recipes import files as recipe_files
@@ -45,7 +45,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
 def recipe(fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
     """A recipe of fake stages, which every name leads to."""
     made = fakes.recipe(str(tmp_path / "store"))
-    monkeypatch.setattr(recipe_files, "load_recipe", lambda *arguments, **more: made)
+    monkeypatch.setattr(run, "load_recipe", lambda *arguments, **more: made)
     return made
 
 
@@ -64,7 +64,7 @@ def test_a_fault_of_ours_is_told_from_an_error(cli: Cli, monkeypatch: pytest.Mon
     def break_down(*arguments: object, **more: object) -> Recipe:
         raise ZeroDivisionError("by nought")
 
-    monkeypatch.setattr(recipe_files, "load_recipe", break_down)
+    monkeypatch.setattr(run, "load_recipe", break_down)
     said = cli("plan", "sample")
     assert said.code == 70
     assert said.err.startswith("error: ZeroDivisionError: by nought")
@@ -76,7 +76,7 @@ def test_a_full_disk_is_no_fault_of_ours(cli: Cli, monkeypatch: pytest.MonkeyPat
     def fill(*arguments: object, **more: object) -> Recipe:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(recipe_files, "load_recipe", fill)
+    monkeypatch.setattr(run, "load_recipe", fill)
     said = cli("plan", "sample")
     assert said.code == 1
     assert "free some space" in said.err
@@ -125,7 +125,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
     def load(*arguments: object, **more: object) -> Recipe:
         raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
 
-    monkeypatch.setattr(recipe_files, "load_recipe", load)
+    monkeypatch.setattr(run, "load_recipe", load)
     said = cli("plan", "sample")
     assert (said.code, said.err) == (
         1, "error: torch.nn is not installed: pip install 'bertloom[model]'\n"
@@ -173,12 +173,34 @@ def test_without_a_command_line_the_command_says_what_it_needs(tmp_path: Path) -
 
 def test_help_names_the_exit_codes_and_every_command_has_some() -> None:
     runner = CliRunner()
-    help_text = " ".join(runner.invoke(command.app, ["--help"]).output.split())
-    assert command.EXIT_CODES in help_text
-    for name in help_text.split("Commands:")[1].split():
-        if name.isalpha() and runner.invoke(command.app, [name, "--help"]).exit_code == 0:
-            shown = runner.invoke(command.app, [name, "--help"]).output
-            assert len(shown.split()) > 5, name
+    lines = runner.invoke(command.app, ["--help"], terminal_width=80).output.splitlines()
+    assert command.EXIT_CODES in " ".join(" ".join(lines).split())
+    for name, (module, summary) in command.COMMANDS.items():
+        [line] = [line for line in lines if line.startswith(f"  {name} ")]
+        assert line.endswith(summary)  # whole, in a terminal of 80 columns
+        shown = runner.invoke(command.app, [name, "--help"], terminal_width=80)
+        assert shown.exit_code == 0
+        assert shown.output.startswith(f"Usage: bertloom {name} "), module
+        assert len(shown.output.split()) > 20, name
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["plan", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys; from flows.cli.app import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print('LOADED', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    loaded = set(done.stdout.partition("LOADED")[2].split())
+    assert "flows.cli.app" in loaded
+    assert not loaded & {"apache_beam", "prefect", "torch"}
+    if "plan" not in arguments:
+        assert not loaded & {"pyarrow", "numpy", "pydantic", "yaml", "httpx", "flows.cli.run"}
 
 
 def test_a_plan_and_a_run_can_be_read_by_scripts(cli: Cli, recipe: Recipe) -> None:

@@ -42,9 +42,9 @@ def test_each_shown_command_takes_its_options(command: list[str]) -> None:
 
 def test_every_command_is_shown_and_has_help() -> None:
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        assert command.help, name
+        assert command.loaded.help, name
         assert f"bertloom {name}" in README or f"`{name}`" in README, name
-        for inner, one in getattr(command, "commands", {}).items():
+        for inner, one in getattr(command.loaded, "commands", {}).items():
             assert one.help, inner
             assert f"bertloom {name} {inner}" in WORKFLOW, inner
 

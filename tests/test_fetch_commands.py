@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import yaml
 from command_runs import Said
 from fake_site import FakeSite, fake_site
 
-from flows.cli.fetch import fetch_app
+from flows.cli.app import app
 from flows.sample.dump import write_dump
 from flows.sample.pages import write_pages
 from flows.sample.world import World
@@ -29,8 +27,6 @@ Run = Callable[..., Said]
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """The commands in this process, with errors as `bertloom` ends on them."""
-    app = typer.Typer()
-    app.add_typer(fetch_app, name="fetch")
 
     def call(*arguments: str) -> Said:
         capsys.readouterr()
@@ -147,12 +143,3 @@ def test_help_is_there_for_each_command(run: Run) -> None:
         said = run(*command, "--help")
         assert said.code == 0
         assert "Usage: bertloom fetch" in said.out
-
-
-def test_the_commands_load_nothing_heavy() -> None:
-    code = (
-        "import sys, flows.cli.fetch;"
-        "print(sorted({'httpx', 'prefect', 'apache_beam', 'torch', 'yaml'} & set(sys.modules)))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"

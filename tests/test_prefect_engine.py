@@ -40,15 +40,15 @@ from pathlib import Path
 import pytest
 
 from fake_stages import STAGES, installed
-from flows.cli.console import exit_code_of
+from flows.cli.console import exit_codes
 from flows.engine.engines import run_recipe
 
 code, store = Path(sys.argv[1]), sys.argv[2]
 with installed(code, pytest.MonkeyPatch()) as fakes:
     fakes.write("stages", STAGES + {SLOW!r})
     recipe = fakes.recipe(store)
-    run = lambda: run_recipe(recipe, say=print)
-    sys.exit(exit_code_of(run, debug=lambda: True))
+    with exit_codes(debug=lambda: True):
+        run_recipe(recipe, say=print)
 """
 
 

@@ -13,10 +13,9 @@ from training_runs import TINY, tiny_config
 
 from flows.engine.engines import run_recipe
 from flows.engine.plan import plan
-from flows.engine.steps import StepResult
+from flows.engine.steps import StepResult, step_line
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import tree_lines
-from flows.show import step_line
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.errors import ConfigError, InstancesError, MissingInputError

@@ -27,7 +27,6 @@ from flows.report.lengths import read_instance_lengths, read_token_lengths
 from flows.report.lineage import overview
 from flows.report.page import report_page, write_report
 from flows.report.steps import Built
-from flows.show import shards
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
 from schemas.errors import StoreError
@@ -350,10 +349,10 @@ def test_lengths_are_those_of_the_shards(run: Run, monkeypatch: pytest.MonkeyPat
     tokens = made.manifest("build-tokens")
     monkeypatch.setattr(lengths, "MAX_SHARDS", 1000)
     sample = read_token_lengths(store, tokens)
-    total = sum(int(entry.statistics["tokens"]) for entry in shards(tokens))
+    total = sum(int(entry.statistics["tokens"]) for entry in tokens.shards)
     assert sample.lengths["documents"].sum() == sample.lengths["words"].sum() == total
     assert sample.lengths["sentences"].sum() == len(sample.lengths["words"])
-    rows = sum(entry.rows or 0 for entry in shards(tokens))
+    rows = sum(entry.rows or 0 for entry in tokens.shards)
     assert len(sample.lengths["documents"]) == rows
     assert sample.looked_at == f"All {rows:,} documents were looked at."
     instances = made.manifest("build-instances.length-64")
@@ -364,7 +363,7 @@ def test_lengths_are_those_of_the_shards(run: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(lengths, "MAX_ROWS", 10)
     part = read_instance_lengths(store, instances)
     assert np.array_equal(part.lengths["instances"], found[:10])
-    of = f"{len(found):,} instances were looked at, from 1 of {len(shards(instances))} shards."
+    of = f"{len(found):,} instances were looked at, from 1 of {len(instances.shards)} shards."
     assert part.looked_at == f"10 of {of}"
 
 

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import typer
 
 from flows.engine.extras import remedy as install
+from flows.formats import columns
 from schemas.disclosure import Guarded, visible, without_secrets
 from schemas.errors import BertloomError, UsageError
 
@@ -94,65 +95,65 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def exit_code_of(call: Callable[[], object], *, debug: Callable[[], bool]) -> int:
-    """Call; say what went wrong in a sentence or two; the exit code, 0 if nothing did.
+@contextmanager
+def exit_codes(*, debug: Callable[[], bool]) -> Iterator[None]:
+    """Let what ends the block end the process: a sentence or two, and the exit code.
 
     Args:
-        call: what to do; its `SystemExit` is passed on.
         debug: whether to show tracebacks; asked when something has gone wrong.
+
+    Raises:
+        SystemExit: with the code, where something has gone wrong.
     """
     try:
         with terminable():
-            call()
-    except BertloomError as error:
-        _say_error(error, debug=debug())
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
-    except Terminated:
-        _say("terminated; steps that were finished are kept")
-        return EXIT_TERMINATED
-    except KeyboardInterrupt:
-        _say("interrupted; steps that were finished are kept")
-        return EXIT_INTERRUPTED
-    except SystemExit as left:
-        if left.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C, without a word
-            _say("interrupted; steps that were finished are kept")
+            yield
+    except SystemExit as ended:
+        if ended.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C, without a word
+            _say_kept("interrupted")
         raise
-    except BrokenPipeError:
+    except BrokenPipeError as error:
         # What reads our lines (`head`, say) has seen enough. Python would say so at exit too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_ERROR
-    except Exception as error:
-        remedy = _DISK.get(error.errno or 0) if isinstance(error, OSError) else None
-        if debug():
-            _say("".join(traceback.format_exception(error)).rstrip())
-        elif remedy:
-            _say(f"error: {error}: {remedy}, and try again; what was finished is kept")
-        elif isinstance(error, ModuleNotFoundError) and (how := install(error.name or "")):
-            _say(f"error: {error.name} is not installed: {how}")
-            return EXIT_ERROR
-        else:
-            _say(
-                f"error: {type(error).__name__}: {error}\n"
-                "  This is a fault of bertloom's, not of your input; --debug shows where it is"
-            )
-        return EXIT_ERROR if remedy else EXIT_BUG
-    return 0
+        raise SystemExit(EXIT_ERROR) from error
+    except BaseException as error:
+        raise SystemExit(_said(error, debug=debug())) from error
 
 
-def _say_error(error: BertloomError, *, debug: bool) -> None:
+def _said(error: BaseException, *, debug: bool) -> int:
+    """Say what went wrong; the exit code."""
+    if isinstance(error, Terminated):
+        _say_kept("terminated")
+        return EXIT_TERMINATED
+    if isinstance(error, KeyboardInterrupt):
+        _say_kept("interrupted")
+        return EXIT_INTERRUPTED
+    code, lines = _code_and_lines(error)
     if debug:
-        _say("".join(traceback.format_exception(error)).rstrip())
-        return
-    if label := error.__dict__.get("said_of"):
-        _say(f"error: {label} failed, as its line says; what was finished is kept")
-        return
-    _say(f"error: {error}")
-    for note in getattr(error, "__notes__", ()):
-        _say(f"  {note}")
+        lines = ["".join(traceback.format_exception(error)).rstrip()]
+    for line in lines:
+        say(line, err=True)
+    return code
 
 
-def _say(text: str) -> None:
-    say(text, err=True)
+def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
+    if isinstance(error, BertloomError):
+        code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
+        if label := error.__dict__.get("said_of"):
+            return code, [f"error: {label} failed, as its line says; what was finished is kept"]
+        return code, [f"error: {error}", *(f"  {note}" for note in getattr(error, "__notes__", ()))]
+    if isinstance(error, OSError) and (remedy := _DISK.get(error.errno or 0)):
+        return EXIT_ERROR, [f"error: {error}: {remedy}, and try again; what was finished is kept"]
+    if isinstance(error, ModuleNotFoundError) and (how := install(error.name or "")):
+        return EXIT_ERROR, [f"error: {error.name} is not installed: {how}"]
+    return EXIT_BUG, [
+        f"error: {type(error).__name__}: {error}",
+        "  This is a fault of bertloom's, not of your input; --debug shows where it is",
+    ]
+
+
+def _say_kept(ended: str) -> None:
+    say(f"{ended}; steps that were finished are kept", err=True)
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
@@ -174,3 +175,31 @@ def print_json(value: Any, *, sort_keys: bool = False) -> None:
     """Print a JSON value, indented."""
     text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False, sort_keys=sort_keys)
     say_text(text)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        say(line)
+
+
+def print_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()
+) -> None:
+    """Print rows below a head; the columns numbered in `right` are aligned right."""
+    print_lines(columns([head, *rows], right=right))
+
+
+def print_found(
+    found: Any,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    as_json: bool,
+    right: Sequence[int] = (),
+) -> None:
+    """Print what was found as JSON, or its rows below a head."""
+    if as_json:
+        print_json(found)
+    else:
+        print_table(head, rows, right=right)

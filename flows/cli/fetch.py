@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from flows.cli.console import print_json, say
-from flows.cli.options import print_lines
+from flows.cli.console import print_found, print_json, print_lines, print_table, say
+from flows.fetch.labelled_sets import FetchedSet, fetch_sets
+from flows.fetch.sources import load_sources
+from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
+from flows.formats import byte_text, columns
+from schemas.errors import UsageError
 
-if TYPE_CHECKING:
-    from flows.fetch.labelled_sets import FetchedSet
-
-fetch_app = typer.Typer(
-    name="fetch",
+fetch = typer.Typer(
     help="Download raw data: Wikipedia's dumps, GLUE, SQuAD, SWAG. What was cut off is resumed, "
     "what is there and right is kept.",
     no_args_is_help=True,
@@ -30,11 +30,17 @@ ConnectionsOption = Annotated[
     int,
     typer.Option(min=1, max=8, help="Downloads at once; the official sites want two at most."),
 ]
+SetsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SET]...", help="Such as cola, squad-2.0 (`fetch list` has all); else all of it."
+    ),
+]
 SetsFolderOption = Annotated[
     str, typer.Option(help="Sets come below it, as FOLDER/glue/CoLA, FOLDER/squad, FOLDER/swag.")
 ]
 SourcesOption = Annotated[
-    Optional[str],  # noqa: UP045 - typer reads it at run time
+    str | None,
     typer.Option(
         "--sources", metavar="FILE", help="A YAML file of your own with addresses and checksums."
     ),
@@ -48,7 +54,7 @@ TrustOption = Annotated[
 ]
 
 
-@fetch_app.command()
+@fetch.command()
 def wikipedia(
     wiki: Annotated[str, typer.Option(help="Which wiki: simplewiki, enwiki, itwiki, ...")],
     date: Annotated[
@@ -56,7 +62,7 @@ def wikipedia(
     ] = "latest",
     folder: Annotated[str, typer.Option(help="The dump comes to FOLDER/WIKI/DATE.")] = "downloads",
     mirror: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="A mirror of the dumps; else $BERTLOOM_MIRROR, or the official site."),
     ] = None,
     connections: ConnectionsOption = 2,
@@ -66,24 +72,20 @@ def wikipedia(
     as_json: JsonOption = False,
 ) -> None:
     """Fetch the articles of a wiki: the multistream parts of its dump and their indexes."""
-    from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
-    from flows.formats import byte_text, columns
-
-    say = _say(as_json)
+    note = partial(say, err=as_json)
     if dry_run:
-        planned = plan_wikipedia(wiki, date=date, folder=folder, mirror=mirror, say=say)
-        if as_json:
-            shown = planned._asdict() | {"files": [file._asdict() for file in planned.files]}
-            print_json(shown)
-            return
+        planned = plan_wikipedia(wiki, date=date, folder=folder, mirror=mirror, say=note)
         rows = [
             (file.name, byte_text(file.size), byte_text(file.bytes_there)) for file in planned.files
         ]
-        print_lines(columns([("file", "size", "there"), *rows], right=(1, 2)))
-        say(f"\nfrom {planned.mirror}, to {planned.folder}")
+        if as_json:
+            print_json(planned._asdict() | {"files": [file._asdict() for file in planned.files]})
+        else:
+            print_table(("file", "size", "there"), rows, right=(1, 2))
+            say(f"\nfrom {planned.mirror}, to {planned.folder}")
         return
     fetched = fetch_wikipedia(
-        wiki, date=date, folder=folder, mirror=mirror, connections=connections, say=say
+        wiki, date=date, folder=folder, mirror=mirror, connections=connections, say=note
     )
     if as_json:
         print_json(fetched._asdict())
@@ -95,143 +97,46 @@ def wikipedia(
     print_lines(fetched.files)
 
 
-@fetch_app.command()
-def glue(
-    tasks: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[TASK]...", help="Such as cola, mnli; without any, all of GLUE."),
-    ] = None,
-    folder: SetsFolderOption = "data",
-    sources: SourcesOption = None,
-    trust_first: TrustOption = False,
-    connections: ConnectionsOption = 2,
-    as_json: JsonOption = False,
-) -> None:
-    """Fetch GLUE's tasks and its diagnostic set, in the official layout."""
-    _fetch(
-        "glue",
-        tasks or (),
-        folder=folder,
-        sources=sources,
-        trust_first=trust_first,
-        connections=connections,
-        as_json=as_json,
-    )
+def _add_benchmark(benchmark: str, *, help: str) -> None:
+    """Add the command that fetches the sets of a benchmark."""
 
-
-@fetch_app.command()
-def squad(
-    sets: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[SET]...", help="squad-1.1 or squad-2.0; without any, both."),
-    ] = None,
-    folder: SetsFolderOption = "data",
-    sources: SourcesOption = None,
-    trust_first: TrustOption = False,
-    connections: ConnectionsOption = 2,
-    as_json: JsonOption = False,
-) -> None:
-    """Fetch SQuAD 1.1 and 2.0."""
-    _fetch(
-        "squad",
-        sets or (),
-        folder=folder,
-        sources=sources,
-        trust_first=trust_first,
-        connections=connections,
-        as_json=as_json,
-    )
-
-
-@fetch_app.command()
-def swag(
-    folder: SetsFolderOption = "data",
-    sources: SourcesOption = None,
-    trust_first: TrustOption = False,
-    connections: ConnectionsOption = 2,
-    as_json: JsonOption = False,
-) -> None:
-    """Fetch SWAG."""
-    _fetch(
-        "swag",
-        (),
-        folder=folder,
-        sources=sources,
-        trust_first=trust_first,
-        connections=connections,
-        as_json=as_json,
-    )
-
-
-@fetch_app.command("list")
-def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> None:
-    """List what can be fetched, under which licence, and where to get what cannot."""
-    from flows.fetch.sources import load_sources
-    from flows.formats import byte_text, columns
-
-    known = load_sources(sources)
-    if as_json:
-        print_json(known.model_dump(mode="json"))
-        return
-    rows = [
-        (
-            name,
-            f"fetch {found.benchmark}",
-            "?" if found.size is None else byte_text(found.size),
-            "pinned" if found.is_pinned else "not pinned",
-            found.licence,
+    @fetch.command(benchmark, help=help)
+    def fetch_benchmark(
+        sets: SetsArgument = None,
+        folder: SetsFolderOption = "data",
+        sources: SourcesOption = None,
+        trust_first: TrustOption = False,
+        connections: ConnectionsOption = 2,
+        as_json: JsonOption = False,
+    ) -> None:
+        known = load_sources(sources)
+        mine = known.of(benchmark)
+        chosen = [name.lower() for name in sets or ()] or mine
+        if unknown := [name for name in chosen if name not in mine]:
+            raise UsageError(
+                f"fetch {benchmark}: expected {', '.join(mine)}, found {', '.join(unknown)}. "
+                "`bertloom fetch list` tells what there is"
+            )
+        fetched = fetch_sets(
+            chosen,
+            sources=known,
+            folder=folder,
+            trust_first=trust_first,
+            connections=connections,
+            say=partial(say, err=as_json),
         )
-        for name, found in known.sets.items()
-    ]
-    print_lines(columns([("set", "command", "size", "checksums", "licence"), *rows], right=(2,)))
-    say("\nany wiki: fetch wikipedia --wiki simplewiki")
-    for name, other in known.elsewhere.items():
-        say(f"not fetched: {name} ({other.licence}); {other.how}")
+        if as_json:
+            print_json([found._asdict() for found in fetched])
+        else:
+            _print_sets(fetched)
 
 
-def _say(as_json: bool) -> Callable[[str], None]:
-    return partial(say, err=as_json)
-
-
-def _fetch(
-    benchmark: str,
-    names: Sequence[str],
-    *,
-    folder: str,
-    sources: str | None,
-    trust_first: bool,
-    connections: int,
-    as_json: bool,
-) -> None:
-    from flows.fetch.labelled_sets import fetch_sets
-    from flows.fetch.sources import load_sources
-    from schemas.errors import UsageError
-
-    known = load_sources(sources)
-    mine = known.of(benchmark)
-    chosen = [name.lower() for name in names] or mine
-    if unknown := [name for name in chosen if name not in mine]:
-        raise UsageError(
-            f"fetch {benchmark}: expected {', '.join(mine)}, found {', '.join(unknown)}. "
-            "`bertloom fetch list` tells what there is"
-        )
-    fetched = fetch_sets(
-        chosen,
-        sources=known,
-        folder=folder,
-        trust_first=trust_first,
-        connections=connections,
-        say=_say(as_json),
-    )
-    if as_json:
-        print_json([found._asdict() for found in fetched])
-    else:
-        _print_sets(fetched)
+_add_benchmark("glue", help="Fetch GLUE's tasks and its diagnostic set, in the official layout.")
+_add_benchmark("squad", help="Fetch SQuAD 1.1 and 2.0.")
+_add_benchmark("swag", help="Fetch SWAG.")
 
 
 def _print_sets(fetched: Sequence[FetchedSet]) -> None:
-    from flows.formats import byte_text, columns
-
     rows = [
         (
             found.name,
@@ -246,3 +151,25 @@ def _print_sets(fetched: Sequence[FetchedSet]) -> None:
         for url, sha256, size in found.unpinned:
             say(f"taken on trust, {found.name}; to pin it:")
             print_lines([f"  - url: {url}", f"    size: {size}", f"    sha256: {sha256}"])
+
+
+@fetch.command("list")
+def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> None:
+    """List what can be fetched, under which licence, and where to get what cannot."""
+    known = load_sources(sources)
+    rows = [
+        (
+            name,
+            f"fetch {found.benchmark}",
+            "?" if found.size is None else byte_text(found.size),
+            "pinned" if found.is_pinned else "not pinned",
+            found.licence,
+        )
+        for name, found in known.sets.items()
+    ]
+    head = ("set", "command", "size", "checksums", "licence")
+    print_found(known.model_dump(mode="json"), head, rows, right=(2,), as_json=as_json)
+    if not as_json:
+        say("\nany wiki: fetch wikipedia --wiki simplewiki")
+        for name, other in known.elsewhere.items():
+            say(f"not fetched: {name} ({other.licence}); {other.how}")

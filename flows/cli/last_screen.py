@@ -5,21 +5,28 @@ Each step has had its line while it ran, and all that is left out here is in the
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from flows.engine.graph import stages
+from flows.engine.stages import find_stage
 from flows.engine.steps import StepResult
-from flows.formats import columns
+from flows.formats import balance_rows, byte_text, columns
 from flows.lineage.graph import Node, collapsed, upstream_graph
 from flows.lineage.rendering import node_line
 from flows.recipes.files import default_store
-from flows.show import balance_rows, grouped, note_lines, summary_rows
 from flows.store.artifacts import ArtifactStore
+from model import evaluate, pretrain, tabulate
+from model.tasks import find_task
 from model.tasks.cut_data import MARK
+from pipelines import build_instances
+from schemas.errors import ConfigError
 from schemas.manifest import Manifest
+from schemas.stage import Stage, entry_label
 
 WIDTH = 110
 """Characters of a line at most, but for names and paths that are longer."""
@@ -28,6 +35,28 @@ _LINES = 40
 _ROWS, _PHASES, _COMPARED, _MARKED, _COUNTED, _FILES = 12, 2, 6, 1, 7, 2
 _COMPARISONS = "Entries on the same task"
 _TABLES_FILE = "tables.txt"
+
+
+class _Group(NamedTuple):
+    """What is shown as one: the trials of a grid together, other steps alone."""
+
+    label: str
+    results: list[StepResult]
+
+    @property
+    def first(self) -> Manifest:
+        return self.results[0].manifest
+
+    def row(self) -> tuple[str, ...]:
+        """(step, artifact, state, what it holds, size)."""
+        built = sum(not result.was_cached for result in self.results)
+        state = "built" if built == len(self.results) else f"{built} built" if built else "cached"
+        manifests = [result.manifest for result in self.results]
+        size = byte_text(sum(manifest.size for manifest in manifests))
+        stage = find_stage(self.first.stage)
+        if len(manifests) == 1:
+            return self.label, self.first.artifact_id, state, stage.amount(self.first), size
+        return self.label, "", state, stage.amounts(manifests), size
 
 
 def screen_lines(
@@ -41,32 +70,40 @@ def screen_lines(
         recipe: the recipe's name.
         report: URL of the run's page, which has all of it.
     """
+    groups = [
+        _Group(label, list(found))
+        for label, found in itertools.groupby(results, key=lambda one: entry_label(one.label))
+    ]
     cached = sum(result.was_cached for result in results)
-    tables = _tables(results, store=store)
+    # Tables only repeat the last number.
+    last = [result for result in results if not _is_of(result.manifest, tabulate.STAGE)][-1]
     where = "" if store.root == default_store() else f" --store {_near(store.root)}"
-    last = last_number(results)
     whole = f"all of it: bertloom lineage {last.manifest.artifact_id}{where}"
+    tables = _tables_url(results)
     blocks = [
         [f"{recipe}: {len(results):,} steps, {len(results) - cached:,} built, {cached:,} cached"],
-        _result_rows(results, has_tables=bool(tables)),
-        tables or _counts(results),
+        _result_rows(groups, has_tables=bool(tables)),
+        _table_lines(groups, tables, store=store) if tables else _counts(groups),
         [f"lineage of {last.label}, {whole}", *lineage_summary(last.manifest, store=store)],
-        ["next:", *(f"  bertloom {line}{where}" for line in _next(results, recipe=recipe))],
+        ["next:", *(f"  bertloom {line}{where}" for line in _next(results, last, recipe=recipe))],
         [
             f"store: {_near(store.root)}",
-            *_table_files(results, store=store),
+            *([f"tables: {_near(store.url(tables))}"] if tables else []),
             f"report: {_near(report)}",
         ],
     ]
     room = _LINES - sum(len(block) + 1 for block in blocks if block)
-    blocks.insert(3, _notes(results, room=room - 1))
+    blocks.insert(3, _notes(groups, room=room - 1))
     return [line for block in blocks if block for line in ("", *block)][1:]
 
 
-def last_number(results: Sequence[StepResult]) -> StepResult:
-    """The result that the last number is of: tables only repeat it."""
-    made = [result for result in results if result.manifest.stage != "tabulate"]
-    return made[-1]
+def _is_of(manifest: Manifest, stage: Stage) -> bool:
+    return manifest.stage == stage.name
+
+
+def _near(url: str) -> str:
+    """A path below the folder one is in, as one would type it; any other as it is."""
+    return url.removeprefix(f"{Path.cwd()}/")
 
 
 def _some(lines: Sequence[str], limit: int, what: str) -> list[str]:
@@ -79,13 +116,41 @@ def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 3].rstrip()}..."
 
 
-def _notes(results: Sequence[StepResult], *, room: int) -> list[str]:
+def _result_rows(groups: Sequence[_Group], *, has_tables: bool) -> list[str]:
+    """Steps with what they hold: beside tables only those of which the tables say nothing."""
+    if has_tables:
+        chosen = [group for group in groups if _is_of(group.first, pretrain.STAGE)]
+    else:
+        chosen = [group for group in groups if not _is_of(group.first, tabulate.STAGE)]
+    limit = _PHASES if has_tables else _ROWS
+    if not chosen:
+        return []
+    head = ("step", "artifact", "state", "holds", "size")
+    lines = columns([head, *(group.row() for group in chosen[-limit:])], right=(4,))
+    left = len(chosen) - limit
+    return [*lines, f"... and {left:,} before: bertloom ls"] if left > 0 else lines
+
+
+def _counts(groups: Sequence[_Group]) -> list[str]:
+    """What went in, was kept and dropped."""
+    rows = [(group.label, *row) for group in groups for row in balance_rows(group.first.counters)]
+    titles = ("step", "things", "in", "kept", "dropped", "")
+    lines = columns([titles, *rows], right=(2, 3, 4)) if rows else []
+    return [_cut(line) for line in _some(lines, _COUNTED, "counts: see the report")]
+
+
+def _notes(groups: Sequence[_Group], *, room: int) -> list[str]:
     """Whole notes, as many as there is room for, but a line of the first at least."""
-    noted = [textwrap.wrap(line, WIDTH, subsequent_indent="  ") for line in note_lines(results)]
-    if noted and len(noted[0]) > max(1, room):
-        noted[0] = [_cut(note_lines(results)[0])]
+    results = [result for group in groups for result in group.results]
+    noted = [f"warning, {result.label}: {result.warning}" for result in results if result.warning]
+    for group in groups:
+        notes = (note for result in group.results for note in result.manifest.notes)
+        noted += [f"note, {group.label}: {note}" for note in dict.fromkeys(notes)]
     lines: list[str] = []
-    for number, wrapped in enumerate(noted):
+    for number, note in enumerate(noted):
+        wrapped = textwrap.wrap(note, WIDTH, subsequent_indent="  ")
+        if not lines and len(wrapped) > max(1, room):
+            wrapped = [_cut(note)]
         is_last = number == len(noted) - 1
         if lines and len(lines) + len(wrapped) + (not is_last) > room:
             return [*lines, f"... and {len(noted) - number:,} more notes: see the report"]
@@ -93,85 +158,39 @@ def _notes(results: Sequence[StepResult], *, room: int) -> list[str]:
     return lines
 
 
-def _counts(results: Sequence[StepResult]) -> list[str]:
-    """What went in, was kept and dropped."""
-    rows = [
-        (name, *row)
-        for name, group in grouped(results)
-        for row in balance_rows(group[0].manifest.counters)
-    ]
-    titles = ("step", "things", "in", "kept", "dropped", "")
-    lines = columns([titles, *rows], right=(2, 3, 4)) if rows else []
-    return [_cut(line) for line in _some(lines, _COUNTED, "counts: see the report")]
-
-
-def _near(url: str) -> str:
-    """A path below the folder one is in, as one would type it; any other as it is."""
-    return url.removeprefix(f"{Path.cwd()}/")
-
-
-def _result_rows(results: Sequence[StepResult], *, has_tables: bool) -> list[str]:
-    """Steps with what they hold: beside tables only those of which the tables say nothing."""
-    chosen = [group for group in grouped(results) if group[1][0].manifest.stage != "tabulate"]
-    limit = _ROWS
-    if has_tables:
-        chosen = [group for group in chosen if group[1][0].manifest.stage == "pretrain"]
-        limit = _PHASES
-    if not chosen:
-        return []
-    lines = columns(
-        [("step", "artifact", "state", "holds", "size"), *summary_rows(chosen[-limit:])],
-        right=(4,),
-    )
-    left = len(chosen) - limit
-    return [*lines, f"... and {left:,} before: bertloom ls"] if left > 0 else lines
-
-
 # Tables
 
 
-def _tabulated(results: Sequence[StepResult]) -> Manifest | None:
+def _tables_url(results: Sequence[StepResult]) -> str:
+    """The file of the tables below the store's root; "" for none."""
     last = results[-1].manifest
-    return last if last.stage == "tabulate" else None
+    if not _is_of(last, tabulate.STAGE):
+        return ""
+    (entry,) = [entry for entry in last.files if entry.path == _TABLES_FILE]
+    return f"{last.data}/{entry.object}"
 
 
-def _url(manifest: Manifest, name: str) -> str:
-    (entry,) = [entry for entry in manifest.files if entry.path == name]
-    return f"{manifest.data}/{entry.object}"
-
-
-def _tables(results: Sequence[StepResult], *, store: ArtifactStore) -> list[str]:
+def _table_lines(groups: Sequence[_Group], url: str, *, store: ArtifactStore) -> list[str]:
     """How the entries of each task compare, else what each of them scored."""
-    tabulated = _tabulated(results)
-    if tabulated is None:
-        return []
-    text = store.backend.read(_url(tabulated, _TABLES_FILE)).decode().splitlines()
-    if _COMPARISONS in text:
-        start = text.index(_COMPARISONS)
-        title, _, header, rule, *below = text[start:]
-        rows = below[: below.index("")]
-        marked = [line for line in _until_blank(below[len(rows) + 1 :]) if line.startswith(MARK)]
-        return [
-            title,
-            header,
-            rule,
-            *_some(rows, _COMPARED, "comparisons: see the tables"),
-            *_some([_cut(line) for line in marked], _MARKED, "on cut-down data: see the tables"),
-        ]
-    scored = [group for group in grouped(results) if group[1][0].manifest.stage == "evaluate"]
-    lines = columns((name, holds) for name, _, _, holds, _ in summary_rows(scored))
-    return _some(lines, _ROWS, "entries: see the tables")
+    text = store.backend.read(url).decode().splitlines()
+    if _COMPARISONS not in text:
+        scored = [group.row() for group in groups if _is_of(group.first, evaluate.STAGE)]
+        lines = columns((label, holds) for label, _, _, holds, _ in scored)
+        return _some(lines, _ROWS, "entries: see the tables")
+    title, _, header, rule, *below = text[text.index(_COMPARISONS) :]
+    rows = _until_blank(below)
+    marked = [line for line in _until_blank(below[len(rows) + 1 :]) if line.startswith(MARK)]
+    return [
+        title,
+        header,
+        rule,
+        *_some(rows, _COMPARED, "comparisons: see the tables"),
+        *_some([_cut(line) for line in marked], _MARKED, "on cut-down data: see the tables"),
+    ]
 
 
-def _until_blank(lines: Sequence[str]) -> Iterable[str]:
-    return lines[: lines.index("")] if "" in lines else lines
-
-
-def _table_files(results: Sequence[StepResult], *, store: ArtifactStore) -> list[str]:
-    tabulated = _tabulated(results)
-    if tabulated is None:
-        return []
-    return [f"tables: {_near(store.url(_url(tabulated, _TABLES_FILE)))}"]
+def _until_blank(lines: Iterable[str]) -> list[str]:
+    return list(itertools.takewhile(bool, lines))
 
 
 # Lineage
@@ -182,12 +201,13 @@ def lineage_summary(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
     whole = upstream_graph([manifest], store=store, collapse=False)
     files = [node for node in whole.nodes.values() if node.raw_input is not None]
     by_stage: dict[str, list[Node]] = defaultdict(list)
-    # Of a grid the cells that answer; files are counted before any are drawn as one.
+    # Of a grid the trials that answer; files are counted before any are drawn as one.
     for node in collapsed(whole, keep={manifest.artifact_id}).nodes.values():
         if node.kind == "artifact":
             by_stage[node.manifest.stage if node.manifest else node.title].append(node)
-    order = [stage for stage in reversed(stages()) if stage in by_stage]
-    order += [stage for stage in by_stage if stage not in stages()]  # of another version
+    known = stages()
+    order = [stage for stage in reversed(known) if stage in by_stage]
+    order += [stage for stage in by_stage if stage not in known]  # of another version
     rows = [(f"  {stage}", _node_texts(by_stage[stage])) for stage in order]
     files.sort(key=lambda node: -(node.raw_input.size if node.raw_input else 0))
     shown = [_without_checksum(node_line(node)) for node in files]
@@ -208,24 +228,21 @@ def _node_texts(nodes: Sequence[Node]) -> str:
 # What to try next
 
 
-def _next(results: Sequence[StepResult], *, recipe: str) -> list[str]:
+def _next(results: Sequence[StepResult], last: StepResult, *, recipe: str) -> list[str]:
     """Commands on what was made, the newest kind of thing first; without their --store."""
-    last: dict[str, StepResult] = {result.manifest.stage: result for result in results}
+    newest = {result.manifest.stage: result for result in results}
     lines = []
-    if (evaluated := last.get("evaluate")) is not None:
+    if (evaluated := newest.get(evaluate.STAGE.name)) is not None:
         lines.append(f"predict {recipe}/{evaluated.label} {_question(evaluated.manifest)}")
-    elif (trained := last.get("pretrain")) is not None:
+    elif (trained := newest.get(pretrain.STAGE.name)) is not None:
         lines.append(f"finetune TASK --data FOLDER --checkpoint {recipe}/{trained.label}")
-    if (instances := last.get("build-instances")) is not None:
+    if (instances := newest.get(build_instances.STAGE.name)) is not None:
         lines.append(f"head {recipe}/{instances.label} -n 1")
-    return lines or [f"show {recipe}/{last_number(results).label}"]
+    return lines or [f"show {recipe}/{last.label}"]
 
 
 def _question(manifest: Manifest) -> str:
     """What `predict` is to be given for the task of an evaluation."""
-    from model.tasks import find_task  # Arrow takes a while to load
-    from schemas.errors import ConfigError
-
     try:
         task = find_task(str(manifest.statistics.get("task")))
     except ConfigError:  # of a task that is no more

@@ -1,24 +1,49 @@
-"""Options and endings that several commands have. Beam and Prefect are loaded only when run."""
+"""Arguments and options that several commands have."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.completion import recipe_names, stage_names
-from flows.cli.console import print_json, say
+from flows.cli.completion import artifact_names, engine_names, recipe_names, stage_names
 from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from flows.engine.steps import StepResult
     from flows.store.artifacts import ArtifactStore
-    from schemas.recipe import Recipe
 
+
+def _known_engine(name: str) -> str:
+    from flows.engine.engines import ENGINES  # start-up: 200 ms
+
+    if name not in ENGINES:
+        raise UsageError(f"--engine {name}: choose one of {', '.join(ENGINES)}")
+    return name
+
+
+def _known_runner(name: str | None) -> str | None:
+    if name is not None and name not in RUNNERS:
+        raise UsageError(f"--runner {name}: choose one of {', '.join(RUNNERS)}")
+    return name
+
+
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A recipe file, or the name of a packaged one.", autocompletion=recipe_names
+    ),
+]
+ArtifactArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Id, cache key, ref (RECIPE/STAGE), stage (its newest), or path.",
+        autocompletion=artifact_names,
+    ),
+]
+TaskArgument = Annotated[str, typer.Argument(help="A task, such as sst-2, squad-1.1, conll-2003.")]
 StoreOption = Annotated[
-    Optional[str],  # noqa: UP045 - typer reads it at run time
+    str | None,
     typer.Option(
         "--store",
         help="The artifact store: a folder or a memory://, s3:// or gs:// URL. Else what the "
@@ -26,18 +51,11 @@ StoreOption = Annotated[
     ),
 ]
 ChangesOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-RecipeArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A recipe file, or the name of a packaged one.", autocompletion=recipe_names
-    ),
-]
 RebuildOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         metavar="STAGE",
         help="Build this stage even if it is there; or: all.",
@@ -56,33 +74,23 @@ EngineOption = Annotated[
     str,
     typer.Option(
         help="prefect, or local: without a server, in this process.",
-        autocompletion=lambda incomplete: [
-            name for name in ("prefect", "local") if name.startswith(incomplete)
-        ],
+        autocompletion=engine_names,
+        callback=_known_engine,
     ),
 ]
-
-
-def check_engine(name: str) -> None:
-    """That an engine is one.
-
-    Raises:
-        UsageError: it is none.
-    """
-    from flows.engine.engines import ENGINES
-
-    if name not in ENGINES:
-        raise UsageError(f"--engine {name}: choose one of {', '.join(ENGINES)}")
-
-
-def check_runner(name: str) -> None:
-    """That a runner is one.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if name not in RUNNERS:
-        raise UsageError(f"--runner {name}: choose one of {', '.join(RUNNERS)}")
+RunnerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Beam runs: local, threads, portable, dataflow, flink, spark.",
+        callback=_known_runner,
+    ),
+]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Worker processes on this machine.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Leave nothing out.")]
 
 
 def open_store(root: str | None) -> ArtifactStore:
@@ -91,80 +99,3 @@ def open_store(root: str | None) -> ArtifactStore:
     from flows.store.artifacts import ArtifactStore
 
     return ArtifactStore(root or default_store(), create=False)
-
-
-def print_lines(lines: Sequence[str]) -> None:
-    """Print lines as they are."""
-    for line in lines:
-        say(line)
-
-
-def print_plan(
-    recipe: Recipe, rebuild: Sequence[str], *, until: str, as_json: bool = False
-) -> None:
-    """Say what a run would do."""
-    from flows.engine.extras import lacking
-    from flows.engine.graph import steps
-    from flows.engine.plan import plan, planned_rows
-    from flows.engine.stages import steps_until
-    from flows.formats import columns
-    from flows.store.artifacts import ArtifactStore
-    from schemas.errors import ArtifactNotFoundError
-
-    try:
-        store = ArtifactStore(recipe.store, create=False)
-    except ArtifactNotFoundError:
-        store = None
-    planned = plan(recipe, store=store, rebuild=rebuild, until=until)
-    if as_json:
-        rows = [step._asdict() for step in planned]
-        print_json({"recipe": recipe.name, "store": recipe.store, "steps": rows})
-        return
-    print_lines(columns([("step", "key", "state", ""), *planned_rows(planned)]))
-    waiting = sum(step.state != "cached" for step in planned)
-    say(f"\n{len(planned):,} steps, {waiting:,} to build")
-    say(f"store: {recipe.store}")
-    if lack := lacking(steps_until(steps(recipe), until)):
-        say(f"note: {lack}", err=True)
-
-
-def run_and_report(
-    recipe: Recipe,
-    *,
-    engine: str,
-    rebuild: Sequence[str] = (),
-    until: str = "",
-    as_json: bool = False,
-) -> None:
-    """Run a recipe; print what came of it, and where the last number came from."""
-    check_engine(engine)
-    from flows.cli.last_screen import screen_lines
-    from flows.engine.engines import run_recipe
-    from flows.engine.running import FAILED, opened_store
-
-    def tell(line: str) -> None:
-        say(line, err=as_json or FAILED in line)  # standard output may be the JSON's
-
-    results = run_recipe(recipe, say=tell, engine=engine, rebuild=rebuild, until=until)
-    opened = opened_store(recipe.store)
-    page = opened.url(f"reports/{recipe.name}.html")
-    if as_json:
-        steps = [_result_json(result) for result in results]
-        print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": steps})
-        return
-    say("")
-    print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page))
-
-
-def _result_json(result: StepResult) -> dict[str, Any]:
-    manifest = result.manifest
-    return {
-        "step": result.label,
-        "was_cached": result.was_cached,
-        "seconds": round(result.seconds, 3),
-        "artifact_id": manifest.artifact_id,
-        "cache_key": manifest.cache_key,
-        "content": manifest.content,
-        "folder": manifest.location,
-        "warning": result.warning,
-    }

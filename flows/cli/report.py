@@ -1,44 +1,43 @@
-"""The command about a run's page."""
+"""`bertloom report`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated
 
 import typer
 
+from flows.cli.completion import run_names
 from flows.cli.console import print_json, say
-from flows.cli.options import StoreOption, open_store
-
-if TYPE_CHECKING:
-    from flows.store.artifacts import ArtifactStore
-    from flows.store.runs import RunRecord
+from flows.cli.options import JsonOption, StoreOption, open_store
+from flows.report.page import write_report
+from flows.store.artifacts import ArtifactStore
+from flows.store.backend import open_backend
+from flows.store.runs import RunRecord, read_run, run_records
+from schemas.errors import ArtifactNotFoundError, ConfigError
 
 
 def report(
     run: Annotated[
-        Optional[str],  # noqa: UP045 - typer reads it at run time
+        str,
         typer.Argument(
             metavar="[RUN|RECIPE]",
             help="A run's id or the beginning of it, or a recipe, whose last run is taken. "
             "Without it the last run of all.",
+            autocompletion=run_names,
         ),
-    ] = None,
+    ] = "",
     store: StoreOption = None,
-    out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Write the page to this file as well."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the page to this file as well.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a run's report, one page of HTML, anew, and say where it is."""
-    from flows.report.page import write_report
-
     opened = open_store(store)
-    record, is_newest = find_run(opened, run or "")
+    record, is_newest = find_run(opened, run)
     url = write_report(opened, record, is_newest=is_newest)
     if out is not None:
-        _copy(opened, f"runs/{record.run_id}/report.html", out)
+        page = opened.backend.read(f"runs/{record.run_id}/report.html")
+        open_backend(str(out.absolute().parent)).replace(out.name, page)  # whole or not at all
     if as_json:
         found = {
             "run_id": record.run_id,
@@ -64,65 +63,26 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
         ConfigError: several runs begin like this.
         ArtifactCorruptError: its record cannot be read.
     """
-    from flows.store.runs import read_run, run_ids
-    from schemas.errors import ArtifactNotFoundError, ConfigError
-
-    ids = run_ids(store)
-    if not ids:
+    recipes = {
+        record["run_id"]: record.get("recipe", {}).get("name") for record in run_records(store)
+    }  # the newest first; None of those that cannot be read
+    if not recipes:
         raise ArtifactNotFoundError(f"{store.root}: no run has left a record; `bertloom run` does")
-    found = [ids[-1]] if not name else [run_id for run_id in ids if run_id.startswith(name)]
-    if name in ids:
-        found = [name]
+    found = [run_id for run_id in recipes if run_id.startswith(name)]
+    if not name or name in recipes:
+        found = [name or found[0]]
+    if not found:
+        found = [run_id for run_id, recipe in recipes.items() if recipe == name][:1]
     if len(found) > 1:
-        shown = ", ".join(found[-3:])
+        shown = ", ".join(reversed(found[:3]))
         raise ConfigError(f"{len(found)} runs begin with {name!r}, such as {shown}: say more of it")
     if not found:
-        return _last_of(store, name, ids), True
+        damaged = sum(recipe is None for recipe in recipes.values())
+        unread = f", {damaged} of which cannot be read" if damaged else ""
+        raise ArtifactNotFoundError(
+            f"{store.root}: no run and no recipe {name!r} among {len(recipes)} runs{unread}; "
+            "`bertloom runs` lists them"
+        )
     record = read_run(store, found[0])
-    recipe = record.recipe.get("name")
-    return record, _is_newest(store, str(recipe), ids[ids.index(record.run_id) + 1 :])
-
-
-def _last_of(store: ArtifactStore, recipe: str, ids: list[str]) -> RunRecord:
-    from flows.store.runs import read_run
-    from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
-
-    unread = 0
-    for run_id in reversed(ids):
-        try:
-            record = read_run(store, run_id)
-        except ArtifactCorruptError:
-            unread += 1  # told below, if none is found
-            continue
-        if record.recipe.get("name") == recipe:
-            return record
-    damaged = f", {unread} of which cannot be read" if unread else ""
-    raise ArtifactNotFoundError(
-        f"{store.root}: no run and no recipe {recipe!r} among {len(ids)} runs{damaged}; "
-        "`bertloom runs` lists them"
-    )
-
-
-def _is_newest(store: ArtifactStore, recipe: str, later: list[str]) -> bool:
-    from flows.store.runs import read_run
-    from schemas.errors import ArtifactCorruptError
-
-    for run_id in reversed(later):
-        try:
-            if read_run(store, run_id).recipe.get("name") == recipe:
-                return False
-        except ArtifactCorruptError:
-            continue  # a run that cannot be read has no page to be kept
-    return True
-
-
-def _copy(store: ArtifactStore, path: str, out: Path) -> None:
-    """Write a page of the store to a file, whole or not at all."""
-    from flows.store.backend import open_backend
-
-    target = out.absolute()
-    open_backend(str(target.parent)).replace(target.name, store.backend.read(path))
-
-
-COMMANDS: tuple[Any, ...] = (report,)
-"""In the order of `--help`."""
+    last = next(run_id for run_id, recipe in recipes.items() if recipe == recipes[found[0]])
+    return record, last == found[0]

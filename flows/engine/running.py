@@ -21,9 +21,8 @@ from flows.engine.keys import code_of
 from flows.engine.preflight import check_inputs
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step, rebuilt_labels, steps_until
-from flows.engine.steps import StepResult, run_step
+from flows.engine.steps import StepResult, run_step, step_line
 from flows.lineage.export.events import close_abandoned
-from flows.show import step_line
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
 from flows.store.processes import this_process

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from flows.engine.keys import StepKey, code_now, code_of, pieces_digest, step_key
 from flows.engine.provenance import checkout, environment, host_kind
-from flows.engine.stages import Step
+from flows.engine.stages import Step, amount
+from flows.formats import time_text
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.leases import hold_lease
 from flows.store.pointers import now, pointer_to
@@ -42,6 +43,20 @@ class StepResult(NamedTuple):
     seconds: float
     warning: str = ""
     """What the user should know, "" for nothing."""
+
+
+def step_line(result: StepResult) -> str:
+    """What became of a step, in one line."""
+    manifest = result.manifest
+    state = "cached" if result.was_cached else f"built in {time_text(result.seconds)}"
+    reuse = manifest.produced_by.reuse
+    reused = ""
+    if reuse is not None and reuse.pieces_reused and not result.was_cached:
+        share = reuse.work_reused / reuse.work if reuse.work else 1.0
+        reused = (
+            f", {reuse.pieces_reused:,} of {reuse.pieces:,} pieces reused ({share:.0%} of work)"
+        )
+    return f"{result.label:<28}  {state:<20}  {manifest.artifact_id}  {amount(manifest)}{reused}"
 
 
 def run_step(

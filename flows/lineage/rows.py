@@ -75,7 +75,7 @@ def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
     if not shard.is_any or manifest is None or store is None:
         return shard, row
     first = 0
-    shards = shards_of(manifest)
+    shards = manifest.shards
     for entry in shards:
         if row < first + (entry.rows or 0):
             return _shard(manifest, store, entry.path), row - first
@@ -86,11 +86,6 @@ def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
         f"artifact {manifest.artifact_id} has no row {row:,}: its {len(shards):,} shards have "
         f"{first:,}, counted from 0"
     )
-
-
-def shards_of(manifest: Manifest) -> list[FileEntry]:
-    """The files that hold the artifact's own table, in order."""
-    return [entry for entry in manifest.files if entry.path.startswith("part-")]
 
 
 def file_url(manifest: Manifest, entry: FileEntry, *, store: ArtifactStore) -> str:
@@ -108,7 +103,7 @@ def _shard(manifest: Manifest, store: ArtifactStore, path: str) -> Shard:
 def _path(manifest: Manifest, part: str) -> str:
     """The logical name of a part: itself, its number among the shards, or "" for the first."""
     paths = [entry.path for entry in manifest.files]
-    shards = shards_of(manifest)
+    shards = manifest.shards
     if not part:
         best = [entry.path for entry in shards if entry.rows != 0]
         best += [entry.path for entry in shards]

@@ -19,7 +19,6 @@ from flows.lineage.rows import (
     open_columns,
     read_row,
     rows_with,
-    shards_of,
     table_of,
 )
 from flows.store.artifacts import ArtifactStore
@@ -153,7 +152,7 @@ class _Tracer:
         if label >= 0:
             number = token_shard_of(entry, int(found["segment_b_shard"]))
             at["b"] = (number, int(found["segment_b_row"]))
-        shards = shards_of(tokens)
+        shards = tokens.shards
         segments = {}
         for name, (number, token_row) in at.items():
             if number >= len(shards):
@@ -172,7 +171,7 @@ class _Tracer:
         found = read_row(url, row)
         name = found["document_id"]
         documents = self._input(tokens, "documents")
-        number, shards = shards_of(tokens).index(entry), shards_of(documents)
+        number, shards = tokens.shards.index(entry), documents.shards
         if number >= len(shards):
             raise ArtifactCorruptError(
                 f"artifact {documents.artifact_id} ({documents.stage}): expected a document shard "

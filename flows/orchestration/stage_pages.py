@@ -7,8 +7,7 @@ from typing import Any
 
 from flows.engine.running import StepRef
 from flows.engine.stages import amount, find_stage
-from flows.formats import byte_text, time_text
-from flows.show import balance_rows
+from flows.formats import balance_rows, byte_text, time_text
 from flows.store.artifacts import ArtifactStore
 from model.amounts import score_cut
 from schemas.manifest import Manifest

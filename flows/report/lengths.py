@@ -16,7 +16,6 @@ import pyarrow as pa
 from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Panel
 from flows.report.steps import Built
-from flows.show import shards
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry, Manifest
@@ -97,7 +96,7 @@ class _Looked:
 
     def __init__(self, manifest: Manifest, things: str) -> None:
         self._manifest, self._things, self._rows = manifest, things, 0
-        self._all = [entry for entry in shards(manifest) if entry.rows]
+        self._all = [entry for entry in manifest.shards if entry.rows]
         step = max(1, len(self._all) / MAX_SHARDS)
         self._chosen = [self._all[int(n * step)] for n in range(min(MAX_SHARDS, len(self._all)))]
 

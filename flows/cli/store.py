@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated
 
 import typer
 
 from flows.cli.completion import artifact_names, stage_names
-from flows.cli.console import print_json, say
-from flows.cli.options import JsonOption, StoreOption, open_store, print_lines
+from flows.cli.console import print_found, print_json, print_lines, print_table, say
+from flows.cli.doctor import examine
+from flows.cli.listing import artifact_json, artifact_rows, ref_records, run_results, run_row
+from flows.cli.options import ArtifactArgument, JsonOption, StoreOption, open_store
+from flows.formats import byte_text, columns
+from flows.lineage.export.events import close_abandoned
+from flows.lineage.names import resolve
+from flows.recipes.files import default_store
+from flows.store.garbage import GarbageReport, collect_garbage
+from flows.store.listing import listed
+from flows.store.pointers import pointer_to
+from flows.store.runs import run_records, settle_runs
+from flows.store.verification import check_records, delete_damaged_pieces, withdraw
+from flows.store.verification import verify as check
 from schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from flows.store.artifacts import ArtifactStore
-    from flows.store.garbage import GarbageReport
-
-NameArgument = Annotated[
-    str, typer.Argument(help="An artifact, as for show.", autocompletion=artifact_names)
-]
 
 
 def ls(
     stage: Annotated[
-        Optional[str],  # noqa: UP045 - typer reads it at run time
+        str | None,
         typer.Argument(help="Artifacts of this stage only.", autocompletion=stage_names),
     ] = None,
     refs: Annotated[bool, typer.Option("--refs", help="List refs, and where they lead.")] = False,
@@ -34,44 +38,29 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:
     """List what is in the store, the newest first."""
-    from flows.cli.listing import artifact_json, artifact_rows, ref_records
-    from flows.formats import columns
-    from flows.store.listing import listed
-
     if refs and pins:
         raise UsageError("expected one of --refs and --pins")
     opened = open_store(store)
     if refs:
         records = ref_records(opened)
-        if as_json:
-            print_json(records)
-            return
         rows = [(r["ref"], r["artifact_id"], r["stage"], r["committed"][:19]) for r in records]
-        print_lines(columns([("ref", "artifact", "stage", "moved"), *rows]))
-        return
-    if pins:
-        _list_pins(opened, as_json=as_json)
-        return
-    found = listed(opened, stage)
-    if as_json:
-        print_json([artifact_json(item) for item in found])
-        return
-    head = ("artifact", "stage", "committed", "holds", "size", "refs")
-    print_lines(columns([head, *artifact_rows(found, all_trials=cells)], right=(3, 4)))
-
-
-def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
-    from flows.formats import columns
-
-    found = store.pins()
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (artifact_id, record["pointer"]["stage"], record["pinned"][:19], record["reason"])
-        for artifact_id, record in found.items()
-    ]
-    print_lines(columns([("artifact", "stage", "pinned", "reason"), *rows]))
+        print_found(records, ("ref", "artifact", "stage", "moved"), rows, as_json=as_json)
+    elif pins:
+        pinned = opened.pins()
+        rows = [
+            (artifact_id, pin["pointer"]["stage"], pin["pinned"][:19], pin["reason"])
+            for artifact_id, pin in pinned.items()
+        ]
+        print_found(pinned, ("artifact", "stage", "pinned", "reason"), rows, as_json=as_json)
+    else:
+        artifacts = listed(opened, stage)
+        print_found(
+            [artifact_json(item) for item in artifacts],
+            ("artifact", "stage", "committed", "holds", "size", "refs"),
+            artifact_rows(artifacts, all_trials=cells),
+            right=(3, 4),
+            as_json=as_json,
+        )
 
 
 def runs(
@@ -85,13 +74,10 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the runs that the store has records of, the newest first."""
-    from flows.cli.listing import run_results, run_row
-    from flows.formats import columns
-    from flows.store.runs import run_records
-
     opened = open_store(store)
-    if settle:
-        _settle(opened)
+    for item in settle_runs(opened, close=close_abandoned) if settle else ():
+        state = "marked as crashed" if item.is_dead else "left as running"
+        say(f"{item.run_id}: {state}: {item.why}", err=True)
     found = run_records(opened)
     if as_json:
         print_json(found)
@@ -99,26 +85,15 @@ def runs(
     results = run_results(opened, found)
     head = ("run", "state", "recipe", "engine", "started", "took", "steps", "cached", "result")
     rows = [run_row(record, result=results[record["run_id"]]) for record in found]
-    print_lines(columns([head, *rows], right=(5, 6, 7)))
-
-
-def _settle(store: ArtifactStore) -> None:
-    from flows.lineage.export.events import close_abandoned
-    from flows.store.runs import settle_runs
-
-    for item in settle_runs(store, close=close_abandoned):
-        became = "marked as crashed" if item.is_dead else "left as running"
-        say(f"{item.run_id}: {became}: {item.why}", err=True)
+    print_table(head, rows, right=(5, 6, 7))
 
 
 def pin(
-    name: NameArgument,
+    name: ArtifactArgument,
     reason: Annotated[str, typer.Option(help="Why it is kept; shown by ls --pins and gc.")],
     store: StoreOption = None,
 ) -> None:
     """Keep an artifact, and all that it was made from, from being deleted by gc."""
-    from flows.lineage.names import resolve
-
     if not reason.strip():
         raise UsageError("--reason: expected some words on why it is kept")
     opened = open_store(store)
@@ -127,10 +102,8 @@ def pin(
     say(f"pinned {manifest.artifact_id} ({manifest.stage}): {reason}")
 
 
-def unpin(name: NameArgument, store: StoreOption = None) -> None:
+def unpin(name: ArtifactArgument, store: StoreOption = None) -> None:
     """Take a pin away; the artifact stays until gc is asked to delete."""
-    from flows.lineage.names import resolve
-
     opened = open_store(store)
     artifact_id = name if name in opened.pins() else resolve(name, store=opened).artifact_id
     opened.unpin(artifact_id)
@@ -154,36 +127,35 @@ def gc(
     as_json: JsonOption = False,
 ) -> None:
     """Delete what nothing needs: no ref, pin, recent run, nor anything made from it."""
-    from flows.store.garbage import collect_garbage
-
-    opened = open_store(store)
     report = collect_garbage(
-        opened, keep_runs=keep_runs, grace_hours=grace, dry_run=not delete, delete_runs=runs
+        open_store(store),
+        keep_runs=keep_runs,
+        grace_hours=grace,
+        dry_run=not delete,
+        delete_runs=runs,
     )
-    if as_json:
-        print_json(
-            {
-                "deleted": delete,
-                "freed": report.freed,
-                "garbage": [item._asdict() for item in report.garbage],
-                "kept": [item._asdict() for item in report.kept],
-                "revived": list(report.revived),
-                "notes": list(report.notes),
-            }
-        )
+    if not as_json:
+        _print_garbage(report)
         return
-    _print_garbage(report)
+    print_json(
+        {
+            "deleted": delete,
+            "freed": report.freed,
+            "garbage": [item._asdict() for item in report.garbage],
+            "kept": [item._asdict() for item in report.kept],
+            "revived": list(report.revived),
+            "notes": list(report.notes),
+        }
+    )
 
 
 def _print_garbage(report: GarbageReport) -> None:
-    from flows.formats import byte_text, columns
-
-    titles = ("kept", "size", "because of")
     kept = [(item.path, byte_text(item.size), item.reason) for item in report.kept]
-    print_lines(columns([titles, *kept], right=(1,)))
+    print_table(("kept", "size", "because of"), kept, right=(1,))
     verb = "would be deleted" if report.is_dry_run else "deleted"
     gone = [(item.path, byte_text(item.size), item.kind) for item in report.garbage]
-    print_lines(["", *columns([(verb, "size", ""), *gone], right=(1,))])
+    say("")
+    print_table((verb, "size", ""), gone, right=(1,))
     sums = [
         (kind, f"{things:,}", f"{files:,} files", byte_text(freed))
         for kind, (things, files, freed) in report.by_kind().items()
@@ -201,7 +173,7 @@ def _print_garbage(report: GarbageReport) -> None:
 
 def verify(
     artifacts: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(
             help="As for show; without any, every artifact of the store.",
             autocompletion=artifact_names,
@@ -217,17 +189,12 @@ def verify(
     keep: Annotated[
         bool, typer.Option("--keep", help="Only report; damaged artifacts stay published.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check that artifacts, and the store's own records, are to the byte what was written.
 
     Exits with 1 if not. Records are checked where no artifact is named, and not with --quick.
     """
-    from flows.lineage.names import resolve
-    from flows.store.pointers import pointer_to
-    from flows.store.verification import check_records, delete_damaged_pieces, withdraw
-    from flows.store.verification import verify as check
-
     if quick and deep:
         raise UsageError("expected one of --quick and --deep")
     opened = open_store(store)
@@ -244,7 +211,7 @@ def verify(
     for verdict in verdicts if not as_json else ():
         state = "sound" if verdict.is_sound else "DAMAGED"
         say(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
-        print_lines([f"  {problem}" for problem in verdict.problems])
+        print_lines(f"  {problem}" for problem in verdict.problems)
     for problem in lost.values():
         say(f"DAMAGED  {problem}", err=as_json)
     for record in records.problems if records else ():
@@ -268,10 +235,6 @@ def verify(
 
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Check the store's promises, installed versions, telemetry, disk and clock; exit 1 on FAIL."""
-    from flows.cli.doctor import examine
-    from flows.formats import columns
-    from flows.recipes.files import default_store
-
     found = examine(store or default_store())
     if as_json:
         print_json([finding._asdict() for finding in found])
@@ -283,7 +246,3 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
         print_lines(columns(rows))
     if any(finding.state == "FAIL" for finding in found):
         raise typer.Exit(1)
-
-
-COMMANDS: tuple[Any, ...] = (ls, runs, pin, unpin, gc, verify, doctor)
-"""In the order of `--help`."""

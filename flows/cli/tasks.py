@@ -4,35 +4,48 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated
 
 import typer
+import yaml
 
+from flows.cli.asked_texts import AskedTexts, lines_of, texts_as_examples
 from flows.cli.console import print_json, say, say_text
 from flows.cli.options import (
     ChangesOption,
+    DryRunOption,
     EngineOption,
+    JsonOption,
     StoreOption,
-    print_plan,
-    run_and_report,
+    TaskArgument,
 )
+from flows.cli.run import print_plan, print_results, step_printer
+from flows.cli.task_answers import (
+    NoAnswer,
+    ask,
+    file_as_examples,
+    open_predictors,
+    score_model,
+    score_predictions,
+)
+from flows.cli.task_recipes import single_task_recipe
+from flows.engine.engines import run_recipe
+from flows.recipes.files import recipe_from
 from schemas.errors import PredictionsError, UsageError
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def finetune(
-    task: Annotated[str, typer.Argument(help="A task, such as sst-2, squad-1.1, conll-2003.")],
+    task: TaskArgument,
     data: Annotated[
-        Optional[str],  # noqa: UP045 - typer reads it at run time
+        str | None,
         typer.Option(help="Folder with the task's files under their official names."),
     ] = None,
     files: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--file", metavar="SPLIT=PATH", help="A file of one split, e.g. train=a.tsv."),
     ] = None,
     checkpoint: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="What to start from: a folder or URL in Hugging Face's layout, or an artifact of "
             "the store (RECIPE/pretrain.PHASE)."
@@ -43,24 +56,19 @@ def finetune(
     epochs: Annotated[str, typer.Option(help="Numbers of epochs to try.")] = "3",
     restarts: Annotated[int, typer.Option(min=1, help="Trainings of each of them.")] = 1,
     max_seq_length: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(min=8, help="Tokens of the longest sequence; else what suits the task."),
     ] = None,
     name: Annotated[str, typer.Option(help="Names the run; else finetune-TASK.")] = "",
     changes: ChangesOption = None,
     store: StoreOption = None,
     engine: EngineOption = "prefect",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     show_recipe: Annotated[
         bool, typer.Option("--show-recipe", help="Print the recipe this stands for, and end.")
     ] = False,
 ) -> None:
     """Fine-tune a checkpoint on one task: a grid with restarts, the best on dev evaluated."""
-    from flows.cli.task_recipes import single_task_recipe
-    from flows.recipes.files import recipe_from
-
     recipe = single_task_recipe(
         task,
         data=data,
@@ -73,36 +81,34 @@ def finetune(
         name=name,
     )
     if show_recipe:
-        import yaml
-
         say_text(yaml.safe_dump(recipe, sort_keys=False), nl=False)
         return
     loaded = recipe_from(
         recipe, where="bertloom finetune", folder=Path.cwd(), changes=changes or (), store=store
     )
     if dry_run:
-        print_plan(loaded, (), until="")
+        print_plan(loaded)
         return
-    run_and_report(loaded, engine=engine)
+    print_results(loaded, run_recipe(loaded, say=step_printer(), engine=engine))
 
 
 def evaluate(
-    task: Annotated[str, typer.Argument(help="A task, such as sst-2, squad-1.1, conll-2003.")],
+    task: TaskArgument,
     gold: Annotated[str, typer.Argument(help="A file of the task with answers: path or URL.")],
     predictions: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Saved predictions to score: ours (JSON lines), SQuAD's JSON of answers, GLUE's "
             "index and prediction, CoNLL columns with the tag last."
         ),
     ] = None,
     model: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="Or a fine-tuned model to ask: artifact of the store, folder or URL."),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split's layout the file has.")] = "dev",
     na_prob_file: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="With --predictions of squad-2.0: the official file of probabilities (or odds) of "
             "no answer. Prints the best thresholds too, as the official script does."
@@ -116,15 +122,13 @@ def evaluate(
         bool, typer.Option("--force", help="Score a --model that was tuned on another task too.")
     ] = False,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="Keep the model's predictions here, one JSON object a line."),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Score predictions, or a fine-tuned model, on a file of a task."""
-    from flows.cli.task_answers import NoAnswer, score_model, score_predictions
-
     if (predictions is None) == (model is None):
         raise UsageError(
             "expected one of --predictions (saved ones to score) and --model (to be asked)"
@@ -165,23 +169,23 @@ def predict(
         ),
     ],
     texts: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(help="Texts; without any, lines of standard input: an answer each."),
     ] = None,
     pair: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="The second text of a pair."),
     ] = None,
     question: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="A question about the text."),
     ] = None,
     choices: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--choice", help="A continuation of the text; give each."),
     ] = None,
     file: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--file", help="A file of the task in place of texts: path or URL."),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split's layout the --file has.")] = "test",
@@ -189,16 +193,11 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Ask a fine-tuned model: text in, answer out."""
-    from flows.cli.asked_texts import AskedTexts, lines_of, texts_as_examples
-    from flows.cli.task_answers import ask, open_predictors
-
     predictors = open_predictors(model, store=store)
     task = predictors[0].task
     if file is not None:
         if texts or pair or question or choices:
             raise UsageError("--file: expected it alone, without texts and parts of them")
-        from flows.cli.task_answers import file_as_examples
-
         labels = predictors[0].labels
         examples, lost = file_as_examples(task.name, file, split=split, labels=labels)
         asked = AskedTexts(examples, {})
@@ -213,7 +212,3 @@ def predict(
         )
     for line in ask(predictors, asked, as_json=as_json):
         say_text(line)
-
-
-COMMANDS: tuple[Any, ...] = (finetune, evaluate, predict)
-"""In the order of `--help`."""

@@ -1,101 +1,43 @@
-"""Manifests and results as lines of plain text."""
+"""`bertloom show`: what an artifact says of itself."""
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from flows.engine.stages import amount, find_stage
-from flows.formats import byte_text, columns, time_text
-from schemas.manifest import FileEntry, Manifest
-from schemas.stage import entry_label
+import typer
 
-if TYPE_CHECKING:
-    from flows.engine.steps import StepResult
+from flows.cli.console import print_json, print_lines
+from flows.cli.options import ArtifactArgument, StoreOption, open_store
+from flows.engine.stages import amount
+from flows.formats import balance_rows, byte_text, columns, time_text
+from flows.lineage.names import artifact_of_path, resolve
+from schemas.manifest import Manifest
 
 _SHOWN_FILES = 20
 
 
-def shards(manifest: Manifest) -> list[FileEntry]:
-    """The files that hold the artifact's own table, in order."""
-    return [entry for entry in manifest.files if entry.path.startswith("part-")]
+def show(
+    artifact: ArtifactArgument,
+    store: StoreOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole manifest.")] = False,
+    all_files: Annotated[bool, typer.Option("--all", help="List every file.")] = False,
+) -> None:
+    """Show an artifact: counts, files, inputs, configuration, environment."""
+    if (found := artifact_of_path(artifact)) is not None:
+        manifest, root = found
+    else:
+        opened = open_store(store)
+        manifest, root = resolve(artifact, store=opened), opened.root
+    if as_json:
+        print_json(manifest.model_dump(mode="json"))
+    else:
+        print_lines(artifact_lines(manifest, root=root, all_files=all_files))
 
 
-def step_line(result: StepResult) -> str:
-    """What became of a step, in one line."""
-    took = time_text(result.seconds)
-    state = "cached" if result.was_cached else f"built in {took}"
-    manifest = result.manifest
-    reuse = manifest.produced_by.reuse
-    taken = ""
-    if reuse is not None and reuse.pieces_reused and not result.was_cached:
-        share = reuse.work_reused / reuse.work if reuse.work else 1.0
-        taken = f", {reuse.pieces_reused:,} of {reuse.pieces:,} pieces reused ({share:.0%} of work)"
-    return f"{result.label:<28}  {state:<20}  {manifest.artifact_id}  {amount(manifest)}{taken}"
-
-
-def grouped(results: Sequence[StepResult]) -> Iterator[tuple[str, list[StepResult]]]:
-    """Results by what a summary shows as one: the cells of a grid together, others alone."""
-    for name, group in itertools.groupby(results, key=lambda result: entry_label(result.label)):
-        yield name, list(group)
-
-
-def summary_rows(groups: Iterable[tuple[str, Sequence[StepResult]]]) -> list[tuple[str, ...]]:
-    """(step, artifact, state, what it holds, size) of each group of `grouped`."""
-    return [_summary_row(name, group) for name, group in groups]
-
-
-def _summary_row(name: str, group: Sequence[StepResult]) -> tuple[str, ...]:
-    first = group[0].manifest
-    built = sum(not result.was_cached for result in group)
-    state = "built" if built == len(group) else f"{built} built" if built else "cached"
-    size = byte_text(sum(result.manifest.size for result in group))
-    if len(group) == 1:
-        return name, first.artifact_id, state, amount(first), size
-    return name, "", state, find_stage(first.stage).amounts([r.manifest for r in group]), size
-
-
-def note_lines(results: Sequence[StepResult]) -> list[str]:
-    """What the steps of a run have to say besides, warnings first."""
-    warnings = [f"warning, {r.label}: {r.warning}" for r in results if r.warning]
-    notes = [
-        f"note, {name}: {note}"
-        for name, group in grouped(results)
-        for note in dict.fromkeys(note for result in group for note in result.manifest.notes)
-    ]
-    return warnings + notes
-
-
-def balance_rows(counters: Mapping[str, int], *, suffix: str = "") -> list[tuple[str, ...]]:
-    """(things, in, kept, dropped, reasons) for all things that `counters` has both ends of.
-
-    Args:
-        counters: by name, see `pipelines.counters`.
-        suffix: `@SOURCE` for the counts of one source; without it those of all are taken.
-    """
-    own = {
-        name.removesuffix(suffix): value
-        for name, value in counters.items()
-        if (name.endswith(suffix) if suffix else "@" not in name)
-    }
-    rows: list[tuple[str, ...]] = []
-    for name, went_in in own.items():
-        things = name.removesuffix("-in")
-        if things == name or f"{things}-kept" not in own:
-            continue
-        prefix = f"{things}-dropped-"
-        reasons = {key.removeprefix(prefix): n for key, n in own.items() if key.startswith(prefix)}
-        listed = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-        why = ", ".join(f"{reason} {number:,}" for reason, number in listed if number)
-        kept, dropped = own[f"{things}-kept"], sum(reasons.values())
-        rows.append((things, f"{went_in:,}", f"{kept:,}", f"{dropped:,}", why))
-    return rows
-
-
-def artifact_lines(manifest: Manifest, *, root: str, all_files: bool = False) -> list[str]:
-    """Everything about an artifact that a person asks for first."""
+def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> list[str]:
+    """What a person asks for first."""
     made = manifest.produced_by
     dirty = ", with uncommitted changes" if made.git_dirty else ""
     facts = [

@@ -1,0 +1,153 @@
+"""`bertloom run`, `plan` and `init`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.console import print_json, print_lines, print_table, say
+from flows.cli.options import (
+    ChangesOption,
+    DryRunOption,
+    EngineOption,
+    JsonOption,
+    RebuildOption,
+    RecipeArgument,
+    RunnerOption,
+    StoreOption,
+    UntilOption,
+    WorkersOption,
+)
+from flows.engine.engines import run_recipe
+from flows.engine.extras import lacking
+from flows.engine.graph import steps
+from flows.engine.plan import plan as plan_recipe
+from flows.engine.plan import planned_rows
+from flows.engine.running import FAILED, opened_store
+from flows.engine.stages import steps_until
+from flows.engine.steps import StepResult
+from flows.recipes.files import load_recipe, packaged_text, template_text
+from flows.store.artifacts import ArtifactStore
+from schemas.errors import ArtifactNotFoundError, ConfigError
+from schemas.recipe import Recipe
+
+
+def run(
+    recipe: RecipeArgument,
+    changes: ChangesOption = None,
+    store: StoreOption = None,
+    runner: RunnerOption = None,
+    workers: WorkersOption = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, help="Steps that may run at once, where none needs another."),
+    ] = None,
+    engine: EngineOption = "prefect",
+    dry_run: DryRunOption = False,
+    rebuild: RebuildOption = None,
+    until: UntilOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Run a recipe: build what is not in the store yet."""
+    loaded = load_recipe(
+        recipe,
+        changes=changes or (),
+        store=store,
+        runner=runner,
+        workers=workers,
+        parallel=parallel,
+    )
+    if dry_run:
+        print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
+        return
+    say_step = step_printer(as_json=as_json)
+    results = run_recipe(loaded, say=say_step, engine=engine, rebuild=rebuild or (), until=until)
+    print_results(loaded, results, as_json=as_json)
+
+
+def plan(
+    recipe: RecipeArgument,
+    changes: ChangesOption = None,
+    store: StoreOption = None,
+    rebuild: RebuildOption = None,
+    until: UntilOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a run would do: each step, cached or to build, and why."""
+    loaded = load_recipe(recipe, changes=changes or (), store=store)
+    print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
+
+
+def step_printer(*, as_json: bool = False) -> Callable[[str], None]:
+    """What prints the line of a step: failures, and all beside JSON, to standard error."""
+    return lambda line: say(line, err=as_json or FAILED in line)
+
+
+def print_plan(
+    recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", as_json: bool = False
+) -> None:
+    """Print what a run would do."""
+    try:
+        store = ArtifactStore(recipe.store, create=False)
+    except ArtifactNotFoundError:
+        store = None
+    planned = plan_recipe(recipe, store=store, rebuild=rebuild, until=until)
+    if as_json:
+        rows = [step._asdict() for step in planned]
+        print_json({"recipe": recipe.name, "store": recipe.store, "steps": rows})
+        return
+    print_table(("step", "key", "state", ""), planned_rows(planned))
+    waiting = sum(step.state != "cached" for step in planned)
+    say(f"\n{len(planned):,} steps, {waiting:,} to build")
+    say(f"store: {recipe.store}")
+    if lack := lacking(steps_until(steps(recipe), until)):
+        say(f"note: {lack}", err=True)
+
+
+def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: bool = False) -> None:
+    """Print what a run built and where the last number came from."""
+    opened = opened_store(recipe.store)
+    page = opened.url(f"reports/{recipe.name}.html")
+    if as_json:
+        built = [_result_json(result) for result in results]
+        print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": built})
+        return
+    from flows.cli.last_screen import screen_lines  # start-up: 300 ms, for Arrow
+
+    say("")
+    print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page))
+
+
+def _result_json(result: StepResult) -> dict[str, Any]:
+    manifest = result.manifest
+    return {
+        "step": result.label,
+        "was_cached": result.was_cached,
+        "seconds": round(result.seconds, 3),
+        "artifact_id": manifest.artifact_id,
+        "cache_key": manifest.cache_key,
+        "content": manifest.content,
+        "folder": manifest.location,
+        "warning": result.warning,
+    }
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("recipe.yaml"),
+    sample: Annotated[
+        bool, typer.Option("--sample", help="The recipe of the embedded sample corpus.")
+    ] = False,
+) -> None:
+    """Write a commented recipe to edit."""
+    text = packaged_text("sample") if sample else template_text()
+    try:
+        with file.open("x", encoding="utf-8") as sink:
+            sink.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{file} is there already: name another file") from error
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written: {error}") from error
+    say(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")

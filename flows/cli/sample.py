@@ -1,0 +1,26 @@
+"""`bertloom sample`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.console import say
+from flows.sample import write_sample
+from schemas.errors import ConfigError
+
+
+def sample(
+    folder: Annotated[str, typer.Argument(help="Where to write it: a folder or an fsspec URL.")],
+    articles: Annotated[int, typer.Option(min=1, help="Articles of the wiki.")] = 400,
+    tales: Annotated[int, typer.Option(min=0, help="Books.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another world.")] = 0,
+) -> None:
+    """Write the embedded sample: a small wiki dump, books and labelled sets of a made-up world."""
+    try:
+        files = write_sample(folder, articles=articles, tales=tales, seed=seed)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    say(f"{files.pages}\n{files.books}\n{files.tasks}")
+    say(f"{files.page_count:,} pages, {files.xml_bytes / 1e6:.1f} MB of XML")
