@@ -24,6 +24,17 @@ KEY_VERSION = 1
 FIRST_PARTY = ("schemas", "pipelines", "model", "flows")
 """Packages whose code is fingerprinted, each importing only from those before it."""
 
+UNCOUNTED = (
+    "schemas.disclosure",
+    "schemas.errors",
+    "schemas.stage",
+    "pipelines.telling",
+    "model.telling",
+)
+"""Modules, or packages of them, that no key counts: they word errors, show progress, draw, and say
+what a stage is called. `tests/test_layers.py` sees to it that counted code gets nothing from them
+that it could compute with."""
+
 _MAX_EXACT_INTEGER = (1 << 53) - 1  # RFC 8785 numbers are IEEE doubles
 _ROW_DIGEST_MODULUS = 1 << 128
 
@@ -140,9 +151,11 @@ def code_fingerprint(
 ) -> tuple[str, dict[str, str]]:
     """Digest of a module's code and of all first-party code it imports, however far away.
 
-    Comments, docstrings, layout and line numbers do not count. The `__init__` of every package on
-    the way does, and with it the package's data (`*.yaml` beside it), byte for byte. Imports made
-    by computed names are invisible to it.
+    Comments, docstrings, layout and line numbers do not count, nor do `UNCOUNTED` modules and a
+    module's assignment to `STAGE`: what of a stage decides bytes (name, version, configuration,
+    inputs, libraries) is in its key by value. The `__init__` of every package on the way does
+    count, and with it the package's data (`*.yaml` beside it), byte for byte. Imports made by
+    computed names are invisible to it.
 
     Args:
         module: e.g. `pipelines.build_tokens`.
@@ -183,7 +196,7 @@ def _closure(module: str, packages: tuple[str, ...]) -> list[tuple[str, Path]]:
         pending = {module}
         while pending:
             name = pending.pop()
-            if name not in found:
+            if name not in found and not is_uncounted(name):
                 found.add(name)
                 pending |= graph.find_modules_directly_imported_by(name)
                 parent = name.rpartition(".")[0]
@@ -191,6 +204,11 @@ def _closure(module: str, packages: tuple[str, ...]) -> list[tuple[str, Path]]:
     except (grimp.exceptions.GrimpException, ValueError, SyntaxError) as error:
         raise FingerprintError(f"{module}: its imports cannot be followed: {error}") from error
     return [(name, source_file(name)) for name in sorted(found)]
+
+
+def is_uncounted(module: str) -> bool:
+    """Whether a module is one of `UNCOUNTED`, or in a package of it."""
+    return any(module == room or module.startswith(f"{room}.") for room in UNCOUNTED)
 
 
 @functools.lru_cache(maxsize=4)
@@ -257,9 +275,16 @@ def source_file_digest(path: Path) -> str:
 
 
 def source_digest(source: str) -> str:
-    """`sha256:...` of a module's syntax tree, without docstrings, comments and positions."""
-    tree = _WithoutDocstrings().visit(ast.parse(source))
+    """`sha256:...` of a module's syntax tree, without docstrings, comments, positions, `STAGE`."""
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not _declares_a_stage(node)]
+    tree = _WithoutDocstrings().visit(tree)
     return f"sha256:{hashlib.sha256(ast.dump(tree).encode()).hexdigest()}"
+
+
+def _declares_a_stage(node: ast.stmt) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(target, ast.Name) and target.id == "STAGE" for target in targets)
 
 
 class _WithoutDocstrings(ast.NodeTransformer):

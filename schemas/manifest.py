@@ -168,6 +168,23 @@ class ProducedBy(_Record):
     """What was taken over piece by piece; None where the stage does not work so."""
 
 
+class Adoption(_Record):
+    """That an artifact of other code was taken as one of this code (`bertloom adopt`)."""
+
+    artifact_id: str
+    """The artifact that was built."""
+
+    cache_key: str
+    code: str
+    """Digest of the code that it was built with, or `version`."""
+
+    moment: str
+    """When it was adopted: ISO 8601, UTC."""
+
+    changed: tuple[str, ...]
+    """First-party modules whose code was another when it was built."""
+
+
 class Environment(_Record):
     """The software an artifact was made with."""
 
@@ -219,6 +236,9 @@ class Manifest(_Record):
     environment: Environment
     config: dict[str, Any]
     """The stage's whole configuration, also what is in no key; credentials in URLs are cut."""
+
+    adopted: Adoption | None = None
+    """None where the stage itself made the artifact, as `produced_by` says, with `code`."""
 
     @property
     def data(self) -> str:

@@ -24,6 +24,7 @@ EXIT_CODES = (
 COMMANDS = {
     "run": ("run", "Run a recipe: build what is not in the store yet."),
     "plan": ("run", "Say what a run would do, and why."),
+    "adopt": ("adopt", "Take artifacts of earlier code as those of today's."),
     "show": ("show", "Show an artifact: counts, files, inputs, configuration."),
     "head": ("head", "Print the first rows of a shard, decoded."),
     "init": ("run", "Write a commented recipe to edit."),

@@ -294,14 +294,15 @@ def _manifest(
         raw_inputs=tuple(
             item.model_copy(update={"uri": without_secrets(item.uri)}) for item in raw
         ),
-        inputs=tuple(_input_ref(name, inputs[name]) for name in step.inputs),
+        inputs=tuple(input_ref(name, inputs[name]) for name in step.inputs),
         produced_by=produced_by,
         environment=environment(),
         config=without_secrets(step.config.model_dump(mode="json")),
     )
 
 
-def _input_ref(name: str, manifest: Manifest) -> InputRef:
+def input_ref(name: str, manifest: Manifest) -> InputRef:
+    """An artifact as the manifests of those made from it name it."""
     return InputRef(
         name=name,
         stage=manifest.stage,

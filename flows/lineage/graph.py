@@ -173,11 +173,12 @@ def artifact_node(manifest: Manifest) -> Node:
     is_entry = manifest.stage == evaluate.STAGE.name
     entry = manifest.statistics.get("entry") if is_entry else None
     title = f"{manifest.stage}.{entry}" if entry else manifest.stage
+    adopted = f", adopted of {manifest.adopted.artifact_id}" if manifest.adopted else ""
     return Node(
         id=manifest.artifact_id,
         kind="artifact",
         title=title,
-        detail=amount(manifest),
+        detail=f"{amount(manifest)}{adopted}",
         manifest=manifest,
     )
 

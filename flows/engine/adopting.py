@@ -1,0 +1,187 @@
+"""Taking artifacts that are there as those of today's code, as `dvc commit` does.
+
+A key counts code, so an edit that changes no byte makes every stage that has the edited module
+build again. Whoever knows that the bytes are the same says `bertloom adopt RECIPE`: each artifact
+whose key differs in nothing but its code is published once more under today's key, its files linked
+(on object stores copied by the server), and its manifest and lineage say so. A recipe that goes
+from `code_identity: closure` to `version` says it once for all: there STAGE_VERSION stands for the
+code, and runs adopt by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from flows.engine.graph import steps
+from flows.engine.keys import StepKey, code_of, pieces_digest, step_key
+from flows.engine.plan import differing_fields
+from flows.engine.stages import Step, steps_until
+from flows.engine.steps import input_ref
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import now
+from pipelines.beam.reuse import moved_record
+from pipelines.beam.reuse_files import PieceFiles
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.manifest import Adoption, FileEntry, Manifest
+from schemas.recipe import Recipe
+
+
+class AdoptedStep(NamedTuple):
+    """What `adopt` did with a step."""
+
+    label: str
+    state: Literal["cached", "adopted", "different", "unknown"]
+    """`cached`: there under today's key already. `different`: what is there differs in more than
+    code, or there is nothing. `unknown`: an input is not there."""
+
+    artifact_id: str = ""
+    of: str = ""
+    """Id of the artifact that was adopted."""
+
+    reason: str = ""
+
+
+def adopt(recipe: Recipe, *, store: ArtifactStore, until: str = "") -> list[AdoptedStep]:
+    """Publish the artifacts of a recipe, as they are, under the keys of today's code.
+
+    Args:
+        recipe: whose last artifacts (its refs) are taken.
+        store: where they are.
+        until: a stage or a step: it and what it needs are adopted; "" for all.
+
+    Raises:
+        InputError: a raw file is missing or is not what its checksum list says.
+        ArtifactCorruptError: a file of an artifact is not what its manifest says; those before it
+            are adopted.
+    """
+    manifests: dict[str, Manifest] = {}
+    done = []
+    for step in steps_until(steps(recipe), until):
+        missing = [label for label in step.inputs.values() if label not in manifests]
+        if missing:
+            done.append(AdoptedStep(step.label, "unknown", reason=f"after {', '.join(missing)}"))
+            continue
+        inputs = {name: manifests[label] for name, label in step.inputs.items()}
+        key = step_key(step, inputs=inputs, code_identity=recipe.code_identity)
+        hit = store.lookup(step.stage.name, key.cache_key)
+        if hit is not None:
+            result = AdoptedStep(step.label, "cached", hit.artifact_id)
+        elif (found := adoptable(recipe, step, key, store=store)).manifest is None:
+            result = AdoptedStep(step.label, "different", reason=found.reason)
+        else:
+            hit = publish(found.manifest, step, key, store=store, inputs=inputs)
+            store.set_ref(f"{recipe.name}/{step.label}", hit)
+            result = AdoptedStep(step.label, "adopted", hit.artifact_id, found.manifest.artifact_id)
+        if hit is not None:
+            manifests[step.label] = hit
+        done.append(result)
+    return done
+
+
+class Adoptable(NamedTuple):
+    """The artifact that may stand for a step, or why there is none."""
+
+    manifest: Manifest | None
+    reason: str = ""
+
+
+def adoptable(recipe: Recipe, step: Step, key: StepKey, *, store: ArtifactStore) -> Adoptable:
+    """The recipe's last artifact of a step, if its key differs from `key` in its code alone."""
+    pointer = store.ref(f"{recipe.name}/{step.label}")
+    if pointer is None:
+        return Adoptable(None, f"the recipe {recipe.name!r} has built none in this store")
+    try:
+        manifest = store.read_manifest(pointer.manifest)
+        store.check_files(manifest)
+    except (ArtifactNotFoundError, ArtifactCorruptError) as error:
+        return Adoptable(None, str(error))
+    others = [name for name in differing_fields(manifest.key_spec, key.spec) if name != "code"]
+    if others:
+        which = f"{manifest.artifact_id} differs in more than its code"
+        return Adoptable(None, f"{which}: {', '.join(others)}")
+    return Adoptable(manifest)
+
+
+def publish(
+    found: Manifest,
+    step: Step,
+    key: StepKey,
+    *,
+    store: ArtifactStore,
+    inputs: Mapping[str, Manifest],
+) -> Manifest:
+    """Publish an artifact once more, under another key that differs in its code alone.
+
+    Its files are read to the end and must be what its manifest says.
+
+    Raises:
+        ArtifactCorruptError: one is not. Nothing is published.
+    """
+    stage = step.stage
+    attempt = store.begin(stage.name)
+    work = store.url(f"pieces/{stage.name}/{pieces_digest(key.spec)}")
+    try:
+        files = _linked(found, PieceFiles(pieces=work, output=attempt.output), store=store)
+        code = code_of(stage.module, stage.packages)[1]
+        manifest = found.model_copy(
+            update={
+                "artifact_id": attempt.artifact_id,
+                "cache_key": key.cache_key,
+                "key_spec": key.spec,
+                "code": code,
+                "location": attempt.location,
+                "files": files,
+                "inputs": tuple(input_ref(name, inputs[name]) for name in step.inputs),
+                "adopted": Adoption(
+                    artifact_id=found.artifact_id,
+                    cache_key=found.cache_key,
+                    code=str(found.key_spec["code"]),
+                    moment=now(),
+                    changed=_changed(found.code, code),
+                ),
+            }
+        )
+    except BaseException:
+        store.abandon(attempt)
+        raise
+    commit = store.commit(manifest)
+    if commit.won and stage.keeps_pieces:
+        _keep_finished_work(found, manifest, store=store)
+    return commit.manifest
+
+
+def _linked(found: Manifest, files: PieceFiles, *, store: ArtifactStore) -> tuple[FileEntry, ...]:
+    linked = []
+    for entry in found.files:
+        source = f"{found.data}/{entry.object}"
+        there = files.take_over(source, entry)
+        if there is None:
+            raise ArtifactCorruptError(
+                f"{store.url(source)}: expected {entry.size:,} bytes of {entry.path} with sha256 "
+                f"{entry.sha256}, found others. `bertloom verify --deep` looks at all of the store"
+            )
+        linked.append(there)
+    return tuple(linked)
+
+
+def _keep_finished_work(found: Manifest, adopted: Manifest, *, store: ArtifactStore) -> None:
+    """Let later builds under the new key take over the splits that the artifact is made of."""
+    objects = {entry.path: entry.object for entry in adopted.files}
+    places = {
+        f"{found.data}/{entry.object}": f"{adopted.data}/{objects[entry.path]}"
+        for entry in found.files
+    }
+    before = f"pieces/{found.stage}/{pieces_digest(found.key_spec)}"
+    after = f"pieces/{found.stage}/{pieces_digest(adopted.key_spec)}"
+    for path, stored in store.backend.read_many(store.backend.names(before)).items():
+        target = f"{after}{path.removeprefix(before)}"
+        if path.endswith(".json"):
+            stored = moved_record(stored, places)
+        if stored is not None:
+            store.backend.create(target, stored)
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    names = {*before, *after}
+    return tuple(sorted(name for name in names if before.get(name) != after.get(name)))
