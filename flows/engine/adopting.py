@@ -175,11 +175,9 @@ def _keep_finished_work(found: Manifest, adopted: Manifest, *, store: ArtifactSt
     before = f"pieces/{found.stage}/{pieces_digest(found.key_spec)}"
     after = f"pieces/{found.stage}/{pieces_digest(adopted.key_spec)}"
     for path, stored in store.backend.read_many(store.backend.names(before)).items():
-        target = f"{after}{path.removeprefix(before)}"
-        if path.endswith(".json"):
-            stored = moved_record(stored, places)
-        if stored is not None:
-            store.backend.create(target, stored)
+        kept = moved_record(stored, places) if path.endswith(".json") else stored
+        if kept is not None:
+            store.backend.create(f"{after}{path.removeprefix(before)}", kept)
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
