@@ -37,6 +37,6 @@ def adopt(
         (step.label, step.state, step.artifact_id, f"of {step.of}" if step.of else step.reason)
         for step in done
     ]
-    print_table(rows)
+    print_table(("step", "state", "artifact", ""), rows)
     count = sum(step.state == "adopted" for step in done)
     say(f"{count} of {len(done)} adopted; `bertloom plan {recipe}` says what a run would build")
