@@ -23,7 +23,7 @@ from lineage_validation import Ours, Published, all_facets, check_datasets
 from flows.engine.graph import steps
 from flows.engine.provenance import environment
 from flows.engine.stages import Step
-from flows.lineage.export.columns import TABLES, table_of
+from flows.lineage.export.columns import table_of, tables
 from flows.lineage.export.datasets import store_namespace
 from flows.lineage.export.event_file import read_events
 from flows.lineage.export.events import LineageEvents, close_abandoned
@@ -377,14 +377,14 @@ def test_tables_are_those_of_the_schemas(vocab_size: int) -> None:
         "instances": arrow.instances_schema(vocab_size),
         **{schema.metadata[arrow.TABLE_KEY].decode(): schema for schema in arrow.EXAMPLES.values()},
     }
-    assert set(schemas) == set(TABLES)
+    assert set(schemas) == set(tables())
     for name, schema in schemas.items():
         table = table_of(name, vocab_size=vocab_size)
         assert table is not None
         found = [(column.name, column.type) for column in table.columns]
         assert found == [(column.name, str(column.type)) for column in schema]
-        used = {source.column for column in table.columns for source in column.sources}
-        used |= {source.column for source in table.decided_by}
+        used = {source for column in table.columns for source in column.sources}
+        used |= {*table.decided_by}
         assert not table.made_from or used <= set(schemas[table.made_from].names)
     assert table_of("tokens", vocab_size=None) is None
     assert table_of("documents", vocab_size=None) is not None

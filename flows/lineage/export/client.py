@@ -7,10 +7,13 @@ everything in the store writes its events too, and is to take a second or two in
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 _PACKAGE = "openlineage.client"
 
@@ -37,47 +40,76 @@ def _without_transports() -> Iterator[None]:
 
 
 with _without_transports():
-    from openlineage.client.generated import (
-        base,
-        column_lineage_dataset,
-        dataset_version_dataset,
-        datasource_dataset,
-        documentation_job,
-        error_message_run,
-        execution_parameters_run,
-        input_statistics_input_dataset,
-        job_type_job,
-        output_statistics_output_dataset,
-        parent_run,
-        processing_engine_run,
-        schema_dataset,
-        source_code_location_job,
-        storage_dataset,
-        tags_dataset,
-        tags_run,
+    from openlineage.client.generated import base
+    from openlineage.client.generated.column_lineage_dataset import ColumnLineageDatasetFacet
+    from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
+    from openlineage.client.generated.datasource_dataset import DatasourceDatasetFacet
+    from openlineage.client.generated.documentation_job import DocumentationJobFacet
+    from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
+    from openlineage.client.generated.execution_parameters_run import ExecutionParametersRunFacet
+    from openlineage.client.generated.input_statistics_input_dataset import (
+        InputStatisticsInputDatasetFacet,
     )
+    from openlineage.client.generated.job_type_job import JobTypeJobFacet
+    from openlineage.client.generated.output_statistics_output_dataset import (
+        OutputStatisticsOutputDatasetFacet,
+    )
+    from openlineage.client.generated.parent_run import ParentRunFacet
+    from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
+    from openlineage.client.generated.schema_dataset import SchemaDatasetFacet
+    from openlineage.client.generated.source_code_location_job import SourceCodeLocationJobFacet
+    from openlineage.client.generated.storage_dataset import StorageDatasetFacet
+    from openlineage.client.generated.tags_dataset import TagsDatasetFacet
+    from openlineage.client.generated.tags_run import TagsRunFacet
     from openlineage.client.serde import Serde
     from openlineage.client.uuid import generate_new_uuid, generate_static_uuid
 
 __all__ = [
-    "Serde",
+    "ColumnLineageDatasetFacet",
+    "DatasetVersionDatasetFacet",
+    "DatasourceDatasetFacet",
+    "DocumentationJobFacet",
+    "ErrorMessageRunFacet",
+    "ExecutionParametersRunFacet",
+    "InputStatisticsInputDatasetFacet",
+    "JobTypeJobFacet",
+    "OutputStatisticsOutputDatasetFacet",
+    "ParentRunFacet",
+    "Plain",
+    "ProcessingEngineRunFacet",
+    "SchemaDatasetFacet",
+    "SourceCodeLocationJobFacet",
+    "StorageDatasetFacet",
+    "TagsDatasetFacet",
+    "TagsRunFacet",
     "base",
-    "column_lineage_dataset",
-    "dataset_version_dataset",
-    "datasource_dataset",
-    "documentation_job",
-    "error_message_run",
-    "execution_parameters_run",
     "generate_new_uuid",
     "generate_static_uuid",
-    "input_statistics_input_dataset",
-    "job_type_job",
-    "output_statistics_output_dataset",
-    "parent_run",
-    "processing_engine_run",
-    "schema_dataset",
-    "source_code_location_job",
-    "storage_dataset",
-    "tags_dataset",
-    "tags_run",
+    "plain",
+    "version_of",
 ]
+
+Plain = dict[str, Any]
+"""Something of OpenLineage's as it is written."""
+
+
+@functools.cache
+def version_of(distribution: str) -> str:
+    """Of an installed distribution; `unknown` where it is not installed, as in a bare checkout."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+base.set_producer(f"pkg:generic/bertloom@{version_of('bertloom')}")
+
+
+def plain(kind: Callable[..., Any], **fields: Any) -> Plain:
+    """An object of the client as it is written; its class adds the producer and the schema.
+
+    >>> plain(base.Run, runId="1", facets=None)
+    {'runId': '1'}
+    """
+    found: Plain = Serde.to_dict(kind(**fields))
+    return found

@@ -8,25 +8,27 @@ raw file  namespace `file` and its path, or scheme and host of its URL and the p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from urllib.parse import quote, urlsplit
 
 import attr
 
 from flows.engine.stages import Step
 from flows.lineage.export.client import (
+    ColumnLineageDatasetFacet,
+    DatasetVersionDatasetFacet,
+    DatasourceDatasetFacet,
+    InputStatisticsInputDatasetFacet,
+    OutputStatisticsOutputDatasetFacet,
+    Plain,
+    SchemaDatasetFacet,
+    StorageDatasetFacet,
+    TagsDatasetFacet,
     base,
-    column_lineage_dataset,
-    dataset_version_dataset,
-    datasource_dataset,
-    input_statistics_input_dataset,
-    output_statistics_output_dataset,
-    schema_dataset,
-    storage_dataset,
-    tags_dataset,
+    plain,
 )
-from flows.lineage.export.columns import DIRECT, Source, Table, table_of
-from flows.lineage.export.facets import SCHEMA_ID
+from flows.lineage.export.columns import DIRECT, Sources, Table, table_of
+from flows.lineage.export.facets import SCHEMA_ID, tags
 from schemas.manifest import Manifest, RawInput
 
 
@@ -63,88 +65,87 @@ def _address(url: str) -> tuple[str, str, str]:
 
 def input_dataset(
     step: Step, name: str, manifest: Manifest, *, namespace: str, recipe: str
-) -> base.InputDataset:
+) -> Plain:
     """An artifact that a step reads."""
-    read: dict[str, base.InputDatasetFacet] = {}
+    read = {}
     # What a stage that works piece by piece reads first, it reads to the last row; of other inputs
     # nobody counted what was read.
     if step.stage.keeps_pieces and step.stage.inputs[:1] == (name,):
-        rows, size, count = _amounts(manifest)
-        read["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-            rowCount=rows, size=size, fileCount=count
-        )
-    facets = _artifact_facets(manifest, namespace=namespace)
-    return base.InputDataset(namespace, f"{recipe}/{step.inputs[name]}", read, facets=facets)
+        read["inputStatistics"] = plain(InputStatisticsInputDatasetFacet, **_amounts(manifest))
+    return {
+        "namespace": namespace,
+        "name": f"{recipe}/{step.inputs[name]}",
+        "facets": _artifact_facets(manifest, namespace=namespace),
+        "inputFacets": read,
+    }
 
 
 def output_dataset(
     step: Step, manifest: Manifest, *, namespace: str, recipe: str, was_cached: bool
-) -> base.OutputDataset:
+) -> Plain:
     """The artifact that a step made or found."""
-    rows, size, count = _amounts(manifest)
     facets = _artifact_facets(manifest, namespace=namespace, was_cached=was_cached)
     table = _table(manifest)
     if table is not None and table.made_from in step.inputs:
-        made_from = f"{recipe}/{step.inputs[table.made_from]}"
-        decided = table.decided_by if manifest.config.get("remove_duplicates", True) else ()
-        facets["columnLineage"] = column_lineage_dataset.ColumnLineageDatasetFacet(
+        given = {"namespace": namespace, "name": f"{recipe}/{step.inputs[table.made_from]}"}
+        decided = table.decided_by if manifest.config.get("remove_duplicates", True) else {}
+        facets["columnLineage"] = plain(
+            ColumnLineageDatasetFacet,
             fields={
-                column.name: column_lineage_dataset.Fields(
-                    _input_fields(column.sources, namespace=namespace, dataset=made_from)
-                )
+                column.name: {"inputFields": _input_fields(column.sources, given=given)}
                 for column in table.columns
                 if column.sources
             },
-            dataset=_input_fields(decided, namespace=namespace, dataset=made_from),
+            dataset=_input_fields(decided, given=given),
         )
-    written: dict[str, base.OutputDatasetFacet] = {
-        "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-            rowCount=rows, size=size, fileCount=count
-        )
+    written = plain(OutputStatisticsOutputDatasetFacet, **_amounts(manifest))
+    return {
+        "namespace": namespace,
+        "name": f"{recipe}/{step.label}",
+        "facets": facets,
+        "outputFacets": {"outputStatistics": written},
     }
-    return base.OutputDataset(namespace, f"{recipe}/{step.label}", written, facets=facets)
 
 
-def _input_fields(
-    sources: Sequence[Source], *, namespace: str, dataset: str
-) -> list[column_lineage_dataset.InputField]:
+def _input_fields(sources: Sources, *, given: Plain) -> list[Plain]:
     return [
-        column_lineage_dataset.InputField(
-            namespace,
-            dataset,
-            source.column,
-            [
-                column_lineage_dataset.Transformation(
-                    "DIRECT" if source.kind in DIRECT else "INDIRECT", source.kind
-                )
+        {
+            **given,
+            "field": column,
+            "transformations": [
+                {"type": "DIRECT" if use in DIRECT else "INDIRECT", "subtype": use}
             ],
-        )
-        for source in sources
+        }
+        for column, use in sources.items()
     ]
 
 
-def raw_datasets(raw: Sequence[RawInput]) -> list[base.InputDataset]:
+def raw_datasets(raw: Iterable[RawInput]) -> list[Plain]:
     """Files from outside the store that a step read, each once."""
-    found: dict[tuple[str, str], base.InputDataset] = {}
-    for item in raw:
-        namespace, name = _raw_name(item.uri)
-        tags = {"file": item.name, **({"checksum": item.checksum} if item.checksum else {})}
-        facets: dict[str, base.DatasetFacet] = {
-            "version": dataset_version_dataset.DatasetVersionDatasetFacet(f"sha256:{item.sha256}"),
-            "tags": tags_dataset.TagsDatasetFacet(
-                tags=[
-                    tags_dataset.TagsDatasetFacetFields(key=key, value=value, source="BERTLOOM")
-                    for key, value in tags.items()
-                ]
-            ),
+    found = {_raw_name(item.uri): item for item in raw}
+    return [
+        {
+            "namespace": namespace,
+            "name": name,
+            "facets": {
+                "version": plain(
+                    DatasetVersionDatasetFacet, datasetVersion=f"sha256:{item.sha256}"
+                ),
+                "tags": plain(
+                    TagsDatasetFacet,
+                    tags=tags(
+                        {"file": item.name} | ({"checksum": item.checksum} if item.checksum else {})
+                    ),
+                ),
+            },
+            "inputFacets": {
+                "inputStatistics": plain(
+                    InputStatisticsInputDatasetFacet, size=item.size, fileCount=1
+                )
+            },
         }
-        read: dict[str, base.InputDatasetFacet] = {
-            "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-                size=item.size, fileCount=1
-            )
-        }
-        found[namespace, name] = base.InputDataset(namespace, name, read, facets=facets)
-    return list(found.values())
+        for (namespace, name), item in found.items()
+    ]
 
 
 def _raw_name(uri: str) -> tuple[str, str]:
@@ -158,15 +159,17 @@ def _raw_name(uri: str) -> tuple[str, str]:
 
 def _artifact_facets(
     manifest: Manifest, *, namespace: str, was_cached: bool | None = None
-) -> dict[str, base.DatasetFacet]:
+) -> dict[str, Plain]:
     """What is known of an artifact; `was_cached` where it is the output of a step."""
-    facets: dict[str, base.DatasetFacet] = {
-        "version": dataset_version_dataset.DatasetVersionDatasetFacet(manifest.content),
-        "dataSource": datasource_dataset.DatasourceDatasetFacet("bertloom-store", namespace),
-        "storage": storage_dataset.StorageDatasetFacet(
-            storageLayer=namespace.partition(":")[0], fileFormat=_file_format(manifest)
+    layer = namespace.partition(":")[0]
+    facets = {
+        "version": plain(DatasetVersionDatasetFacet, datasetVersion=manifest.content),
+        "dataSource": plain(DatasourceDatasetFacet, name="bertloom-store", uri=namespace),
+        "storage": plain(
+            StorageDatasetFacet, storageLayer=layer, fileFormat=_file_format(manifest)
         ),
-        "bertloom_artifact": ArtifactFacet(
+        "bertloom_artifact": plain(
+            ArtifactFacet,
             artifactId=manifest.artifact_id,
             stage=manifest.stage,
             stageVersion=manifest.stage_version,
@@ -177,17 +180,17 @@ def _artifact_facets(
         ),
     }
     if (table := _table(manifest)) is not None:
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(
-            fields=[
-                schema_dataset.SchemaDatasetFacetFields(
-                    name=column.name,
-                    type=column.type,
-                    description=column.description,
-                    ordinal_position=number,
-                )
-                for number, column in enumerate(table.columns, start=1)
-            ]
-        )
+        fields = [
+            {
+                "name": column.name,
+                "type": column.type,
+                "description": column.description,
+                "ordinal_position": number,
+                "fields": [],
+            }
+            for number, column in enumerate(table.columns, start=1)
+        ]
+        facets["schema"] = plain(SchemaDatasetFacet, fields=fields)
     return facets
 
 
@@ -208,7 +211,7 @@ def _file_format(manifest: Manifest) -> str | None:
     return max(sizes, key=sizes.__getitem__, default=None)
 
 
-def _amounts(manifest: Manifest) -> tuple[int | None, int, int]:
+def _amounts(manifest: Manifest) -> dict[str, int | None]:
     """Rows of the artifact's own table, bytes and files."""
     # Documents come with a table of their duplicates, whose rows are no documents.
     rows = [
@@ -216,4 +219,8 @@ def _amounts(manifest: Manifest) -> tuple[int | None, int, int]:
         for entry in manifest.files
         if entry.rows is not None and not entry.path.endswith("duplicates.arrow")
     ]
-    return (sum(rows) if rows else None), manifest.size, len(manifest.files)
+    return {
+        "rowCount": sum(rows) if rows else None,
+        "size": manifest.size,
+        "fileCount": len(manifest.files),
+    }

@@ -15,11 +15,17 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step
-from flows.lineage.export.client import Serde, base, generate_new_uuid, generate_static_uuid
+from flows.lineage.export.client import (
+    Plain,
+    base,
+    generate_new_uuid,
+    generate_static_uuid,
+    plain,
+)
 from flows.lineage.export.datasets import (
     input_dataset,
     output_dataset,
@@ -48,9 +54,6 @@ from schemas.recipe import Recipe
 URL_VARIABLE = "OPENLINEAGE_URL"
 
 Kind = Literal["START", "COMPLETE", "FAIL", "ABORT"]
-
-Plain = dict[str, Any]
-"""Something of OpenLineage's as it is written. What many events repeat is made so once."""
 
 _ENDS: Mapping[str, Kind] = {
     "completed": "COMPLETE",
@@ -148,8 +151,7 @@ class LineageEvents:
             inputs: the manifest of each of its inputs.
         """
         given = [self._input(step, name, inputs[name]) for name in step.inputs if name in inputs]
-        job = Serde.to_dict(step_job(self._recipe.name, step))
-        opened = _OpenStep(str(generate_new_uuid()), given, job)
+        opened = _OpenStep(str(generate_new_uuid()), given, step_job(self._recipe.name, step))
         with self._lock:
             self._open[step.label] = opened
         config = parameters_facet(step.config.model_dump(mode="json"))
@@ -166,8 +168,7 @@ class LineageEvents:
             was_cached=was_cached,
         )
         tags = {"tags": cache_tags(manifest, was_cached=was_cached)}
-        raw = [Serde.to_dict(dataset) for dataset in raw_datasets(manifest.raw_inputs)]
-        read = opened._replace(inputs=[*opened.inputs, *raw])
+        read = opened._replace(inputs=[*opened.inputs, *raw_datasets(manifest.raw_inputs)])
         self._write_step("COMPLETE", step, read, tags, output=output, durable=not was_cached)
 
     def step_failed(self, step: Step, error: BaseException) -> None:
@@ -187,17 +188,16 @@ class LineageEvents:
         key = (step.stage.name, name, f"{step.inputs[name]}/{manifest.artifact_id}")
         found = self._datasets.get(key)
         if found is None:
-            dataset = input_dataset(
+            found = self._datasets[key] = input_dataset(
                 step, name, manifest, namespace=self._namespace, recipe=self._recipe.name
             )
-            found = self._datasets[key] = Serde.to_dict(dataset)
         return found
 
     # Writing
 
-    def _write_run(self, kind: Kind, facets: Mapping[str, base.RunFacet]) -> None:
+    def _write_run(self, kind: Kind, facets: Mapping[str, Plain]) -> None:
         engine = engine_facet("prefect" if self._flow_run_id else "bertloom")
-        job = Serde.to_dict(recipe_job(self._recipe.name))
+        job = recipe_job(self._recipe.name)
         event = self._event(kind, self._id, job, {"processing_engine": engine, **facets})
         self._file.append([json.dumps(event, sort_keys=True)], durable=kind != "START")
 
@@ -206,17 +206,15 @@ class LineageEvents:
         kind: Kind,
         step: Step,
         opened: _OpenStep,
-        facets: Mapping[str, base.RunFacet],
+        facets: Mapping[str, Plain],
         *,
-        output: base.OutputDataset | None = None,
+        output: Plain | None = None,
         durable: bool = False,
     ) -> None:
         engine = step_engine_facet(step.stage, runner=self._recipe.execution.runner)
-        about = {"processing_engine": engine, **facets}
+        about = {"processing_engine": engine, "parent": self._parent, **facets}
         event = self._event(kind, opened.run_id, opened.job, about, label=step.label)
-        event["run"]["facets"]["parent"] = self._parent
-        event["inputs"] = opened.inputs
-        event["outputs"] = [Serde.to_dict(output)] if output else []
+        event |= {"inputs": opened.inputs, "outputs": [output] if output else []}
         self._file.append([json.dumps(event, sort_keys=True)], durable=durable)
 
     def _event(
@@ -224,28 +222,25 @@ class LineageEvents:
         kind: Kind,
         event_run: str,
         job: Plain,
-        facets: Mapping[str, base.RunFacet],
+        facets: Mapping[str, Plain],
         *,
         label: str | None = None,
     ) -> Plain:
-        about = RunOfRecipe(
+        about = plain(
+            RunOfRecipe,
             runId=self._run_id,
             recipe=self._recipe.name,
             label=label,
             flowRunId=self._flow_run_id or None,
             gitDirty=checkout().is_dirty,
         )
-        event = base.RunEvent(
-            eventTime=now(),
-            eventType=base.EventType(kind),
-            run=base.Run(event_run, {"bertloom_run": about, **facets}),
-            job=base.Job(job["namespace"], job["name"]),
-        )
-        return {**Serde.to_dict(event), "job": job}
+        run = {"runId": event_run, "facets": {"bertloom_run": about, **facets}}
+        event_type = base.EventType(kind)
+        return plain(base.RunEvent, eventTime=now(), eventType=event_type, run=run, job=job)
 
     @functools.cached_property
     def _parent(self) -> Plain:
-        return Serde.to_dict(parent_facet(self._id, self._recipe.name))
+        return parent_facet(self._id, self._recipe.name)
 
 
 def _run_uuid(run_id: str, *, namespace: str) -> str:
@@ -300,8 +295,8 @@ def _open_runs(events: Iterable[RecordedEvent]) -> list[Plain]:
 
 def _abort_line(started: Plain, *, why: str) -> str:
     """An ABORT for the run that a START event began."""
-    facets = {**started["run"].get("facets", {}), "errorMessage": Serde.to_dict(error_facet(why))}
+    facets = {**started["run"].get("facets", {}), "errorMessage": error_facet(why)}
     facets.pop("executionParameters", None)
     run = {"runId": started["run"]["runId"], "facets": facets}
     event = {**started, "eventTime": now(), "eventType": "ABORT", "run": run}
-    return Serde.to_json(event)
+    return json.dumps(event, sort_keys=True)

@@ -6,7 +6,6 @@ The job of a run is `bertloom.RECIPE`, that of a step `bertloom.RECIPE.LABEL`.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import os
 import platform
@@ -18,15 +17,18 @@ import attr
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step
 from flows.lineage.export.client import (
+    DocumentationJobFacet,
+    ErrorMessageRunFacet,
+    ExecutionParametersRunFacet,
+    JobTypeJobFacet,
+    ParentRunFacet,
+    Plain,
+    ProcessingEngineRunFacet,
+    SourceCodeLocationJobFacet,
+    TagsRunFacet,
     base,
-    documentation_job,
-    error_message_run,
-    execution_parameters_run,
-    job_type_job,
-    parent_run,
-    processing_engine_run,
-    source_code_location_job,
-    tags_run,
+    plain,
+    version_of,
 )
 from flows.nested import leaves
 from schemas.disclosure import is_secret_name, without_secrets
@@ -57,47 +59,29 @@ class RunOfRecipe(base.RunFacet):
         return f"{SCHEMA_ID}#/$defs/bertloom_run"
 
 
-@functools.cache
-def version_of(distribution: str) -> str:
-    """Of an installed distribution; `unknown` where it is not installed, as in a bare checkout."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-
-
-base.set_producer(f"pkg:generic/bertloom@{version_of('bertloom')}")
-
-
 # Runs
 
 
-def parent_facet(run_id: str, recipe: str) -> parent_run.ParentRunFacet:
+def parent_facet(run_id: str, recipe: str) -> Plain:
     """Of a step: the run of the recipe, which has none above it."""
-    namespace, name = job_namespace(), job_name(recipe)
-    return parent_run.ParentRunFacet(
-        run=parent_run.Run(run_id),
-        job=parent_run.Job(namespace, name),
-        root=parent_run.Root(parent_run.RootRun(run_id), parent_run.RootJob(namespace, name)),
-    )
+    run = {"runId": run_id, "facets": {}}
+    above = {"run": run, "job": {"namespace": _namespace(), "name": _name(recipe), "facets": {}}}
+    return plain(ParentRunFacet, **above, root=above)
 
 
 @functools.cache
-def engine_facet(
-    distribution: str, name: str = ""
-) -> processing_engine_run.ProcessingEngineRunFacet:
+def engine_facet(distribution: str, name: str = "") -> Plain:
     """What does the work of a run or a step: a distribution, or `python`."""
     is_python = distribution == "python"
-    return processing_engine_run.ProcessingEngineRunFacet(
+    return plain(
+        ProcessingEngineRunFacet,
         version=platform.python_version() if is_python else version_of(distribution),
         name=name or distribution,
         openlineageAdapterVersion=version_of("bertloom"),
     )
 
 
-def step_engine_facet(
-    stage: Stage, *, runner: str
-) -> processing_engine_run.ProcessingEngineRunFacet:
+def step_engine_facet(stage: Stage, *, runner: str) -> Plain:
     """What does the work of a stage."""
     integration, distribution = _engine(stage)
     return engine_facet(distribution, f"Apache Beam ({runner})" if integration == "BEAM" else "")
@@ -110,85 +94,77 @@ def _engine(stage: Stage) -> tuple[str, str]:
     return ("TORCH", "torch") if "torch" in stage.libraries else ("PYTHON", "python")
 
 
-def parameters_facet(
-    config: Mapping[str, Any],
-) -> execution_parameters_run.ExecutionParametersRunFacet:
+def parameters_facet(config: Mapping[str, Any]) -> Plain:
     """A configuration, flattened to `masking.max_predictions`; credentials cut out."""
-    return execution_parameters_run.ExecutionParametersRunFacet(
-        parameters=[
-            execution_parameters_run.ExecutionParameter(key=key, value=_parameter(key, value))
-            for key, value in leaves(config).items()
-        ]
-    )
+    found = [{"key": key, "value": _shown(key, value)} for key, value in leaves(config).items()]
+    return plain(ExecutionParametersRunFacet, parameters=found)
 
 
-def _parameter(key: str, value: Any) -> str:
+def _shown(key: str, value: Any) -> str:
     if is_secret_name(key):
         return "***"
     text: str = without_secrets(value if isinstance(value, str) else json.dumps(value))
     return text
 
 
-def error_facet(error: BaseException | str) -> error_message_run.ErrorMessageRunFacet:
+def error_facet(error: BaseException | str) -> Plain:
     """What went wrong, in words; no stack trace, which would tell of folders and values."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return error_message_run.ErrorMessageRunFacet(
-        message=without_secrets(text)[:_MESSAGE_CHARACTERS], programmingLanguage="python"
-    )
+    message = without_secrets(text)[:_MESSAGE_CHARACTERS]
+    return plain(ErrorMessageRunFacet, message=message, programmingLanguage="python")
 
 
-def cache_tags(manifest: Manifest, *, was_cached: bool) -> tags_run.TagsRunFacet:
+def cache_tags(manifest: Manifest, *, was_cached: bool) -> Plain:
     """Whether a step was a cache hit, and under which key."""
-    tags = {"cache": "hit" if was_cached else "miss", "cache_key": manifest.cache_key}
-    return tags_run.TagsRunFacet(
-        tags=[
-            tags_run.TagsRunFacetFields(key=key, value=value, source="BERTLOOM")
-            for key, value in tags.items()
-        ]
-    )
+    found = {"cache": "hit" if was_cached else "miss", "cache_key": manifest.cache_key}
+    return plain(TagsRunFacet, tags=tags(found))
+
+
+def tags(found: Mapping[str, str]) -> list[Plain]:
+    """Tags of a run or a dataset."""
+    return [{"key": key, "value": value, "source": "BERTLOOM"} for key, value in found.items()]
 
 
 # Jobs
 
 
-def job_namespace() -> str:
-    """Namespace of all jobs."""
+def recipe_job(recipe: str) -> Plain:
+    """The job that a run of a recipe is a run of."""
+    description = f"All stages of the recipe {recipe}"
+    return _job(_name(recipe), "FLOW", integration="BERTLOOM", about=description, path="flows")
+
+
+def step_job(recipe: str, step: Step) -> Plain:
+    """The job that a run of a step is a run of."""
+    stage = step.stage
+    return _job(
+        _name(recipe, step.label),
+        "STAGE",
+        integration=_engine(stage)[0],
+        about=" ".join((stage.config.__doc__ or stage.name).split()),
+        path=f"{stage.module.replace('.', '/')}.py",
+    )
+
+
+def _namespace() -> str:
     return os.environ.get("OPENLINEAGE_NAMESPACE") or JOB_NAMESPACE
 
 
-def job_name(recipe: str, label: str = "") -> str:
-    """Of a run, or of a step of it."""
+def _name(recipe: str, label: str = "") -> str:
     return f"bertloom.{recipe}" + (f".{label}" if label else "")
 
 
-def recipe_job(recipe: str) -> base.Job:
-    """The job that a run of a recipe is a run of."""
-    return _job(
-        job_name(recipe),
-        job_type_job.JobTypeJobFacet("BATCH", "BERTLOOM", "FLOW"),
-        description=f"All stages of the recipe {recipe}",
-        path="flows",
-    )
-
-
-def step_job(recipe: str, step: Step) -> base.Job:
-    """The job that a run of a step is a run of."""
-    return _job(
-        job_name(recipe, step.label),
-        job_type_job.JobTypeJobFacet("BATCH", _engine(step.stage)[0], "STAGE"),
-        description=" ".join((step.stage.config.__doc__ or step.stage.name).split()),
-        path=f"{step.stage.module.replace('.', '/')}.py",
-    )
-
-
-def _job(name: str, kind: job_type_job.JobTypeJobFacet, *, description: str, path: str) -> base.Job:
-    facets: dict[str, base.JobFacet] = {
-        "jobType": kind,
-        "documentation": documentation_job.DocumentationJobFacet(description, "text/plain"),
+def _job(name: str, kind: str, *, integration: str, about: str, path: str) -> Plain:
+    facets = {
+        "jobType": plain(
+            JobTypeJobFacet, processingType="BATCH", integration=integration, jobType=kind
+        ),
+        "documentation": plain(DocumentationJobFacet, description=about, contentType="text/plain"),
     }
     if commit := checkout().commit:
         # The specification wants a URL, and a checkout need not have one: this names the commit.
-        facets["sourceCodeLocation"] = source_code_location_job.SourceCodeLocationJobFacet(
-            type="git", url=f"swh:1:rev:{commit}", path=path, version=commit
+        url = f"swh:1:rev:{commit}"
+        facets["sourceCodeLocation"] = plain(
+            SourceCodeLocationJobFacet, type="git", url=url, path=path, version=commit
         )
-    return base.Job(job_namespace(), name, facets)
+    return {"namespace": _namespace(), "name": name, "facets": facets}
