@@ -36,13 +36,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import torch
+from model.finetuning.progress import TrialProgress
 
 from model.data.permutation import permuted
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
 from model.finetuning.jobs import TrialJob
 from model.finetuning.loop import TrialTraining
-from model.finetuning.progress import TrialProgress
 from model.finetuning.setup import open_trial
 from model.processes.stopping import StopRequest
 from model.task_types.text import build_features

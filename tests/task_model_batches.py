@@ -10,8 +10,8 @@ import torch
 from pretraining_batches import VOCAB, small_config, write_files
 
 from model.data.batches import TokenBatch
+from model.finetuning.batches import TaskBatch
 from model.finetuning.hf_models import save_task_model
-from model.finetuning.task_batches import TaskBatch
 from model.finetuning.task_model import TaskModel
 from model.task_types.features import IGNORED
 from pipelines.seeds import rng_for

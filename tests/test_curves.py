@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from model.training import event_files
-from model.training import progress as training_progress
-from model.training.curve_pictures import draw_curves, smoothed
-from model.training.curves import (
+from model.telling import event_files
+from model.telling import progress as training_progress
+from model.telling.curves import (
     Curves,
     CurveWriter,
     EvaluationRecord,
@@ -28,7 +27,8 @@ from model.training.curves import (
     StepRecord,
     read_curves,
 )
-from model.training.progress import TrainingProgress, duration_text
+from model.telling.pictures import draw_curves, smoothed
+from model.telling.progress import TrainingProgress, duration_text
 from model.training.state import Amounts
 from schemas.errors import TrainingError
 from schemas.model_configs import BudgetConfig
@@ -303,33 +303,31 @@ def png_size(path: Path) -> tuple[int, int]:
     return width, height
 
 
-@pytest.mark.parametrize("x", ["steps", "tokens"])
-def test_a_picture_of_two_phases(tmp_path: Path, x: str) -> None:
-    phases = [("phase-1", record_of(90)), ("phase-2", record_of(30))]
+def test_a_picture_of_a_phase(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
-        draw_curves(phases, tmp_path / name, x=x, title="pretrain")
+        draw_curves("phase-1", record_of(90), tmp_path / name)
     assert png_size(tmp_path / "a.png") == (1320, 1284)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    draw_curves(phases[:1], tmp_path / "one.png", x=x, title="pretrain")
-    assert (tmp_path / "one.png").read_bytes() != (tmp_path / "a.png").read_bytes()
+    draw_curves("phase-1", record_of(30), tmp_path / "other.png")
+    assert (tmp_path / "other.png").read_bytes() != (tmp_path / "a.png").read_bytes()
 
 
 def test_diagrams_without_numbers_are_left_out(tmp_path: Path) -> None:
     curves = record_of(3, nsp=False)
     curves = curves._replace(speeds=tuple(speed_record(r.step, mfu=None) for r in curves.steps))
-    draw_curves([("only", curves)], tmp_path / "few.png")
+    draw_curves("only", curves, tmp_path / "few.png")
     assert png_size(tmp_path / "few.png") == (1320, 984)  # five diagrams in three rows
 
 
 def test_a_picture_of_one_line_and_of_numbers_that_are_not_finite(tmp_path: Path) -> None:
     odd = step_record(10)._replace(loss=math.nan, gradient_norm=math.inf, learning_rate=0.0)
-    draw_curves([("one", Curves((odd,), (), ()))], tmp_path / "odd.png")
+    draw_curves("one", Curves((odd,), (), ()), tmp_path / "odd.png")
     assert png_size(tmp_path / "odd.png")[0] == 1320
 
 
 def test_a_picture_of_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="found no line of training in 1 phases"):
-        draw_curves([("empty", Curves((), (), ()))], tmp_path / "empty.png")
+    with pytest.raises(TrainingError, match="found no line of training, expected at least one"):
+        draw_curves("empty", Curves((), (), ()), tmp_path / "empty.png")
 
 
 def test_drawing_needs_no_screen_and_leaves_matplotlib_alone(tmp_path: Path) -> None:
@@ -337,7 +335,7 @@ def test_drawing_needs_no_screen_and_leaves_matplotlib_alone(tmp_path: Path) -> 
         "import sys\nsys.path.insert(0, 'tests')\n"
         "import matplotlib\nbefore = dict(matplotlib.rcParams.copy())\n"
         "from test_curves import draw_curves, record_of\n"
-        f"draw_curves([('p', record_of(5))], {str(tmp_path / 'a.png')!r})\n"
+        f"draw_curves('p', record_of(5), {str(tmp_path / 'a.png')!r})\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert dict(matplotlib.rcParams.copy()) == before\n"
     )

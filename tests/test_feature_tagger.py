@@ -10,6 +10,7 @@ from model.data.batches import TokenBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
+from model.finetuning.batches import TaskBatch
 from model.finetuning.feature_tagger import (
     FeatureTagger,
     load_feature_tagger,
@@ -17,7 +18,6 @@ from model.finetuning.feature_tagger import (
     start_feature_tagger,
 )
 from model.finetuning.hf_models import load_task_model
-from model.finetuning.task_batches import TaskBatch
 from model.optim.adam import Adam
 from model.task_types.features import IGNORED
 from schemas.errors import CheckpointError, ConfigError, TrainingError

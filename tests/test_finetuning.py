@@ -34,6 +34,7 @@ from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
+from model.training.loop import Trainer
 from pipelines.wordpiece.vocabulary import UNUSED
 from schemas.errors import (
     CheckpointError,
@@ -180,7 +181,7 @@ def test_a_restart_has_its_own_order_weights_and_dropout(
     orders = [
         [
             unit
-            for step in model.finetuning.loop.steps_of(training.phases[0], training.start, done=0)
+            for step in model.finetuning.loop.steps_of(training.phases[0], training.setup, done=0)
             for unit in step.units
         ]
         for training in (one, other)
@@ -345,20 +346,20 @@ def test_a_stop_while_dev_is_answered_keeps_the_training(
 ) -> None:
     job = trial_job(tmp_path / "work", sst, config=trial_config(checkpoint))
     stop = StopRequest()
-    run = TrialTraining.run
+    run = Trainer.run
 
-    def run_and_ask(self: TrialTraining, *args: Any, **named: Any) -> None:
-        run(self, *args, **named)
+    def run_and_ask(self: Trainer[Any]) -> None:
+        run(self)
         stop.ask("SIGTERM")
 
-    monkeypatch.setattr(TrialTraining, "run", run_and_ask)
+    monkeypatch.setattr(Trainer, "run", run_and_ask)
     with pytest.raises(TrainingError, match="dev: stopped"):
         train_trial(job, stop=stop)
     latest = Checkpoints(f"{job.work}/checkpoints", keep_last=2).latest()
     assert latest is not None
     assert latest.saved.step == 10
     monkeypatch.undo()
-    monkeypatch.setattr(TrialTraining, "_update", None)  # no step more is made
+    monkeypatch.setattr(Trainer, "_step", None)  # no step more is made
     trained(job)
     other = trial_job(tmp_path / "whole", sst, config=trial_config(checkpoint))
     monkeypatch.undo()

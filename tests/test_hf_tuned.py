@@ -29,8 +29,8 @@ from task_model_batches import (
 )
 
 from model.encoder.hf_weights import save_model
+from model.finetuning.batches import TaskBatch
 from model.finetuning.hf_models import TunedModel, load_task_model, save_task_model
-from model.finetuning.task_batches import TaskBatch
 from model.finetuning.task_model import TaskModel
 from schemas.errors import CheckpointError
 from schemas.task_configs import FeaturesConfig, Kind

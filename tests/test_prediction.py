@@ -7,8 +7,8 @@ import pytest
 import torch
 from finetuning_runs import KINDS, features_of
 
+from model.finetuning.batches import task_batches
 from model.finetuning.prediction import predict
-from model.finetuning.task_batching import task_batches
 from model.finetuning.task_model import TaskModel
 from model.processes.stopping import StopRequest
 from model.task_types.features import Features

@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_weights import save_model
-from model.finetuning.task_batches import TaskBatch
+from model.finetuning.batches import TaskBatch
 from model.finetuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
 from model.optim.adam import has_decay
 from model.optim.optimizer import build_optimizer

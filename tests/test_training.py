@@ -24,15 +24,16 @@ from training_runs import SmallCorpus, curve_lines, failure, start_process
 from model.data.batches import PretrainingBatch
 from model.encoder.hf_weights import save_model
 from model.pretraining.job import TrainingJob
-from model.pretraining.loop import Training, train
+from model.pretraining.loop import train
 from model.pretraining.results import read_finished
-from model.pretraining.setup import open_start
+from model.pretraining.setup import open_setup
 from model.processes.distributed import Ranks
 from model.processes.launcher import stop_running_calls
 from model.processes.stopping import StopRequest
 from model.processes.worker import leave_failure
-from model.training.checkpoint_record import parse_record
+from model.training.checkpoint_files import CheckpointRecord
 from model.training.checkpoints import Checkpoints
+from model.training.loop import Stopwatch, Trainer
 from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE
 from schemas.errors import (
     ArtifactCorruptError,
@@ -235,8 +236,8 @@ def test_losses_are_those_of_transformers_on_the_same_batches(
         batch={"instances": 16, "layout": "padded", "micro_batch_tokens": 1 << 16},
         optimizer={"name": "adamw", "learning_rate": 1e-3},
     )
-    start = open_start(job, ranks=Ranks(0, 1, torch.device("cpu")), checkpoints=checkpoints(job))
-    for name, content in save_model(start.model).items():
+    setup = open_setup(job, ranks=Ranks(0, 1, torch.device("cpu")), checkpoints=checkpoints(job))
+    for name, content in save_model(setup.model).items():
         (tmp_path / name).write_bytes(content)
     theirs = BertForPreTraining.from_pretrained(tmp_path).train()
     groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
@@ -245,13 +246,13 @@ def test_losses_are_those_of_transformers_on_the_same_batches(
     decayed, plain = ({"params": groups[key], "weight_decay": 0.01 * key} for key in (True, False))
     adamw = torch.optim.AdamW([decayed, plain], lr=1e-3, eps=1e-6)
     losses: list[tuple[float, float]] = []
-    with start.loader(start.state.loader) as loader:
+    with setup.loader(setup.state.loader) as loader:
         for batch in itertools.islice(loader, 40):
             (given,) = batch.micro_batches
-            our_loss = start.model(given, batch.predictions, batch.pairs).loss
+            our_loss = setup.model(given, batch.predictions, batch.pairs).loss
             our_loss.backward()
-            start.optimizer.step(learning_rate=1e-3)
-            start.optimizer.zero_grad()
+            setup.optimizer.step(learning_rate=1e-3)
+            setup.optimizer.zero_grad()
             their_loss = theirs(**_for_transformers(given)).loss
             their_loss.backward()
             torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
@@ -404,7 +405,7 @@ def test_one_process_goes_on_where_two_stopped(corpus: SmallCorpus, tmp_path: Pa
 def _unfinish(folder: Path) -> None:
     """Let a run whose budget was too small look as if it were stopped."""
     for file in folder.glob("*/checkpoint.json"):
-        record = parse_record(file.read_bytes(), url=str(file))
+        record = CheckpointRecord.parse(file.read_bytes(), url=str(file))
         state = {**record.state, "is_finished": False}
         file.write_bytes(record.model_copy(update={"state": state}).to_bytes())
 
@@ -525,11 +526,11 @@ def test_a_run_killed_after_the_checkpoint_of_its_last_step_ends_as_any_other(
     whole = finish(corpus.job(tmp_path / "whole", **given))
     job = corpus.job(tmp_path / "killed", **given)
 
-    def killed(_training: Training) -> None:
+    def killed(_trainer: Trainer[Any]) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_evaluate", killed)
+        patch.setattr(Trainer, "evaluate", killed)
         with pytest.raises(KeyboardInterrupt):
             train(job, stop=StopRequest())
     latest = checkpoints(job).latest()
@@ -546,19 +547,31 @@ def test_a_run_killed_after_the_checkpoint_of_its_last_step_ends_as_any_other(
 def test_moments_lie_where_the_weights_lie(corpus: SmallCorpus, tmp_path: Path) -> None:
     job = corpus.job(tmp_path)
     elsewhere = Ranks(0, 1, torch.device("meta"))  # any device that is not the one to build on
-    start = open_start(job, ranks=elsewhere, checkpoints=checkpoints(job))
-    assert {tensor.device.type for tensor in start.optimizer.state_tensors().values()} == {"meta"}
+    setup = open_setup(job, ranks=elsewhere, checkpoints=checkpoints(job))
+    assert {tensor.device.type for tensor in setup.optimizer.state_tensors().values()} == {"meta"}
 
 
 def test_several_processes_stop_only_where_all_know_of_it() -> None:
-    training = object.__new__(Training)
-    training.ranks, training._stops = Ranks(0, 2, torch.device("cpu")), False
-    stop = StopRequest()
-    stop.ask("a signal after the exchange of the step")
-    training._check_stop(stop)  # goes on into the next step, as the others do
-    training.ranks = Ranks(0, 1, torch.device("cpu"))
-    with pytest.raises(AttributeError):  # stops: it looks at its state to save it
-        training._check_stop(stop)
+    trainer: Trainer[Any] = object.__new__(Trainer)
+    trainer._stop, trainer._stops = StopRequest(), False
+    trainer.ranks = Ranks(0, 2, torch.device("cpu"))
+    trainer._stop.ask("a signal after the exchange of the step")
+    trainer._check_stop()  # goes on into the next step, as the others do
+    trainer.ranks = Ranks(0, 1, torch.device("cpu"))
+    with pytest.raises(AttributeError):  # stops: it looks at what it trains to save it
+        trainer._check_stop()
+
+
+def test_pauses_are_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [50.0]
+    monkeypatch.setattr("model.training.loop.time.perf_counter", lambda: now[0])
+    watch = Stopwatch(100.0)
+    now[0] += 2.0
+    with watch.paused():
+        now[0] += 60.0
+        assert watch.seconds == 102.0
+    now[0] += 1.0
+    assert watch.seconds == 103.0
 
 
 def test_a_held_out_loss_that_is_not_finite_is_a_divergence(

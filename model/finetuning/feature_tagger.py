@@ -30,8 +30,8 @@ from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_config import hf_config, model_config
 from model.encoder.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, some_of
 from model.encoder.hf_weights import check_size, from_hf_state, hf_state
+from model.finetuning.batches import TaskBatch, TaskOutput
 from model.finetuning.feature_layers import LayerMix, WindowLSTM
-from model.finetuning.task_batches import TaskBatch, TaskOutput
 from model.finetuning.task_model import fill_parameters, start_task_model
 from model.task_types.features import IGNORED
 from schemas.errors import CheckpointError, ConfigError, TrainingError

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from model.finetuning.batches import TaskStep, epoch_order, task_batches
 from model.finetuning.setup import AUGMENTATION, TRAIN, Split, TrialSetup
-from model.finetuning.task_batching import TaskStep, epoch_order, task_batches
 
 
 class Phase(NamedTuple):
@@ -52,14 +52,14 @@ class TrialState:
         return self.before + self.step
 
 
-def phases_of(start: TrialSetup) -> tuple[Phase, ...]:
+def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
     """The phases of a trial in order; each has a schedule and moments of its own."""
     found = []
-    config = start.job.config
+    config = setup.job.config
     for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.epochs)):
-        if name not in start.splits:
+        if name not in setup.splits:
             continue
-        split = start.splits[name]
+        split = setup.splits[name]
         batches = -(-split.features.units // config.batch)
         whole = steps = batches * epochs
         if config.max_steps is not None:
@@ -68,9 +68,9 @@ def phases_of(start: TrialSetup) -> tuple[Phase, ...]:
     return tuple(found)
 
 
-def steps_of(phase: Phase, start: TrialSetup, *, done: int) -> Iterator[TaskStep]:
+def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Iterator[TaskStep]:
     """The batches of a phase after the first `done`, epoch after epoch, each in its own order."""
-    config, features = start.job.config, phase.split.features
+    config, features = setup.job.config, phase.split.features
     while done < phase.steps:
         epoch, begin = divmod(done, phase.batches)
         order = epoch_order(
@@ -87,6 +87,6 @@ def steps_of(phase: Phase, start: TrialSetup, *, done: int) -> Iterator[TaskStep
             batch=config.batch,
             layout=config.layout,
             micro_batch_tokens=config.micro_batch_tokens,
-            pad_id=start.tokenizer.pad_id,
+            pad_id=setup.tokenizer.pad_id,
         )
         done += left

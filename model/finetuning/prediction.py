@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from model.finetuning.task_batching import lay_out_units
+from model.finetuning.batches import lay_out_units
 from model.processes.stopping import StopRequest
 from model.task_types.features import Features, Int64s
 from schemas.errors import TrainingError

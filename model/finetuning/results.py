@@ -1,4 +1,4 @@
-"""What a finished training leaves: the tuned model, its answers on dev, and how they score."""
+"""What a finished training leaves: the fine-tuned model, its answers on dev, and how they score."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from model.finetuning.hf_models import save_task_model
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE, trial_point
 from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
-from model.finetuning.progress import TrialProgress
 from model.finetuning.setup import DEV, TrialSetup
+from model.processes.distributed import device_name
 from model.processes.stopping import StopRequest
 from model.task_types import kind_module
 from model.task_types.prediction_files import is_answered, predictions_file, score_file, to_lines
 from model.tasks.cut_data import examples_cut
+from model.telling.report import TrialReport
 from model.training.artifact_files import to_json
 from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocabulary import (
@@ -30,12 +31,12 @@ from pipelines.wordpiece.vocabulary import (
 
 
 def write_results(
-    start: TrialSetup,
+    setup: TrialSetup,
     *,
     device: torch.device,
     done: TrialState,
     stop: StopRequest,
-    progress: TrialProgress,
+    report: TrialReport,
 ) -> dict[str, Any]:
     """Answer dev, score what was written, and leave all files of the artifact in the job's folder.
 
@@ -46,44 +47,44 @@ def write_results(
         TrainingError: it was asked to stop.
         PredictionsError: the outputs are not finite.
     """
-    folder = start.job.results()
+    folder = setup.job.results()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    metrics, threshold = _answer_dev(start, folder, device=device, stop=stop)
-    for name, content in _model_files(start, threshold=threshold).items():
+    metrics, threshold = _answer_dev(setup, folder, device=device, stop=stop)
+    for name, content in _model_files(setup, threshold=threshold).items():
         (folder / name).write_bytes(content)
     (folder / METRICS_FILE).write_bytes(to_json(metrics))
-    shutil.copyfile(start.job.folder() / CURVE_FILE, folder / CURVE_FILE)
+    shutil.copyfile(setup.job.folder() / CURVE_FILE, folder / CURVE_FILE)
     pace = {
         "seconds": round(done.seconds, 3),
         "examples_per_second": round(done.examples / max(done.seconds, 1e-9), 2),
-        "device": _device_name(device),
+        "device": device_name(device),
         "threads": torch.get_num_threads(),
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
-    progress.end(metrics.get(DEV, {}), seconds=done.seconds)
+    report.end(metrics.get(DEV, {}), seconds=done.seconds)
     return {
-        "statistics": _statistics(start, metrics, threshold=threshold, done=done),
-        "counters": {**start.counters, "steps": done.steps, "examples-trained": done.examples},
-        "notes": list(start.notes),
+        "statistics": _statistics(setup, metrics, threshold=threshold, done=done),
+        "counters": {**setup.counters, "steps": done.steps, "examples-trained": done.examples},
+        "notes": list(setup.notes),
     }
 
 
 def _answer_dev(
-    start: TrialSetup, folder: Path, *, device: torch.device, stop: StopRequest
+    setup: TrialSetup, folder: Path, *, device: torch.device, stop: StopRequest
 ) -> tuple[dict[str, dict[str, float]], float]:
     """Write the predictions of dev; the metrics by split, and the threshold of no answer."""
-    if DEV not in start.splits:
+    if DEV not in setup.splits:
         return {}, 0.0
-    examples, features = start.splits[DEV]
-    task, job = start.task, start.job
+    examples, features = setup.splits[DEV]
+    task, job = setup.task, setup.job
     kind = kind_module(task.kind)
     outputs = predict(
-        start.model,
+        setup.model,
         features,
         micro_batch_tokens=job.config.micro_batch_tokens,
         device=device,
-        pad_id=start.tokenizer.pad_id,
+        pad_id=setup.tokenizer.pad_id,
         progress=f"{job.name}: dev",
         stop=stop,
     )
@@ -91,9 +92,9 @@ def _answer_dev(
         examples,
         features,
         outputs,
-        tokenizer=start.tokenizer,
+        tokenizer=setup.tokenizer,
         task=task,
-        labels=start.labels,
+        labels=setup.labels,
         config=job.features,
         threshold=0.0,
     )
@@ -107,24 +108,24 @@ def _answer_dev(
     return ({DEV: found} if found else {}), threshold
 
 
-def _model_files(start: TrialSetup, *, threshold: float) -> dict[str, bytes]:
-    job, tokenizer = start.job, start.tokenizer
+def _model_files(setup: TrialSetup, *, threshold: float) -> dict[str, bytes]:
+    job, tokenizer = setup.job, setup.tokenizer
     about = {
-        "task": start.task.name,
+        "task": setup.task.name,
         "method": job.config.method,
         "features": job.features.model_dump(mode="json"),
         "lowercase": tokenizer.lowercase,
         "threshold": threshold,
     }
-    model = start.model.cpu()
+    model = setup.model.cpu()
     files: dict[str, bytes]
     if isinstance(model, FeatureTagger):
         files = save_feature_tagger(
-            model, labels=start.labels, about=about, pad_token_id=tokenizer.pad_id
+            model, labels=setup.labels, about=about, pad_token_id=tokenizer.pad_id
         )
     else:
         files = save_task_model(
-            model, labels=start.labels, about=about, pad_token_id=tokenizer.pad_id
+            model, labels=setup.labels, about=about, pad_token_id=tokenizer.pad_id
         )
     lowercase = tokenizer.lowercase
     return {
@@ -136,13 +137,13 @@ def _model_files(start: TrialSetup, *, threshold: float) -> dict[str, bytes]:
 
 
 def _statistics(
-    start: TrialSetup,
+    setup: TrialSetup,
     metrics: dict[str, dict[str, float]],
     *,
     threshold: float,
     done: TrialState,
 ) -> dict[str, Any]:
-    config, shape = start.job.config, start.model.config
+    config, shape = setup.job.config, setup.model.config
     model: dict[str, Any] = {
         "layers": shape.layers,
         "hidden_size": shape.hidden_size,
@@ -151,31 +152,31 @@ def _statistics(
     if config.method == "features":
         model["feature_layers"] = config.layers
     return {
-        "task": start.task.name,
-        "kind": start.task.kind,
+        "task": setup.task.name,
+        "kind": setup.task.kind,
         "method": config.method,
         "cell": trial_point(config),
         "metrics": metrics,
         "threshold": threshold,
-        "lowercase": start.tokenizer.lowercase,
+        "lowercase": setup.tokenizer.lowercase,
         "model": model,
-        "cut": _cut(start),
+        "cut": _cut(setup),
         "training": {"steps": done.steps, "examples": done.examples, "tokens": done.tokens},
     }
 
 
-def _cut(start: TrialSetup) -> dict[str, Any]:
+def _cut(setup: TrialSetup) -> dict[str, Any]:
     """What of the whole data and of all epochs this training was not given."""
-    cut = examples_cut(start.job.examples.statistics)
-    phases, config = phases_of(start), start.job.config
+    cut = examples_cut(setup.job.examples.statistics)
+    phases, config = phases_of(setup), setup.job.config
     steps, whole = sum(phase.steps for phase in phases), sum(phase.whole for phase in phases)
     if steps < whole:
         cut["training"].append(f"{steps:,} of {whole:,} steps")
-    counters = start.counters
+    counters = setup.counters
     unused = sum(n for name, n in counters.items() if _is_unused_in_training(name))
     if unused:
         cut["training"].append(f"without {unused:,} training rows that make no sequence")
-    if config.max_seq_length < start.task.max_seq_length:
+    if config.max_seq_length < setup.task.max_seq_length:
         texts = sum(n for name, n in counters.items() if name.startswith("texts-truncated@"))
         if texts:
             cut["training"].append(f"{texts:,} texts cut at {config.max_seq_length} tokens")
@@ -185,7 +186,3 @@ def _cut(start: TrialSetup) -> dict[str, Any]:
 def _is_unused_in_training(counter: str) -> bool:
     name, _, split = counter.partition("@")
     return name.startswith("rows-dropped-") and split != DEV
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

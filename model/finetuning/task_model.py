@@ -19,7 +19,7 @@ from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_config import model_config
 from model.encoder.hf_folder import read_config, read_weights
 from model.encoder.hf_weights import check_size, from_hf_state
-from model.finetuning.task_batches import TaskBatch, TaskOutput
+from model.finetuning.batches import TaskBatch, TaskOutput
 from model.task_types.features import IGNORED
 from schemas.errors import TrainingError
 from schemas.model_configs import ModelConfig

@@ -7,9 +7,8 @@ run_pretraining.py, metric_fn).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any, Self
+from collections.abc import Iterator
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from model.data.instances import InstanceSet
 from model.data.loader import fixed_batches
 from model.encoder.heads import BertForPretraining
 from model.pretraining.job import TrainingJob
-from model.pretraining.setup import Start
+from model.pretraining.setup import PretrainingSetup
 from model.processes.distributed import Ranks
 from pipelines.instances.held_out import HELD_OUT_PREFIX
 
@@ -29,49 +28,49 @@ _COUNTS = ("mlm_loss", "mlm_correct", "predictions", "nsp_loss", "nsp_correct", 
 class HeldOut:
     """The held-out instances that a phase is evaluated on, each process its share of them."""
 
-    def __init__(self, instances: InstanceSet, start: Start, *, ranks: Ranks) -> None:
-        config = start.config
+    def __init__(self, instances: InstanceSet, setup: PretrainingSetup, *, ranks: Ranks) -> None:
+        config = setup.config
         self._ranks = ranks
         self._has_nsp = config.objective == "mlm+nsp"
         count = min(len(instances), config.evaluation.instances)
         rows = np.arange(count)[ranks.rank :: ranks.size]
-        self._instances, self._start, self._rows = instances, start, rows
+        self._instances, self._setup, self._rows = instances, setup, rows
 
     def _batches(self) -> Iterator[PretrainingBatch]:
-        start, config = self._start, self._start.config
+        setup, config = self._setup, self._setup.config
         return fixed_batches(
             self._instances,
             rows=self._rows,
             objective=config.objective,
-            vocabulary=start.vocabulary,
-            pad_id=start.pad_id,
+            vocabulary=setup.vocabulary,
+            pad_id=setup.pad_id,
             layout=config.batch.layout,
-            row_length=start.max_seq_length,
+            row_length=setup.max_seq_length,
             micro_batch_tokens=config.batch.micro_batch_tokens,
         )
 
     @classmethod
-    def open(cls, job: TrainingJob, *, ranks: Ranks, start: Start) -> Self | None:
+    def open(cls, job: TrainingJob, *, ranks: Ranks, setup: PretrainingSetup) -> Self | None:
         """The job's held-out instances, or None where there are none."""
         if not any(entry.path.startswith(HELD_OUT_PREFIX) for entry in job.instances.files):
             return None
         instances = InstanceSet.open(
             job.instances,
-            vocab_size=start.model.vocab_size,
-            max_seq_length=start.max_seq_length,
+            vocab_size=setup.model.vocab_size,
+            max_seq_length=setup.max_seq_length,
             part="held-out",
         )
-        return cls(instances, start, ranks=ranks) if len(instances) else None
+        return cls(instances, setup, ranks=ranks) if len(instances) else None
 
-    def evaluate(
-        self, model: BertForPretraining, *, autocast: Callable[[], AbstractContextManager[Any]]
-    ) -> dict[str, float]:
+    def evaluate(self, model: BertForPretraining, *, is_bf16: bool) -> dict[str, float]:
         """Means over all instances: `loss, mlm_loss, perplexity, mlm_accuracy`, and with NSP
         `nsp_loss, nsp_accuracy`. Losses in nats; perplexity is exp(mlm_loss)."""
         was_training = model.training
         model.eval()
         try:
-            sums = dict(zip(_COUNTS, self._ranks.add_up(self._sums(model, autocast)), strict=True))
+            sums = dict(
+                zip(_COUNTS, self._ranks.add_up(self._sums(model, is_bf16=is_bf16)), strict=True)
+            )
         finally:
             model.train(was_training)
         mlm_loss = sums["mlm_loss"] / max(1.0, sums["predictions"])
@@ -87,15 +86,14 @@ class HeldOut:
             found["loss"] += found["nsp_loss"]
         return found
 
-    def _sums(
-        self, model: BertForPretraining, autocast: Callable[[], AbstractContextManager[Any]]
-    ) -> list[float]:
+    def _sums(self, model: BertForPretraining, *, is_bf16: bool) -> list[float]:
+        device = self._ranks.device
         totals = np.zeros(len(_COUNTS))
         with torch.inference_mode():
             for batch in self._batches():
                 pairs = int((batch.next_sentence_labels >= 0).sum())
-                with autocast():
-                    output = model(batch.to(self._ranks.device), len(batch.masked_ids), pairs)
+                with torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
+                    output = model(batch.to(device), len(batch.masked_ids), pairs)
                 totals += np.array(
                     [
                         float(output.mlm_loss_sum),

@@ -8,13 +8,19 @@ from typing import Any, NamedTuple
 from safetensors.torch import save as save_tensors
 
 from model.encoder.hf_weights import save_model
-from model.pretrain import CURVES_PICTURE
 from model.pretraining.job import TrainingJob
-from model.pretraining.report import CURVES_FOLDER, PICTURE_FILE
 from model.pretraining.setup import open_model
-from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE, to_json
+from model.training.artifact_files import (
+    CURVES_FILE,
+    CURVES_FOLDER,
+    CURVES_PICTURE,
+    EVENTS_FOLDER,
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    TIMING_FILE,
+    to_json,
+)
 from model.training.checkpoints import Checkpoints
-from model.training.curves import CURVES_FILE, EVENTS_FOLDER, TIMING_FILE
 from model.training.state import TrainingState
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE, read_vocab
@@ -89,11 +95,7 @@ def _carried_on(job: TrainingJob, state: TrainingState) -> dict[str, Any]:
 
 def _records(folder: Path) -> dict[str, Path]:
     """The curves (how often a line is written is no part of the result), timings, event files."""
-    found = {
-        CURVES_FILE: folder / CURVES_FILE,
-        TIMING_FILE: folder / TIMING_FILE,
-        CURVES_PICTURE: folder / PICTURE_FILE,
-    }
+    found = {name: folder / name for name in (CURVES_FILE, TIMING_FILE, CURVES_PICTURE)}
     # Their own names hold the machine's.
     for number, path in enumerate(sorted((folder / EVENTS_FOLDER).glob("*tfevents*"))):
         found[f"{EVENTS_FOLDER}/events.out.tfevents.{number}"] = path

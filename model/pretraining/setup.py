@@ -1,10 +1,11 @@
-"""Where a training run begins: the data, the weights, the optimiser, or a checkpoint of its own."""
+"""The setup of a phase: its data, weights and optimiser, or a checkpoint of its own."""
 
 from __future__ import annotations
 
 import json
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from safetensors.torch import load as load_tensors
@@ -16,9 +17,10 @@ from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import load_pretrained
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
-from model.processes.distributed import Ranks
+from model.processes.distributed import Ranks, device_name
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
+from model.training.loop import resume
 from model.training.state import Amounts, TrainingState
 from pipelines.instances.masking import VocabularyIds
 from pipelines.io.file_systems import file_system, read_file
@@ -33,7 +35,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Start:
+class PretrainingSetup:
     """A run that is ready for its next step."""
 
     config: PretrainConfig
@@ -70,7 +72,7 @@ class Start:
         )
 
 
-def open_start(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> Start:
+def open_setup(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> PretrainingSetup:
     """Check and open everything that a run needs before its first step.
 
     Raises:
@@ -87,8 +89,16 @@ def open_start(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> S
     state = TrainingState()
     if config.start_from is not None and config.optimizer_state == "carry":
         state.carried = _carry(job, optimizer=optimizer)
-    is_resumed = _resume(checkpoints, model=model, optimizer=optimizer, state=state)
-    return Start(
+    device = f"{ranks.size} x {device_name(ranks.device)}, {config.precision}"
+
+    def load_state(given: dict[str, Any], where: str) -> None:
+        vars(state).update(vars(TrainingState.from_json(given, where=where)))
+        _LOGGER.info("going on after step %d, from %s", state.done.steps, where)
+
+    is_resumed = resume(checkpoints, model=model, optimizer=optimizer, load_state=load_state)
+    if device not in state.trained_on and not state.is_finished:
+        state.trained_on.append(device)
+    return PretrainingSetup(
         config=config,
         ranks=ranks,
         instances=instances,
@@ -235,34 +245,10 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
         )
     if job.config.budget.minutes is not None and not before["seconds"]:
         raise ConfigError(
-            f"{job.name}: the budget is in minutes, that of the phase before was not, so its place "
-            "in the schedule is not known in minutes: give both budgets in one unit, or set "
-            "optimizer_state to reset"
+            f"{job.name}: the budget is in minutes, that of the phase before was not, so its "
+            "position in the schedule is not known in minutes: give both budgets in one unit, or "
+            "set optimizer_state to reset"
         )
     where = file_url(job.checkpoint, OPTIMIZER_FILE)
     optimizer.load_state_tensors(load_tensors(read_file(where)), where=where)
     return Amounts(steps=before["steps"], tokens=before["tokens"], seconds=before["seconds"])
-
-
-def _resume(
-    checkpoints: Checkpoints,
-    *,
-    model: BertForPretraining,
-    optimizer: Optimizer,
-    state: TrainingState,
-) -> bool:
-    latest = checkpoints.latest()
-    if latest is None:
-        return False
-    where = latest.saved.url
-    try:
-        model.load_state_dict(latest.tensors["model"])
-    except (RuntimeError, KeyError) as error:
-        raise CheckpointError(
-            f"{where}: the checkpoint does not fit the model: {error}. Delete the folder to begin "
-            "anew"
-        ) from error
-    optimizer.load_state_tensors(latest.tensors["optimizer"], where=where)
-    vars(state).update(vars(TrainingState.from_json(latest.state, where=where)))
-    _LOGGER.info("going on after step %d, from %s", state.done.steps, where)
-    return True

@@ -66,21 +66,26 @@ class Ranks(NamedTuple):
             self.add_up([0.0])
 
 
-def choose_device(config: PretrainConfig, *, local_rank: int = 0) -> torch.device:
-    """The device that a process of this configuration trains on.
+def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
+    """The device of a configuration's `auto`, `cpu` or `cuda`, for a process of this machine.
 
     Raises:
         ConfigError: a GPU is asked for, and there is none for this process.
     """
     found = torch.cuda.device_count()
-    if config.device == "cpu" or (config.device == "auto" and not found):
+    if name == "cpu" or (name == "auto" and not found):
         return torch.device("cpu")
     if local_rank >= found:
         raise ConfigError(
-            f"expected a GPU for process {local_rank + 1}, found {found}: lower processes, or set "
-            "device to cpu"
+            f"device: expected a GPU for process {local_rank + 1}, found {found}: set device to "
+            "cpu, or use fewer processes"
         )
     return torch.device("cuda", local_rank)
+
+
+def device_name(device: torch.device) -> str:
+    """What its maker calls a GPU; `cpu`."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
 @contextmanager
@@ -88,7 +93,7 @@ def joined_ranks(config: PretrainConfig) -> Iterator[Ranks]:
     """Join the other processes that torchrun started, if it did; leave them at the end."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    device = choose_device(config, local_rank=local_rank)
+    device = choose_device(config.device, local_rank=local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if count == 1:

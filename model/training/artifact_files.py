@@ -23,6 +23,11 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "training_state.json"
 """Beside a checkpoint of pretraining: what the next phase may go on from."""
 
+CURVES_FOLDER = "curves"
+CURVES_FILE, TIMING_FILE, CURVES_PICTURE = "curves.jsonl", "timing.jsonl", "curves.png"
+EVENTS_FOLDER = "events"
+"""Records of how a training went."""
+
 _HF_FILES = (CONFIG_FILE, INDEX_FILE)
 _COPY_BYTES = 1 << 24
 

@@ -1,9 +1,8 @@
 """Checkpoints of one run: what it needs to go on after a crash, and its best state.
 
 A folder holds `step-STEP-NUMBER-SUFFIX/` with `NAME.safetensors` files and a `checkpoint.json` (see
-`model.training.checkpoint_folder` for how a crash at any moment leaves the earlier ones whole).
-Nothing is
-ever unpickled.
+`model.training.checkpoint_files` for how a crash at any moment leaves the earlier ones whole).
+Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
 from torch import Tensor
 
-from model.training.checkpoint_folder import RECORD_FILE, CheckpointFolder, DamagedCheckpointError
-from model.training.checkpoint_record import CheckpointRecord, TensorFileEntry, parse_record
-from model.training.tensor_files import TensorFile, plan_file, read_file
+from model.training.checkpoint_files import (
+    CheckpointFiles,
+    CheckpointRecord,
+    DamagedCheckpointError,
+)
 from schemas.errors import CheckpointError
 
 _LOGGER = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ _FULL = {
     errno.EDQUOT: "Raise the disk quota or free some of it",
     errno.EFBIG: "Raise the limit on file sizes (ulimit -f)",
 }
+
+Tensors = Mapping[str, Mapping[str, Tensor]]
+"""By file (`model`, `optimizer`), then by name."""
 
 
 class Saved(NamedTuple):
@@ -53,15 +56,11 @@ class Saved(NamedTuple):
 
 
 class LoadedCheckpoint(NamedTuple):
-    """A checkpoint that was read and found whole."""
+    """A checkpoint that was read and found whole; its tensors are on the CPU."""
 
     saved: Saved
     tensors: dict[str, dict[str, Tensor]]
-    """By file, then by name; on the CPU."""
-
     state: dict[str, Any]
-    problems: tuple[str, ...]
-    """One line for each damaged checkpoint that was met on the way to this one."""
 
 
 class _Survey(NamedTuple):
@@ -90,14 +89,14 @@ class Checkpoints:
         """
         if keep_last < 1:
             raise ValueError(f"keep_last: expected 1 or more, found {keep_last}")
-        self._folder = CheckpointFolder(folder)
+        self._files = CheckpointFiles(folder)
         self._keep_last = keep_last
         self._locked = False
         self._found_damaged: set[str] = set()
 
     @property
     def url(self) -> str:
-        return self._folder.url()
+        return self._files.url()
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -106,7 +105,7 @@ class Checkpoints:
         Raises:
             CheckpointError: another process is; names its pid.
         """
-        with self._folder.lock():
+        with self._files.lock():
             self._locked = True
             try:
                 yield
@@ -117,7 +116,7 @@ class Checkpoints:
         self,
         step: int,
         *,
-        tensors: Mapping[str, Mapping[str, Tensor]],
+        tensors: Tensors,
         state: Mapping[str, Any],
         score: float | None = None,
     ) -> Saved:
@@ -128,8 +127,7 @@ class Checkpoints:
 
         Args:
             step: updates done, from 0.
-            tensors: by file (`model`, `optimizer`), then by name. Tensors that are the same memory
-                are stored once; equal ones give equal bytes.
+            tensors: dense ones that share no memory; equal ones give equal bytes.
             state: plain JSON values; tuples come back as lists.
             score: held-out loss, the lower the better.
 
@@ -137,7 +135,9 @@ class Checkpoints:
             CheckpointError: it cannot be written, e.g. as the disk is full, or lock or content
                 forbid it. Nothing is left of it then, and the earlier ones are as they were.
         """
-        plans = _plans(tensors)
+        for stem in tensors:
+            if not _STEM.fullmatch(stem):
+                raise ValueError(f"expected files named like `model`, found {stem!r}")
         text = _plain(state, score=score)
         with contextlib.nullcontext() if self._locked else self.lock():
             survey = self._survey()
@@ -146,12 +146,23 @@ class Checkpoints:
             number = survey.last_number + 1
             name = f"step-{step:08d}-{number:04d}-{secrets.token_hex(3)}"
             try:
-                record = self._write(name, plans, step=step, number=number, score=score, text=text)
+                entries = [
+                    self._files.write_tensors(name, f"{stem}.safetensors", tensors[stem])
+                    for stem in sorted(tensors)
+                ]
+                record = CheckpointRecord(
+                    step=step,
+                    number=number,
+                    score=score,
+                    saved=datetime.datetime.now(datetime.UTC).isoformat(),
+                    files=tuple(entries),
+                    state=json.loads(text),
+                )
+                self._files.publish(name, record)
             except BaseException as error:
                 self._clear_away(name, error)
                 if isinstance(error, OSError):
-                    needed = sum(plan.size for plan in plans.values())
-                    raise self._cannot_write(error, step, needed, survey) from error
+                    raise self._cannot_write(error, step, tensors, survey) from error
                 raise
             self._prune()
             return self._saved(name, record)
@@ -167,114 +178,21 @@ class Checkpoints:
             CheckpointError: there are some, and all are damaged.
         """
         survey = self._survey()
-        return self._first_sound(reversed(survey.records), survey)
-
-    def best(self) -> LoadedCheckpoint | None:
-        """The one with the lowest score, of equal ones the last; None if none has a score.
-
-        One that is damaged is passed over, as by `latest`.
-
-        Raises:
-            CheckpointError: there are some, and all are damaged.
-        """
-        survey = self._survey()
-        return self._first_sound(_by_score(survey.records), survey)
-
-    def load(self, step: int) -> LoadedCheckpoint:
-        """The one of a step; where that was saved more than once, the last.
-
-        Raises:
-            CheckpointError: there is none, or it is damaged.
-        """
-        records = self._survey().records
-        names = [name for name, record in records.items() if record.step == step]
-        if not names:
-            steps = ", ".join(str(record.step) for record in records.values()) or "none"
-            raise CheckpointError(
-                f"{self.url}: expected a checkpoint of step {step}, found {steps}"
-            )
-        record = records[names[-1]]
-        tensors = self._read(names[-1], record)
-        return LoadedCheckpoint(self._saved(names[-1], record), tensors, record.state, ())
-
-    def _survey(self) -> _Survey:
-        records: dict[str, CheckpointRecord] = {}
-        damaged: dict[str, str] = {}
-        unpublished: list[str] = []
-        numbers = {
-            name: int(match[2]) for name in self._folder.names() if (match := _NAME.fullmatch(name))
-        }
-        for name in sorted(numbers, key=lambda name: (numbers[name], name)):
+        problems = [*survey.damaged.values()]
+        for name, record in reversed(survey.records.items()):
             try:
-                data = self._folder.read_record(name)
-                if data is None:
-                    unpublished.append(name)
-                else:
-                    records[name] = parse_record(data, url=self._folder.url(name, RECORD_FILE))
-            except DamagedCheckpointError as error:
-                damaged[name] = str(error)
-        return _Survey(records, damaged, unpublished, max(numbers.values(), default=0))
-
-    def _write(
-        self,
-        name: str,
-        plans: Mapping[str, TensorFile],
-        *,
-        step: int,
-        number: int,
-        score: float | None,
-        text: str,
-    ) -> CheckpointRecord:
-        entries = []
-        for file, plan in plans.items():
-            sha256 = self._folder.write(name, file, plan)
-            entries.append(TensorFileEntry(path=file, size=plan.size, sha256=sha256))
-        record = CheckpointRecord(
-            step=step,
-            number=number,
-            score=score,
-            saved=datetime.datetime.now(datetime.UTC).isoformat(),
-            files=tuple(entries),
-            state=json.loads(text),
-        )
-        self._folder.publish(name, record.to_bytes())
-        return record
-
-    def _clear_away(self, name: str, error: BaseException) -> None:
-        try:
-            self._folder.delete(name)
-        except OSError as failure:  # the first error matters more; the next save tries again
-            error.add_note(f"what was written of it could not be deleted: {failure}")
-
-    def _cannot_write(
-        self, error: OSError, step: int, needed: int, survey: _Survey
-    ) -> CheckpointError:
-        free = self._folder.free_bytes()
-        room = "" if free is None else f", {_megabytes(free)} is free"
-        advice = _FULL.get(error.errno or 0, "See that the folder can be written to")
-        good = [n for n in survey.records if n not in self._found_damaged]
-        last = f"The last good one is {self._folder.url(good[-1])}" if good else "There is no other"
-        return CheckpointError(
-            f"{self.url}: the checkpoint of step {step} cannot be written "
-            f"({error.strerror or error}): it needs {_megabytes(needed)}{room}. {advice}, and "
-            f"resume. {last}; what was written of this one is deleted, and nothing else"
-        )
-
-    def _first_sound(self, names: Iterable[str], survey: _Survey) -> LoadedCheckpoint | None:
-        problems = list(survey.damaged.values())
-        for name in names:
-            record = survey.records[name]
-            try:
-                tensors = self._read(name, record)
+                tensors = {
+                    entry.path.removesuffix(".safetensors"): self._files.read_tensors(name, entry)
+                    for entry in record.files
+                }
             except DamagedCheckpointError as error:
                 problems.append(str(error))
                 self._found_damaged.add(name)
                 continue
             for problem in problems:
                 _LOGGER.warning("%s; going on from step %d instead", problem, record.step)
-            saved = self._saved(name, record)
-            return LoadedCheckpoint(saved, tensors, record.state, tuple(problems))
-        if problems and not survey.records.keys() - self._found_damaged:
+            return LoadedCheckpoint(self._saved(name, record), tensors, record.state)
+        if problems:
             listed = "\n".join(f"  {problem}" for problem in problems)
             raise CheckpointError(
                 f"{self.url}: expected a whole checkpoint, found none:\n{listed}\nRestore the "
@@ -282,46 +200,65 @@ class Checkpoints:
             )
         return None
 
-    def _read(self, name: str, record: CheckpointRecord) -> dict[str, dict[str, Tensor]]:
-        tensors: dict[str, dict[str, Tensor]] = {}
-        for entry in record.files:
-            with self._folder.verified(
-                name, entry.path, size=entry.size, sha256=entry.sha256
-            ) as path:
-                try:
-                    tensors[entry.path.removesuffix(".safetensors")] = read_file(path)
-                except SafetensorError as error:
-                    raise DamagedCheckpointError(
-                        f"{self._folder.url(name, entry.path)}: not a safetensors file: {error}"
-                    ) from error
-        return tensors
+    def _survey(self) -> _Survey:
+        records: dict[str, CheckpointRecord] = {}
+        damaged: dict[str, str] = {}
+        unpublished: list[str] = []
+        numbers = {
+            name: int(match[2]) for name in self._files.names() if (match := _NAME.fullmatch(name))
+        }
+        for name in sorted(numbers, key=lambda name: (numbers[name], name)):
+            try:
+                record = self._files.read_record(name)
+            except DamagedCheckpointError as error:
+                damaged[name] = str(error)
+                continue
+            if record is None:
+                unpublished.append(name)
+            else:
+                records[name] = record
+        return _Survey(records, damaged, unpublished, max(numbers.values(), default=0))
+
+    def _clear_away(self, name: str, error: BaseException) -> None:
+        try:
+            self._files.delete(name)
+        except OSError as failure:  # the first error matters more; the next save tries again
+            error.add_note(f"what was written of it could not be deleted: {failure}")
+
+    def _cannot_write(
+        self, error: OSError, step: int, tensors: Tensors, survey: _Survey
+    ) -> CheckpointError:
+        needed = sum(tensor.nbytes for file in tensors.values() for tensor in file.values())
+        free = self._files.free_bytes()
+        room = "" if free is None else f", {_megabytes(free)} is free"
+        advice = _FULL.get(error.errno or 0, "See that the folder can be written to")
+        good = [n for n in survey.records if n not in self._found_damaged]
+        last = f"The last good one is {self._files.url(good[-1])}" if good else "There is no other"
+        return CheckpointError(
+            f"{self.url}: the checkpoint of step {step} cannot be written "
+            f"({error.strerror or error}): it needs {_megabytes(needed)}{room}. {advice}, and "
+            f"resume. {last}; what was written of this one is deleted, and nothing else"
+        )
 
     def _prune(self) -> None:
         """Delete all but the newest and the best; damaged ones do not count as either."""
         survey = self._survey()
-        sound = [name for name in survey.records if name not in self._found_damaged]
-        kept = set(sound[-self._keep_last :])
-        kept.update(_by_score({name: survey.records[name] for name in sound})[:1])
+        sound = {n: r for n, r in survey.records.items() if n not in self._found_damaged}
+        scored = [(r.score, -r.number, n) for n, r in sound.items() if r.score is not None]
+        kept = {*list(sound)[-self._keep_last :], *(name for _, _, name in sorted(scored)[:1])}
         for name in sorted(set(survey.records) | set(survey.damaged)):
             if name not in kept:
                 self._delete(name)
 
     def _delete(self, name: str) -> None:
         try:
-            self._folder.delete(name)
+            self._files.delete(name)
         except OSError as error:  # it takes room, but does no harm; the next save tries again
-            _LOGGER.warning("%s: cannot be deleted: %s", self._folder.url(name), error)
+            _LOGGER.warning("%s: cannot be deleted: %s", self._files.url(name), error)
 
     def _saved(self, name: str, record: CheckpointRecord) -> Saved:
         size = sum(entry.size for entry in record.files)
-        return Saved(self._folder.url(name), record.step, record.score, size, record.saved)
-
-
-def _plans(tensors: Mapping[str, Mapping[str, Tensor]]) -> dict[str, TensorFile]:
-    for stem in tensors:
-        if not _STEM.fullmatch(stem):
-            raise ValueError(f"expected files named like `model`, found {stem!r}")
-    return {f"{stem}.safetensors": plan_file(tensors[stem]) for stem in sorted(tensors)}
+        return Saved(self._files.url(name), record.step, record.score, size, record.saved)
 
 
 def _plain(state: Mapping[str, Any], *, score: float | None) -> str:
@@ -332,12 +269,6 @@ def _plain(state: Mapping[str, Any], *, score: float | None) -> str:
         return json.dumps(dict(state), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"state: expected plain JSON values, found: {error}") from error
-
-
-def _by_score(records: Mapping[str, CheckpointRecord]) -> list[str]:
-    """Names of those that have a score, the best first, of equal ones the last saved."""
-    scored = [(r.score, -r.number, name) for name, r in records.items() if r.score is not None]
-    return [name for _, _, name in sorted(scored)]
 
 
 def _megabytes(size: int) -> str:

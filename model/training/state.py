@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from model.data.batches import LoaderState
 from schemas.errors import CheckpointError
@@ -14,35 +15,6 @@ RECENT_STEPS = 50
 """Steps whose mean loss tells whether a run diverges."""
 
 Unit = Literal["steps", "tokens", "minutes"]
-
-
-class StepSums(NamedTuple):
-    """What all processes found in one step.
-
-    Attributes:
-        loss: what the gradient is of, in nats.
-        gradient_norm: before clipping.
-        mlm_loss, mlm_correct: sum over predicted tokens of the losses; how many were right.
-        predictions: predicted tokens.
-        nsp_loss, nsp_correct, pairs: the same of next sentences; all 0 without NSP.
-        seconds: of training since the phase began, by the first process's clock.
-        checkpoint_is_due: by that clock.
-        places: token places, padding counted.
-        flops: model FLOPs.
-    """
-
-    loss: float
-    gradient_norm: float
-    mlm_loss: float
-    mlm_correct: float
-    predictions: int
-    nsp_loss: float
-    nsp_correct: float
-    pairs: int
-    seconds: float
-    checkpoint_is_due: bool
-    places: int
-    flops: int
 
 
 @dataclass
@@ -59,17 +31,25 @@ class IntervalSums:
     nsp_correct: float = 0.0
     pairs: int = 0
 
-    def add(self, found: StepSums) -> None:
-        """Count one step more."""
+    def add(
+        self,
+        sums: Sequence[float],
+        *,
+        loss: float,
+        gradient_norm: float,
+        predictions: int,
+        pairs: int,
+    ) -> None:
+        """Count one step more; `sums` are losses and hits of masked tokens, then of pairs."""
         self.steps += 1
-        self.loss += found.loss
-        self.gradient_norm += found.gradient_norm
-        self.mlm_loss += found.mlm_loss
-        self.mlm_correct += found.mlm_correct
-        self.predictions += found.predictions
-        self.nsp_loss += found.nsp_loss
-        self.nsp_correct += found.nsp_correct
-        self.pairs += found.pairs
+        self.loss += loss
+        self.gradient_norm += gradient_norm
+        self.mlm_loss += sums[0]
+        self.mlm_correct += sums[1]
+        self.predictions += predictions
+        self.nsp_loss += sums[2]
+        self.nsp_correct += sums[3]
+        self.pairs += pairs
 
 
 @dataclass
@@ -90,7 +70,7 @@ class TrainingState:
 
     Attributes:
         done: in this phase.
-        carried: in the phases before, if the optimiser's state is carried on from them; the place
+        carried: in the phases before, if the optimiser's state is carried on; the position
             in the learning-rate schedule is the sum of both.
         loader: where the loader stands.
         instances: seen in this phase.
@@ -141,9 +121,7 @@ class TrainingState:
             ) from error
 
     def note_loss(self, loss: float, *, max_rise: float) -> str:
-        """Remember a step's loss; what is wrong with it, "" for nothing."""
-        if not math.isfinite(loss):
-            return f"the loss is {loss}"
+        """Remember a step's finite loss; what is wrong with it, "" for nothing."""
         self.recent = [*self.recent[-(RECENT_STEPS - 1) :], loss]
         if len(self.recent) < RECENT_STEPS:
             return ""
@@ -167,7 +145,7 @@ def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
     return "minutes", budget.minutes or 0.0
 
 
-def schedule_place(state: TrainingState, budget: BudgetConfig) -> tuple[float, float, Unit]:
+def schedule_position(state: TrainingState, budget: BudgetConfig) -> tuple[float, float, Unit]:
     """Where the next update is in the learning-rate schedule, where that ends if the configuration
     does not say, and in which unit."""
     unit, amount = budget_unit(budget)

@@ -1,4 +1,6 @@
-"""Global batches of units, cut into micro-batches: end to end, or in rows of equal length.
+"""Batches of features as the model reads them: global ones, cut into micro-batches.
+
+Sequences lie end to end, or in rows of equal length.
 
 Letters for shapes as in `model.task_types.features` and `model.data.batches`.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +17,50 @@ import torch
 
 from model.data.batches import TokenBatch
 from model.data.permutation import permuted
-from model.finetuning.task_batches import TaskBatch
 from model.task_types.features import IGNORED, Features, Int64s
 from pipelines.seeds import key_for
 
 Layout = Literal["packed", "padded"]
+
+
+class TaskBatch(NamedTuple):
+    """Some units of a split.
+
+    Attributes:
+        tokens: their sequences, B = units x per_unit.
+        labels: classification, choice int64 (U,); regression float32 (U,); span int64 (U, 2),
+            places in the sequence; tagging int64 (P,), IGNORED where not scored; None to predict.
+        positions: tagging: int64 (P,), indices in T of the tokens that are tagged; else None.
+        units: numbers of the units in their `Features`, int64 (U,), on the host.
+    """
+
+    tokens: TokenBatch
+    labels: torch.Tensor | None
+    positions: torch.Tensor | None
+    units: npt.NDArray[np.int64]
+
+    def to(self, device: torch.device | str) -> TaskBatch:
+        """The same batch with its tensors on a device."""
+        return self._replace(
+            tokens=self.tokens.to(device),
+            labels=None if self.labels is None else self.labels.to(device),
+            positions=None if self.positions is None else self.positions.to(device),
+        )
+
+
+class TaskOutput(NamedTuple):
+    """What a model makes of a batch.
+
+    Attributes:
+        logits: float32, by kind: (U, labels), (U,), (U, choices), (T, 2), (P, labels).
+        loss: scalar, the batch's share of the global batch's loss, to be differentiated; None
+            without labels.
+        loss_sum: scalar, detached: the sum of which `loss` is that times the scale; None likewise.
+    """
+
+    logits: torch.Tensor
+    loss: torch.Tensor | None
+    loss_sum: torch.Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +76,11 @@ class TaskStep:
 
     tokens: int
     """Tokens of the whole batch, padding not counted."""
+
+    @property
+    def scale(self) -> float:
+        """What one term weighs in the batch's loss; 0 where it has none."""
+        return 1.0 / self.count if self.count else 0.0
 
     @property
     def units(self) -> Int64s:

@@ -8,19 +8,18 @@ that of PaLM, Chowdhery et al. 2022, appendix B).
 
 from __future__ import annotations
 
-import contextlib
 import resource
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from model.data.batches import PretrainingBatch
-from model.training.accelerators import Peak
-from model.training.curves import SpeedRecord
+from model.processes.distributed import Ranks
+from model.telling.accelerators import Peak
+from model.telling.curves import SpeedRecord
 from schemas.model_configs import ModelConfig
 
 _BACKWARD_FACTOR = 2  # each product has two gradients, as large as itself: inputs' and weights'
@@ -65,27 +64,6 @@ def forward_flops(
     return 2 * (model.layers * layer + mlm_head + nsp_head)
 
 
-def training_flops(
-    model: ModelConfig,
-    *,
-    vocab_size: int,
-    lengths: npt.NDArray[np.integer],
-    predictions: int,
-    pooled: int = 0,
-    causal: bool = False,
-) -> int:
-    """FLOPs of forward and backward pass, three times `forward_flops`, which has the arguments."""
-    forward = forward_flops(
-        model,
-        vocab_size=vocab_size,
-        lengths=lengths,
-        predictions=predictions,
-        pooled=pooled,
-        causal=causal,
-    )
-    return forward * (1 + _BACKWARD_FACTOR)
-
-
 def batch_flops(
     model: ModelConfig,
     *,
@@ -103,8 +81,8 @@ def batch_flops(
         next_sentence: the objective has NSP, so every instance is pooled.
         causal: as in `forward_flops`.
     """
-    return sum(
-        training_flops(
+    forward = sum(
+        forward_flops(
             model,
             vocab_size=vocab_size,
             lengths=batch.tokens.lengths,
@@ -114,6 +92,7 @@ def batch_flops(
         )
         for batch in batches
     )
+    return forward * (1 + _BACKWARD_FACTOR)
 
 
 def model_flops_utilisation(
@@ -136,80 +115,55 @@ class SpeedMeter:
     """Measures training between the lines of the curves.
 
     Args:
-        device: this process's; where it is a GPU, `record` waits until it has done its work.
-        processes: of the run, each with such a device.
-        peak: of the device, see `model.training.accelerators.peak_flops`.
+        ranks: the processes of the run, each with a device of its own.
+        peak: of such a device, see `model.telling.accelerators.peak_flops`.
         seconds: spent training before this start of the run.
     """
 
-    def __init__(
-        self, device: torch.device, *, processes: int, peak: Peak | None, seconds: float = 0.0
-    ) -> None:
-        self._device, self._processes, self._peak = device, processes, peak
-        self._earlier = seconds
-        self._resumed: float | None = time.perf_counter()
+    def __init__(self, ranks: Ranks, *, peak: Peak | None, seconds: float = 0.0) -> None:
+        self._ranks, self._peak = ranks, peak
         self._line_seconds = seconds
-        self._tokens, self._places, self._flops, self._waited = 0, 0, 0.0, 0.0
+        self._tokens, self._own = 0, np.zeros(2)
+        self._waited = 0.0
 
-    @property
-    def seconds(self) -> float:
-        """Spent training, over all starts of the run, pauses left out."""
-        running = 0.0 if self._resumed is None else time.perf_counter() - self._resumed
-        return self._earlier + running
-
-    def add(self, *, tokens: int, places: int, flops: float, waited: float) -> None:
-        """Count a step: what all processes did together, but `waited` of this one alone.
+    def add(self, *, tokens: int, places: int, flops: int, waited: float) -> None:
+        """Count a step.
 
         Args:
-            tokens: real tokens.
-            places: token places, padding counted.
-            flops: model FLOPs.
-            waited: seconds until the loader gave the batch.
+            tokens: real tokens of all processes.
+            places: token places of this one, padding counted.
+            flops: model FLOPs of this one.
+            waited: seconds until the loader gave this one its batch.
         """
         self._tokens += tokens
-        self._places += places
-        self._flops += flops
+        self._own += (places, flops)
         self._waited += waited
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time in this block is not training: evaluation, checkpoints.
+    def record(self, step: int, *, seconds: float) -> SpeedRecord:
+        """The speed since the record before, or since the start; begins to count anew.
 
-        Raises:
-            RuntimeError: it is paused already.
+        Every process has to call this after the same step.
+
+        Args:
+            step: updates so far.
+            seconds: spent training so far, over all starts of the run.
         """
-        if self._resumed is None:
-            raise RuntimeError("the meter is paused already: pauses do not nest")
-        self._wait_for_device()
-        self._earlier, self._resumed = self.seconds, None
-        try:
-            yield
-        finally:
-            self._resumed = time.perf_counter()
-
-    def record(self, step: int) -> SpeedRecord:
-        """The speed since the record before, or since the start; begins to count anew."""
-        self._wait_for_device()
-        now = self.seconds
-        taken = max(now - self._line_seconds, 1e-9)
+        taken = max(seconds - self._line_seconds, 1e-9)
+        places, flops = self._ranks.add_up(self._own.tolist())
         record = SpeedRecord(
             step=step,
-            seconds=now,
+            seconds=seconds,
             tokens_per_second=self._tokens / taken,
-            places_per_second=self._places / taken,
-            peak_memory_bytes=peak_memory(self._device),
+            places_per_second=places / taken,
+            peak_memory_bytes=peak_memory(self._ranks.device),
             loader_wait_share=min(1.0, self._waited / taken),
             model_flops_utilisation=model_flops_utilisation(
-                self._flops, seconds=taken, processes=self._processes, peak=self._peak
+                flops, seconds=taken, processes=self._ranks.size, peak=self._peak
             ),
         )
-        self._line_seconds = now
-        self._tokens, self._places, self._flops, self._waited = 0, 0, 0.0, 0.0
+        self._line_seconds = seconds
+        self._tokens, self._own, self._waited = 0, np.zeros(2), 0.0
         return record
-
-    def _wait_for_device(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
 
 
 def peak_memory(device: torch.device) -> int:

@@ -14,15 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from model.training.event_files import EventFiles
-from model.training.json_lines import JsonLines, read_json_lines
+from model.telling.event_files import EventFiles
+from model.telling.json_lines import JsonLines, read_json_lines
+from model.training.artifact_files import CURVES_FILE, EVENTS_FOLDER, TIMING_FILE
 from schemas.errors import TrainingError
 
 _LOGGER = logging.getLogger(__name__)
-
-CURVES_FILE = "curves.jsonl"
-TIMING_FILE = "timing.jsonl"
-EVENTS_FOLDER = "events"
 
 
 class StepRecord(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from finetuning_runs import KINDS, features_of
 
-from model.finetuning.task_batching import TaskStep, epoch_order, task_batches
+from model.finetuning.batches import TaskStep, epoch_order, task_batches
 from model.task_types.features import IGNORED, Features
 
 PAD = 0

@@ -16,21 +16,26 @@ from transformers import BertConfig, BertForPreTraining
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.bert import BertModel, initialize_weights
 from model.encoder.losses import tied_decoder_loss
-from model.training import accelerators, throughput
-from model.training.accelerators import Peak, listed_peak, measure_flops, peak_flops
-from model.training.throughput import (
+from model.processes.distributed import Ranks
+from model.telling import accelerators
+from model.telling.accelerators import Peak, listed_peak, measure_flops, peak_flops
+from model.telling.speed import (
     SpeedMeter,
     batch_flops,
     forward_flops,
     model_flops_utilisation,
     peak_memory,
-    training_flops,
 )
 from schemas.model_configs import ModelConfig
 
 VOCAB_SIZE = 300
 SMALL = ModelConfig(layers=2, hidden_size=48, heads=4, intermediate_size=80)
 CPU = torch.device("cpu")
+
+
+def training_flops(model: ModelConfig, **arguments: Any) -> int:
+    """Of forward and backward pass: each product has two gradients as large as itself."""
+    return 3 * forward_flops(model, **arguments)
 
 
 def batch_of(lengths: list[int], *, predictions: int = 3) -> PretrainingBatch:
@@ -275,49 +280,20 @@ def test_utilisation() -> None:
 # The meter
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [50.0]
-    monkeypatch.setattr(throughput.time, "perf_counter", lambda: now[0])
-    return now
-
-
-def test_speed_since_the_line_before(clock: list[float]) -> None:
+def test_speed_since_the_line_before() -> None:
     peak = Peak(1e6, "data sheet", "device", "fp32")
-    meter = SpeedMeter(CPU, processes=2, peak=peak, seconds=100.0)
-    clock[0] += 4.0
+    meter = SpeedMeter(Ranks(0, 1, CPU), peak=peak, seconds=100.0)
     for _ in range(2):
-        meter.add(tokens=300, places=400, flops=1_000_000, waited=0.5)
-    record = meter.record(12)
+        meter.add(tokens=300, places=400, flops=500_000, waited=0.5)
+    record = meter.record(12, seconds=104.0)
     assert record[:4] == (12, 104.0, 150.0, 200.0)
     assert record.loader_wait_share == 0.25
     assert record.model_flops_utilisation == 0.25
-    clock[0] += 1.0
     meter.add(tokens=300, places=400, flops=0, waited=0.0)
-    assert meter.record(13)[:4] == (13, 105.0, 300.0, 400.0)
-
-
-def test_pauses_are_not_training(clock: list[float]) -> None:
-    meter = SpeedMeter(CPU, processes=1, peak=None)
-    clock[0] += 2.0
-    with meter.paused():
-        clock[0] += 60.0
-        assert meter.seconds == 2.0
-        with pytest.raises(RuntimeError, match="do not nest"), meter.paused():
-            pass
-    clock[0] += 1.0
-    meter.add(tokens=30, places=30, flops=1, waited=0.0)
-    record = meter.record(1)
-    assert (record.seconds, record.tokens_per_second) == (3.0, 10.0)
-    assert record.model_flops_utilisation is None
-
-
-def test_a_pause_ends_with_an_error_too(clock: list[float]) -> None:
-    meter = SpeedMeter(CPU, processes=1, peak=None)
-    with pytest.raises(KeyError), meter.paused():
-        raise KeyError
-    clock[0] += 1.0
-    assert meter.seconds == 1.0
+    assert meter.record(13, seconds=105.0)[:4] == (13, 105.0, 300.0, 400.0)
+    without = SpeedMeter(Ranks(0, 1, CPU), peak=None)
+    without.add(tokens=30, places=30, flops=1, waited=0.0)
+    assert without.record(1, seconds=1.0).model_flops_utilisation is None
 
 
 def test_peak_memory_of_the_host_is_in_bytes() -> None:

@@ -6,13 +6,14 @@ import logging
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tqdm import tqdm
 
-from model.training.curves import EvaluationRecord, SpeedRecord, StepRecord
+from model.telling.curves import EvaluationRecord, SpeedRecord, StepRecord
 from model.training.state import Amounts, Unit, budget_unit
 from pipelines.telling.progress import ReadingFile
 from schemas.model_configs import BudgetConfig
@@ -25,12 +26,15 @@ _BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| "
 _BAR_COLUMNS = 25
 """Width that a bar is left, of which a share of a percent can be seen, before details are shown."""
 
+Detail = tuple[int, str]
+"""Something to tell, and its rank: what has a higher one is left out first; 0 stays."""
+
 
 class TrainingProgress:
-    """Tells how far a phase is, how well it learns and how long it will take.
+    """Tells how far a training is, how well it learns and how long it will take.
 
     Args:
-        name: of the phase, `pretrain.phase-1`.
+        name: of the training, `pretrain.phase-1`.
         budget: its end, in steps, tokens or minutes.
         done: what earlier starts of the run did.
         is_main: False in all processes but the first, where every call does nothing.
@@ -52,8 +56,7 @@ class TrainingProgress:
             readings if is_main else None, job=name, unit=self._unit.removesuffix("s")
         )
         self._readings.write(done.in_unit(self._unit), total=self._total)
-        self._step: StepRecord | None = None
-        self._speed: SpeedRecord | None = None
+        self._details: Sequence[Detail] = ()
         self._amounts = done
         self._is_said = True
         self._last_line = time.monotonic()
@@ -90,12 +93,21 @@ class TrainingProgress:
 
     def note_line(self, step: StepRecord, speed: SpeedRecord) -> None:
         """With each line of the curves: what is told besides."""
-        if not self._is_main:
-            return
-        self._step, self._speed = step, speed
-        if self._in_terminal:
-            self._bar.bar_format = _BAR_FORMAT + self.status(room=self._room())
+        details = [(0, f"loss {step.loss:.2f}"), (1, f"MLM {_share(step.mlm_accuracy)}")]
+        if step.nsp_accuracy is not None:
+            details.append((2, f"NSP {_share(step.nsp_accuracy)}"))
+        details.append((3, f"{_rounded(speed.tokens_per_second)} tokens/s"))
+        if speed.model_flops_utilisation is not None:
+            details.append((4, f"{100 * speed.model_flops_utilisation:.0f} % MFU"))
+        self.note_details(details)
+        if self._is_main and self._in_terminal:
             self._bar.refresh()
+
+    def note_details(self, details: Sequence[Detail]) -> None:
+        """What is told besides how far it is, until the next details."""
+        self._details = details
+        if self._is_main and self._in_terminal:
+            self._bar.bar_format = _BAR_FORMAT + self.status(room=self._room())
 
     def _room(self) -> int | None:
         """Characters beside a bar of good width; None if the terminal's width is not known."""
@@ -105,8 +117,6 @@ class TrainingProgress:
 
     def note_evaluation(self, evaluation: EvaluationRecord) -> None:
         """Tell what an evaluation found, at once."""
-        if not self._is_main:
-            return
         parts = [
             f"held-out MLM loss {evaluation.held_out_mlm_loss:.3f}",
             f"perplexity {evaluation.perplexity:,.2f}",
@@ -114,18 +124,30 @@ class TrainingProgress:
         ]
         if evaluation.held_out_nsp_accuracy is not None:
             parts.append(f"NSP {_share(evaluation.held_out_nsp_accuracy)}")
-        text = f"{self._name}: step {evaluation.step:,}, {', '.join(parts)}"
+        self.say(f"step {evaluation.step:,}, {', '.join(parts)}")
+
+    def say(self, text: str) -> None:
+        """Tell something at once."""
+        if not self._is_main:
+            return
         if self._in_terminal:
-            self._bar.write(text, file=sys.stderr)
+            self._bar.write(f"{self._name}: {text}", file=sys.stderr)
         else:
-            _LOGGER.info("%s", text)
+            _LOGGER.info("%s: %s", self._name, text)
+
+    def finish(self, text: str) -> None:
+        """Tell the result, in place of the last state."""
+        self._bar.close()
+        self._is_said = True
+        if self._is_main:
+            _LOGGER.info("%s: %s", self._name, text)
 
     def status(self, *, room: int | None = None) -> str:
         """How far, how well, how fast and how much longer, in one line.
 
         Args:
             room: characters that there are for it: details are left out, the least telling first.
-                Place, loss and what is left are always said. None for no limit.
+                How far, the loss and what is left are always said. None for no limit.
         """
         parts = self._parts()
         for rank in sorted({rank for rank, _ in parts if rank}, reverse=True):
@@ -134,17 +156,9 @@ class TrainingProgress:
             parts = [part for part in parts if part[0] != rank]
         return ", ".join(text for _, text in parts)
 
-    def _parts(self) -> list[tuple[int, str]]:
+    def _parts(self) -> list[Detail]:
         """What there is to say, in its order; those of a higher rank are left out before others."""
-        parts = [(0, self._place())]
-        if (step := self._step) is not None:
-            parts += [(0, f"loss {step.loss:.2f}"), (1, f"MLM {_share(step.mlm_accuracy)}")]
-            if step.nsp_accuracy is not None:
-                parts.append((2, f"NSP {_share(step.nsp_accuracy)}"))
-        if (speed := self._speed) is not None:
-            parts.append((3, f"{_rounded(speed.tokens_per_second)} tokens/s"))
-            if speed.model_flops_utilisation is not None:
-                parts.append((4, f"{100 * speed.model_flops_utilisation:.0f} % MFU"))
+        parts = [(0, self._position()), *self._details]
         left = self.seconds_left()
         if left is not None:
             parts.append((0, f"{duration_text(left)} left"))
@@ -180,7 +194,7 @@ class TrainingProgress:
     ) -> None:
         self.close()
 
-    def _place(self) -> str:
+    def _position(self) -> str:
         steps = f"step {self._amounts.steps:,}"
         if self._unit == "steps":
             return f"{steps} of {self._total:,.0f}"

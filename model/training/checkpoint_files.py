@@ -1,0 +1,300 @@
+"""The files below a folder of checkpoints, local or on any fsspec file system.
+
+Each checkpoint is a sub-folder, and exists for readers only once it has its `checkpoint.json`. That
+is written last, after everything else is on disk, and goes first when a checkpoint is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from model.processes.folder_lock import folder_lock
+from pipelines.io.file_systems import file_system
+from schemas.errors import CheckpointError
+
+RECORD_FILE = "checkpoint.json"
+FORMAT = 1
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A file of a checkpoint that is missing or not what was written; an earlier one may do."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class TensorFileEntry(_Part):
+    """One file of tensors."""
+
+    path: str
+    """Its name in the checkpoint's folder."""
+
+    size: int = Field(ge=0)
+    """Bytes."""
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class CheckpointRecord(_Part):
+    """`checkpoint.json`: all that is known of a checkpoint without opening its tensors."""
+
+    format: int = FORMAT
+    step: int = Field(ge=0)
+    """Updates of the weights done."""
+
+    number: int = Field(ge=1)
+    """Position in the order in which this folder's checkpoints were saved."""
+
+    score: float | None
+    """Held-out loss, the lower the better; None where it was not measured."""
+
+    saved: str
+    """ISO 8601, UTC."""
+
+    files: tuple[TensorFileEntry, ...]
+    state: dict[str, Any]
+    """Plain JSON values of the caller's."""
+
+    def to_bytes(self) -> bytes:
+        """The file: the record and its own sha256."""
+        record = self.model_dump(mode="json")
+        return json.dumps({"checkpoint": record, "sha256": _digest(record)}, indent=1).encode()
+
+    @classmethod
+    def parse(cls, data: bytes, *, url: str) -> CheckpointRecord:
+        """Read a file back.
+
+        Raises:
+            DamagedCheckpointError: it is not what was written.
+            CheckpointError: a later version wrote it.
+        """
+        try:
+            whole = json.loads(data)
+            record, expected = whole["checkpoint"], whole["sha256"]
+            version = record["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedCheckpointError(
+                f"{url}: not a record of a checkpoint ({error!r})"
+            ) from error
+        if _digest(record) != expected:
+            raise DamagedCheckpointError(f"{url}: its content does not fit its own sha256")
+        if version != FORMAT:
+            raise CheckpointError(
+                f"{url}: expected a checkpoint of format {FORMAT}, found {version}: another "
+                "version of bertloom wrote it. Use that one, or start in another folder"
+            )
+        try:
+            return cls.model_validate(record)
+        except ValidationError as error:
+            raise DamagedCheckpointError(
+                f"{url}: not a record of a checkpoint ({error})"
+            ) from error
+
+
+class CheckpointFiles:
+    """Writes, publishes, reads and deletes checkpoints; which of them are kept others decide."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` is a local folder, made when it is first written to, or an fsspec URL."""
+        try:
+            self._fs, root = file_system(folder)
+        except (ValueError, ImportError) as error:
+            raise CheckpointError(
+                f"checkpoints in {folder}: {error}. Expected a folder or an fsspec URL (s3:// "
+                "needs the package s3fs, gs:// needs gcsfs)"
+            ) from error
+        protocols = self._fs.protocol
+        self.is_local = "file" in ((protocols,) if isinstance(protocols, str) else protocols)
+        self._root = str(root).rstrip("/") or "/"
+
+    def url(self, *parts: str) -> str:
+        """An absolute local path, or a URL."""
+        path = self._path(*parts) if parts else self._root
+        return path if self.is_local else str(self._fs.unstrip_protocol(path))
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing; on file systems that are not local, do nothing."""
+        if not self.is_local:
+            yield
+            return
+        with folder_lock(Path(self._root)):
+            yield
+
+    def names(self) -> list[str]:
+        """Of everything in the folder that is a folder itself, sorted."""
+        try:
+            found = self._fs.ls(self._root, detail=True)
+        except FileNotFoundError:
+            return []
+        folders = (str(e["name"]) for e in found if e["type"] == "directory")
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in folders)
+
+    def read_record(self, name: str) -> CheckpointRecord | None:
+        """A checkpoint's record; None where there is none.
+
+        Raises:
+            CheckpointError: as `CheckpointRecord.parse`, or it cannot be read.
+        """
+        url = self.url(name, RECORD_FILE)
+        try:
+            data = bytes(self._fs.cat_file(self._path(name, RECORD_FILE)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable(url, error) from error
+        return CheckpointRecord.parse(data, url=url)
+
+    def write_tensors(self, name: str, file: str, tensors: Mapping[str, Tensor]) -> TensorFileEntry:
+        """Write one file of a checkpoint that is not published yet; equal tensors, equal bytes.
+
+        Raises:
+            CheckpointError: tensors that the format does not have, or that share memory.
+            OSError: e.g. the disk is full. What was written is the caller's to `delete`.
+        """
+        path = self._path(name, file)
+        if self.is_local:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            return _saved(tensors, Path(path))
+        with tempfile.TemporaryDirectory(prefix="bertloom-") as folder:
+            entry = _saved(tensors, Path(folder, file))
+            self._fs.put_file(str(Path(folder, file)), path)
+        return entry
+
+    def publish(self, name: str, record: CheckpointRecord) -> None:
+        """Make a checkpoint visible; everything else of it is there and durable."""
+        path, data = self._path(name, RECORD_FILE), record.to_bytes()
+        if not self.is_local:
+            self._fs.pipe_file(path, data)
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The names of the files, and of their folder, must not be lost where the record is not.
+        _sync(target.parent)
+        _sync(target.parent.parent)
+        partial = target.with_name(f".{target.name}.partial")
+        try:
+            with partial.open("xb") as sink:
+                sink.write(data)
+                sink.flush()
+                os.fsync(sink.fileno())
+            partial.replace(target)
+        finally:  # on a full disk it would stand in the way of the next try
+            partial.unlink(missing_ok=True)
+        _sync(target.parent)
+
+    def delete(self, name: str) -> None:
+        """Take a checkpoint, or what there is of it, away. Killed at any point, none is halved."""
+        if self.is_local:
+            folder = Path(self._path(name))
+            if (folder / RECORD_FILE).exists():
+                (folder / RECORD_FILE).unlink()
+                _sync(folder)
+            if folder.exists():
+                shutil.rmtree(folder)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(name, RECORD_FILE))
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(self._path(name), recursive=True)
+
+    def read_tensors(self, name: str, entry: TensorFileEntry) -> dict[str, Tensor]:
+        """The tensors of a file, on the CPU, once its bytes were found to be those written.
+
+        Raises:
+            DamagedCheckpointError: they are not, or the file is missing or cannot be read.
+        """
+        url = self.url(name, entry.path)
+        with contextlib.ExitStack() as stack:
+            try:
+                path = Path(self._path(name, entry.path))
+                if not self.is_local:
+                    folder = tempfile.TemporaryDirectory(prefix="bertloom-")
+                    path = Path(stack.enter_context(folder), entry.path)
+                    self._fs.get_file(self._path(name, entry.path), str(path))
+                found = path.stat().st_size
+                if found != entry.size:
+                    raise DamagedCheckpointError(
+                        f"{url}: expected {entry.size:,} bytes, found {found:,}"
+                    )
+                digest = _file_digest(path)
+            except FileNotFoundError as error:
+                raise DamagedCheckpointError(f"{url}: the file is missing") from error
+            except OSError as error:
+                raise _unreadable(url, error) from error
+            if digest != entry.sha256:
+                raise DamagedCheckpointError(
+                    f"{url}: its bytes are not those that were written: expected sha256 "
+                    f"{entry.sha256}, found {digest}"
+                )
+            try:
+                return load_file(path)
+            except SafetensorError as error:
+                raise DamagedCheckpointError(f"{url}: not a safetensors file: {error}") from error
+
+    def free_bytes(self) -> int | None:
+        """Room left on the disk; None where that is not known."""
+        return shutil.disk_usage(self._root).free if self.is_local else None
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self._root.rstrip("/"), *parts))
+
+
+def _saved(tensors: Mapping[str, Tensor], path: Path) -> TensorFileEntry:
+    """Write a local file and have it on the disk."""
+    try:
+        dense = {name: tensor.detach().contiguous() for name, tensor in sorted(tensors.items())}
+        save_file(dense, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        if (number := _SYSTEM_ERROR.search(str(error))) is not None:
+            code = int(number[1])
+            raise OSError(code, os.strerror(code), str(path)) from error
+        raise CheckpointError(f"{path.name}: the tensors cannot be written: {error}") from error
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(
+            f"{path.name}: expected dense tensors that share no memory: {error}"
+        ) from error
+    _sync(path)
+    return TensorFileEntry(path=path.name, size=path.stat().st_size, sha256=_file_digest(path))
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def _digest(record: Any) -> str:
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _unreadable(url: str, error: OSError) -> CheckpointError:
+    # Bad sectors are damage; anything else, such as rights or a connection, may pass.
+    kind = DamagedCheckpointError if error.errno == errno.EIO else CheckpointError
+    return kind(f"{url}: cannot be read: {error}")
+
+
+def _sync(path: Path) -> None:
+    """Have a file's bytes, or a folder's names, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
