@@ -31,7 +31,7 @@ from schemas.stage import ANY, Stage
 from schemas.task_configs import EvaluateConfig
 
 if TYPE_CHECKING:
-    from model.finetuning import answering as answering  # runs elsewhere: part of the key
+    from model.finetuning import prediction as prediction  # runs elsewhere: part of the key
 
 
 _EXAMPLES = "examples"
@@ -163,7 +163,7 @@ def _answer(
         device=config.device,
         threads=config.threads,
     )
-    return float(call("model.finetuning.answering:run_evaluation", job)["threshold"])
+    return float(call("model.finetuning.prediction:run_evaluation", job)["threshold"])
 
 
 def _copy(given: StageInput, path: str, *, folder: str) -> None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from model.pretraining import loop as loop  # runs elsewhere: part of the key
 
 
-
 def raw_inputs(config: PretrainConfig) -> tuple[RawInput, ...]:
     """The files of the checkpoint from outside the store that the phase starts from, if any.
 

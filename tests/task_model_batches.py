@@ -11,7 +11,7 @@ from pretraining_batches import VOCAB, small_config, write_files
 
 from model.data.batches import TokenBatch
 from model.finetuning.batches import TaskBatch
-from model.finetuning.hf_models import save_task_model
+from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import TaskModel
 from model.task_types.features import IGNORED
 from pipelines.seeds import rng_for

@@ -12,7 +12,7 @@ from command_runs import Cli
 from finetuning_runs import SHAPE, VOCAB
 
 from flows.cli.asked_texts import lines_of, texts_as_examples
-from model.finetuning.hf_models import save_task_model
+from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import new_task_model
 from model.tasks import TASKS
 from pipelines.wordpiece.ids import tokenizer_config_json

@@ -17,9 +17,9 @@ from test_asked_texts import write_tuned
 from flows.store.artifacts import ArtifactStore
 from model.encoder.checkpoint_layout import check_layout, parse_object
 from model.encoder.hf_weights import load_pretrained
-from model.finetuning.hf_models import load_task_model
-from model.finetuning.predictor import Predictor
-from model.finetuning.task_model import start_task_model
+from model.finetuning.prediction import Predictor
+from model.finetuning.saved_models import load_task_model
+from model.finetuning.task_model import task_model_from_checkpoint
 from model.training.artifact_files import checkpoint_raw_inputs
 from schemas.errors import BertloomError, CheckpointError, MissingInputError
 
@@ -39,7 +39,7 @@ def pretrained(folder: str) -> Any:
 
 
 def started(folder: str) -> Any:
-    return start_task_model(folder, kind="classification", outputs=2, dropout=0.1, seed=0)
+    return task_model_from_checkpoint(folder, kind="classification", outputs=2, dropout=0.1, seed=0)
 
 
 @pytest.fixture(scope="module")

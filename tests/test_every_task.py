@@ -18,7 +18,7 @@ from flows.cli.task_answers import ask, file_as_examples, open_predictors
 from flows.engine.engines import run_recipe
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
-from model.finetuning.predictor import Predictor
+from model.finetuning.prediction import Predictor
 from model.processes.launcher import end_workers
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS

@@ -13,11 +13,9 @@ from model.encoder.hf_weights import save_model
 from model.finetuning.batches import TaskBatch
 from model.finetuning.feature_tagger import (
     FeatureTagger,
-    load_feature_tagger,
-    save_feature_tagger,
-    start_feature_tagger,
+    feature_tagger_from_checkpoint,
 )
-from model.finetuning.hf_models import load_task_model
+from model.finetuning.saved_models import load_task_model, save_task_model
 from model.optim.adam import Adam
 from model.task_types.features import IGNORED
 from schemas.errors import CheckpointError, ConfigError, TrainingError
@@ -287,7 +285,7 @@ def write(folder: Path, files):
 def test_a_tagger_starts_from_a_checkpoint(tmp_path, objective):
     pretrained = BertForPretraining(small_config(), vocab_size=VOCAB, objective=objective, seed=4)
     folder = write(tmp_path / "checkpoint", save_model(pretrained))
-    started = start_feature_tagger(
+    started = feature_tagger_from_checkpoint(
         folder, outputs=3, layers="last", lstm_size=12, dropout=0.2, seed=7
     )
     model = started.model
@@ -316,10 +314,10 @@ def test_a_saved_tagger_is_read_back(tmp_path, layers):
     if layers.startswith("weighted"):
         with torch.no_grad():
             model.mix.weights.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
-    files = save_feature_tagger(model, labels=LABELS, about={"task": "wikigold"})
-    assert files == save_feature_tagger(model, labels=LABELS, about={"task": "wikigold"})
+    files = save_task_model(model, labels=LABELS, about={"task": "wikigold"})
+    assert files == save_task_model(model, labels=LABELS, about={"task": "wikigold"})
     folder = write(tmp_path / "tagger", files)
-    for loaded in (load_feature_tagger(folder), load_task_model(folder)):
+    for loaded in (load_task_model(folder), load_task_model(f"{folder}/")):
         assert isinstance(loaded.model, FeatureTagger)
         assert loaded.labels == LABELS
         assert loaded.about == {"task": "wikigold", "method": "features"}
@@ -332,7 +330,7 @@ def test_a_saved_tagger_is_read_back(tmp_path, layers):
 
 def test_transformers_reads_the_encoder(tmp_path):
     model = tagger().eval()
-    folder = write(tmp_path / "tagger", save_feature_tagger(model, labels=LABELS, about={}))
+    folder = write(tmp_path / "tagger", save_task_model(model, labels=LABELS, about={}))
     peer = PeerModel.from_pretrained(folder, add_pooling_layer=False).eval()
     window = random_windows(1)[0]
     expected = peer(torch.tensor([window[0]])).last_hidden_state[0]
@@ -341,13 +339,13 @@ def test_transformers_reads_the_encoder(tmp_path):
 
 
 def test_damaged_folders_are_refused(tmp_path):
-    files = save_feature_tagger(tagger(), labels=LABELS, about={})
+    files = save_task_model(tagger(), labels=LABELS, about={})
     config = json.loads(files["config.json"])
 
     def loading(name, **changes):
         changed = {**config, **changes}
         content = {**files, "config.json": json.dumps(changed).encode()}
-        return load_feature_tagger(write(tmp_path / name, content))
+        return load_task_model(write(tmp_path / name, content))
 
     shape = config["bertloom_feature_tagger"]
     with pytest.raises(CheckpointError, match="expected a tagger that method: features made"):
@@ -360,7 +358,7 @@ def test_damaged_folders_are_refused(tmp_path):
         loading("mix", bertloom_feature_tagger={**shape, "layers": "weighted-sum-all"})
     with pytest.raises(CheckpointError, match="id2label"):
         loading("labels", id2label={"0": "O", "2": "B-A"})
-    with pytest.raises(CheckpointError, match="as many different ones"):
-        save_feature_tagger(tagger(), labels=("O", "O", "B-A"), about={})
+    with pytest.raises(CheckpointError, match="expected 3 different ones"):
+        save_task_model(tagger(), labels=("O", "O", "B-A"), about={})
     with pytest.raises(CheckpointError, match="expected JSON values"):
-        save_feature_tagger(tagger(), labels=LABELS, about={"seed": float("nan")})
+        save_task_model(tagger(), labels=LABELS, about={"seed": float("nan")})

@@ -28,7 +28,7 @@ from finetuning_runs import (
 import model.processes.launcher
 from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS, TrialJob
-from model.finetuning.predictor import Predictor, answer
+from model.finetuning.prediction import Predictor, answer
 from model.processes.launcher import end_workers, stop_running_calls
 from model.task_types import kind_module
 from model.task_types.prediction_files import read_lines

@@ -25,9 +25,9 @@ from finetuning_runs import (
 from safetensors.torch import load_file
 
 import model.finetuning.loop
-from model.finetuning.hf_models import load_task_model
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.loop import TrialTraining, train_trial
+from model.finetuning.saved_models import load_task_model
 from model.finetuning.setup import has_upper_case, open_trial
 from model.processes.stopping import StopRequest
 from model.task_types.prediction_files import read_lines

@@ -11,9 +11,9 @@ import pytest
 from finetuning_runs import VOCAB, text_rows, write_checkpoint
 
 from model.encoder.hf_folder import CONFIG_FILE
-from model.finetuning.hf_models import save_task_model
-from model.finetuning.predictor import Predictor, answer
-from model.finetuning.task_model import start_task_model
+from model.finetuning.prediction import Predictor, answer
+from model.finetuning.saved_models import save_task_model
+from model.finetuning.task_model import task_model_from_checkpoint
 from pipelines.wordpiece.vocabulary import VOCAB_FILE
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import CheckpointError, PredictionsError
@@ -25,7 +25,9 @@ EXAMPLES = pa.Table.from_pylist(text_rows(12, split="dev"), schema=TEXT_EXAMPLES
 def tuned(folder: Path, *, seed: int) -> str:
     """A model that was never trained, in a fine-tuned artifact's layout."""
     checkpoint = write_checkpoint(folder / f"bert-{seed}")
-    started = start_task_model(checkpoint, kind="classification", outputs=2, dropout=0.0, seed=seed)
+    started = task_model_from_checkpoint(
+        checkpoint, kind="classification", outputs=2, dropout=0.0, seed=seed
+    )
     about = {
         "task": "sst-2",
         "method": "fine-tune",

@@ -29,7 +29,12 @@ from torch.nn import functional
 from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_weights import save_model
 from model.finetuning.batches import TaskBatch
-from model.finetuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
+from model.finetuning.task_model import (
+    TaskModel,
+    new_task_model,
+    outputs_of,
+    task_model_from_checkpoint,
+)
 from model.optim.adam import has_decay
 from model.optim.optimizer import build_optimizer
 from schemas.errors import CheckpointError, TrainingError
@@ -250,7 +255,9 @@ def test_a_new_model_is_a_function_of_its_seed(kind: Kind) -> None:
 
 
 def start(folder: Path, *, kind: Kind = "classification", seed: int = 7) -> Any:
-    return start_task_model(str(folder), kind=kind, outputs=OUTPUTS[kind], dropout=0.3, seed=seed)
+    return task_model_from_checkpoint(
+        str(folder), kind=kind, outputs=OUTPUTS[kind], dropout=0.3, seed=seed
+    )
 
 
 def assert_same_encoder(model: Any, other: Any, *, pooler: bool = True) -> None:

@@ -27,7 +27,7 @@ from schemas.errors import ArtifactNotFoundError, ConfigError, PredictionsError
 from schemas.manifest import Manifest
 
 if TYPE_CHECKING:
-    from model.finetuning.predictor import Predictor
+    from model.finetuning.prediction import Predictor
 
 _SHOWN = 5
 
@@ -106,7 +106,7 @@ def score_model(
         ExamplesError, PredictionsError: the file cannot be used, or has no answers.
     """
     predictors = open_predictors(model, store=store)
-    from model.finetuning.predictor import (
+    from model.finetuning.prediction import (
         answer,  # loads torch, for which that has seen to the threads
     )
 
@@ -185,7 +185,7 @@ def open_predictors(model: str, *, store: str | None) -> list[Predictor]:
         CheckpointError: it was not fine-tuned here.
     """
     bound_spinning()  # before the next line loads torch
-    from model.finetuning.predictor import Predictor
+    from model.finetuning.prediction import Predictor
 
     folders, threshold = _models(model, store=store)
     predictors = [Predictor.open(folder) for folder in folders]
@@ -266,7 +266,7 @@ def ask(predictors: Sequence[Predictor], asked: AskedTexts, *, as_json: bool) ->
 def _answers(
     predictors: Sequence[Predictor], examples: pa.Table, *, as_json: bool
 ) -> Iterator[str]:
-    from model.finetuning.predictor import answer
+    from model.finetuning.prediction import answer
 
     if not len(examples):
         return

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.encoder.heads import BertForPretraining, Objective
 from model.encoder.hf_config import hf_config, model_config
@@ -29,7 +29,7 @@ _NAMES = {
     "mlm_head.dense": "cls.predictions.transform.dense",
     "mlm_head.norm": "cls.predictions.transform.LayerNorm",
     "nsp_head": "cls.seq_relationship",
-    # Heads of fine-tuned models (`model.finetuning.hf_models`).
+    # Heads of fine-tuned models (`model.finetuning.saved_models`).
     "classifier": "classifier",
     "qa_outputs": "qa_outputs",
 }
@@ -168,6 +168,14 @@ def check_size(
         _checked(renamed[name], torch.Size(shape), name=name, where=where)
 
 
+def fill_parameters(model: nn.Module, found: Mapping[str, Tensor]) -> None:
+    """Copy tensors into the parameters of these names; others stay as they are."""
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, tensor in found.items():
+            parameters[name].copy_(tensor)
+
+
 def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> LoadedModel:
     """A model with the weights of a checkpoint in Hugging Face's layout.
 
@@ -186,12 +194,9 @@ def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> Load
     state, weights_url = read_weights(folder)
     check_size(state, config, vocab_size=vocab_size, where=weights_url)
     model = BertForPretraining(config, vocab_size=vocab_size, objective=objective, seed=seed)
-    parameters = dict(model.named_parameters())
-    shapes = {name: parameter.shape for name, parameter in parameters.items()}
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     found = from_hf_state(state, shapes, where=weights_url)
-    with torch.no_grad():
-        for name, tensor in found.items():
-            parameters[name].copy_(tensor)
+    fill_parameters(model, found)
     initialized = tuple(name for name in shapes if name not in found)
     notes = [
         f"{weights_url} has no {what}: drawn anew with seed {seed}"

@@ -10,40 +10,125 @@ all of them. It reads the words that are tagged in a window and no others, and n
 window into the next. So in documents longer than a window its reach ends where the next window's
 words begin. The encoder's does not.
 
-Letters for shapes as in `model.data.batches`; L units of an LSTM's direction.
+Letters for shapes as in `model.data.batches`; K layers put together, L units of an LSTM's
+direction.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+import math
+from collections.abc import Sequence
+from typing import Self, get_args
 
 import torch
-from safetensors.torch import save as save_tensors
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import rnn
 
 from model.encoder.bert import BertModel, Dense, initialize_weights
-from model.encoder.checkpoint_layout import shown
 from model.encoder.dropout import Dropout, seed_dropout
-from model.encoder.hf_config import hf_config, model_config
-from model.encoder.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, some_of
-from model.encoder.hf_weights import check_size, from_hf_state, hf_state
 from model.finetuning.batches import TaskBatch, TaskOutput
-from model.finetuning.feature_layers import LayerMix, WindowLSTM
-from model.finetuning.task_model import fill_parameters, start_task_model
+from model.finetuning.task_model import FromCheckpoint, task_model_from_checkpoint
 from model.task_types.features import IGNORED
-from schemas.errors import CheckpointError, ConfigError, TrainingError
+from pipelines.seeds import key_for
+from schemas.errors import ConfigError, TrainingError
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import Kind, LayerChoice
 
-ABOUT_KEY = "bertloom"
-SHAPE_KEY = "bertloom_feature_tagger"
-"""Keys of config.json: what was said of the model, and what only this class has."""
-
 _LSTM_LAYERS = 2
-_ENCODER = "bert."
+
+
+class LayerMix(nn.Module):
+    """Vectors of words from the encoder's layers."""
+
+    def __init__(self, choice: LayerChoice, *, layers: int, hidden_size: int) -> None:
+        super().__init__()
+        self.taken = _taken(choice, layers=layers)
+        self.is_weighted = choice.startswith("weighted-sum")
+        self.size = hidden_size * (len(self.taken) if choice == "concat-last-4" else 1)
+        if self.is_weighted:  # gamma * sum of softmax(weights) * layer (Peters et al. 2018)
+            self.weights = nn.Parameter(torch.zeros(len(self.taken)))
+            self.gamma = nn.Parameter(torch.ones(1))
+
+    def forward(self, layers: Sequence[torch.Tensor], positions: torch.Tensor) -> torch.Tensor:
+        """`layers`, each (T, H), at `positions` (P,): (P, H), or (P, 4 H) where concatenated."""
+        found = [layers[number].index_select(0, positions).float() for number in self.taken]
+        if not self.is_weighted:
+            return torch.cat(found, dim=1)
+        shares = torch.softmax(self.weights, dim=0)  # (K,)
+        stacked = torch.stack(found)  # (K, P, H)
+        return self.gamma * torch.einsum("k,kph->ph", shares, stacked)
+
+
+def _taken(choice: LayerChoice, *, layers: int) -> tuple[int, ...]:
+    """Numbers of the layers that are read; 0 is the embeddings, `layers` the last block's output.
+
+    Raises:
+        ConfigError: the encoder has too few.
+    """
+    if choice not in get_args(LayerChoice):
+        known = ", ".join(get_args(LayerChoice))
+        raise ConfigError(f"layers: no choice {choice!r}; choose from {known}")
+    needed = 4 if choice.endswith("last-4") else 2 if choice == "second-to-last" else 1
+    if layers < needed:
+        raise ConfigError(
+            f"layers: {choice} needs an encoder of at least {needed} layers, this one has "
+            f"{layers}: choose last, weighted-sum-all or embeddings, or take a larger encoder"
+        )
+    if choice == "embeddings":
+        return (0,)
+    if choice == "weighted-sum-all":
+        return tuple(range(1, layers + 1))
+    if choice == "second-to-last":
+        return (layers - 1,)
+    return tuple(range(layers + 1 - needed, layers + 1))
+
+
+class WindowLSTM(nn.LSTM):
+    """One bidirectional layer that starts at zero: torch's start draws from the global
+    generator, as its dropout between layers does."""
+
+    def __init__(self, inputs: int, *, units: int) -> None:
+        super().__init__(inputs, units, bidirectional=True, batch_first=True)
+
+    def reset_parameters(self) -> None:
+        """Set all weights to zero."""
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+    def draw(self, name: str, *, seed: int) -> None:
+        """Weights uniform within 1 / sqrt(units), as torch's own start; biases 0, but 1 for the
+        forget gates, which come second of four, so that a new layer remembers (Jozefowicz et al.
+        2015)."""
+        bound, units = 1 / math.sqrt(self.hidden_size), self.hidden_size
+        with torch.no_grad():
+            for inner, parameter in self.named_parameters():
+                generator = torch.Generator()
+                key = key_for(seed, "weights", f"{name}.{inner}", *parameter.shape)
+                generator.manual_seed(key)
+                if parameter.ndim == 2:
+                    parameter.uniform_(-bound, bound, generator=generator)
+                elif inner.startswith("bias_ih"):  # there are two biases, which are added up
+                    parameter[units : 2 * units].fill_(1.0)
+
+    def over_windows(self, x: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        """What it makes of the words (P, I) of each window by itself: (P, 2 L).
+
+        Args:
+            x: the words' vectors, window by window.
+            window: int64 (P,), ascending: the window of each word.
+        """
+        counts = torch.unique_consecutive(window, return_counts=True)[1].cpu()
+        if not len(counts):
+            return x.new_zeros((0, 2 * self.hidden_size))
+        rows = rnn.pad_sequence(
+            list(torch.split(x, counts.tolist())), batch_first=True
+        )  # (B, W, I)
+        packed = rnn.pack_padded_sequence(rows, counts, batch_first=True, enforce_sorted=False)
+        outputs, _ = rnn.pad_packed_sequence(self(packed)[0], batch_first=True)  # (B, W, 2 L)
+        is_word = torch.arange(outputs.shape[1])[None, :] < counts[:, None]  # (B, W)
+        chosen: torch.Tensor = outputs[is_word.to(x.device)]
+        return chosen
 
 
 class FeatureTagger(nn.Module):
@@ -169,22 +254,7 @@ class FeatureTagger(nn.Module):
         return batch.positions
 
 
-class StartedFeatureTagger(NamedTuple):
-    """A tagger ready to be trained, and what a user should know of it, a sentence each."""
-
-    model: FeatureTagger
-    notes: tuple[str, ...]
-
-
-class TunedFeatureTagger(NamedTuple):
-    """A trained tagger read back, the names of its outputs, and what was said of it."""
-
-    model: FeatureTagger
-    labels: tuple[str, ...]
-    about: dict[str, Any]
-
-
-def start_feature_tagger(
+def feature_tagger_from_checkpoint(
     folder_url: str,
     *,
     outputs: int,
@@ -192,7 +262,7 @@ def start_feature_tagger(
     lstm_size: int,
     dropout: float,
     seed: int,
-) -> StartedFeatureTagger:
+) -> FromCheckpoint[FeatureTagger]:
     """A tagger on the encoder of a checkpoint in Hugging Face's layout.
 
     Args:
@@ -206,7 +276,7 @@ def start_feature_tagger(
         CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
         ConfigError: the encoder has fewer layers than `layers` needs.
     """
-    started = start_task_model(
+    started = task_model_from_checkpoint(
         folder_url, kind="tagging", outputs=outputs, dropout=dropout, seed=seed
     )
     encoder = started.model
@@ -221,141 +291,4 @@ def start_feature_tagger(
         seed=seed,
         encoder=encoder.bert,
     )
-    return StartedFeatureTagger(model, started.notes)
-
-
-def save_feature_tagger(
-    model: FeatureTagger, *, labels: Sequence[str], about: Mapping[str, Any], pad_token_id: int = 0
-) -> dict[str, bytes]:
-    """The files of a tagger by name. Equal models give equal bytes.
-
-    transformers' `BertModel` loads the encoder from them; the rest is read by
-    `load_feature_tagger` alone.
-
-    Args:
-        model: to be saved.
-        labels: the tags in the order of the outputs.
-        about: JSON values for config.json, under "bertloom".
-        pad_token_id: id of [PAD].
-
-    Raises:
-        CheckpointError: not one label for each output, or `about` is not JSON.
-    """
-    if len(set(labels)) != model.outputs or len(labels) != model.outputs:
-        raise CheckpointError(
-            f"labels {tuple(labels)} for {model.outputs} outputs: expected as many different ones"
-        )
-    described = {
-        **hf_config(
-            model.config,
-            vocab_size=model.vocab_size,
-            objective="left-to-right" if model.is_causal else "mlm+nsp",
-            pad_token_id=pad_token_id,
-        ),
-        "architectures": ["BertModel"],
-        "id2label": {str(number): name for number, name in enumerate(labels)},
-        "label2id": {name: number for number, name in enumerate(labels)},
-        ABOUT_KEY: {"method": "features", **about},
-        SHAPE_KEY: {
-            "layers": model.layers,
-            "lstm_size": model.lstm_size,
-            "dropout": model.dropouts[0].rate,
-        },
-    }
-    try:
-        config = json.dumps(described, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"about: {error}: expected JSON values alone") from error
-    tensors = hf_state(_encoder_parameters(model)) | _own_parameters(model)
-    weights = save_tensors(dict(sorted(tensors.items())), metadata={"format": "pt"})
-    return {CONFIG_FILE: config.encode(), WEIGHTS_FILE: weights}
-
-
-def load_feature_tagger(folder_url: str) -> TunedFeatureTagger:
-    """A trained tagger from its folder, a local path or any fsspec URL.
-
-    The pooler, which it has no use for, is not saved; it is 0 here.
-
-    Raises:
-        CheckpointError: there is none, it cannot be read, or it is no feature-based tagger.
-    """
-    folder = folder_url.rstrip("/")
-    described, where = read_config(folder)
-    shape, about = described.get(SHAPE_KEY), described.get(ABOUT_KEY)
-    if not isinstance(shape, dict) or not isinstance(about, dict):
-        raise CheckpointError(
-            f"{where}: no {SHAPE_KEY} or no {ABOUT_KEY}: expected a tagger that method: features "
-            "made"
-        )
-    config, vocab_size, objective = model_config(described, where=where)
-    state, weights_url = read_weights(folder)
-    check_size(state, config, vocab_size=vocab_size, where=weights_url)
-    labels = _labels(described, where=where)
-    is_causal = objective == "left-to-right"
-    # Its weights are zero, not drawn: all of them are in the file.
-    encoder = BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
-    try:
-        model = FeatureTagger(
-            config,
-            vocab_size=vocab_size,
-            outputs=len(labels),
-            layers=shape["layers"],
-            lstm_size=int(shape["lstm_size"]),
-            dropout=float(shape["dropout"]),
-            is_causal=is_causal,
-            encoder=encoder,
-        )
-    except (KeyError, TypeError, ValueError, ConfigError) as error:
-        raise CheckpointError(f"{where}: {SHAPE_KEY} is not that of a tagger: {error!r}") from error
-    shapes = {f"{_ENCODER}{name}": value.shape for name, value in encoder.named_parameters()}
-    theirs = {name: value for name, value in state.items() if name.startswith(_ENCODER)}
-    found = from_hf_state(theirs, shapes, where=weights_url)
-    found |= _own_tensors(model, state, where=weights_url)
-    fill_parameters(model, found)
-    return TunedFeatureTagger(model, labels, about)
-
-
-def _encoder_parameters(model: FeatureTagger) -> dict[str, torch.Tensor]:
-    """The encoder's but for the pooler, which nothing reads."""
-    return {
-        name: value
-        for name, value in model.named_parameters()
-        if name.startswith(_ENCODER) and not name.startswith("bert.pooler.")
-    }
-
-
-def _own_parameters(model: FeatureTagger) -> dict[str, torch.Tensor]:
-    """All but the encoder's, on the CPU."""
-    return {
-        name: value.detach().cpu().contiguous()
-        for name, value in model.named_parameters()
-        if not name.startswith(_ENCODER)
-    }
-
-
-def _own_tensors(
-    model: FeatureTagger, state: Mapping[str, torch.Tensor], *, where: str
-) -> dict[str, torch.Tensor]:
-    expected = {name: value.shape for name, value in _own_parameters(model).items()}
-    given = {name: value for name, value in state.items() if not name.startswith(_ENCODER)}
-    if set(given) != set(expected):
-        raise CheckpointError(
-            f"{where}: {some_of(set(given) ^ set(expected))}: missing or not known: expected the "
-            f"tensors of a tagger with {model.layers}; the two files are not of one model"
-        )
-    for name, value in given.items():
-        if value.shape != expected[name] or value.dtype != torch.float32:
-            raise CheckpointError(
-                f"{where}: {name} is {value.dtype} {tuple(value.shape)}, expected float32 "
-                f"{tuple(expected[name])}: the two files are not of one model"
-            )
-    return given
-
-
-def _labels(described: Mapping[str, Any], *, where: str) -> tuple[str, ...]:
-    names = described.get("id2label")
-    if not isinstance(names, dict) or set(names) != {str(at) for at in range(len(names))}:
-        raise CheckpointError(
-            f"{where}: id2label is {shown(names)}, expected a name for each output"
-        )
-    return tuple(str(names[str(number)]) for number in range(len(names)))
+    return FromCheckpoint(model, started.notes)

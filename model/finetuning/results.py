@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from model.finetuning.feature_tagger import FeatureTagger, save_feature_tagger
-from model.finetuning.hf_models import save_task_model
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE, trial_point
 from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
+from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup
 from model.processes.distributed import device_name
 from model.processes.stopping import StopRequest
@@ -117,16 +116,9 @@ def _model_files(setup: TrialSetup, *, threshold: float) -> dict[str, bytes]:
         "lowercase": tokenizer.lowercase,
         "threshold": threshold,
     }
-    model = setup.model.cpu()
-    files: dict[str, bytes]
-    if isinstance(model, FeatureTagger):
-        files = save_feature_tagger(
-            model, labels=setup.labels, about=about, pad_token_id=tokenizer.pad_id
-        )
-    else:
-        files = save_task_model(
-            model, labels=setup.labels, about=about, pad_token_id=tokenizer.pad_id
-        )
+    files = save_task_model(
+        setup.model.cpu(), labels=setup.labels, about=about, pad_token_id=tokenizer.pad_id
+    )
     lowercase = tokenizer.lowercase
     return {
         **files,

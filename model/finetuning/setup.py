@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from model.encoder.checkpoint_layout import parse_object
-from model.finetuning.feature_tagger import FeatureTagger, start_feature_tagger
+from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.jobs import TrialJob
-from model.finetuning.task_model import TaskModel, new_task_model, outputs_of, start_task_model
+from model.finetuning.task_model import (
+    TaskModel,
+    new_task_model,
+    outputs_of,
+    task_model_from_checkpoint,
+)
 from model.task_types import kind_module
 from model.task_types.features import Features
 from model.tasks import Task, find_task
@@ -239,7 +244,7 @@ def _open_model(
         raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
     started: Any
     if config.method == "features":
-        started = start_feature_tagger(
+        started = feature_tagger_from_checkpoint(
             folder,
             outputs=outputs,
             layers=config.layers,
@@ -248,7 +253,7 @@ def _open_model(
             seed=seed,
         )
     else:
-        started = start_task_model(
+        started = task_model_from_checkpoint(
             folder, kind=task.kind, outputs=outputs, dropout=config.dropout, seed=seed
         )
     notes += started.notes

@@ -6,7 +6,7 @@ Letters for shapes as in `model.data.batches`; U units, P tagged tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,12 +18,14 @@ from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_config import model_config
 from model.encoder.hf_folder import read_config, read_weights
-from model.encoder.hf_weights import check_size, from_hf_state
+from model.encoder.hf_weights import check_size, fill_parameters, from_hf_state
 from model.finetuning.batches import TaskBatch, TaskOutput
 from model.task_types.features import IGNORED
 from schemas.errors import TrainingError
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import Kind
+
+Model = TypeVar("Model", bound=nn.Module)
 
 POOLED_KINDS: frozenset[Kind] = frozenset({"classification", "regression", "choice"})
 """Kinds that read one vector a sequence, through the pooler; the others read tokens."""
@@ -215,7 +217,7 @@ def span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor)
     return (torch.logsumexp(table, dim=1) - chosen).sum() / 2
 
 
-class StartedTaskModel(NamedTuple):
+class FromCheckpoint(NamedTuple, Generic[Model]):
     """A model ready to be fine-tuned.
 
     Attributes:
@@ -223,7 +225,7 @@ class StartedTaskModel(NamedTuple):
         notes: what a user should know of it, a sentence each.
     """
 
-    model: TaskModel
+    model: Model
     notes: tuple[str, ...]
 
 
@@ -241,13 +243,13 @@ def new_task_model(
     )
 
 
-def start_task_model(
+def task_model_from_checkpoint(
     folder_url: str, *, kind: Kind, outputs: int, dropout: float, seed: int
-) -> StartedTaskModel:
+) -> FromCheckpoint[TaskModel]:
     """A model whose encoder is that of a checkpoint in Hugging Face's layout.
 
     The checkpoint may be of a pretrained model with or without heads, or of a model fine-tuned for
-    another task. Its heads are not taken over. A causal model stays causal (paper 5.1).
+    another task. Its heads are not read. A causal model stays causal (paper 5.1).
 
     Args:
         folder_url: its folder, a local path or any fsspec URL.
@@ -292,15 +294,7 @@ def start_task_model(
             f"{where} is of a causal model, which stays causal"
             + (", pooled at the last token of each sequence" if kind in POOLED_KINDS else "")
         )
-    return StartedTaskModel(model, tuple(notes))
-
-
-def fill_parameters(model: nn.Module, found: dict[str, torch.Tensor]) -> None:
-    """Copy tensors into the parameters of these names; others stay as they are."""
-    parameters = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, tensor in found.items():
-            parameters[name].copy_(tensor)
+    return FromCheckpoint(model, tuple(notes))
 
 
 def _with_dropout(config: ModelConfig, dropout: float) -> ModelConfig:

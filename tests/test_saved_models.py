@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import fsspec
@@ -30,7 +28,7 @@ from task_model_batches import (
 
 from model.encoder.hf_weights import save_model
 from model.finetuning.batches import TaskBatch
-from model.finetuning.hf_models import TunedModel, load_task_model, save_task_model
+from model.finetuning.saved_models import TunedModel, load_task_model, save_task_model
 from model.finetuning.task_model import TaskModel
 from schemas.errors import CheckpointError
 from schemas.task_configs import FeaturesConfig, Kind
@@ -240,23 +238,6 @@ def test_weights_that_do_not_fit(
     folder = written(random_task_model("classification"), tmp_path)
     with pytest.raises(CheckpointError, match=message):
         load(change_weights(folder, **tensors))
-
-
-def test_feature_based_models_are_read_by_their_own_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = written(random_task_model("tagging"), tmp_path, method="features")
-    asked: list[str] = []
-
-    def load_feature_tagger(url: str) -> tuple[str, list[str], dict[str, Any]]:
-        asked.append(url)
-        return "tagger", ["O"], {"method": "features"}
-
-    module = ModuleType("model.finetuning.feature_tagger")
-    module.load_feature_tagger = load_feature_tagger  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "model.finetuning.feature_tagger", module)
-    assert load_task_model(str(folder)) == ("tagger", ("O",), {"method": "features"})
-    assert asked == [str(folder)]
 
 
 def test_equal_models_have_equal_files() -> None:

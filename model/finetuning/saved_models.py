@@ -1,0 +1,308 @@
+"""Fine-tuned models in Hugging Face's layout: config.json and model.safetensors.
+
+Written files load in transformers' class of the task type as they are; of a feature-based tagger,
+`BertModel` loads the encoder. Read are these and any model that transformers saved of one of the
+four classes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from model.encoder.bert import BertModel
+from model.encoder.checkpoint_layout import shown
+from model.encoder.hf_config import hf_config, model_config, named_architectures
+from model.encoder.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, some_of
+from model.encoder.hf_weights import check_size, fill_parameters, from_hf_state, hf_state
+from model.finetuning.feature_tagger import FeatureTagger
+from model.finetuning.task_model import POOLED_KINDS, TaskModel
+from schemas.errors import CheckpointError, ConfigError
+from schemas.model_configs import ModelConfig
+from schemas.task_configs import Kind
+
+ABOUT_KEY = "bertloom"
+SHAPE_KEY = "bertloom_feature_tagger"
+"""Keys of config.json: what was said of the model, and what only a feature-based tagger has."""
+
+_ARCHITECTURES: dict[Kind, str] = {
+    "classification": "BertForSequenceClassification",
+    "regression": "BertForSequenceClassification",
+    "choice": "BertForMultipleChoice",
+    "span": "BertForQuestionAnswering",
+    "tagging": "BertForTokenClassification",
+}
+_PROBLEMS: dict[Kind, str] = {
+    "classification": "single_label_classification",
+    "regression": "regression",
+}
+_LABELLED = ("classification", "tagging")
+
+
+class TunedModel(NamedTuple):
+    """A fine-tuned model read back.
+
+    Attributes:
+        model: in training mode, as every new module; its `kind` says what it answers.
+        labels: names of its outputs, in order; () for regression, choice and span.
+        about: what was said of it when it was saved; empty for a model that transformers saved.
+    """
+
+    model: TaskModel | FeatureTagger
+    labels: tuple[str, ...]
+    about: dict[str, Any]
+
+
+def save_task_model(
+    model: TaskModel | FeatureTagger,
+    *,
+    labels: Sequence[str],
+    about: Mapping[str, Any],
+    pad_token_id: int = 0,
+) -> dict[str, bytes]:
+    """The files of a model by name. Equal models give equal bytes.
+
+    Args:
+        model: to be saved.
+        labels: names of the outputs, in order; () for regression, choice and span.
+        about: JSON values, for config.json under "bertloom".
+        pad_token_id: id of [PAD].
+
+    Raises:
+        CheckpointError: labels that do not fit the model, or `about` is not JSON.
+    """
+    described = hf_config(
+        model.config,
+        vocab_size=model.vocab_size,
+        objective="left-to-right" if model.is_causal else "mlm+nsp",
+        pad_token_id=pad_token_id,
+    )
+    described |= _label_fields(model.kind, tuple(labels), outputs=model.outputs)
+    if isinstance(model, FeatureTagger):
+        described["architectures"] = ["BertModel"]
+        described[ABOUT_KEY] = _plain({"method": "features", **about})
+        described[SHAPE_KEY] = {
+            "layers": model.layers,
+            "lstm_size": model.lstm_size,
+            "dropout": model.dropouts[0].rate,
+        }
+        encoder = {
+            name: value
+            for name, value in model.named_parameters()
+            if name.startswith("bert.") and not name.startswith("bert.pooler.")
+        }
+        tensors = dict(sorted((hf_state(encoder) | _own_parameters(model)).items()))
+        config = json.dumps(described, indent=2, sort_keys=True)
+    else:
+        described["architectures"] = [_ARCHITECTURES[model.kind]]
+        described["classifier_dropout"] = model.dropout.rate
+        described[ABOUT_KEY] = _plain(about)
+        state = {
+            _hf_name(name, model.kind): value
+            for name, value in model.named_parameters()
+            if model.kind in POOLED_KINDS or not name.startswith("bert.pooler.")
+        }
+        tensors = hf_state(state)
+        # Labels stay in the order of their numbers.
+        config = json.dumps(dict(sorted(described.items())), indent=2)
+    weights = save_tensors(tensors, metadata={"format": "pt"})
+    return {CONFIG_FILE: f"{config}\n".encode(), WEIGHTS_FILE: weights}
+
+
+def load_task_model(folder_url: str) -> TunedModel:
+    """A fine-tuned model from its folder, a local path or any fsspec URL.
+
+    The pooler of span and tagging, which they have no use for, is not saved; it is 0 here.
+
+    Raises:
+        CheckpointError: there is none, it cannot be read, or it is of another kind.
+    """
+    folder = folder_url.rstrip("/")
+    described, where = read_config(folder)
+    about = described.get(ABOUT_KEY, {})
+    if not isinstance(about, dict):
+        raise CheckpointError(f"{where}: {ABOUT_KEY} is {shown(about)}, expected a JSON object")
+    is_tagger = about.get("method") == "features"
+    kind: Kind = "tagging" if is_tagger else _kind(described, where=where)
+    config, vocab_size, objective = model_config(described, where=where)
+    state, weights_url = read_weights(folder)
+    check_size(state, config, vocab_size=vocab_size, where=weights_url)
+    head = _hf_name("classifier.weight", kind)
+    outputs = _outputs(state, head, kind=kind, where=weights_url)
+    shape: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "outputs": outputs,
+        "is_causal": objective == "left-to-right",
+    }
+    model: TaskModel | FeatureTagger
+    if is_tagger:
+        model = _tagger(described.get(SHAPE_KEY), config, shape=shape, where=where)
+        found = _tagger_tensors(model, state, where=weights_url)
+    else:
+        dropout = _dropout(described, where=where)
+        model = TaskModel(
+            config,
+            kind=kind,
+            dropout=config.hidden_dropout if dropout is None else dropout,
+            draws_weights=False,
+            **shape,
+        )
+        found = _task_tensors(model, state, where=weights_url)
+    labels = _labels(described, outputs=outputs, where=where) if kind in _LABELLED else ()
+    fill_parameters(model, found)
+    return TunedModel(model, labels, about)
+
+
+def _tagger(
+    described: Any, config: ModelConfig, *, shape: dict[str, Any], where: str
+) -> FeatureTagger:
+    if not isinstance(described, dict):
+        raise CheckpointError(
+            f"{where}: no {SHAPE_KEY}: expected a tagger that method: features made"
+        )
+    # Its weights are zero, not drawn: all of them are in the file.
+    encoder = BertModel(config, vocab_size=shape["vocab_size"], is_causal=shape["is_causal"])
+    try:
+        return FeatureTagger(
+            config,
+            layers=described["layers"],
+            lstm_size=int(described["lstm_size"]),
+            dropout=float(described["dropout"]),
+            encoder=encoder,
+            **shape,
+        )
+    except (KeyError, TypeError, ValueError, ConfigError) as error:
+        raise CheckpointError(f"{where}: {SHAPE_KEY} is not that of a tagger: {error!r}") from error
+
+
+def _tagger_tensors(
+    model: FeatureTagger, state: Mapping[str, Tensor], *, where: str
+) -> dict[str, Tensor]:
+    shapes = {f"bert.{name}": value.shape for name, value in model.bert.named_parameters()}
+    encoder = {name: value for name, value in state.items() if name.startswith("bert.")}
+    found = from_hf_state(encoder, shapes, where=where)
+    expected = {name: value.shape for name, value in _own_parameters(model).items()}
+    given = {name: value for name, value in state.items() if not name.startswith("bert.")}
+    if set(given) != set(expected):
+        raise CheckpointError(
+            f"{where}: {some_of(set(given) ^ set(expected))}: missing or not known: expected the "
+            f"tensors of a tagger with {model.layers}; the two files are not of one model"
+        )
+    for name, value in given.items():
+        if value.shape != expected[name] or value.dtype != torch.float32:
+            raise CheckpointError(
+                f"{where}: {name} is {value.dtype} {tuple(value.shape)}, expected float32 "
+                f"{tuple(expected[name])}: the two files are not of one model"
+            )
+    return found | given
+
+
+def _own_parameters(model: FeatureTagger) -> dict[str, Tensor]:
+    """All but the encoder's, on the CPU."""
+    return {
+        name: value.detach().cpu().contiguous()
+        for name, value in model.named_parameters()
+        if not name.startswith("bert.")
+    }
+
+
+def _task_tensors(
+    model: TaskModel, state: Mapping[str, Tensor], *, where: str
+) -> dict[str, Tensor]:
+    kind = model.kind
+    names = {_hf_name(name, kind): name for name, _ in model.named_parameters()}
+    parameters = dict(model.named_parameters())
+    shapes = {theirs: parameters[name].shape for theirs, name in names.items()}
+    found = from_hf_state(state, shapes, where=where)
+    if kind in POOLED_KINDS and "bert.pooler.weight" not in found:
+        raise CheckpointError(f"{where}: no pooler, which {kind} reads: it is no whole model")
+    return {names[theirs]: value for theirs, value in found.items()}
+
+
+def _hf_name(name: str, kind: Kind) -> str:
+    """Name of a parameter under which the head is Hugging Face's."""
+    return name.replace("classifier.", "qa_outputs.") if kind == "span" else name
+
+
+def _dropout(described: Mapping[str, Any], *, where: str) -> float | None:
+    given = described.get("classifier_dropout")
+    if given is not None and not (type(given) in (int, float) and 0.0 <= given <= 1.0):
+        raise CheckpointError(
+            f"{where}: classifier_dropout is {shown(given)}, expected a number from 0 to 1"
+        )
+    return given
+
+
+def _plain(about: Mapping[str, Any]) -> Any:
+    """JSON values in an order of their own."""
+    try:
+        return json.loads(json.dumps(about, sort_keys=True, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"about: {error}: expected JSON values alone") from error
+
+
+def _label_fields(kind: Kind, labels: tuple[str, ...], *, outputs: int) -> dict[str, Any]:
+    """What config.json says of the outputs; transformers takes their number from id2label."""
+    expected = outputs if kind in _LABELLED else 0
+    if len(labels) != expected or len(set(labels)) != expected:
+        raise CheckpointError(
+            f"labels {labels} for {kind} with {outputs} outputs: expected {expected} different ones"
+        )
+    if kind in ("choice", "span"):
+        return {}
+    names = labels or ("LABEL_0",)
+    return {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+        **({"problem_type": _PROBLEMS[kind]} if kind in _PROBLEMS else {}),
+    }
+
+
+def _kind(hf: Mapping[str, Any], *, where: str) -> Kind:
+    named = named_architectures(hf, where=where)
+    kinds = [kind for kind, architecture in _ARCHITECTURES.items() if architecture in named]
+    if not kinds:
+        raise CheckpointError(
+            f"{where}: architectures is {list(named)}, expected one of "
+            f"{', '.join(sorted(set(_ARCHITECTURES.values())))}: this is no fine-tuned model; "
+            "fine-tune it first"
+        )
+    if kinds != ["classification", "regression"]:
+        return kinds[0]
+    problem = hf.get("problem_type")
+    if problem is None:  # transformers tells by the number of outputs then
+        names = hf.get("id2label")
+        is_one = isinstance(names, dict) and len(names) == 1
+        return "regression" if is_one else "classification"
+    for kind in kinds:
+        if _PROBLEMS[kind] == problem:
+            return kind
+    raise CheckpointError(
+        f"{where}: problem_type is {shown(problem)}, expected one of "
+        f"{', '.join(_PROBLEMS.values())}"
+    )
+
+
+def _outputs(state: Mapping[str, Tensor], name: str, *, kind: Kind, where: str) -> int:
+    if name not in state:
+        raise CheckpointError(
+            f"{where}: no {name}: expected the head of a model fine-tuned for {kind}"
+        )
+    return state[name].shape[0]
+
+
+def _labels(hf: Mapping[str, Any], *, outputs: int, where: str) -> tuple[str, ...]:
+    """Names of the outputs in order; transformers' own where config.json has none."""
+    plain = {str(number): f"LABEL_{number}" for number in range(outputs)}
+    found = hf.get("id2label") or plain
+    if not isinstance(found, dict) or set(found) != set(plain):
+        raise CheckpointError(
+            f"{where}: id2label is {shown(found)}, expected the numbers 0 to {outputs - 1}, since "
+            f"the head has {outputs} outputs"
+        )
+    return tuple(str(found[number]) for number in plain)
