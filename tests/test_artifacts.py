@@ -1,28 +1,16 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import subprocess
-import sys
-import time
-import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
-from fake_gcs import FakeGcs
-from racing import FILES, REPEATS, race
-from store_writing import STAGE, damage, file_of, input_from, prepared, published
+from store_writing import STAGE, damage, file_of, prepared, published
 
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
-from flows.store.backend import StoreBackend, open_backend
-from flows.store.garbage import collect_garbage
-from flows.store.leases import hold_lease, live_holders
 from flows.store.pointers import Pointer, key_path, pointer_to
 from flows.store.verification import verify
 from pipelines.io.shards import write_text_file
@@ -281,75 +269,6 @@ def test_pins_are_kept_and_taken_away(store: ArtifactStore) -> None:
         store.unpin(manifest.artifact_id)
 
 
-def test_a_swap_needs_what_is_expected(store: ArtifactStore) -> None:
-    check_swaps(store.backend)
-
-
-def check_swaps(backend: StoreBackend) -> None:
-    """What every backend promises of `swap` and `remove`."""
-    assert not backend.swap("x/file", b"new", expected=b"old")  # there is none
-    assert backend.swap("x/file", b"1", expected=None)
-    assert not backend.swap("x/file", b"2", expected=None)
-    assert not backend.swap("x/file", b"2", expected=b"0")
-    assert backend.read("x/file") == b"1"
-    assert backend.swap("x/file", b"2", expected=b"1")
-    assert backend.swap("x/file", b"2", expected=b"1")  # as after an answer that got lost
-    assert backend.read("x/file") == b"2"
-    assert backend.remove("x/file", expected=b"1") is None
-    assert backend.read("x/file") == b"2"
-    assert backend.remove("x/file", expected=b"2") is not None
-    assert backend.remove("x/file", expected=b"2") is None
-    assert backend.names("x") == []
-
-
-def check_that_one_swap_wins(backend: StoreBackend) -> None:
-    """Of many that saw the same, one changes it; and each of many additions counts."""
-    backend.create("counter", b"0")
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(lambda n: backend.swap("counter", b"%d" % n, expected=b"0"), (1, 2, 3)))
-    assert won.count(True) == 1
-    assert backend.read("counter") == b"%d" % (1 + won.index(True))
-
-
-def test_of_many_swaps_one_wins(store: ArtifactStore) -> None:
-    check_that_one_swap_wins(store.backend)
-
-
-def test_the_lock_of_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
-    backend = open_backend(str(tmp_path))
-    backend.create("x/file", b"1")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD_ALL_LOCKS, str(tmp_path)], stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"held\n"
-    with ThreadPoolExecutor(1) as pool:
-        swapped = pool.submit(backend.swap, "x/file", b"2", expected=b"1")
-        with pytest.raises(TimeoutError):
-            swapped.result(0.2)
-        holder.kill()
-        assert swapped.result(30)
-    holder.wait()
-    holder.stdout.close()
-
-
-HOLD_ALL_LOCKS = """
-import contextlib, sys, time
-from pathlib import Path
-import flows.store.backend as backend
-backend._LOCKS = 1
-# Every file's lock is number 00 here; the parent's are spread, so all numbers are one file.
-root = Path(sys.argv[1])
-with contextlib.ExitStack() as stack:
-    stack.enter_context(backend.locked(root, "x/file"))
-    for number in range(64):
-        with contextlib.suppress(FileExistsError):
-            (root / ".locks" / f"{number:02d}").hardlink_to(root / ".locks" / "00")
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
 def test_an_artifact_goes_by_many_names(store: ArtifactStore) -> None:
     first, second = published(store), published(store, "two", spec={"seed": 1})
     store.set_ref("fake/build-tokens", first)
@@ -388,44 +307,6 @@ def test_a_prefix_of_several_artifacts_is_refused(
     assert resolve(pointer.artifact_id[:10], store=store).artifact_id == pointer.artifact_id
 
 
-def test_verifying_reads_every_byte(store: ArtifactStore) -> None:
-    manifest = published(store)
-    [verdict] = verify(store, list(store.pointers()))
-    assert (verdict.is_sound, verdict.files, verdict.size) == (True, 1, 3)
-    damage(store, manifest, b"onf")  # one bit, the same size
-    assert verify(store, list(store.pointers()), deep=False)[0].is_sound
-    [verdict] = verify(store, list(store.pointers()))
-    assert "vocab.txt: expected sha256" in verdict.problems[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"key_spec": {"stage": STAGE, "seed": 9}}, "cache_key"),
-        ({"content": f"sha256:{'0' * 64}"}, "content"),
-        ({"logical_content": "3:0"}, "logical_content"),
-        ({"artifact_id": "0" * 16}, "pointer says"),
-    ],
-)
-def test_verifying_finds_a_manifest_that_was_edited(
-    store: ArtifactStore, change: dict[str, Any], problem: str
-) -> None:
-    manifest = published(store)
-    edited = manifest.model_copy(update=change).model_dump_json()
-    store.backend.replace(manifest.path, edited.encode())
-    [verdict] = verify(store, list(store.pointers()))
-    assert any(problem in text for text in verdict.problems)
-
-
-def test_verifying_follows_inputs(store: ArtifactStore) -> None:
-    source = published(store)
-    product = published(store, "two", **input_from(source))
-    pointer = pointer_to(product)
-    assert verify(store, [pointer])[0].is_sound
-    store.backend.delete(source.path)
-    assert "input documents" in verify(store, [pointer])[0].problems[0]
-
-
 def test_withdrawn_artifacts_are_gone(store: ArtifactStore) -> None:
     first, second = published(store), published(store, "two", spec={"seed": 1})
     store.withdraw_artifacts({first.artifact_id: "a bit flipped"})
@@ -449,227 +330,6 @@ def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):
         ArtifactStore(str(tmp_path / "file" / "store"))
-
-
-@pytest.mark.parametrize("url", ["https://example.org/store", "nosuch://x"])
-def test_backends_without_put_if_absent_are_refused(url: str) -> None:
-    with pytest.raises(StoreError, match="memory://, s3:// or gs://"):
-        ArtifactStore(url)
-
-
-def test_of_twelve_processes_one_creates_each_file(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    results, start = context.Queue(), context.Barrier(12)
-    names = [f"{number:02d}" for number in range(12)]
-    processes = [
-        context.Process(target=race, args=(str(tmp_path), name, start, results)) for name in names
-    ]
-    for process in processes:
-        process.start()
-    won = dict(results.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
-    for number in range(FILES):
-        winners = [name for name in names if won[name][number]]
-        assert len(winners) == 1
-        assert (tmp_path / "keys" / f"{number}.json").read_text() == winners[0] * REPEATS
-    left = [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
-    assert left == []
-
-
-def test_in_memory_one_of_many_threads_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = open_backend("memory://race")
-    exists = backend.fs.exists
-
-    def look_slowly(path: str) -> bool:
-        found = bool(exists(path))
-        time.sleep(0.01)
-        return found
-
-    monkeypatch.setattr(backend.fs, "exists", look_slowly)
-    with ThreadPoolExecutor(12) as pool:
-        won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(24)))
-    assert won.count(True) == 1
-    assert backend.read("key") == b"%d" % won.index(True)
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket on an S3 server in this process."""
-    server_module = pytest.importorskip("moto.server")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    fs = fsspec.filesystem("s3", skip_instance_cache=True)
-    name = f"corpora-{uuid.uuid4().hex[:12]}"  # the server's buckets outlive it in this process
-    fs.mkdir(name)
-    yield f"s3://{name}"
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    server.stop()
-
-
-@pytest.fixture
-def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    """A bucket on a server in this process that speaks as much of GCS as the store uses."""
-    with FakeGcs() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-        monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
-        yield server
-        fsspec.get_filesystem_class("gs").clear_instance_cache()
-
-
-@pytest.mark.network
-def test_a_store_on_s3(bucket: str) -> None:
-    store = ArtifactStore(f"{bucket}/store")
-    manifest = prepared(store)
-    assert store.commit(manifest).won
-    assert store.lookup(STAGE, manifest.cache_key) == manifest
-    twin = store.commit(prepared(store))
-    assert (twin.won, twin.manifest) == (False, manifest)
-    with pytest.raises(DeterminismError):
-        store.commit(prepared(store, "two"))
-    assert resolve(store.url(manifest.location), store=store) == manifest
-    assert verify(store, list(store.pointers()))[0].is_sound
-    damage(store, manifest, b"onf")
-    assert not verify(store, list(store.pointers()))[0].is_sound
-    store.backend.delete(file_of(store, manifest))
-    assert store.lookup(STAGE, manifest.cache_key) is None
-    assert store.lookup(STAGE, published(store).cache_key) is not None
-
-
-@pytest.mark.network
-def test_leases_and_garbage_on_s3(bucket: str) -> None:
-    store = ArtifactStore(f"{bucket}/cleaned")
-    kept, unused = published(store), published(store, "two", spec={"seed": 1})
-    store.set_ref("fake/x", kept)
-    orphan = prepared(store, "three")
-    with hold_lease(
-        store, STAGE, kept.cache_key, holder="r", is_done=lambda: False, say=pytest.fail
-    ):
-        assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
-        report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
-        assert [item.path for item in report.garbage] == [unused.location]
-    assert live_holders(store) == {}
-    report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
-    assert [item.path for item in report.garbage] == [orphan.location]
-    assert {name.split("/")[2] for name in store.backend.facts("artifacts")} == {kept.artifact_id}
-    assert store.lookup(STAGE, kept.cache_key) == kept
-    assert store.backend.facts("tombstones") == store.backend.facts("leases") == {}
-
-
-@pytest.mark.network
-def test_swaps_on_s3(bucket: str) -> None:
-    check_swaps(open_backend(f"{bucket}/swaps"))
-
-
-@pytest.mark.network
-def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another one writes between the reading and the conditional write."""
-    backend = open_backend(f"{bucket}/late")
-    backend.create("file", b"1")
-    pipe = backend.fs.pipe_file
-
-    def write_first(path: str, data: bytes, **options: Any) -> None:
-        pipe(path, b"theirs")
-        pipe(path, data, **options)
-
-    monkeypatch.setattr(backend.fs, "pipe_file", write_first)
-    assert not backend.swap("file", b"mine", expected=b"1")
-    assert backend.read("file") == b"theirs"
-
-
-@pytest.mark.network
-def test_swaps_on_gcs(gcs: FakeGcs) -> None:
-    backend = open_backend("gs://bucket/swaps")
-    check_swaps(backend)
-    backend.probe()
-    assert gcs.objects == {}
-
-
-@pytest.mark.network
-@pytest.mark.parametrize("change", [b"theirs", None])
-def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
-    gcs: FakeGcs, change: bytes | None
-) -> None:
-    backend = open_backend("gs://bucket/late")
-    backend.create("file", b"1")
-    gcs.before_upload.append(lambda: gcs.put("late/file", change))
-    assert not backend.swap("file", b"mine", expected=b"1")
-    assert gcs.objects == ({} if change is None else {"late/file": (change, gcs.generation)})
-
-
-@pytest.mark.network
-def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
-    backend = open_backend("gs://bucket/probe")
-    gcs.ignored = "0"
-    with pytest.raises(StoreError, match="created twice"):
-        backend.probe()
-    gcs.ignored = "others"
-    with pytest.raises(StoreError, match="ifGenerationMatch"):
-        backend.probe()
-    assert gcs.objects == {}
-
-
-@pytest.mark.network
-def test_an_s3_server_that_ignores_if_match_is_refused(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = open_backend(f"{bucket}/probe")
-    pipe = backend.fs.pipe_file
-
-    def ignore(path: str, data: bytes, **options: Any) -> None:
-        options.pop("IfMatch", None)
-        pipe(path, data, **options)
-
-    monkeypatch.setattr(backend.fs, "pipe_file", ignore)
-    with pytest.raises(StoreError, match="If-Match"):
-        backend.probe()
-
-
-@pytest.mark.network
-def test_on_s3_one_of_many_wins(bucket: str) -> None:
-    backend = open_backend(f"{bucket}/race")
-    with ThreadPoolExecutor(12) as pool:
-        won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(36)))
-    assert won.count(True) == 1
-    assert backend.read("key") == b"%d" % won.index(True)
-
-
-@pytest.mark.network
-def test_a_server_that_ignores_conditions_is_refused(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = open_backend(f"{bucket}/probe")
-    backend.probe()
-    pipe = backend.fs.pipe_file
-    monkeypatch.setattr(backend.fs, "pipe_file", lambda path, data, mode=None: pipe(path, data))
-    with pytest.raises(StoreError, match="created twice"):
-        backend.probe()
-
-
-@pytest.mark.network
-def test_an_answer_that_got_lost_is_no_defeat(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client sends the request again and finds its own file."""
-    backend = open_backend(f"{bucket}/retry")
-    pipe = backend.fs.pipe_file
-
-    def pipe_twice(path: str, data: bytes, **options: Any) -> None:
-        pipe(path, data, **options)
-        pipe(path, data, **options)
-
-    monkeypatch.setattr(backend.fs, "pipe_file", pipe_twice)
-    assert backend.create("key", b"mine")
 
 
 def test_a_bucket_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,14 +20,18 @@ import pytest
 import yaml
 from corpus_runs import small_recipe, small_sample
 from fake_gcs import FakeGcs
-from store_writing import published
+from racing import check_swaps
+from store_writing import STAGE, damage, file_of, prepared, published
 
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
 from flows.cli.doctor import store_findings
+from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import open_backend
+from flows.store.garbage import collect_garbage
 from flows.store.leases import hold_lease, live_holders
 from flows.store.listing import listed
+from flows.store.verification import verify
 from pipelines.beam import jobs as shard_jobs
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import WorkReport
@@ -35,6 +40,7 @@ from pipelines.io.shards import FileWriter
 from pipelines.telling import progress
 from pipelines.telling.progress import Reading, listening
 from schemas.configs import ExecutionConfig
+from schemas.errors import DeterminismError, StoreError
 
 pytestmark = pytest.mark.network
 
@@ -52,6 +58,157 @@ def bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(name, value)
     yield server.make_bucket(f"corpora-{uuid.uuid4().hex[:12]}")
     fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@pytest.fixture
+def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    """A bucket on a server in this process that speaks as much of GCS as the store uses."""
+    with FakeGcs() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
+        yield server
+        fsspec.get_filesystem_class("gs").clear_instance_cache()
+
+
+# The store's promises
+
+
+def test_a_store_on_s3(bucket: str) -> None:
+    store = ArtifactStore(f"{bucket}/store")
+    manifest = prepared(store)
+    assert store.commit(manifest).won
+    assert store.lookup(STAGE, manifest.cache_key) == manifest
+    twin = store.commit(prepared(store))
+    assert (twin.won, twin.manifest) == (False, manifest)
+    with pytest.raises(DeterminismError):
+        store.commit(prepared(store, "two"))
+    assert resolve(store.url(manifest.location), store=store) == manifest
+    assert verify(store, list(store.pointers()))[0].is_sound
+    damage(store, manifest, b"onf")
+    assert not verify(store, list(store.pointers()))[0].is_sound
+    store.backend.delete(file_of(store, manifest))
+    assert store.lookup(STAGE, manifest.cache_key) is None
+    assert store.lookup(STAGE, published(store).cache_key) is not None
+
+
+def test_leases_and_garbage_on_s3(bucket: str) -> None:
+    store = ArtifactStore(f"{bucket}/cleaned")
+    kept, unused = published(store), published(store, "two", spec={"seed": 1})
+    store.set_ref("fake/x", kept)
+    orphan = prepared(store, "three")
+    with hold_lease(
+        store, STAGE, kept.cache_key, holder="r", is_done=lambda: False, say=pytest.fail
+    ):
+        assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
+        report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
+        assert [item.path for item in report.garbage] == [unused.location]
+    assert live_holders(store) == {}
+    report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
+    assert [item.path for item in report.garbage] == [orphan.location]
+    assert {name.split("/")[2] for name in store.backend.facts("artifacts")} == {kept.artifact_id}
+    assert store.lookup(STAGE, kept.cache_key) == kept
+    assert store.backend.facts("tombstones") == store.backend.facts("leases") == {}
+
+
+def test_swaps_on_s3(bucket: str) -> None:
+    check_swaps(open_backend(f"{bucket}/swaps"))
+
+
+def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one writes between the reading and the conditional write."""
+    backend = open_backend(f"{bucket}/late")
+    backend.create("file", b"1")
+    pipe = backend.fs.pipe_file
+
+    def write_first(path: str, data: bytes, **options: Any) -> None:
+        pipe(path, b"theirs")
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", write_first)
+    assert not backend.swap("file", b"mine", expected=b"1")
+    assert backend.read("file") == b"theirs"
+
+
+def test_swaps_on_gcs(gcs: FakeGcs) -> None:
+    backend = open_backend("gs://bucket/swaps")
+    check_swaps(backend)
+    backend.probe()
+    assert gcs.objects == {}
+
+
+@pytest.mark.parametrize("change", [b"theirs", None])
+def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
+    gcs: FakeGcs, change: bytes | None
+) -> None:
+    backend = open_backend("gs://bucket/late")
+    backend.create("file", b"1")
+    gcs.before_upload.append(lambda: gcs.put("late/file", change))
+    assert not backend.swap("file", b"mine", expected=b"1")
+    assert gcs.objects == ({} if change is None else {"late/file": (change, gcs.generation)})
+
+
+def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
+    backend = open_backend("gs://bucket/probe")
+    gcs.ignored = "0"
+    with pytest.raises(StoreError, match="created twice"):
+        backend.probe()
+    gcs.ignored = "others"
+    with pytest.raises(StoreError, match="ifGenerationMatch"):
+        backend.probe()
+    assert gcs.objects == {}
+
+
+def test_an_s3_server_that_ignores_if_match_is_refused(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_backend(f"{bucket}/probe")
+    pipe = backend.fs.pipe_file
+
+    def ignore(path: str, data: bytes, **options: Any) -> None:
+        options.pop("IfMatch", None)
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", ignore)
+    with pytest.raises(StoreError, match="If-Match"):
+        backend.probe()
+
+
+def test_on_s3_one_of_many_wins(bucket: str) -> None:
+    backend = open_backend(f"{bucket}/race")
+    with ThreadPoolExecutor(12) as pool:
+        won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(36)))
+    assert won.count(True) == 1
+    assert backend.read("key") == b"%d" % won.index(True)
+
+
+def test_a_server_that_ignores_conditions_is_refused(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_backend(f"{bucket}/probe")
+    backend.probe()
+    pipe = backend.fs.pipe_file
+    monkeypatch.setattr(backend.fs, "pipe_file", lambda path, data, mode=None: pipe(path, data))
+    with pytest.raises(StoreError, match="created twice"):
+        backend.probe()
+
+
+def test_an_answer_that_got_lost_is_no_defeat(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sends the request again and finds its own file."""
+    backend = open_backend(f"{bucket}/retry")
+    pipe = backend.fs.pipe_file
+
+    def pipe_twice(path: str, data: bytes, **options: Any) -> None:
+        pipe(path, data, **options)
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", pipe_twice)
+    assert backend.create("key", b"mine")
+
+
+# Jobs
 
 
 class _Piece(NamedTuple):
@@ -359,20 +516,15 @@ def test_doctor_tries_a_conditional_delete_on_s3(
     assert ("free the lease of the other" in text) == (kind == "ignored")
 
 
-def test_doctor_tries_a_conditional_delete_on_gcs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with FakeGcs() as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-        monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
-        backend = open_backend("gs://bucket/store")
-        assert not backend.ignores_conditions_on_delete()
-        assert backend.names("none") == []
-        backend.create("a/file", b"x")
-        assert backend.names("a") == ["a/file"]
-        assert backend.read_many(["a/file", "a/none"]) == {"a/file": b"x"}
-        server.ignored = "others"
-        assert backend.ignores_conditions_on_delete()
-        fsspec.get_filesystem_class("gs").clear_instance_cache()
+def test_doctor_tries_a_conditional_delete_on_gcs(gcs: FakeGcs) -> None:
+    backend = open_backend("gs://bucket/store")
+    assert not backend.ignores_conditions_on_delete()
+    assert backend.names("none") == []
+    backend.create("a/file", b"x")
+    assert backend.names("a") == ["a/file"]
+    assert backend.read_many(["a/file", "a/none"]) == {"a/file": b"x"}
+    gcs.ignored = "others"
+    assert backend.ignores_conditions_on_delete()
 
 
 def test_file_systems_are_opened_in_one_place() -> None:

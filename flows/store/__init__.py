@@ -6,6 +6,7 @@ question                                  module
 where an artifact is found, published,    `artifacts`: `ArtifactStore.lookup`, `commit`,
 taken back                                `withdraw`
 where a pointer or a ref is swapped       `pointers`, by `StoreBackend.create` and `swap`
+what is published, under which names      `listing`
 how a file is created or changed by one   `backend`: local disk, memory, S3, GCS
 caller only
 where a lease expires                     `leases`: `Holder.is_live`

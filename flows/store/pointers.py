@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -127,8 +127,7 @@ class StorePointers:
 
         A pointer that cannot be read is passed over with a warning; see `damaged_pointers`.
         """
-        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
-        for path, stored in self.backend.read_many(paths).items():
+        for path, stored in self._stored_keys(stage):
             try:
                 yield self._parsed(path, stored)
             except ArtifactCorruptError as error:
@@ -140,13 +139,17 @@ class StorePointers:
         A `lookup` of the key takes such a pointer back.
         """
         found = {}
-        for path, stored in self.backend.read_many(self.backend.names("keys")).items():
+        for path, stored in self._stored_keys(None):
             try:
                 self._parsed(path, stored)
             except ArtifactCorruptError as error:
                 _, stage, *_, name = path.split("/")
                 found[stage, name.removesuffix(".json")] = str(error)
         return found
+
+    def _stored_keys(self, stage: str | None) -> Iterable[tuple[str, bytes]]:
+        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
+        return self.backend.read_many(paths).items()
 
     def _parsed(self, path: str, stored: bytes) -> Pointer:
         if (pointer := parse_pointer(stored)) is None:

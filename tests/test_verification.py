@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from store_writing import STAGE, describe, published
+from store_writing import STAGE, damage, describe, input_from, published
 
 from flows.store import verification
 from flows.store.artifacts import ArtifactStore
@@ -23,6 +23,12 @@ ROWS = {"document_id": ["a", "b"], "token_ids": [[1, 2], [3]], "sentence_lengths
 @pytest.fixture
 def store(tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(str(tmp_path / "store"))
+
+
+@pytest.fixture(params=["local", "memory"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+    is_local = request.param == "local"
+    return ArtifactStore(str(tmp_path) if is_local else f"memory://{tmp_path.name}/store")
 
 
 def with_shard(store: ArtifactStore, schema: pa.Schema = SCHEMA, **changes: Any) -> Manifest:
@@ -124,3 +130,41 @@ def test_a_file_that_artifacts_share_is_read_once(
     verdicts = verify(store, [pointer_to(first), pointer_to(second)], rows=True)
     assert all(verdict.is_sound for verdict in verdicts)
     assert len(read) == 1
+
+
+def test_verifying_reads_every_byte(any_store: ArtifactStore) -> None:
+    manifest = published(any_store)
+    [verdict] = verify(any_store, list(any_store.pointers()))
+    assert (verdict.is_sound, verdict.files, verdict.size) == (True, 1, 3)
+    damage(any_store, manifest, b"onf")  # one bit, the same size
+    assert verify(any_store, list(any_store.pointers()), deep=False)[0].is_sound
+    [verdict] = verify(any_store, list(any_store.pointers()))
+    assert "vocab.txt: expected sha256" in verdict.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"key_spec": {"stage": STAGE, "seed": 9}}, "cache_key"),
+        ({"content": f"sha256:{'0' * 64}"}, "content"),
+        ({"logical_content": "3:0"}, "logical_content"),
+        ({"artifact_id": "0" * 16}, "pointer says"),
+    ],
+)
+def test_verifying_finds_a_manifest_that_was_edited(
+    any_store: ArtifactStore, change: dict[str, Any], problem: str
+) -> None:
+    manifest = published(any_store)
+    edited = manifest.model_copy(update=change).model_dump_json()
+    any_store.backend.replace(manifest.path, edited.encode())
+    [verdict] = verify(any_store, list(any_store.pointers()))
+    assert any(problem in text for text in verdict.problems)
+
+
+def test_verifying_follows_inputs(any_store: ArtifactStore) -> None:
+    source = published(any_store)
+    product = published(any_store, "two", **input_from(source))
+    pointer = pointer_to(product)
+    assert verify(any_store, [pointer])[0].is_sound
+    any_store.backend.delete(source.path)
+    assert "input documents" in verify(any_store, [pointer])[0].problems[0]
