@@ -17,7 +17,7 @@ from flows.lineage.export.events import close_abandoned
 from flows.store import garbage, runs
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage import GarbageReport, collect_garbage
-from flows.store.leases import hold_lease
+from flows.store.leases import try_lease
 from flows.store.pointers import key_path, now, pointer_to
 from flows.store.processes import this_process
 from flows.store.runs import Heartbeat, read_run, run_ids, settle_runs
@@ -203,7 +203,7 @@ def test_an_attempt_of_a_stage_that_is_being_built_is_kept(store: ArtifactStore)
     store.backend.create(f"work/{STAGE}/{'cd' * 32}/step-1", b"x")
     unused = published(store)
     make_old(store, unused)
-    with hold_lease(store, STAGE, "ab" * 32, holder="r", is_done=lambda: False, say=lambda _: None):
+    with try_lease(store, STAGE, "ab" * 32, holder="r"):
         report = collect(store)
         assert paths(report) == {f"work/{STAGE}/{'cd' * 32}", unused.location}
         assert not is_there(store, unused)
@@ -569,9 +569,7 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
     ):
         write_run(store, run_id, **{**common, **steps, **changes})
         _age(store, run_id, silence)
-    with hold_lease(
-        store, "pretrain", "k", holder="20260107t000000-training", is_done=bool, say=pytest.fail
-    ):
+    with try_lease(store, "pretrain", "k", holder="20260107t000000-training"):
         settled = {
             item.run_id.partition("-")[2]: item
             for item in settle_runs(store, close=close_abandoned)

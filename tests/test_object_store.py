@@ -29,7 +29,7 @@ from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import open_backend
 from flows.store.garbage import collect_garbage
-from flows.store.leases import hold_lease, live_holders
+from flows.store.leases import live_holders, try_lease
 from flows.store.listing import listed
 from flows.store.verification import verify
 from pipelines.beam import jobs as shard_jobs
@@ -97,9 +97,7 @@ def test_leases_and_garbage_on_s3(bucket: str) -> None:
     kept, unused = published(store), published(store, "two", spec={"seed": 1})
     store.set_ref("fake/x", kept)
     orphan = prepared(store, "three")
-    with hold_lease(
-        store, STAGE, kept.cache_key, holder="r", is_done=lambda: False, say=pytest.fail
-    ):
+    with try_lease(store, STAGE, kept.cache_key, holder="r"):
         assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
         report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
         assert [item.path for item in report.garbage] == [unused.location]
@@ -349,10 +347,8 @@ def test_a_lease_is_held_once_whatever_answers_are_lost(bucket: str, proxy: Prox
     store = ArtifactStore(f"{bucket}/store")
     for place in range(6):
         proxy.next = [*[""] * place, "lost"]
-        with hold_lease(
-            store, "build", "key", holder="me", is_done=lambda: False, say=pytest.fail
-        ) as is_held:
-            assert is_held
+        with try_lease(store, "build", "key", holder="me") as other:
+            assert other is None
             assert [holder.holder for holder in live_holders(store).values()] == ["me"]
         assert live_holders(store) == {}
 
