@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from flows.lineage.graph import (
     joined,
     upstream_graph,
 )
-from flows.lineage.rendering import dot_text, graph_json, mermaid_text
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
@@ -155,44 +153,6 @@ def test_equal_checkpoints_one_after_another_make_no_circle(
         models[1].artifact_id: [models[0].artifact_id],
         models[2].artifact_id: [models[1].artifact_id],
     }
-
-
-def test_json_has_nodes_and_edges(store: ArtifactStore) -> None:
-    made = put_recipe(store)
-    lose(store, made["build-vocabulary"])
-    found = json.loads(json.dumps(graph_json(upstream_graph([made["build-tokens"]], store=store))))
-    nodes = {node["id"]: node for node in found["nodes"]}
-    assert found["focus"] == made["build-tokens"].artifact_id
-    assert nodes[file_id(DUMP)]["checksum"] == DUMP.checksum
-    assert nodes[made["build-vocabulary"].artifact_id]["is_gone"]
-    assert {
-        "from": file_id(DUMP),
-        "to": made["build-documents"].artifact_id,
-        "name": "wiki.xml.bz2",
-    } in found["edges"]
-
-
-NASTY = 'a"b`c<script>alert(1)</script>\\n;#quot;[x]{y}|\n--> end'
-
-
-def test_labels_are_escaped_for_dot(store: ArtifactStore) -> None:
-    text = dot_text(upstream_graph([put(store, "s", raw=[raw_file(NASTY)])], store=store))
-    (line,) = [line for line in text.splitlines() if "script" in line]
-    label = line[line.index('label="') + 7 :]
-    assert 'a\\"b`c<script>' in label
-    assert "</script>\\\\n;" in label  # a backslash of the name is one in the picture
-    assert label.count('"') - label.count('\\"') == 1  # only its own end
-    assert "n1 -> n0;" in text
-
-
-def test_labels_are_escaped_for_mermaid(store: ArtifactStore) -> None:
-    text = mermaid_text(upstream_graph([put(store, "s", raw=[raw_file(NASTY)])], store=store))
-    (line,) = [line for line in text.splitlines() if "script" in line]
-    label = line[line.index('"') + 1 : line.rindex('"')].replace("<br>", "")
-    assert not set(label) & set('"`<>[]{}|\\')
-    for escaped in ("#34;", "#96;", "#60;script#62;"):
-        assert escaped in label
-    assert text.splitlines()[0] == "flowchart LR"
 
 
 def test_joined_graphs_have_each_edge_once(store: ArtifactStore) -> None:

@@ -181,12 +181,12 @@ def run_lines(found: Sequence[StepDifference], *, show_all: bool = False) -> lis
         if not show_all and is_trial and step.difference and step.difference.is_same_artifact:
             same[entry] += 1
             continue
-        rows.append((step.label, *(name or "-" for name in step.artifacts), _told(step)))
+        rows.append((step.label, *(name or "-" for name in step.artifacts), _cause(step)))
     rows += [(entry, "", "", f"{count} trials the same") for entry, count in same.items()]
     return rows
 
 
-def _told(step: StepDifference) -> str:
+def _cause(step: StepDifference) -> str:
     found = step.difference
     if found is None:
         return "only in the first run" if step.artifacts[0] else "only in the second run"
@@ -198,5 +198,5 @@ def _told(step: StepDifference) -> str:
         for name in _CAUSES
         if name in found.groups
     ]
-    told = "; ".join(causes) or "built again"
-    return f"{told} (the same content)" if found.is_same_content else told
+    cause = "; ".join(causes) or "built again"
+    return f"{cause} (the same content)" if found.is_same_content else cause

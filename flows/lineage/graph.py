@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from flows.engine.stages import amount
+from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text
 from flows.store.artifacts import ArtifactStore, raw_manifest
-from model import evaluate, finetune
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
 
@@ -170,7 +169,7 @@ def _begun(manifests: Sequence[Manifest], files: Sequence[RawInput]) -> LineageG
 
 def artifact_node(manifest: Manifest) -> Node:
     """The node of an artifact that is there."""
-    is_entry = manifest.stage == evaluate.STAGE.name
+    is_entry = find_stage(manifest.stage).holds == "evaluation"
     entry = manifest.statistics.get("entry") if is_entry else None
     title = f"{manifest.stage}.{entry}" if entry else manifest.stage
     adopted = f", adopted of {manifest.adopted.artifact_id}" if manifest.adopted else ""
@@ -261,21 +260,19 @@ def merged(
 
 def _did_not_answer(graph: LineageGraph, node: Node, users: Sequence[Edge]) -> bool:
     """Whether a node is a trial, and no evaluation of the graph reports its answers."""
-    if node.kind != "artifact" or _stage(node) != finetune.STAGE.name:
+    if node.kind != "artifact" or _holds(node) != "trial":
         return False
     for name, user in users:
-        by = graph.nodes[user].manifest
-        if (
-            by is None
-            or by.stage != evaluate.STAGE.name
-            or name in by.statistics.get("members", (name,))
-        ):
+        by = graph.nodes[user]
+        if by.manifest is None or _holds(by) != "evaluation":
+            return False
+        if name in by.manifest.statistics.get("members", (name,)):
             return False
     return True
 
 
-def _stage(node: Node) -> str:
-    return node.manifest.stage if node.manifest else node.title
+def _holds(node: Node) -> str:
+    return find_stage(node.manifest.stage if node.manifest else node.title).holds
 
 
 def _group(key: str, nodes: list[Node]) -> Node:
@@ -285,7 +282,7 @@ def _group(key: str, nodes: list[Node]) -> Node:
     else:
         title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
         made = [node.manifest for node in nodes if node.manifest is not None]
-        detail = finetune.STAGE.amounts(made) if made else nodes[0].detail
+        detail = find_stage(made[0].stage).amounts(made) if made else nodes[0].detail
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)
 
 

@@ -31,7 +31,7 @@ Item = str | Bend
 
 @dataclass(kw_only=True)
 class Layout:
-    """Places in a drawing whose upper left corner is (0, 0)."""
+    """Positions in a drawing whose upper left corner is (0, 0)."""
 
     width: float
     height: float
@@ -144,26 +144,26 @@ def _with_bends(
 def _with_few_crossings(
     columns: list[list[Item]], hops: Sequence[tuple[Item, Item]]
 ) -> list[list[Item]]:
-    """Sort each column by the mean place of its neighbours, to and fro; the best order seen."""
+    """Sort each column by the mean rank of its neighbours, to and fro; the best order seen."""
     left: dict[Item, list[Item]] = defaultdict(list)
     right: dict[Item, list[Item]] = defaultdict(list)
     for source, target in hops:
         right[source].append(target)
         left[target].append(source)
-    place = {item: index for column in columns for index, item in enumerate(column)}
-    best, fewest = [list(column) for column in columns], _crossings(columns, right, place)
+    rank = {item: index for column in columns for index, item in enumerate(column)}
+    best, fewest = [list(column) for column in columns], _crossings(columns, right, rank)
     for sweep in range(_SWEEPS):
         neighbours = right if sweep % 2 == 0 else left
         for column in columns[::-1] if sweep % 2 == 0 else columns:
             wanted = {
-                item: fmean(place[other] for other in neighbours[item])
+                item: fmean(rank[other] for other in neighbours[item])
                 if neighbours[item]
-                else float(place[item])
+                else float(rank[item])
                 for item in column
             }
             column.sort(key=wanted.__getitem__)
-            place.update({item: index for index, item in enumerate(column)})
-        if (count := _crossings(columns, right, place)) < fewest:
+            rank.update({item: index for index, item in enumerate(column)})
+        if (count := _crossings(columns, right, rank)) < fewest:
             best, fewest = [list(column) for column in columns], count
     return best
 
@@ -171,13 +171,13 @@ def _with_few_crossings(
 def _crossings(
     columns: Sequence[Sequence[Item]],
     right: Mapping[Item, Sequence[Item]],
-    place: Mapping[Item, int],
+    rank: Mapping[Item, int],
 ) -> int:
     found = 0
     for column in columns:
         ends: list[int] = []
         for item in column:
-            mine = [place[other] for other in right.get(item, ())]
+            mine = [rank[other] for other in right.get(item, ())]
             found += sum(len(ends) - bisect_right(ends, end) for end in mine)
             for end in mine:
                 insort(ends, end)
@@ -215,7 +215,7 @@ def _middles(
 
 
 def _kept_apart(wanted: Sequence[float], apart: Sequence[float]) -> list[float]:
-    """The ascending places nearest to those wanted, by squares, at least so far apart.
+    """The ascending positions nearest to those wanted, by squares, at least so far apart.
 
     Without the distances it is isotonic regression: neighbours in the wrong order are pooled at
     their mean.

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flows.engine.stages import find_stage
 from flows.lineage.graph import scan
 from flows.nested import numbers
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
-from model import finetune, tabulate
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
@@ -91,7 +91,7 @@ def last_number(store: ArtifactStore) -> Target:
         ArtifactNotFoundError: no run of the store finished a step.
     """
     run = newest_run(store)
-    steps = [step for step in run.steps if _stage(step.label) != tabulate.STAGE.name] if run else []
+    steps = [step for step in run.steps if _holds(step.label) != "tables"] if run else []
     if not steps:
         raise ArtifactNotFoundError(
             f"{store.root}: no run has finished a step yet; name an artifact, a file or a metric"
@@ -105,8 +105,8 @@ def newest_run(store: ArtifactStore) -> RunRecord | None:
     return next((record for record in records if record.steps), None)
 
 
-def _stage(label: str) -> str:
-    return label.partition(".")[0]
+def _holds(label: str) -> str:
+    return find_stage(label.partition(".")[0]).holds
 
 
 # Artifacts
@@ -291,7 +291,7 @@ def _of_newest_run(metric: str, store: ArtifactStore) -> Iterator[Metric]:
         found = [
             match
             for step in steps
-            if (_stage(step.label) == finetune.STAGE.name) == is_trial
+            if (_holds(step.label) == "trial") == is_trial
             for match in _matching(metric, step.label, store.read_manifest(step.manifest))
         ]
         if found:

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markupsafe import Markup
 from rich.cells import cell_len
 
@@ -16,6 +15,9 @@ from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.layout import Layout, lay_out
 from flows.lineage.rendering import one_line
 from schemas.disclosure import visible
+
+if TYPE_CHECKING:
+    import jinja2
 
 _LETTER, _LINE, _PAD = 7.2, 16.0, 10.0
 """Pixels: width of a letter and height of a line at 12 px, and room within a box."""
@@ -87,6 +89,8 @@ def lineage_page(graph: LineageGraph) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
+    import jinja2  # start-up: 65 ms
+
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

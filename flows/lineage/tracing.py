@@ -30,7 +30,7 @@ TokenIds = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ShardRow:
     """A row of an artifact's shard."""
 
     artifact_id: str
@@ -63,13 +63,13 @@ class DocumentTrace:
 
     revision_id: int | None
     timestamp: str | None
-    document: Place
-    tokens: Place | None
+    document: ShardRow
+    tokens: ShardRow | None
     """None where the trace began at the document itself."""
 
     sentences: tuple[int, int] | None = None
     """First and last sentence of the document that tokens of a segment are of, from 0; None where
-    that cannot be told: the same tokens stand at several positions, or sentences have no token."""
+    that is not known: the same tokens stand at several positions, or sentences have no token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Trace:
     table: str
     """`instances`, `tokens` or `documents`."""
 
-    place: Place
+    place: ShardRow
     label: int | None
     """Of an instance: 0 B really follows, 1 B is random, -1 there is no B. Else None."""
 
@@ -118,7 +118,7 @@ def trace_row(shard: Shard, row: int) -> Trace:
         with open_columns(shard.url) as reader:
             table = table_of(reader)
     entry, tracer = _entry(manifest, shard.path), _Tracer(store)
-    place = Place(artifact_id=manifest.artifact_id, shard=shard.path, row=row)
+    place = ShardRow(artifact_id=manifest.artifact_id, shard=shard.path, row=row)
     label = None
     if table == "instances":
         label, segments = tracer.instance(manifest, entry, row)
@@ -187,17 +187,17 @@ class _Tracer:
                 "from; verify both artifacts with `bertloom verify`"
             )
         document = read_row(document_url, kept[earlier])
-        place = Place(
+        place = ShardRow(
             artifact_id=documents.artifact_id, shard=shards[number].path, row=kept[earlier]
         )
-        told = replace(
+        trace = replace(
             _document(documents, place, document),
-            tokens=Place(artifact_id=tokens.artifact_id, shard=entry.path, row=row),
+            tokens=ShardRow(artifact_id=tokens.artifact_id, shard=entry.path, row=row),
         )
         if segment is None:
-            return told
+            return trace
         sentences = sentences_of(segment, found, of=len(document["sentences"]))
-        return replace(told, sentences=sentences)
+        return replace(trace, sentences=sentences)
 
     def _kept_rows(self, documents: Manifest, shard: FileEntry, document_id: str) -> list[int]:
         """The rows of the documents of one id, without those that no stage reads."""
@@ -254,7 +254,7 @@ def segment_ids(row: dict[str, Any]) -> dict[str, TokenIds]:
 
 
 def sentences_of(segment: TokenIds, tokens: dict[str, Any], *, of: int) -> tuple[int, int] | None:
-    """First and last sentence that a segment's tokens are of; None where it cannot be told.
+    """First and last sentence that a segment's tokens are of; None where it is not known.
 
     Args:
         segment: its token ids before masking.
@@ -275,7 +275,7 @@ def sentences_of(segment: TokenIds, tokens: dict[str, Any], *, of: int) -> tuple
     return first, last
 
 
-def _document(documents: Manifest, place: Place, row: dict[str, Any]) -> DocumentTrace:
+def _document(documents: Manifest, at: ShardRow, row: dict[str, Any]) -> DocumentTrace:
     """Where a document came from, by its row of the documents table."""
     raw = (item for item in documents.raw_inputs if item.sha256 == row["file"])
     names = ["document_id", "source", "title", "byte_start", "byte_end"]
@@ -284,7 +284,7 @@ def _document(documents: Manifest, place: Place, row: dict[str, Any]) -> Documen
         **{name: row[name] for name in names},
         raw_file=next(raw, None),
         file_sha256=row["file"],
-        document=place,
+        document=at,
         tokens=None,
     )
 

@@ -1,14 +1,15 @@
-"""Lineage leads from the last artifact to the raw files."""
+"""Lineage as text: a tree from the last artifact to the raw files, JSON, dot, Mermaid."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from lineage_writing import DUMP_SHA1, lose, put, put_recipe, raw_file
+from lineage_writing import DUMP, DUMP_SHA1, lose, put, put_recipe, raw_file
 
-from flows.lineage.graph import downstream_graph, joined, upstream_graph
-from flows.lineage.rendering import tree_lines
+from flows.lineage.graph import downstream_graph, file_id, joined, upstream_graph
+from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
 from flows.store.artifacts import ArtifactStore
 
 
@@ -96,3 +97,41 @@ def test_both_ways_in_two_parts(store: ArtifactStore) -> None:
     assert any("wiki.xml.bz2" in line for line in lines[:at])
     assert not any("pretrain" in line for line in lines[:at])
     assert any("pretrain" in line for line in lines[at:])
+
+
+def test_json_has_nodes_and_edges(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    lose(store, made["build-vocabulary"])
+    found = json.loads(json.dumps(graph_json(upstream_graph([made["build-tokens"]], store=store))))
+    nodes = {node["id"]: node for node in found["nodes"]}
+    assert found["focus"] == made["build-tokens"].artifact_id
+    assert nodes[file_id(DUMP)]["checksum"] == DUMP.checksum
+    assert nodes[made["build-vocabulary"].artifact_id]["is_gone"]
+    assert {
+        "from": file_id(DUMP),
+        "to": made["build-documents"].artifact_id,
+        "name": "wiki.xml.bz2",
+    } in found["edges"]
+
+
+NASTY = 'a"b`c<script>alert(1)</script>\\n;#quot;[x]{y}|\n--> end'
+
+
+def test_labels_are_escaped_for_dot(store: ArtifactStore) -> None:
+    text = dot_text(upstream_graph([put(store, "s", raw=[raw_file(NASTY)])], store=store))
+    (line,) = [line for line in text.splitlines() if "script" in line]
+    label = line[line.index('label="') + 7 :]
+    assert 'a\\"b`c<script>' in label
+    assert "</script>\\\\n;" in label  # a backslash of the name is one in the picture
+    assert label.count('"') - label.count('\\"') == 1  # only its own end
+    assert "n1 -> n0;" in text
+
+
+def test_labels_are_escaped_for_mermaid(store: ArtifactStore) -> None:
+    text = mermaid_text(upstream_graph([put(store, "s", raw=[raw_file(NASTY)])], store=store))
+    (line,) = [line for line in text.splitlines() if "script" in line]
+    label = line[line.index('"') + 1 : line.rindex('"')].replace("<br>", "")
+    assert not set(label) & set('"`<>[]{}|\\')
+    for escaped in ("#34;", "#96;", "#60;script#62;"):
+        assert escaped in label
+    assert text.splitlines()[0] == "flowchart LR"
