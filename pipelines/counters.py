@@ -40,6 +40,8 @@ class Counters(collections.Counter[str]):
 def check_balance(counters: Mapping[str, int], things: str, *, where: str) -> None:
     """Refuse counts that do not add up: `things-in` is `things-kept` plus every `things-dropped-*`.
 
+    >>> check_balance({"rows-in": 3, "rows-kept": 2, "rows-dropped-empty": 1}, "rows", where="x")
+
     Raises:
         CountError: with each count, so that the missing records can be looked for.
     """

@@ -37,7 +37,11 @@ def _prefixed(*parts: Identity) -> bytes:
 
 
 def key_for(seed: int, purpose: str, *identity: Identity) -> int:
-    """A 64-bit key for `random_bits` and `uniform`."""
+    """A 64-bit key for `random_bits` and `uniform`.
+
+    >>> key_for(0, "masking", "wiki:12") == key_for(0, "masking", "wiki:12")
+    True
+    """
     return int.from_bytes(_digest(seed, purpose, identity, 8), "little")
 
 

@@ -255,6 +255,12 @@ class ReadDocuments(beam.PTransform[Any, Any]):
 
     The source is planned when the pipeline is built: its files have to be there by then.
 
+    >>> from schemas.configs import TextSource
+    >>> with beam.Pipeline("FnApiRunner") as pipeline:
+    ...     texts = pipeline | ReadDocuments(TextSource(name="own", paths=("texts.txt",)))
+    ...     _ = texts | beam.Map(lambda pair: pair[1].source) | beam.Distinct() | beam.Map(print)
+    own
+
     Args:
         source: a source of `schemas.configs`, as a recipe has it.
 
@@ -310,6 +316,12 @@ class DocumentLimits(NamedTuple):
 @dataclass(kw_only=True, eq=False)
 class SplitSentences(beam.PTransform[Any, Any]):
     """(document id, `Text`) in; (document id, `Document`) out, without those that are too short.
+
+    >>> text = Text(["Call me Ishmael. Some years ago, never mind how long."])
+    >>> with beam.Pipeline("FnApiRunner") as pipeline:
+    ...     documents = pipeline | beam.Create([("moby", text)]) | SplitSentences()
+    ...     _ = documents | beam.MapTuple(lambda name, found: print(name, found.sentences))
+    moby ['Call me Ishmael.', 'Some years ago, never mind how long.']
 
     Args:
         min_words, min_sentences, max_sentence_characters: as of `schemas.configs.DocumentsConfig`.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"schemas", "pipelines", "model", "flows"}
+PACKAGES = {"bertloom", "schemas", "pipelines", "model", "flows"}
 
 
 @pytest.fixture(scope="module")

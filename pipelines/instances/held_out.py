@@ -32,6 +32,9 @@ _SEED = 0  # not a recipe's: what is held out must not change with the draws
 def is_held_out(document_ids: Sequence[str], *, share: float) -> npt.NDArray[np.bool_]:
     """Whether each document is held out.
 
+    >>> is_held_out(["a", "b", "c"], share=1.0).tolist()
+    [True, True, True]
+
     Args:
         document_ids: one a document.
         share: of the documents, from 0 (none) to 1 (all).

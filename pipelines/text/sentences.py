@@ -36,6 +36,9 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
     goes to what follows it, anything else to what stands before it. A document without any letter
     is one sentence.
 
+    >>> split_sentences(["He came at 3 p.m. today. “Who?” she asked."], "en", max_characters=1000)
+    ['He came at 3 p.m. today.', '“Who?” she asked.']
+
     Args:
         paragraphs: cleaned text, without line breaks.
         language: ISO 639 code; an unknown one is split by the general rules of sentencex.
@@ -133,5 +136,9 @@ def _cut(text: str, longest: int) -> Iterator[str]:
 
 
 def normalised_text(sentences: list[str]) -> str:
-    """What has to be equal for two documents to be duplicates: NFC, case folded, single spaces."""
+    """What has to be equal for two documents to be duplicates: NFC, case folded, single spaces.
+
+    >>> normalised_text(["Call  me", "ISHMAEL."])
+    'call me ishmael.'
+    """
     return " ".join(unicodedata.normalize("NFC", " ".join(sentences)).casefold().split())

@@ -63,7 +63,11 @@ class WordSplitter:
         self._ascii_lines = {code: self._table[code] for code in range(128)} | {10: "\n"}
 
     def words(self, text: str) -> list[str]:
-        """The words of a text, normalised, in order; none if it holds only space and controls."""
+        """The words of a text, normalised, in order; none if it holds only space and controls.
+
+        >>> WordSplitter(lowercase=True).words("Café, isn't it?")
+        ['cafe', ',', 'isn', "'", 't', 'it', '?']
+        """
         translated = text.translate(self._table)
         if _CONTEXT_DEPENDENT in translated:
             return self._table.words_by_library(text)
