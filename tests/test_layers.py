@@ -14,12 +14,6 @@ from schemas.fingerprint import FIRST_PARTY, code_fingerprint
 ROOT = Path(__file__).parents[1]
 # A package imports only from its left.
 LAYERS = ["schemas", "pipelines", "model", "flows", "bertloom"]
-    "schemas",
-    "pipelines",
-    "model",
-    "flows",
-    "bertloom",
-]  # a package imports only from its left
 PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
 PURE = [
