@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
-from flows.store.processes import ProcessName, is_gone, this_process
+from flows.store.processes import ProcessName, this_process
 from schemas.sealed import read_sealed, sealed_json
 
 TIME_TO_LIVE = 60.0
@@ -65,7 +65,7 @@ class Holder(BaseModel):
     @property
     def is_live(self) -> bool:
         """Whether others should wait for it."""
-        return self.expires_at > time.time() and not is_gone(ProcessName.of(dict(self)))
+        return self.expires_at > time.time() and not ProcessName.of(dict(self)).is_gone
 
     def __str__(self) -> str:
         """The run and its process."""

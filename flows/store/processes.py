@@ -23,11 +23,11 @@ class ProcessName(NamedTuple):
     """Name of the machine."""
 
     system: str
-    """Which start of which machine, and which of its process tables; "" where it cannot be told."""
+    """Which start of which machine, and which of its process tables; "" where that is unknown."""
 
     pid: int
     process_start: str
-    """When the process began, as its system counts; "" where it cannot be told."""
+    """When the process began, as its system counts; "" where that is unknown."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -38,6 +38,19 @@ class ProcessName(NamedTuple):
             int(record.get("pid", 0)),
             str(record.get("process_start", "")),
         )
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is, or was, a process of this machine since its last start."""
+        return (self.host, self.system) == (socket.gethostname(), system_name())
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended for certain; of another machine's nothing is known."""
+        if not self.is_here:
+            return False
+        found = start_of(self.pid)
+        return found is None or bool(self.process_start and found and found != self.process_start)
 
 
 def this_process() -> ProcessName:
@@ -56,17 +69,8 @@ def system_name() -> str:
         return ""
 
 
-def is_gone(process: ProcessName) -> bool:
-    """Whether a process of this machine has ended for certain; of another one nothing is known."""
-    here = (socket.gethostname(), system_name())
-    if (process.host, process.system) != here:
-        return False
-    found = start_of(process.pid)
-    return found is None or bool(process.process_start and found and found != process.process_start)
-
-
 def start_of(pid: int) -> str | None:
-    """When a process began, "" where that cannot be told; None where there is none.
+    """When a process began, "" where that is unknown; None where there is none.
 
     One that was killed and whose parent has not noticed yet counts as gone.
     """

@@ -138,12 +138,11 @@ def _named(store: ArtifactStore) -> Roots:
 def _of_runs(store: ArtifactStore, found: Survey, *, keep_runs: int) -> Roots:
     signs, ids = last_signs(store), run_ids(store)
     found.kept_runs = set(ids[max(len(ids) - keep_runs, 0) :])
-    for run_id in ids:
-        path = record_path(run_id)
+    paths = {record_path(run_id): run_id for run_id in ids}
+    for path, stored in store.backend.read_many(paths).items():
+        run_id = paths[path]
         try:
-            record = read_sealed(store.backend.read(path)).value
-        except FileNotFoundError:
-            continue
+            record = read_sealed(stored).value
         except ValueError as error:
             found.notes.append(f"{store.url(path)}: expected the record of a run: {error}")
             continue

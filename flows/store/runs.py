@@ -5,8 +5,8 @@
 
 A run that says `running` **is over** (`judge`) if it is of this machine and its process is gone, or
 if it is of another machine and has written nothing to its folder for a quarter of an hour. When it
-last wrote is told by the disk's or the server's clock, in the listing that whoever asks needs
-anyway. `settle_runs` marks runs that are over as crashed.
+last wrote is what a listing of its folder says, by the disk's or the server's clock.
+`settle_runs` marks runs that are over as crashed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flows.formats import time_text
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.pointers import now
-from flows.store.processes import ProcessName, is_gone, this_process
+from flows.store.processes import ProcessName
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, BertloomError
 from schemas.sealed import read_sealed, sealed_json
 
@@ -103,7 +103,7 @@ class RunRecord(BaseModel):
     @property
     def is_dead(self) -> bool:
         """Whether it says that it is running on this machine, where its process is gone."""
-        return self.state == "running" and is_gone(ProcessName.of(dict(self)))
+        return self.state == "running" and ProcessName.of(dict(self)).is_gone
 
 
 def record_path(run_id: str) -> str:
@@ -228,9 +228,9 @@ def judge(
     """
     process = ProcessName.of(record)
     where = f"its process {process.pid} on this machine is"
-    if is_gone(process):
+    if process.is_gone:
         return Judgement(True, f"{where} gone")
-    if (process.host, process.system) == this_process()[:2]:
+    if process.is_here:
         return Judgement(False, f"{where} there")
     limit = SILENT_SECONDS if record.get("beats") else unsigned_seconds
     return Judgement(silence > limit, f"no sign of life for {time_text(max(silence, 0.0))}")
