@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 from flows.engine.steps import stage_input
 from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.dump_parts import change_part, write_parts
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 from flows.engine.steps import StepResult
 from flows.sample import write_sample
 from schemas.configs import (

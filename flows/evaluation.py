@@ -1,36 +1,63 @@
-"""The evaluation flow: a recipe's fine-tunings evaluated, up to the tables beside the paper's."""
+"""Evaluation: a recipe's fine-tunings compared and scored, up to the tables beside the paper's."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from prefect import flow
+from flows.corpus import build_corpus
+from flows.engine.stages import Step, Steps
+from flows.finetuning import finetune, trials
+from flows.orchestration.part import part
+from flows.pretraining import pretrain
+from model import build_examples, tabulate
+from model import evaluate as stage
+from model import finetune as finetuning
+from schemas.recipe import Recipe
+from schemas.task_configs import EvaluateConfig, FinetuneConfig, TabulateConfig
 
-from flows.orchestration.flow_parts import FLOW_OPTIONS, run_part
-from flows.orchestration.flow_session import RecipeParameter
 
-EVALUATION = ("evaluate", "tabulate")
-"""The flow's own stages."""
+@part("bertloom-evaluation", modules=(stage, tabulate), after=(build_corpus, pretrain, finetune))
+def evaluate(recipe: Recipe, steps: Steps) -> None:
+    """Evaluations read the trials of an entry, or of an ensemble's members; the tables read all."""
+    groups = {name: ([name], entry.ensemble) for name, entry in recipe.finetune.items()}
+    groups |= {name: (list(e.members), e.size) for name, e in recipe.ensembles.items()}
+    evaluated = {
+        name: _evaluation(recipe, steps, name, members=members, size=size)
+        for name, (members, size) in groups.items()
+    }
+    if evaluated:
+        steps.add(tabulate.STAGE, TabulateConfig(), **evaluated)
 
 
-@flow(name="bertloom-evaluation", **FLOW_OPTIONS)
-def evaluate(
-    recipe: RecipeParameter,
-    changes: list[str] | None = None,
-    store: str | None = None,
-    rebuild: list[str] | None = None,
-    until: str = "",
-) -> list[dict[str, Any]]:
-    """Evaluate a recipe's models and make its tables. The references to all artifacts, in order.
+def _evaluation(
+    recipe: Recipe, steps: Steps, name: str, *, members: Sequence[str], size: int
+) -> Step:
+    first = recipe.finetune[members[0]]
+    starts = (_start(recipe.finetune[member]) for member in members)
+    config = EvaluateConfig(
+        examples=first.examples,
+        entry=name,
+        start=", ".join(dict.fromkeys(starts)),
+        ensemble=size,
+        micro_batch_tokens=first.micro_batch_tokens,
+        device=first.device,
+        threads=first.threads,
+    )
+    compared = {
+        f"{member}.{trial}" if len(members) > 1 else trial: steps.of(
+            finetuning.STAGE, f"{member}.{trial}"
+        )
+        for member in members
+        for trial in trials(recipe.finetune[member])
+    }
+    examples = steps.of(build_examples.STAGE, first.examples)
+    return steps.add(stage.STAGE, config, name, examples=examples, **compared)
 
-    Args:
-        recipe: what to evaluate: a packaged recipe's name, a file, or all of it as JSON.
-        changes: `KEY=VALUE` texts, as of `bertloom run --set`.
-        store: in place of the recipe's own.
-        rebuild: stages to build even if they are there: `all`, stage names or step labels.
-        until: a stage or a step: it and what it needs are run; "" for all.
 
-    Raises:
-        Exception: as the first step that failed; the steps that do not depend on it have run.
-    """
-    return run_part(EVALUATION, recipe, changes, store, rebuild, until)
+def _start(entry: FinetuneConfig) -> str:
+    """What an entry's trials start from, as tables say it."""
+    if entry.init_checkpoint is not None:
+        *before, last = entry.init_checkpoint.rstrip("/").split("/")
+        # An artifact's files are in .../pretrain/ID/data.
+        return " ".join(before[-2:]) if last == "data" and before else last
+    return entry.start_from or ("scratch" if entry.model is not None else entry.method)

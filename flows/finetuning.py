@@ -1,40 +1,52 @@
-"""The fine-tuning flow: examples of tasks, and the trials of every grid.
+"""Fine-tuning: examples of tasks, and the trials of every grid.
 
-Each trial (a point of a grid and a restart) is a task with an artifact of its own, so that a sweep
-that was stopped goes on where it was. What they start from is built first where it is not there.
+Each trial (a point of a grid and a restart) is an artifact of its own, so that a sweep that was
+stopped goes on where it was, and a restart more trains that one alone.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
 
-from prefect import flow
+from flows.corpus import build_corpus
+from flows.engine.stages import Steps
+from flows.orchestration.part import part
+from flows.pretraining import pretrain
+from model import build_examples
+from model import finetune as stage
+from model import pretrain as pretraining
+from model.finetuning.jobs import rate_text
+from pipelines import build_vocabulary
+from schemas.recipe import Recipe
+from schemas.task_configs import FinetuneConfig, TaskTrainingConfig, TrialConfig
 
-from flows.orchestration.flow_parts import FLOW_OPTIONS, run_part
-from flows.orchestration.flow_session import RecipeParameter
 
-FINETUNING = ("build-examples", "finetune")
-"""The flow's own stages."""
+@part("bertloom-finetuning", modules=(build_examples, stage), after=(build_corpus, pretrain))
+def finetune(recipe: Recipe, steps: Steps) -> None:
+    """Each trial reads examples, and a phase's checkpoint or, from scratch, the vocabulary."""
+    for name, examples in recipe.build_examples.items():
+        steps.add(build_examples.STAGE, examples, name)
+    for name, entry in recipe.finetune.items():
+        for trial, config in trials(entry).items():
+            steps.add(
+                stage.STAGE,
+                config,
+                f"{name}.{trial}",
+                examples=steps.of(build_examples.STAGE, entry.examples),
+                checkpoint=steps.of(pretraining.STAGE, entry.start_from),
+                vocabulary=steps.of(build_vocabulary.STAGE) if entry.model is not None else None,
+            )
 
 
-@flow(name="bertloom-finetuning", **FLOW_OPTIONS)
-def finetune(
-    recipe: RecipeParameter,
-    changes: list[str] | None = None,
-    store: str | None = None,
-    rebuild: list[str] | None = None,
-    until: str = "",
-) -> list[dict[str, Any]]:
-    """Fine-tune on a recipe's tasks. The references to all artifacts, in order.
-
-    Args:
-        recipe: what to build and train: a packaged recipe's name, a file, or all of it as JSON.
-        changes: `KEY=VALUE` texts, as of `bertloom run --set`.
-        store: in place of the recipe's own.
-        rebuild: stages to build even if they are there: `all`, stage names or step labels.
-        until: a stage or a step: it and what it needs are run; "" for all trials.
-
-    Raises:
-        Exception: as the first step that failed; the steps that do not depend on it have run.
-    """
-    return run_part(FINETUNING, recipe, changes, store, rebuild, until or "finetune")
+def trials(entry: FinetuneConfig) -> dict[str, TrialConfig]:
+    """The trials of a grid by name, in the order of the recipe, restarts last."""
+    common = {name: getattr(entry, name) for name in TaskTrainingConfig.model_fields}
+    axes = (entry.batch, entry.learning_rate, entry.epochs, range(entry.restarts))
+    if entry.method == "majority":  # it has no batches, rates or epochs: one trial
+        axes = (entry.batch[:1], entry.learning_rate[:1], entry.epochs[:1], range(1))
+    found = {}
+    for batch, rate, epochs, restart in itertools.product(*axes):
+        point = {"batch": batch, "learning_rate": rate, "epochs": epochs, "restart": restart}
+        name = f"b{batch}-lr{rate_text(rate)}-e{epochs}-r{restart}"
+        found[name] = TrialConfig(**common, **point)
+    return found

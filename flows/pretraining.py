@@ -1,40 +1,24 @@
-"""The pretraining flow: a recipe's corpus, and the phases of pretraining on it.
-
-Each phase is a task and a stage with an artifact and a lineage; a phase that was stopped goes on
-from its last checkpoint.
-"""
+"""Pretraining: phases on the corpus, each an artifact that the next goes on from."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from prefect import flow
-
-from flows.orchestration.flow_parts import FLOW_OPTIONS, run_part
-from flows.orchestration.flow_session import RecipeParameter
-
-PRETRAINING = ("pretrain",)
-"""The flow's own stages."""
+from flows.corpus import build_corpus
+from flows.engine.stages import Steps
+from flows.orchestration.part import part
+from model import pretrain as stage
+from pipelines import build_instances, build_vocabulary
+from schemas.recipe import Recipe
 
 
-@flow(name="bertloom-pretraining", **FLOW_OPTIONS)
-def pretrain(
-    recipe: RecipeParameter,
-    changes: list[str] | None = None,
-    store: str | None = None,
-    rebuild: list[str] | None = None,
-    until: str = "",
-) -> list[dict[str, Any]]:
-    """Build a recipe's corpus and pretrain on it. The references to all artifacts, in order.
-
-    Args:
-        recipe: what to build and train: a packaged recipe's name, a file, or all of it as JSON.
-        changes: `KEY=VALUE` texts, as of `bertloom run --set`.
-        store: in place of the recipe's own.
-        rebuild: stages to build even if they are there: `all`, stage names or step labels.
-        until: a stage or a step: it and what it needs are run; "" for all phases.
-
-    Raises:
-        Exception: as the first step that failed; the steps that do not depend on it have run.
-    """
-    return run_part(PRETRAINING, recipe, changes, store, rebuild, until or "pretrain")
+@part("bertloom-pretraining", modules=(stage,), after=(build_corpus,))
+def pretrain(recipe: Recipe, steps: Steps) -> None:
+    """Each phase reads its instances, the vocabulary, and the checkpoint of the phase before."""
+    for name, phase in recipe.pretrain.items():
+        steps.add(
+            stage.STAGE,
+            phase,
+            name,
+            vocabulary=steps.of(build_vocabulary.STAGE),
+            instances=steps.of(build_instances.STAGE, phase.instances),
+            checkpoint=steps.of(stage.STAGE, phase.start_from),
+        )

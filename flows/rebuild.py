@@ -20,9 +20,8 @@ from prefect.flows import Flow
 from prefect.states import Completed
 
 from flows.corpus import build_corpus
-from flows.engine.running import opened_store
+from flows.engine.steps import opened_store
 from flows.lineage.export.events import close_abandoned
-from flows.orchestration.flow_session import Held, found_steps, holding
 from flows.orchestration.server import prefect_api, server_for_this_process
 from flows.publish.comparison import Comparison, Corpus
 from flows.publish.publishing import CorpusRefusedError, Publication
@@ -131,11 +130,7 @@ def fetch(order: RebuildOrder) -> tuple[RebuildWork, tuple[str, ...]]:
 
 def _build(recipe: Recipe) -> Corpus:
     """The corpus flow, as a part of this one."""
-    cached = found_steps(recipe, rebuild=(), until=UNTIL)
-    with holding(Held(recipe, _say(), cached)):
-        refs = build_corpus(recipe=without_secrets(recipe.model_dump(mode="json")), until=UNTIL)
-    store = opened_store(recipe.store)
-    return {ref["label"]: store.read_manifest(ref["manifest"]) for ref in refs}
+    return {made.label: made.manifest for made in build_corpus.run(recipe, say=_say(), until=UNTIL)}
 
 
 @task(

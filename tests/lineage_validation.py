@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
 
-from flows.engine.graph import steps
+from flows.bert import steps
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 

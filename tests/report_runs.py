@@ -11,7 +11,7 @@ from typing import Any
 from corpus_runs import small_recipe
 from written_evaluations import SCRATCH, artifact, written
 
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 from flows.sample import SampleFiles
 from flows.sample.books import write_books
 from flows.sample.dump import write_dump

@@ -11,9 +11,8 @@ import pytest
 from command_runs import Cli
 from fake_stages import FakeStages, forget_code, installed
 
+from flows.bert import plan, run_recipe
 from flows.engine.adopting import adopt
-from flows.engine.engines import run_recipe
-from flows.engine.plan import plan
 from flows.store.artifacts import ArtifactStore
 from flows.store.verification import verify
 from schemas.configs import DocumentsConfig, InstancesConfig, TextSource

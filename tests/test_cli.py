@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command_runs import Cli
 
+from flows.bert import steps
 from flows.cli.app import main
-from flows.engine.graph import steps
 from flows.formats import balance_rows, byte_text, columns, time_text
 from flows.lineage.head import Mark, join_pieces
 from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text

@@ -17,10 +17,10 @@ from command_runs import Cli
 from fake_stages import FakeStages, installed
 from typer.testing import CliRunner
 
+from flows.bert import stages
 from flows.cli import app as command
 from flows.cli import completion, run
 from flows.engine import extras
-from flows.engine.graph import stages
 from flows.recipes import files as recipe_files
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids

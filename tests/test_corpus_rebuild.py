@@ -8,7 +8,7 @@ import pytest
 from corpus_runs import small_sample
 
 from benchmarks.dump_parts import change_part, write_parts
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 from flows.engine.steps import StepResult
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import DocumentsConfig, InstancesConfig, VocabularyConfig, WikipediaSource

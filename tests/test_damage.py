@@ -16,7 +16,7 @@ from corpus_runs import as_input, run_corpus, small_recipe, small_sample
 from report_runs import corpus_run
 from store_writing import describe, prepared, published
 
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 from flows.lineage.export.event_file import read_events
 from flows.lineage.export.push import _Progress
 from flows.store.artifacts import LAYOUT, ArtifactStore

@@ -8,7 +8,7 @@ from typing import Any
 import grimp
 import pytest
 
-from flows.engine.graph import stages
+from flows.bert import stages
 from schemas.errors import FingerprintError
 from schemas.fingerprint import (
     cache_key,

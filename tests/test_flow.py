@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 from fake_stages import FakeStages, installed
 
-from flows.engine.engines import run_recipe
-from flows.engine.graph import stages
+from flows.bert import bert, run_recipe, stages
+from flows.engine import run as runs
+from flows.engine.plan import PlannedStep
 from flows.engine.stages import Step
-from flows.orchestration.error_logs import say_errors_in_a_sentence
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from schemas.configs import TokensConfig
 from schemas.errors import VocabularyError
 from schemas.recipe import Recipe
+from schemas.task_configs import ExamplesConfig
 
 pytestmark = pytest.mark.network
 LABELS = [
@@ -79,7 +80,7 @@ def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> No
     assert {name: run.state.name for name, run in runs.items()} == dict.fromkeys(
         LABELS, "Completed"
     )
-    read = {name: len(run.task_inputs.get("inputs", [])) for name, run in runs.items()}
+    read = {name: len(run.task_inputs.get("wait_for", [])) for name, run in runs.items()}
     assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
 
     second = run_recipe(recipe, say=lines.append)
@@ -137,7 +138,9 @@ def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeSta
 
 
 def test_prefect_logs_a_fault_of_ours_with_its_traceback() -> None:
-    say_errors_in_a_sentence()
+    from flows.orchestration.flows import log_errors_in_a_sentence
+
+    log_errors_in_a_sentence()
     record = logging.LogRecord("prefect.flow_runs", logging.ERROR, "", 0, "failed", (), None)
     for error, is_kept in ((ZeroDivisionError(), True), (VocabularyError("small"), False)):
         record.exc_info = (type(error), error, None)
@@ -150,9 +153,9 @@ def test_a_passing_fault_is_tried_again(
     fakes: FakeStages,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flows.orchestration import step_tasks as tasks
+    from flows.orchestration import flows
 
-    monkeypatch.setattr(tasks.run_step_task, "retry_delay_seconds", [0, 0])
+    monkeypatch.setattr(flows.run_step_task, "retry_delay_seconds", [0, 0])
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
     run_recipe(recipe, say=lambda line: None)
     assert fakes.calls.count("tokens") == 2
@@ -187,17 +190,13 @@ def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
     assert [result.label for result in results] == LABELS
     assert sum(not result.was_cached for result in results) == 1
     runs = task_runs(record_of(recipe)["flow_run_id"])
-    read = {name: len(run.task_inputs.get("inputs", [])) for name, run in runs.items()}
+    read = {name: len(run.task_inputs.get("wait_for", [])) for name, run in runs.items()}
     assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
 
 
 def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
     recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from prefect import flow
-
-    from flows.orchestration import flow_session, step_tasks
-
     stopped, told = threading.Event(), []
 
     def train(*_: Any, **__: Any) -> None:
@@ -206,21 +205,13 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(fakes.module, "documents", train)
-    monkeypatch.setattr(flow_session, "stop_running_calls", stopped.set)
+    monkeypatch.setattr(runs, "stop_running_calls", stopped.set)
+    examples = {"a": ExamplesConfig(task="cola", folder="cola")}
     execution = recipe.execution.model_copy(update={"parallel_steps": 2})
-    held = flow_session.Held(recipe.model_copy(update={"execution": execution}), print, frozenset())
-
-    @flow
-    def part() -> None:
-        step_tasks.run_steps(flow_session.session().run.steps, states={})
-
-    @flow
-    def whole() -> None:
-        with flow_session.begun("", changes=None, store=None, rebuild=None, until=""):
-            part()
-
-    with pytest.raises(KeyboardInterrupt), flow_session.holding(held):
-        whole()
+    recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
+    monkeypatch.setattr(runs, "check_inputs", lambda steps: None)
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, say=lambda line: None)
     assert told == [True]
     assert record_of(recipe)["state"] == "interrupted"
 
@@ -228,22 +219,19 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
 def test_a_look_ahead_is_not_believed(
     recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.orchestration import flow_session
-
-    monkeypatch.setattr(flow_session, "found_steps", lambda *_, **__: frozenset(LABELS))
+    ahead = [PlannedStep(label, "cached") for label in LABELS]
+    monkeypatch.setattr(bert, "plan", lambda *_, **__: ahead)
     results = run_recipe(recipe, say=lambda line: None)
     assert not any(result.was_cached for result in results)
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
 
 
 def test_every_stage_is_in_one_part() -> None:
-    from flows.bert import PARTS
-
-    assert sorted(name for part in PARTS for name in part.stages) == sorted(stages())
+    assert sorted(s.name for part in bert.after for s in part.stages) == sorted(stages())
 
 
-def test_cells_that_are_all_there_are_one_task() -> None:
-    from flows.orchestration.step_tasks import bundles
+def test_trials_that_are_all_there_are_one_task() -> None:
+    from flows.orchestration.flows import bundles
 
     stage = stages()["finetune"]
     labels = ["finetune.cola.b16-lr2e-05-e3-r0", "finetune.cola.b16-lr2e-05-e3-r1"]

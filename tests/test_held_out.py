@@ -13,7 +13,7 @@ from corpus_runs import small_recipe, small_sample
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 from flows.lineage.head import head
 from flows.lineage.rows import find_shard
 from flows.store.artifacts import ArtifactStore

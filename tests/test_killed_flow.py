@@ -17,7 +17,7 @@ import pytest
 from lineage_validation import Ours, Published, check_datasets
 from whole_flow import published, run_command, run_whole, write_whole_flow
 
-from flows.engine.graph import steps
+from flows.bert import steps
 from flows.lineage.export.event_file import read_events
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore

@@ -20,7 +20,7 @@ from corpus_runs import small_recipe, small_sample
 from fake_stages import FakeStages, installed
 from lineage_validation import Ours, Published, all_facets, check_datasets
 
-from flows.engine.graph import steps
+from flows.bert import steps
 from flows.engine.provenance import environment
 from flows.engine.stages import Step
 from flows.lineage.export.columns import table_of, tables
@@ -73,7 +73,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
 
 def run_locally(recipe: Recipe) -> tuple[ArtifactStore, str]:
     """Run a recipe; the store, and the id of the run."""
-    from flows.engine.engines import run_recipe
+    from flows.bert import run_recipe
 
     before = run_ids(ArtifactStore(recipe.store))
     try:

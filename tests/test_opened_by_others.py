@@ -9,7 +9,7 @@ import pyarrow.dataset
 import pytest
 from corpus_runs import small_recipe, small_sample
 
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 from flows.lineage.names import artifact_of_file
 from flows.store.artifacts import ArtifactStore
 from flows.store.verification import verify

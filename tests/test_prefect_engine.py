@@ -41,7 +41,7 @@ import pytest
 
 from fake_stages import STAGES, installed
 from flows.cli.console import exit_codes
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 
 code, store = Path(sys.argv[1]), sys.argv[2]
 with installed(code, pytest.MonkeyPatch()) as fakes:

@@ -14,7 +14,9 @@ from uuid import uuid4
 import pytest
 from fake_stages import FakeStages, installed
 
-from flows.engine.running import RunPlan, StepRef, execute_step, start_run
+from flows.bert import steps
+from flows.engine.run import Run
+from flows.engine.steps import StepResult
 from flows.orchestration import views as prefect_views
 from flows.orchestration.publisher import Publisher
 from flows.orchestration.server import prepare_prefect
@@ -31,17 +33,16 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
 
 
 @pytest.fixture
-def run(fakes: FakeStages, tmp_path: Path) -> RunPlan:
-    return start_run(fakes.recipe(str(tmp_path / "store")))
+def run(fakes: FakeStages, tmp_path: Path) -> Run:
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    return Run(recipe, steps(recipe), say=lambda line: None)
 
 
-def built(run: RunPlan) -> dict[str, StepRef]:
+def built(run: Run) -> dict[str, StepResult]:
     """All steps of a run."""
-    done: dict[str, StepRef] = {}
     for step in run.steps:
-        inputs = {name: done[label] for name, label in step.inputs.items()}
-        done[step.label] = execute_step(run, step.label, inputs=inputs, say=lambda line: None)
-    return done
+        run.execute(step)
+    return run.done
 
 
 def test_a_job_that_hangs_keeps_nobody_waiting() -> None:
@@ -85,14 +86,14 @@ def hanging_server() -> Iterator[str]:
 
 @pytest.mark.network
 def test_a_stage_does_not_wait_for_a_server_that_hangs(
-    run: RunPlan, hanging_server: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, hanging_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare_prefect()
     from prefect.client.schemas.objects import TaskRun
     from prefect.context import TaskRunContext
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    from flows.orchestration.step_tasks import run_step_task
+    from flows.orchestration.flows import run_step_task
 
     publisher = Publisher()
     monkeypatch.setattr(prefect_views, "_PUBLISHER", publisher)
@@ -107,14 +108,15 @@ def test_a_stage_does_not_wait_for_a_server_that_hangs(
     ):
         view.note(Reading("build-documents", 1, 2, "shard"))
         assert not publisher.flush(seconds=0.3)  # it is being told, and hangs
-        ref = execute_step(run, "build-documents", inputs={}, say=lambda line: None)
+        result = run.execute(run.by_label["build-documents"])
+        assert isinstance(result, StepResult)
         view.note(Reading("build-documents", 2, 2, "shard"))
-        view.show(ref)
-    assert not ref.was_cached
+        view.show(result)
+    assert not result.was_cached
 
 
 def test_a_progress_that_waits_is_replaced_by_a_newer_one(
-    run: RunPlan, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher, told = Publisher(), []
     monkeypatch.setattr(prefect_views, "_PUBLISHER", publisher)
@@ -133,10 +135,10 @@ def test_a_progress_that_waits_is_replaced_by_a_newer_one(
     assert told == [(75.0, text)]
 
 
-def test_a_page_has_counts_reasons_and_lineage(run: RunPlan) -> None:
-    ref = built(run)["build-documents"]
-    manifest = run.store.read_manifest(ref.manifest)
-    text = stage_markdown(ref, manifest, store=run.store, run_id=run.run_id)
+def test_a_page_has_counts_reasons_and_lineage(run: Run) -> None:
+    result = built(run)["build-documents"]
+    manifest = result.manifest
+    text = stage_markdown(result, store=run.store, run_id=run.run_id)
     assert "| documents | 4 | 3 | 1 | too-short 1 |" in text
     assert "```mermaid\n" in text
     assert "raw.txt" in text
@@ -144,21 +146,18 @@ def test_a_page_has_counts_reasons_and_lineage(run: RunPlan) -> None:
     assert metric_rows(manifest) == []
 
 
-def test_what_is_shown_cannot_leave_its_cell(run: RunPlan) -> None:
-    ref = built(run)["build-documents"]
-    manifest = run.store.read_manifest(ref.manifest)
+def test_what_is_shown_cannot_leave_its_cell(run: Run) -> None:
+    result = built(run)["build-documents"]
     odd: dict[str, Any] = {"a|b": "<script>\n`x`"}
-    manifest = manifest.model_copy(update={"statistics": odd})
-    text = stage_markdown(ref, manifest, store=run.store, run_id=run.run_id)
+    manifest = result.manifest.model_copy(update={"statistics": odd})
+    text = stage_markdown(result._replace(manifest=manifest), store=run.store, run_id=run.run_id)
     assert "| a\\|b | &lt;script> 'x' |" in text
 
 
-def test_numbers_of_a_training_are_rows(run: RunPlan) -> None:
-    ref = built(run)["build-tokens"]
+def test_numbers_of_a_training_are_rows(run: Run) -> None:
+    result = built(run)["build-tokens"]
     statistics = {"held_out": {"perplexity": 12.5, "is_best": True}, "model": {"layers": 2}}
-    manifest = run.store.read_manifest(ref.manifest).model_copy(
-        update={"stage": "pretrain", "statistics": statistics}
-    )
+    manifest = result.manifest.model_copy(update={"stage": "pretrain", "statistics": statistics})
     assert metric_rows(manifest) == [{"metric": "held_out.perplexity", "value": 12.5}]
 
 

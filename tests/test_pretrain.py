@@ -11,8 +11,7 @@ import torch
 from corpus_runs import small_recipe, small_sample
 from training_runs import TINY, tiny_config
 
-from flows.engine.engines import run_recipe
-from flows.engine.plan import plan
+from flows.bert import plan, run_recipe
 from flows.engine.steps import StepResult, step_line
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import tree_lines

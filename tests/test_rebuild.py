@@ -226,7 +226,7 @@ def test_a_dump_older_than_the_published_one_is_only_built_where_it_is_named(
 def test_the_same_dump_is_built_again_where_the_recipe_changed(
     tmp_path: Path, tiny: Path, newest: list[str]
 ) -> None:
-    from flows.engine.graph import steps
+    from flows.bert import steps
 
     loaded = load_recipe(str(tiny), changes=["build_documents.sources.tinywiki.paths=[x]"])
     configs = {step.label: step.config.identity() for step in steps(loaded)}

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from fake_stages import FakeStages, installed
 
+from flows.bert import run_recipe, steps
 from flows.engine import loop as local_engine
-from flows.engine import running as runs
-from flows.engine.engines import run_recipe
+from flows.engine import run as runs
 from flows.engine.plan import PlannedStep, planned_rows
-from flows.engine.running import finish_run, open_run, start_run, step_limit
+from flows.engine.run import Run, step_limit
 from flows.store.artifacts import ArtifactStore
 from flows.store.processes import start_of
 from flows.store.runs import read_run, run_ids, write_run
 from schemas.configs import ExecutionConfig, InstancesConfig
-from schemas.errors import ArtifactNotFoundError, InputError
+from schemas.errors import InputError
 
 TWO = ExecutionConfig(parallel_steps=2)
 QUIETLY = {"say": lambda line: None, "engine": "local"}
@@ -117,20 +117,15 @@ def test_a_signal_ends_waiting_side_by_side(
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
     documents = fakes.module.documents
-    recipe = fakes.recipe(root, execution=TWO)
-    said: list[str] = []
 
     def slowly(*arguments: object, **more: object) -> object:
         begun.set()
         assert go_on.wait(30)
         return documents(*arguments, **more)
 
-    def interrupt(*_: object, **__: object) -> None:
-        end = time.monotonic() + 30
-        while not any("waiting for it" in line or "trying again" in line for line in said):
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        raise KeyboardInterrupt
+    def interrupt_when(line: str) -> None:
+        if "waiting for it" in line or "trying again" in line:
+            signal.raise_signal(signal.SIGINT)
 
     other = threading.Thread(target=run_recipe, args=(fakes.recipe(root),), kwargs=QUIETLY)
     if waits_for == "another run":
@@ -140,10 +135,9 @@ def test_a_signal_ends_waiting_side_by_side(
     else:
         fakes.module.FAULTS["documents"] = [OSError(5, "flaky")]
         monkeypatch.setattr(local_engine, "RETRY_DELAYS", (30,))
-    monkeypatch.setattr(local_engine, "wait", interrupt)
     clock = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_recipe(recipe, say=said.append, engine="local")
+        run_recipe(fakes.recipe(root, execution=TWO), say=interrupt_when, engine="local")
     assert time.monotonic() - clock < 15
     assert read_run(ArtifactStore(root), newest(root)).state == "interrupted"
     go_on.set()
@@ -183,13 +177,12 @@ def test_a_damaged_artifact_is_built_again_if_every_byte_is_looked_at(
 
 
 def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> None:
-    recipe = fakes.recipe(root)
-    run = start_run(recipe)
-    store = ArtifactStore(root)
+    recipe, store = fakes.recipe(root), ArtifactStore(root)
+    run = Run(recipe, steps(recipe))
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    died = read_run(store, run.run_id).model_copy(
-        update={"pid": process.pid, "process_start": start_of(process.pid)}
-    )
+    with run:
+        running = read_run(store, run.run_id)
+    died = running.model_copy(update={"pid": process.pid, "process_start": start_of(process.pid)})
     write_run(store, died)
     assert not died.is_dead
     os.kill(process.pid, signal.SIGKILL)
@@ -201,21 +194,9 @@ def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> No
     assert read_run(store, newest(root)).state == "completed"
 
 
-def test_a_run_can_be_opened_by_its_id(fakes: FakeStages, root: str) -> None:
-    recipe = fakes.recipe(root)
-    run = start_run(recipe, rebuild=["build-tokens"], until="build-tokens", engine="prefect")
-    opened = open_run(recipe, run.run_id)
-    assert (opened.steps, opened.rebuilt, opened.started) == (run.steps, run.rebuilt, run.started)
-    assert [step.label for step in opened.steps][-1] == "build-tokens"
-    finish_run(run, state="interrupted", results=(), failures={"": KeyboardInterrupt("x")})
-    assert read_run(ArtifactStore(root), run.run_id).state == "interrupted"
-    with pytest.raises(ArtifactNotFoundError, match="no run"):
-        open_run(recipe, "20200101t000000-aaaaaaaa")
-
-
-def test_cells_that_fare_alike_are_one_line_of_a_plan() -> None:
-    cells = [PlannedStep(f"finetune.cola.b16-lr2e-05-e3-r{n}", "cached", "k", "a") for n in (0, 1)]
-    rows = planned_rows([PlannedStep("tabulate", "unknown", reason="after x"), *cells])
+def test_trials_that_fare_alike_are_one_line_of_a_plan() -> None:
+    trials = [PlannedStep(f"finetune.cola.b16-lr2e-05-e3-r{n}", "cached", "k", "a") for n in (0, 1)]
+    rows = planned_rows([PlannedStep("tabulate", "unknown", reason="after x"), *trials])
     assert rows == [
         ("tabulate", "", "unknown", "after x"),
         ("finetune.cola (2 trials)", "", "cached", ""),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.engine.graph import stages, steps
+from flows.bert import stages, steps
 from flows.recipes.files import load_recipe, packaged_recipes
 from schemas.recipe import Recipe
 

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from fake_stages import FakeStages, forget_code, installed
 
+from flows.bert import plan, run_recipe, stages, steps
 from flows.engine import loop as local_engine
-from flows.engine.engines import run_recipe
-from flows.engine.graph import stages, steps
 from flows.engine.keys import step_key
-from flows.engine.plan import PlannedStep, describe_differences, plan
+from flows.engine.plan import PlannedStep, describe_differences
 from flows.engine.provenance import key_environment
-from flows.engine.retries import is_passing
+from flows.engine.run import Run
 from flows.engine.stages import find_stage, rebuilt_labels
-from flows.engine.steps import StepResult, run_step
+from flows.engine.steps import StepResult, is_passing
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from pipelines.telling.progress import step_name
@@ -455,7 +454,6 @@ def test_an_edit_while_a_stage_runs_is_said(
     fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = fakes.recipe(root)
-    store = ArtifactStore(root)
     step = steps(recipe)[0]
     key = step_key(step, inputs={}, code_identity="closure")
     documents = fakes.module.documents
@@ -465,7 +463,8 @@ def test_an_edit_while_a_stage_runs_is_said(
         return documents(*arguments, **more)
 
     monkeypatch.setattr(fakes.module, "documents", edited_meanwhile)
-    result = run_step(step, store=store, inputs={}, execution=recipe.execution, run_id="r")
+    result = Run(recipe, steps(recipe)).execute(step)
+    assert isinstance(result, StepResult)
     assert result.manifest.cache_key == key.cache_key
     assert "fakestages.letters changed on disk" in result.warning
 
@@ -479,7 +478,7 @@ def test_a_stage_that_was_edited_since_the_run_began_is_not_built(
     step_key(step, inputs={}, code_identity="closure")
     fakes.write("letters", EDITED)
     with pytest.raises(ConfigError, match=r"fakestages\.letters changed on disk .* Run again"):
-        run_step(step, store=store, inputs={}, execution=recipe.execution, run_id="r")
+        Run(recipe, steps(recipe)).execute(step)
     assert not list(store.pointers())
 
 

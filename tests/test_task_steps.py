@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.engine.graph import steps, trials
+from flows.bert import steps
 from flows.engine.stages import Step, steps_until
+from flows.finetuning import trials
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from schemas.configs import DocumentsConfig, TextSource
 from schemas.errors import ConfigError

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from corpus_runs import small_recipe, small_sample
 
-from flows.engine.engines import run_recipe
+from flows.bert import run_recipe
 from flows.lineage.rows import Shard, find_shard, read_row, rows_with
 from flows.lineage.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace_row
 from flows.store.artifacts import ArtifactStore

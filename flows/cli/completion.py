@@ -20,21 +20,21 @@ def recipe_names(incomplete: str) -> list[str]:
 
 def stage_names(incomplete: str) -> list[str]:
     """Stages that begin so, and `all`."""
-    from flows.engine.graph import stages
+    from flows.bert import stages
 
     return _beginning(incomplete, (*stages(), "all"))
 
 
 def engine_names(incomplete: str) -> list[str]:
     """Engines that begin so."""
-    from flows.engine.engines import ENGINES
+    from flows.orchestration.part import ENGINES
 
     return _beginning(incomplete, ENGINES)
 
 
 def artifact_names(incomplete: str) -> list[str]:
     """Refs of the default store, and stages, that begin so."""
-    from flows.engine.graph import stages
+    from flows.bert import stages
 
     return _beginning(incomplete, (*_of_store(lambda store: store.refs()), *stages()))
 

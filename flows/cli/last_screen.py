@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.engine.graph import stages
+from flows.bert import stages
 from flows.engine.stages import find_stage
 from flows.engine.steps import StepResult
 from flows.formats import balance_rows, byte_text, columns

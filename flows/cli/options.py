@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _known_engine(name: str) -> str:
-    from flows.engine.engines import ENGINES  # start-up: 200 ms
+    from flows.orchestration.part import ENGINES  # start-up: 200 ms
 
     if name not in ENGINES:
         raise UsageError(f"--engine {name}: choose one of {', '.join(ENGINES)}")

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.bert import plan as plan_recipe
+from flows.bert import run_recipe, steps
 from flows.cli.console import print_json, print_lines, print_table, say
 from flows.cli.options import (
     ChangesOption,
@@ -21,14 +23,10 @@ from flows.cli.options import (
     UntilOption,
     WorkersOption,
 )
-from flows.engine.engines import run_recipe
 from flows.engine.extras import lacking
-from flows.engine.graph import steps
-from flows.engine.plan import plan as plan_recipe
 from flows.engine.plan import planned_rows
-from flows.engine.running import FAILED, opened_store
 from flows.engine.stages import steps_until
-from flows.engine.steps import StepResult
+from flows.engine.steps import FAILED, StepResult, opened_store
 from flows.recipes.files import load_recipe, packaged_text, template_text
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError, ConfigError

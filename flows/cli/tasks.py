@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 import yaml
 
+from flows.bert import run_recipe
 from flows.cli.asked_texts import AskedTexts, lines_of, texts_as_examples
 from flows.cli.console import print_json, say, say_text
 from flows.cli.options import (
@@ -29,7 +30,6 @@ from flows.cli.task_answers import (
     score_predictions,
 )
 from flows.cli.task_recipes import single_task_recipe
-from flows.engine.engines import run_recipe
 from flows.recipes.files import recipe_from
 from schemas.errors import PredictionsError, UsageError
 

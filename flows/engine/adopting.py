@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from flows.engine.graph import steps
+from flows.bert import steps
 from flows.engine.keys import StepKey, code_of, pieces_digest, step_key
 from flows.engine.plan import differing_fields
 from flows.engine.stages import Step, steps_until

@@ -1,169 +1,103 @@
-"""Running a recipe in this process, without any server.
-
-A step begins when all that it needs is there; steps that do not need each other run side by side,
-up to the recipe's limit.
-"""
+"""Running the steps of a run in this process, without any server."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from flows.engine.retries import RETRY_DELAYS, is_passing
-from flows.engine.running import (
-    RunPlan,
-    Say,
-    StepRef,
-    execute_step,
-    failed_line,
-    finish_run,
-    load_results,
-    start_run,
-    step_limit,
-)
+from flows.engine.run import LOOK_SECONDS, Run
 from flows.engine.stages import Step
-from flows.engine.steps import StepResult
+from flows.engine.steps import RETRY_DELAYS, StepResult, is_passing
+from flows.store.leases import Holder
 from flows.store.processes import ended_by_a_second_signal
-from flows.store.runs import RunState
-from schemas.recipe import Recipe
 
 _LOGGER = logging.getLogger(__name__)
-_THREADS = "bertloom-step"
-_STOP_SECONDS = 0.5
+Outcome = StepResult | Holder | BaseException
 
 
-def run_in_this_process(
-    recipe: Recipe, *, say: Say, rebuild: Sequence[str], until: str
-) -> list[StepResult]:
-    """Run a recipe's steps; see `flows.engine.engines.run_recipe`."""
-    run = start_run(recipe, rebuild=rebuild, until=until, engine="local")
-    done: dict[str, StepRef] = {}
-    failures: dict[str, Exception] = {}
-    limit = step_limit(recipe.execution)
-    try:
-        if limit == 1:
-            _one_by_one(run, done, failures, say)
-        else:
-            _side_by_side(run, done, failures, say, limit=limit)
-    except BaseException as error:  # a signal: what was finished is there, and is recorded
-        said = {**failures, "": error}
-        finish_run(run, state="interrupted", results=_in_order(run, done), failures=said)
-        raise
-    state: RunState = "failed" if failures else "completed"
-    finish_run(run, state=state, results=_in_order(run, done), failures=failures)
-    if failures:
-        raise next(iter(failures.values()))
-    return load_results(run, _in_order(run, done))
+def run_steps(run: Run) -> None:
+    """Run every step as soon as its inputs are there, as many at once as the recipe allows.
 
-
-def _in_order(run: RunPlan, done: Mapping[str, StepRef]) -> list[StepRef]:
-    return [done[step.label] for step in run.steps if step.label in done]
-
-
-def _one_by_one(
-    run: RunPlan, done: dict[str, StepRef], failures: dict[str, Exception], say: Say
-) -> None:
-    for step in run.steps:
-        blocked = [label for label in step.inputs.values() if label not in done]
-        if blocked:
-            say(_not_run(step, blocked))
-            continue
-        try:
-            done[step.label] = _with_retries(run, step, done, say)
-        except Exception as error:  # raised again by the caller, when independent steps have run
-            failures[step.label] = error
-            say(failed_line(step.label, error))
-
-
-def _side_by_side(
-    run: RunPlan,
-    done: dict[str, StepRef],
-    failures: dict[str, Exception],
-    say: Say,
-    *,
-    limit: int,
-) -> None:
-    waiting = list(run.steps)
-    running: dict[Future[StepRef], Step] = {}
-    stopping = threading.Event()
-    with _threads(limit, stopping) as pool:
-        while waiting or running:
-            ready = [s for s in waiting if all(label in done for label in s.inputs.values())]
-            for step in ready[: limit - len(running)]:
-                waiting.remove(step)
-                running[pool.submit(_with_retries, run, step, dict(done), say, stopping)] = step
-            if not running:
-                break
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                step = running.pop(future)
-                error = future.exception()
-                if error is None:
-                    done[step.label] = future.result()
-                elif isinstance(error, Exception):
-                    failures[step.label] = error
-                    say(failed_line(step.label, error))
+    What another run builds is passed over, and looked at again while nothing else is left or when
+    something else is done. One that failed keeps those from running that need it, and no others.
+    """
+    waiting = dict(run.by_label)
+    later: dict[str, float] = {}
+    tries, looks = Counter[str](), Counter[str]()
+    running: dict[Future[StepResult | Holder], Step] = {}
+    with _pool(run) as pool:
+        while True:
+            moment = time.monotonic()
+            begun = {step.label for step in running.values()}
+            ready = [s for s in waiting.values() if s.label not in begun and run.has_inputs(s)]
+            due = [step for step in ready if later.get(step.label, moment) <= moment]
+            outcomes: list[tuple[Step, Outcome]] = []
+            for step in due[: run.limit - len(running)]:
+                if pool is not None:
+                    running[pool.submit(run.execute, step)] = step
+                    continue
+                try:
+                    outcomes.append((step, run.execute(step)))
+                except Exception as error:
+                    outcomes.append((step, error))
+            pauses = [later[step.label] - moment for step in ready if step not in due]
+            if running:
+                pause = min(pauses) if pauses and len(running) < run.limit else None
+                for future in wait(running, timeout=pause, return_when=FIRST_COMPLETED).done:
+                    outcomes.append((running.pop(future), future.exception() or future.result()))
+            elif not outcomes:
+                if not pauses:
+                    break
+                time.sleep(min(pauses))
+            for step, outcome in outcomes:
+                if (wanted := _pause(run, step, outcome, tries=tries, looks=looks)) is None:
+                    del waiting[step.label]
                 else:
-                    raise error
-    for step in waiting:
-        say(_not_run(step, [label for label in step.inputs.values() if label not in done]))
+                    later[step.label] = time.monotonic() + wanted
+    for step in waiting.values():
+        run.say_not_run(step.label, list(step.inputs.values()))
+
+
+def _pause(
+    run: Run, step: Step, outcome: Outcome, *, tries: Counter[str], looks: Counter[str]
+) -> float | None:
+    """Seconds until a step is to be tried again; None where it is over."""
+    if isinstance(outcome, Holder):
+        looks[step.label] += 1
+        first, most = LOOK_SECONDS
+        return min(first * 2.0 ** looks[step.label], most)
+    if isinstance(outcome, StepResult):
+        return None
+    if not isinstance(outcome, Exception):
+        raise outcome
+    if is_passing(outcome) and tries[step.label] < len(RETRY_DELAYS):
+        delay = RETRY_DELAYS[tries[step.label]]
+        tries[step.label] += 1
+        run.say(f"{step.label}  {outcome}; trying again in {delay:g} s")
+        return delay
+    run.fail(step, outcome)  # raised again at the end, when independent steps have run
+    return None
 
 
 @contextlib.contextmanager
-def _threads(limit: int, stopping: threading.Event) -> Iterator[ThreadPoolExecutor]:
-    pool = ThreadPoolExecutor(max_workers=limit, thread_name_prefix=_THREADS)
+def _pool(run: Run) -> Iterator[ThreadPoolExecutor | None]:
+    """Threads for steps side by side; None for one at a time, which a signal interrupts itself."""
+    if run.limit == 1:
+        yield None
+        return
+    pool = ThreadPoolExecutor(max_workers=run.limit, thread_name_prefix="bertloom-step")
     try:
         yield pool
     except BaseException:
-        # A signal reaches this thread alone: the others are told, those that train and those that
-        # wait for another run or another try.
-        stopping.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-        _stop_steps()
+        # A signal reaches this thread alone. A job of Beam goes on to its end; whoever cannot wait
+        # sends a second signal: this process is gone then, as after a crash, which loses nothing.
+        run.stop()
+        _LOGGER.warning("stopping the steps in progress; a second signal ends them at once")
+        with ended_by_a_second_signal():
+            pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
-
-
-def _stop_steps() -> None:
-    """Wait for the steps in progress, of which trainings are asked to stop.
-
-    A job of Beam goes on to its end. Whoever cannot wait sends a second signal: this process is
-    gone then, as after a crash, which loses nothing.
-    """
-    from model.processes.launcher import stop_running_calls
-
-    _LOGGER.warning("stopping the steps in progress; a second signal ends them at once")
-    with ended_by_a_second_signal():
-        while any(thread.name.startswith(_THREADS) for thread in threading.enumerate()):
-            # More than once: one that was just about to start has no process to be asked yet.
-            stop_running_calls()
-            time.sleep(_STOP_SECONDS)
-
-
-def _not_run(step: Step, blocked: Sequence[str]) -> str:
-    return f"{step.label}  not run: needs {', '.join(blocked)}"
-
-
-def _with_retries(
-    run: RunPlan,
-    step: Step,
-    done: Mapping[str, StepRef],
-    say: Say,
-    stopping: threading.Event | None = None,
-) -> StepRef:
-    inputs = {name: done[label] for name, label in step.inputs.items()}
-    for delay in (*RETRY_DELAYS, None):
-        try:
-            return execute_step(run, step.label, inputs=inputs, say=say, stopping=stopping)
-        except Exception as error:
-            if delay is None or not is_passing(error) or (stopping and stopping.is_set()):
-                raise
-            say(f"{step.label}  {error}; trying again in {delay:g} s")
-            if stopping is None:
-                time.sleep(delay)
-            elif stopping.wait(delay):
-                raise
-    raise AssertionError("unreachable: the last try returns or raises")

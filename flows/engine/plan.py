@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from flows.engine.graph import steps
 from flows.engine.keys import StepKey, code_of, step_key
 from flows.engine.preflight import check_inputs
-from flows.engine.stages import Step, rebuilt_labels, steps_until
+from flows.engine.stages import Step, rebuilt_labels
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
@@ -35,25 +34,24 @@ class PlannedStep(NamedTuple):
     reason: str = ""
 
 
-def plan(
+def plan_steps(
     recipe: Recipe,
+    found: Sequence[Step],
     *,
     store: ArtifactStore | None,
     rebuild: Collection[str] = (),
-    until: str = "",
 ) -> list[PlannedStep]:
-    """Look up every step of a recipe, and change nothing.
+    """Look up every step, and change nothing.
 
     Args:
         recipe: what would be run.
+        found: its steps.
         store: where artifacts are; None where there is no store yet.
         rebuild: stages that would be built even if they are there; see `rebuilt_labels`.
-        until: a stage or a step: it and what it needs are planned; "" for all.
 
     Raises:
         InputError: a raw file is missing or is not what its checksum list says.
     """
-    found = steps_until(steps(recipe), until)
     check_inputs(found)
     rebuilt = rebuilt_labels(rebuild, found)
     manifests: dict[str, Manifest] = {}

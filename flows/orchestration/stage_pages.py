@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
-from flows.engine.running import StepRef
+from flows.engine.run import Run
 from flows.engine.stages import amount, find_stage
+from flows.engine.steps import StepResult
 from flows.formats import balance_rows, byte_text, time_text
 from flows.store.artifacts import ArtifactStore
 from model.amounts import score_cut
 from schemas.manifest import Manifest
+from schemas.stage import entry_label
 
 _SHOWN_VALUES = 40
 
 
-def stage_markdown(ref: StepRef, manifest: Manifest, *, store: ArtifactStore, run_id: str) -> str:
+def stage_markdown(result: StepResult, *, store: ArtifactStore, run_id: str) -> str:
     """What a step made, what it dropped and why, and what it was made from."""
     from flows.lineage.graph import upstream_graph
     from flows.lineage.rendering import mermaid_text
 
-    made = "found, made by another run" if ref.was_cached else f"built in {time_text(ref.seconds)}"
+    manifest, made = result.manifest, "found, made by another run"
+    if not result.was_cached:
+        made = f"built in {time_text(result.seconds)}"
     lines = [
-        f"**{ref.label}**: {amount(manifest)}, {byte_text(manifest.size)} in "
+        f"**{result.label}**: {amount(manifest)}, {byte_text(manifest.size)} in "
         f"{len(manifest.files):,} files, {made}.",
         "",
         *(f"> {_plain(note)}\n" for note in manifest.notes),
     ]
-    if ref.warning:
-        lines += [f"> **Warning**: {_plain(ref.warning)}", ""]
+    if result.warning:
+        lines += [f"> **Warning**: {_plain(result.warning)}", ""]
     if rows := balance_rows(manifest.counters):
         lines += _table(("things", "in", "kept", "dropped", "why"), rows)
     if values := _leaves(manifest.statistics):
@@ -39,6 +45,24 @@ def stage_markdown(ref: StepRef, manifest: Manifest, *, store: ArtifactStore, ru
         f"`bertloom lineage {manifest.artifact_id}` what it was made from. "
         f"Run `{run_id}`, store `{store.root}`, folder `{manifest.location}`.",
     ]
+    return "\n".join(lines)
+
+
+def run_markdown(run: Run, *, title: str) -> str:
+    """What a run built, what it found and what failed, with a link to its report."""
+    report = run.store.url(f"runs/{run.run_id}/report.html")
+    link = report if "://" in report else f"file://{quote(report)}"
+    built = [result for result in run.results() if not result.was_cached]
+    rows = []
+    for entry, group in itertools.groupby(built, key=lambda result: entry_label(result.label)):
+        made = [result.manifest for result in group]
+        holds = amount(made[0]) if len(made) == 1 else find_stage(made[0].stage).amounts(made)
+        rows.append((entry, holds, byte_text(sum(manifest.size for manifest in made))))
+    lines = [f"**{_plain(title)}**. [Report]({link})", ""]
+    if rows:
+        lines += _table(("built", "holds", "size"), rows)
+    lines += [f"- {_plain(label)} failed: {_plain(str(e))}" for label, e in run.failures.items()]
+    lines += ["", f"`bertloom report {run.run_id}` writes it anew. Store `{run.store.root}`."]
     return "\n".join(lines)
 
 

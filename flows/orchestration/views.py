@@ -21,10 +21,12 @@ from prefect.artifacts import (
 )
 from prefect.events import emit_event
 
-from flows.engine.running import RunPlan, StepRef
+from flows.engine.run import Run
+from flows.engine.stages import amount
+from flows.engine.steps import StepResult
 from flows.formats import byte_text, time_text
 from flows.orchestration.publisher import Publisher
-from flows.orchestration.stage_pages import metric_rows, stage_markdown
+from flows.orchestration.stage_pages import metric_rows, run_markdown, stage_markdown
 from pipelines.telling.progress import Reading, listening
 from schemas.disclosure import visible, without_secrets
 from schemas.manifest import Manifest
@@ -35,7 +37,7 @@ _PUBLISHER = Publisher()
 
 
 @contextlib.contextmanager
-def watched(run: RunPlan, label: str) -> Iterator[StageView]:
+def watched(run: Run, label: str) -> Iterator[StageView]:
     """A stage that is built in this block, by the task run that one is in."""
     view = StageView(run, label)
     with listening(view.note):
@@ -50,7 +52,7 @@ def flush_views() -> None:
 class StageView:
     """Shows a stage on the page of its task run."""
 
-    def __init__(self, run: RunPlan, label: str) -> None:
+    def __init__(self, run: Run, label: str) -> None:
         self._run, self._label = run, label
         self._context = contextvars.copy_context()
         self._key = _key(run.recipe.name, label)
@@ -68,9 +70,9 @@ class StageView:
         self._told, self._waits = now, True
         _PUBLISHER.submit(self._tell_progress, context=self._context)
 
-    def show(self, ref: StepRef) -> None:
+    def show(self, result: StepResult) -> None:
         """Tell what was made."""
-        _PUBLISHER.submit(lambda: self._tell_end(ref), context=self._context)
+        _PUBLISHER.submit(lambda: self._tell_end(result), context=self._context)
 
     def _tell_progress(self) -> None:
         try:
@@ -87,16 +89,16 @@ class StageView:
         else:
             update_progress_artifact(self._progress, share, description=text)
 
-    def _tell_end(self, ref: StepRef) -> None:
-        manifest = self._run.store.read_manifest(ref.manifest)
+    def _tell_end(self, result: StepResult) -> None:
+        manifest, holds = result.manifest, amount(result.manifest)
         if self._progress is not None:
-            self._set_progress(100.0, f"{self._label} took {time_text(ref.seconds)}")
+            self._set_progress(100.0, f"{self._label}: {holds}, took {time_text(result.seconds)}")
         _emit_assets(self._run, self._label, manifest)
-        text = stage_markdown(ref, manifest, store=self._run.store, run_id=self._run.run_id)
-        shown = visible(without_secrets(text))
-        create_markdown_artifact(shown, key=self._key, description=self._label)
+        text = stage_markdown(result, store=self._run.store, run_id=self._run.run_id)
+        title = visible(f"{self._label}: {holds}")
+        create_markdown_artifact(visible(without_secrets(text)), key=self._key, description=title)
         if rows := metric_rows(manifest):
-            title = f"metrics of {self._label}"
+            title = f"metrics of {title}"
             create_table_artifact(rows, key=f"metrics-{self._key}", description=title)
 
 
@@ -117,22 +119,37 @@ def progress_text(reading: Reading) -> str:
     return ", ".join(parts)
 
 
-def show_found(run: RunPlan, refs: Sequence[StepRef]) -> None:
+def show_found(run: Run, results: Sequence[StepResult]) -> None:
     """Tell that artifacts which are there were taken: a `Cached` task emits nothing by itself."""
 
     def tell() -> None:
-        for ref in refs:
+        for result in results:
             resource = {
-                "prefect.resource.id": _asset(run, ref.label),
-                "prefect.resource.name": ref.label,
-                "bertloom.manifest": ref.manifest,
+                "prefect.resource.id": _asset(run, result.label),
+                "prefect.resource.name": result.label,
+                "bertloom.manifest": result.manifest.path,
             }
             emit_event("prefect.asset.referenced", resource=resource)
 
     _PUBLISHER.submit(tell, context=contextvars.copy_context())
 
 
-def _emit_assets(run: RunPlan, label: str, manifest: Manifest) -> None:
+def show_summary(run: Run) -> None:
+    """Tell what a run built, with a link to its report."""
+
+    def tell() -> None:
+        results = run.results()
+        built = sum(not result.was_cached for result in results)
+        failed = f", {len(run.failures)} failed" if run.failures else ""
+        title = f"{run.recipe.name}: {len(run.steps):,} steps, {built:,} built{failed}"
+        text = visible(without_secrets(run_markdown(run, title=title)))
+        create_markdown_artifact(text, key=_key("run", run.recipe.name), description=title)
+
+    if run.is_begun:
+        _PUBLISHER.submit(tell, context=contextvars.copy_context())
+
+
+def _emit_assets(run: Run, label: str, manifest: Manifest) -> None:
     step = run.by_label[label]
     related = [
         {"prefect.resource.id": _asset(run, needed), "prefect.resource.role": "asset"}
@@ -163,7 +180,7 @@ def _emit_assets(run: RunPlan, label: str, manifest: Manifest) -> None:
 _RELATED_FILES = 20
 
 
-def _asset(run: RunPlan, label: str) -> str:
+def _asset(run: Run, label: str) -> str:
     return f"bertloom://{run.recipe.name}/{label}"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from flows.engine.graph import steps
+from flows.bert import steps
 from flows.publish.comparison import (
     CORPUS_STAGES,
     TOKENS,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from flows.engine.graph import steps
+from flows.bert import steps
 from flows.publish.comparison import CORPUS_STAGES, VOCABULARY, Corpus, dump_dates
 from flows.publish.dump_folders import delete_old, downloads_folder, make_folder
 from flows.publish.publishing import (
@@ -106,7 +106,7 @@ def rebuild_corpus(order: RebuildOrder, *, say: Say) -> Publication | None:
         CorpusRefusedError: the corpus is beyond a limit; it is kept, and not published.
         BertloomError: a step failed.
     """
-    from flows.engine.engines import run_recipe
+    from flows.bert import run_recipe
 
     work = find_work(order, say=say)
     if work.done:

@@ -13,6 +13,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
 from flows.lineage.export.events import close_abandoned
+from flows.orchestration.session import load_parameter
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunState, read_run, run_ids, write_run
 from schemas.errors import BertloomError
@@ -41,8 +42,6 @@ def _settle(
 ) -> None:
     if flow_run.parent_task_run_id is not None:
         return  # the run is that of the flow around it
-    from flows.orchestration.flow_session import load_parameter
-
     given = flow_run.parameters
     try:
         recipe = load_parameter(

@@ -1,0 +1,354 @@
+"""One run of a recipe: its steps, what became of each, and the record it leaves in the store.
+
+`flows.engine.loop` runs its steps in this process; `flows.orchestration` as tasks of Prefect. Both
+call `Run.execute`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from flows.engine.extras import check_packages
+from flows.engine.keys import StepKey, code_of, step_key
+from flows.engine.preflight import check_inputs
+from flows.engine.provenance import checkout
+from flows.engine.stages import Step, rebuilt_labels
+from flows.engine.steps import FAILED, Made, StepResult, build_step, opened_store, step_line
+from flows.lineage.export.events import LineageEvents, close_abandoned
+from flows.report.page import write_report
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import Holder, try_lease
+from flows.store.pointers import now, pointer_to
+from flows.store.processes import this_process
+from flows.store.runs import Heartbeat, RunRecord, RunState, settle_dead_runs, write_run
+from flows.store.verification import verify, withdraw
+from model.processes.launcher import stop_running_calls
+from schemas.configs import ExecutionConfig
+from schemas.disclosure import without_secrets
+from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+from schemas.stage import entry_label
+
+# Steps on this machine's runners share its cores; a data centre gets all that can run.
+RUNNERS_HERE = frozenset({"local", "threads"})
+_STEPS_ELSEWHERE = 8
+
+LOOK_SECONDS = (0.05, 1.0)
+"""How long to wait before looking again at a step that another run builds: at first, at most."""
+
+_RECORD_SECONDS = 2.0
+"""How often the record of a run that goes on is written, at most."""
+
+_STOP_SECONDS = 0.5
+
+Say = Callable[[str], None]
+_LOGGER = logging.getLogger(__name__)
+
+
+def step_limit(execution: ExecutionConfig) -> int:
+    """How many steps may run at once."""
+    if execution.parallel_steps is not None:
+        return execution.parallel_steps
+    return 1 if execution.runner in RUNNERS_HERE else _STEPS_ELSEWHERE
+
+
+def check_runner(runner: str) -> None:
+    """See that there is such a runner.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if runner not in RUNNERS_HERE:
+        from pipelines.runners.launch import RUNNERS  # start-up: 100 ms
+
+        if runner not in RUNNERS:
+            raise ConfigError(f"unknown runner {runner!r}: choose one of {', '.join(RUNNERS)}")
+
+
+class Run:
+    """A run of a recipe's steps. Recorded while its `with` block runs; for any thread."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        steps: Sequence[Step],
+        *,
+        say: Say = print,
+        rebuild: Collection[str] = (),
+        engine: str = "local",
+        cached: Collection[str] = (),
+    ) -> None:
+        """Nothing is done yet.
+
+        Args:
+            recipe: what is run.
+            steps: those to run, each after those it reads from.
+            say: takes a line of text on each step.
+            rebuild: stages to build even if they are there: `all`, stage names or step labels.
+            engine: `prefect` or `local`.
+            cached: labels of steps whose artifacts are known to be there, as a hint.
+
+        Raises:
+            ConfigError: `rebuild` names no stage.
+        """
+        moment = datetime.now(UTC)
+        self.recipe, self.steps, self.say, self.engine = recipe, tuple(steps), say, engine
+        self.rebuilt = frozenset(rebuilt_labels(rebuild, self.steps))
+        self.cached = frozenset(cached)
+        self.run_id = f"{moment.strftime('%Y%m%dt%H%M%S%f')[:-3]}-{uuid.uuid4().hex[:8]}"
+        self.started = moment.isoformat()
+        self.flow_run_id = ""
+        self.is_begun = False
+        self.by_label = {step.label: step for step in self.steps}
+        self.limit = step_limit(recipe.execution)
+        self.done: dict[str, StepResult] = {}
+        self.failures: dict[str, BaseException] = {}
+        self.stopping = threading.Event()
+        """Set when the run is to end: no step is begun any more."""
+
+        self.slots = threading.BoundedSemaphore(self.limit)
+        """One for each step that may work at once, where tasks are started by another scheduler."""
+
+        self._keys: dict[str, StepKey] = {}
+        self._looked_at, self._waited_for = set[str](), set[str]()
+        self._over, self._lock, self._written = threading.Event(), threading.Lock(), 0.0
+
+    @property
+    def store(self) -> ArtifactStore:
+        """Where artifacts are."""
+        return opened_store(self.recipe.store)
+
+    @functools.cached_property
+    def events(self) -> LineageEvents:
+        """What the run tells others, as OpenLineage events."""
+        return LineageEvents(
+            self.store, recipe=self.recipe, run_id=self.run_id, flow_run_id=self.flow_run_id
+        )
+
+    @functools.cached_property
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self.store, self.run_id)
+
+    def results(self) -> list[StepResult]:
+        """Of the steps that are done, in the order of the plan."""
+        return [self.done[step.label] for step in self.steps if step.label in self.done]
+
+    # From start to end
+
+    def __enter__(self) -> Self:
+        """Make the store if need be, check what can be checked, and record the run's start.
+
+        Raises:
+            ConfigError: the runner is unknown, or a package that a step needs is not installed.
+            InputError: data of a task or a checkpoint is not there.
+            StoreError: the store cannot be used.
+        """
+        check_runner(self.recipe.execution.runner)
+        check_packages(self.steps)
+        check_inputs(self.steps)
+        for step in self.steps:
+            code_of(step.stage.module, step.stage.packages)  # before anyone edits it
+        settle_dead_runs(self.store, recipe=self.recipe.name, close=close_abandoned)
+        self.is_begun = True
+        self._record("running")
+        self._heartbeat.start()
+        self.events.run_started()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        """Record how the run ended, end its events, and write its report.
+
+        Raises:
+            Exception: as the first step that failed.
+        """
+        state: RunState = "failed" if self.failures or error is not None else "completed"
+        if error is not None and not isinstance(error, Exception):  # a signal
+            state = "interrupted"
+            self.stop()
+        failures = {**self.failures, **({"": error} if error is not None else {})}
+        try:
+            self.end(state, failures)
+        finally:
+            self._over.set()
+        if error is None:
+            for failure in self.failures.values():
+                raise failure
+
+    def end(self, state: RunState, failures: dict[str, BaseException]) -> RunRecord:
+        """Record how the run ended, end its events, and write its report."""
+        self._heartbeat.stop()
+        texts = {
+            label: without_secrets(f"{type(error).__name__}: {error}")
+            for label, error in failures.items()
+        }
+        record = self._record(state, texts)
+        self.events.run_ended(state, "; ".join(texts.values()))
+        try:
+            write_report(self.store, record)
+        except Exception as error:
+            # What was run is there, and how it ended must be told before this.
+            _LOGGER.warning("the report of run %s was not written: %r", self.run_id, error)
+            _LOGGER.debug("what the report failed on", exc_info=True)
+        return record
+
+    def stop(self) -> None:
+        """Ask the steps in progress to stop, and those about to begin; returns at once."""
+        if not self.stopping.is_set():
+            self.stopping.set()
+            threading.Thread(target=self._keep_stopping, name="stop-steps", daemon=True).start()
+
+    def _keep_stopping(self) -> None:
+        # More than once: a training that was just about to start has no process to be asked yet.
+        while True:
+            stop_running_calls()
+            if self._over.wait(_STOP_SECONDS):
+                return
+
+    def _record(self, state: RunState, failures: dict[str, str] | None = None) -> RunRecord:
+        code, process = checkout(), this_process()
+        self._written = time.monotonic()
+        record = RunRecord(
+            run_id=self.run_id,
+            state=state,
+            started=self.started,
+            written=now(),
+            recipe=without_secrets(self.recipe.model_dump(mode="json")),
+            engine=self.engine,
+            flow_run_id=self.flow_run_id,
+            host=process.host,
+            system=process.system,
+            pid=process.pid,
+            process_start=process.process_start,
+            beats=True,
+            git_commit=code.commit,
+            git_dirty=code.is_dirty,
+            rebuild=tuple(sorted(self.rebuilt)),
+            planned=tuple(self.by_label),
+            steps=tuple(result.record for result in self.results()),
+            failures=failures or {},
+        )
+        write_run(self.store, record)
+        return record
+
+    # One step
+
+    def has_inputs(self, step: Step) -> bool:
+        """Whether all that a step reads is there."""
+        return all(label in self.done for label in step.inputs.values())
+
+    def inputs(self, step: Step) -> dict[str, Manifest]:
+        """The manifest of each of a step's inputs."""
+        return {name: self.done[label].manifest for name, label in step.inputs.items()}
+
+    def key(self, step: Step) -> StepKey:
+        """A step's cache key, of its inputs as this run has them."""
+        if step.label not in self._keys:
+            self._keys[step.label] = step_key(
+                step, inputs=self.inputs(step), code_identity=self.recipe.code_identity
+            )
+        return self._keys[step.label]
+
+    def execute(self, step: Step) -> StepResult | Holder:
+        """Find a step's artifact, or build it; move its ref, and say what became of it.
+
+        Returns:
+            The result, which is in `done` then, or who builds the same at this moment.
+
+        Raises:
+            BertloomError: as the stage and the store say. Nothing is published then.
+        """
+        clock, store, name = time.monotonic(), self.store, step.stage.name
+        if step.label not in self._looked_at:
+            self._looked_at.add(step.label)
+            self.events.step_started(step, self.inputs(step))
+        try:
+            key = self.key(step)
+            made = self._found(step, key)
+            if made is None:
+                with try_lease(store, name, key.cache_key, holder=self.run_id) as other:
+                    if other is not None:
+                        self.say_waiting(step, other)
+                        return other
+                    # Another run may have published it since the look above.
+                    made = self._found(step, key)
+                    if made is None:
+                        self._check_stopping(step)
+                        made = build_step(
+                            step,
+                            key,
+                            store=store,
+                            inputs=self.inputs(step),
+                            execution=self.recipe.execution,
+                            run_id=self.run_id,
+                            rebuild=step.label in self.rebuilt,
+                        )
+        except BaseException as error:
+            self._looked_at.discard(step.label)
+            self.events.step_failed(step, error)
+            raise
+        seconds = time.monotonic() - clock
+        result = StepResult(step.label, made.manifest, not made.is_ours, seconds, made.warning)
+        self._note(step, result)
+        return result
+
+    def _found(self, step: Step, key: StepKey) -> Made | None:
+        """The artifact of a step, if it is there and sound."""
+        if step.label in self.rebuilt:
+            return None
+        hit = self.store.lookup(step.stage.name, key.cache_key)
+        if hit is not None and self.recipe.execution.verify_on_hit != "size":
+            verdicts = verify(self.store, [pointer_to(hit)])
+            if not verdicts[0].is_sound:
+                withdraw(self.store, verdicts)
+                return None
+        return Made(hit, is_ours=False) if hit is not None else None
+
+    def say_waiting(self, step: Step, other: Holder) -> None:
+        """Say once who builds a step that this run waits for."""
+        self._check_stopping(step)
+        if step.label not in self._waited_for:
+            self._waited_for.add(step.label)
+            self.say(f"{step.label}  {other} is building the same; waiting for it")
+
+    def _check_stopping(self, step: Step) -> None:
+        if self.stopping.is_set():
+            raise RunnerError(f"{step.label}: not begun, as the run was stopped")
+
+    def _note(self, step: Step, result: StepResult) -> None:
+        self.events.step_completed(step, result.manifest, was_cached=result.was_cached)
+        self.store.set_ref(f"{self.recipe.name}/{step.label}", result.manifest)
+        self.say(step_line(result))
+        if result.warning:
+            self.say(f"  warning: {result.warning}")
+        with self._lock:
+            self.done[step.label] = result
+            if time.monotonic() - self._written >= _RECORD_SECONDS:
+                self._record("running")
+
+    def fail(self, step: Step, error: BaseException) -> None:
+        """Keep a step's failure and say it; whoever gets the error need not say it all again."""
+        self.failures[step.label] = error
+        error.__dict__["said_of"] = step.label
+        is_clear = isinstance(error, BertloomError)
+        text = str(error) if is_clear else f"{type(error).__name__}: {error}"
+        notes = getattr(error, "__notes__", ())
+        self.say("\n  ".join([f"{step.label}{FAILED}{text}", *notes]))
+
+    def say_not_run(self, title: str, needed: Sequence[str]) -> None:
+        """Say that a step, or several, had no inputs."""
+        missing = dict.fromkeys(entry_label(label) for label in needed if label not in self.done)
+        self.say(f"{title}  not run: needs {', '.join(missing)}")
