@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 
-from flows.engine.engines import run_recipe
+from flows.bert import plan as plan_steps
+from flows.bert import run_recipe
 from flows.engine.plan import PlannedStep
-from flows.engine.plan import plan as plan_steps
 from flows.engine.stages import find_stage
 from flows.lineage import queries
 from flows.lineage.names import find_artifact
