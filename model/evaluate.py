@@ -16,7 +16,7 @@ from model.amounts import evaluation_amount
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.processes.launcher import call
-from model.task_types.official_files import official_files
+from model.task_types.official_predictions import official_files
 from model.task_types.prediction_files import Scored, predictions_file, score_file, to_lines
 from model.tasks import Task, find_task
 from model.tasks.cut_data import examples_cut, joined

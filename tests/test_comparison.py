@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from model.finetuning.comparison import Trial, compare, read_trials
-from model.task_types import kind_module
-from model.task_types.official_files import official_files
-from model.task_types.official_predictions import read_any
+from model.task_types import TASK_TYPES
+from model.task_types.official_predictions import official_files, read_any
 from model.task_types.prediction_files import (
     check_ids,
     is_answered,
@@ -247,7 +246,7 @@ def test_squads_answers_have_any_order_and_gaps(tmp_path: Path) -> None:
     file.write_text('{"c": "Ann", "b": "Ann"}')
     found = read_any(str(file), examples, task=task)
     assert found == [{"id": "a", "text": None}, {"id": "b", "text": "Ann"}]
-    assert kind_module("span").score(examples, found, task=task) == {"em": 0.5, "f1": 0.5}
+    assert TASK_TYPES["span"].score(examples, found, task=task) == {"em": 0.5, "f1": 0.5}
     file.write_text('{"c": "Ann"}')
     with pytest.raises(PredictionsError, match="none of 1 answers is to a question"):
         read_any(str(file), examples, task=task)
@@ -318,4 +317,4 @@ def test_a_prediction_of_another_kind_is_refused(
     found = TASKS[task]
     rows = [{"id": name, key: value} for name in examples.column("id").to_pylist()]
     with pytest.raises(PredictionsError, match=said):
-        kind_module(found.kind).score(examples, rows, task=found)
+        TASK_TYPES[found.kind].score(examples, rows, task=found)

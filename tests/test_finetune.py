@@ -30,7 +30,7 @@ from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS, TrialJob
 from model.finetuning.prediction import Predictor, answer
 from model.processes.launcher import end_workers, stop_running_calls
-from model.task_types import kind_module
+from model.task_types import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
@@ -111,7 +111,7 @@ def test_the_artifact_is_a_model_with_its_tokenizer_and_scores(
     assert json.loads((folder / "metrics.json").read_text()) == output.statistics["metrics"]
     dev = read_examples(examples, "dev")
     predictions = read_lines(str(folder / "predictions-dev.jsonl"))
-    again = kind_module("classification").score(dev, predictions, task=TASKS["sst-2"])
+    again = TASK_TYPES["classification"].score(dev, predictions, task=TASKS["sst-2"])
     assert again == output.statistics["metrics"]["dev"]
     assert output.statistics["cell"] == {
         "batch": 8,

@@ -11,7 +11,7 @@ import pytest
 from task_files import ROWS, write_task_file
 
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
-from model.task_types import kind_module
+from model.task_types import TASK_TYPES
 from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Bad, Row, Task, find_task
 from schemas.arrow import EXAMPLES
@@ -43,7 +43,7 @@ def test_the_papers_tasks_are_there() -> None:
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_a_tasks_fields_fit_together(task: Task) -> None:
     assert TASKS[task.name] is task
-    assert kind_module(task.kind)
+    assert TASK_TYPES[task.kind]
     assert task.metrics
     assert set(task.metrics) <= _OTHER_METRICS.get(task.kind, set(METRICS))
     assert len(set(task.labels)) == len(task.labels)

@@ -15,7 +15,7 @@ from flows.cli.options import open_store
 from flows.cli.task_recipes import checkpoint_folder
 from flows.lineage.names import resolve
 from model.processes.core_share import bound_spinning
-from model.task_types import kind_module
+from model.task_types import TASK_TYPES
 from model.task_types.official_predictions import read_any
 from model.task_types.prediction_files import check_ids, is_answered, to_lines
 from model.task_types.squad_metrics import texts_by_id
@@ -166,7 +166,7 @@ def _score(
         )
     if task.kind != "span":  # whose official scorer goes by id, and counts what is missing as 0
         check_ids(predictions, examples, where="the predictions")
-    metrics = kind_module(task.kind).score(examples, predictions, task=task)
+    metrics = TASK_TYPES[task.kind].score(examples, predictions, task=task)
     kept = sum(map(len, examples["sentence_lengths"])) if task.kind == "tagging" else len(examples)
     cut = cut_split(kept, left_out=0, split=split, task=task, data="")
     return Score(

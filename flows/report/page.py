@@ -26,6 +26,8 @@ from flows.report.lineage import read_lineage
 from flows.report.steps import Steps, read_software, read_steps, run_seconds
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
+from model.tables.filled_tables import percent
+from model.tables.task_results import marked
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import StoreError
 from schemas.sealed import sealed_page
@@ -137,16 +139,15 @@ def _environment() -> jinja2.Environment:
         "bytes": _of_numbers(byte_text),
         "comparison_columns": results.comparison_columns,
         "count": _of_numbers("{:,}".format),
-        "cut_notes": results.cut_notes,
         "decimals": _decimals,
         "drawn": Markup,  # by this program, with every text escaped where it was drawn
         "duration": _of_numbers(time_text),
         "followed_by": lambda text, after: f"{text}{after}" if text else "",
         "in_rows": in_rows,
-        "marked": results.marked,
+        "marked": marked,
         "moment": _moment,
         "paper_columns": results.paper_columns,
-        "percent": results.percent,
+        "percent": percent,
         "result_columns": results.result_columns,
         "score": results.score,
         "some_of": _some_of,

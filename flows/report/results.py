@@ -11,7 +11,8 @@ from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Key, Panel
 from flows.report.steps import Steps
 from flows.store.artifacts import ArtifactStore
-from model.tasks.cut_data import MARK
+from model.tables.filled_tables import percent
+from model.tables.task_results import cut_notes, marked
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 
@@ -57,13 +58,18 @@ class Results:
     figure: Figure | None = None
 
     @property
-    def compared(self) -> list[Result]:
-        """Entries of the comparisons with what they were not given."""
-        return [
-            {"entry": item[side], "cut": item.get(f"{side}_cut", ())}
+    def notes(self) -> list[str]:
+        """What entries of `main` were not given: rows, steps, ends of texts."""
+        return _notes(self.main)
+
+    @property
+    def comparison_notes(self) -> list[str]:
+        """Likewise of the entries that are compared."""
+        return cut_notes(
+            (item[side], item.get(f"{side}_cut", ()))
             for item in self.comparisons
             for side in ("first", "second")
-        ]
+        )
 
 
 def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
@@ -128,30 +134,15 @@ def score(row: Result) -> float | None:
     return next((row[k] for k in ("mean", "ensemble", "best") if row[k] is not None), None)
 
 
-def percent(value: float | None, sd: float | None = None) -> str:
-    """A share times 100 with one decimal, as the paper prints it; "" for None."""
-    if value is None:
-        return ""
-    shown = f"{100 * value:.1f}"
-    return shown if sd is None else f"{shown} ± {100 * sd:.1f}"
-
-
-def marked(text: str, cut: Sequence[str] | None) -> str:
-    """A number, with the mark of those that are of cut-down data."""
-    return f"{text} {MARK}" if text and cut else text
-
-
-def cut_notes(rows: Iterable[Result]) -> list[str]:
-    """A line for each entry whose number is of cut-down data: what it was not given."""
-    said = {str(row["entry"]): "; ".join(row["cut"]) for row in rows if row.get("cut")}
-    return [f"{MARK} {entry}: {cut}." for entry, cut in said.items()]
+def _notes(main: Sequence[Result]) -> list[str]:
+    return cut_notes((row["entry"], row.get("cut", ())) for row in main)
 
 
 def result_columns(main: Sequence[Result]) -> Columns:
     """The main number of every entry."""
 
     def marked_percent(name: str) -> list[str]:
-        return [marked(percent(row[name]), row.get("cut")) for row in main]
+        return [marked(percent(row[name]), row.get("cut", ())) for row in main]
 
     return [
         ("task", [row["task"] for row in main]),
@@ -169,7 +160,7 @@ def result_columns(main: Sequence[Result]) -> Columns:
 
 def mean_text(row: Result) -> str:
     """The mean of an entry's restarts with their standard deviation."""
-    return marked(percent(row["mean"], row["sd"]), row.get("cut"))
+    return marked(percent(row["mean"], row["sd"]), row.get("cut", ()))
 
 
 def _paper_text(row: Result) -> str:
@@ -242,13 +233,13 @@ def _figure(main: Sequence[Result], *, name: str) -> Figure:
         any(BASE in row["paper"] for row in main),
     )
     legend = tuple(key for key, is_drawn in zip(_LEGEND, has, strict=True) if is_drawn)
-    note = " ".join(["Metrics on dev, times 100.", *cut_notes(main)])
+    note = " ".join(["Metrics on dev, times 100.", *_notes(main)])
     return Figure(panels=panels, legend=legend, note=note)
 
 
 def _panel(task: str, rows: Sequence[Result], *, name: str) -> Panel:
     numbers = [number for row in rows for number in _numbers(row)]
-    names = tuple(marked(str(row["entry"]), row.get("cut")) for row in rows)
+    names = tuple(marked(str(row["entry"]), row.get("cut", ())) for row in rows)
     plot = Plot(
         Axis.around(numbers or [0.0], least=_LEAST_SPAN),  # else a tenth looks like a world
         Axis(low=len(rows) - 0.4, high=-0.6, names=names),

@@ -22,7 +22,7 @@ from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import load_task_model
 from model.processes.distributed import choose_device
 from model.processes.stopping import StopRequest
-from model.task_types import kind_module
+from model.task_types import TASK_TYPES
 from model.task_types.features import Features, Int64s
 from model.task_types.prediction_files import is_answered, predictions_file, to_lines
 from model.tasks import Task, find_task
@@ -62,7 +62,7 @@ def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
             progress=f"{job.name} {split}",
         )
         if tunes and is_answered(task.kind, examples):
-            kind = kind_module(task.kind)
+            kind = TASK_TYPES[task.kind]
             threshold = kind.tune_threshold(examples, found)
             found = kind.apply_threshold(found, threshold)
         Path(job.folder, predictions_file(split)).write_bytes(to_lines(found))
@@ -114,7 +114,7 @@ class Predictor:
 
     def features(self, examples: pa.Table) -> Features:
         """The examples as this model reads them."""
-        features: Features = kind_module(self.task.kind).build_features(
+        features: Features = TASK_TYPES[self.task.kind].build_features(
             examples,
             self.tokenizer,
             task=self.task,
@@ -146,7 +146,7 @@ class Predictor:
         threshold: float | None = None,
     ) -> list[dict[str, Any]]:
         """Predictions from raw outputs, one a row of the examples."""
-        found: list[dict[str, Any]] = kind_module(self.task.kind).decode(
+        found: list[dict[str, Any]] = TASK_TYPES[self.task.kind].decode(
             examples,
             features,
             outputs,

@@ -15,7 +15,7 @@ from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup
 from model.processes.distributed import device_name
 from model.processes.stopping import StopRequest
-from model.task_types import kind_module
+from model.task_types import TASK_TYPES
 from model.task_types.prediction_files import is_answered, predictions_file, score_file, to_lines
 from model.tasks.cut_data import examples_cut
 from model.telling.report import TrialReport
@@ -77,7 +77,7 @@ def _answer_dev(
         return {}, 0.0
     examples, features = setup.splits[DEV]
     task, job = setup.task, setup.job
-    kind = kind_module(task.kind)
+    kind = TASK_TYPES[task.kind]
     outputs = predict(
         setup.model,
         features,

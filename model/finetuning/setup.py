@@ -17,7 +17,7 @@ from model.finetuning.task_model import (
     outputs_of,
     task_model_from_checkpoint,
 )
-from model.task_types import kind_module
+from model.task_types import TASK_TYPES
 from model.task_types.features import Features
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
@@ -125,7 +125,7 @@ def _open_split(
 ) -> Split:
     examples = read_examples(job.examples, split)
     is_training = split != DEV
-    features: Features = kind_module(task.kind).build_features(
+    features: Features = TASK_TYPES[task.kind].build_features(
         examples,
         tokenizer,
         task=task,

@@ -21,23 +21,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from model.task_types import choice, span, tagging, text
 from schemas.task_configs import Kind
 
-
-def kind_module(kind: Kind) -> ModuleType:
-    """The functions of a kind. Written as imports, so that they are in the stages' fingerprints."""
-    if kind == "choice":
-        from model.task_types import choice as choice_kind
-
-        return choice_kind
-    if kind == "span":
-        from model.task_types import span as span_kind
-
-        return span_kind
-    if kind == "tagging":
-        from model.task_types import tagging as tag_kind
-
-        return tag_kind
-    from model.task_types import text as text_kind
-
-    return text_kind
+TASK_TYPES: dict[Kind, ModuleType] = {
+    "classification": text,
+    "regression": text,
+    "choice": choice,
+    "span": span,
+    "tagging": tagging,
+}
+"""The functions of each kind."""

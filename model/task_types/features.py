@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from model.task_types.ragged import Int64s as Int64s
 from schemas.task_configs import Kind
-
-Int64s = npt.NDArray[np.int64]
 
 IGNORED = -100
 """Label of what no loss is taken of."""

@@ -23,66 +23,53 @@ POSITIVE = 1
 """The class that F1 is of: the second label of a task (MRPC `1`, QQP `1`)."""
 
 
-def accuracy(gold: Answers, predicted: Answers) -> float:
-    """Share of rows that are right, 0 to 1."""
-    _check(gold, predicted)
-    from sklearn.metrics import accuracy_score
+def _metric(compute: Metric, *, is_correlation: bool = False) -> Metric:
+    """A metric that refuses answers that do not fit.
 
-    return float(accuracy_score(gold, predicted))
-
-
-def f1(gold: Answers, predicted: Answers) -> float:
-    """F1 of class 1 against all others, 0 to 1; 0 where it is neither there nor predicted."""
-    _check(gold, predicted)
-    from sklearn.metrics import f1_score
-
-    is_gold, is_predicted = gold == POSITIVE, predicted == POSITIVE
-    return float(f1_score(is_gold, is_predicted, zero_division=0.0))
-
-
-def matthews(gold: Answers, predicted: Answers) -> float:
-    """Matthews' correlation of classes, -1 to 1; 0 where either side has one class alone."""
-    _check(gold, predicted)
-    if _is_constant(gold) or _is_constant(predicted):
-        return 0.0
-    from sklearn.metrics import matthews_corrcoef
-
-    return float(matthews_corrcoef(gold, predicted))
-
-
-def pearson(gold: Answers, predicted: Answers) -> float:
-    """Pearson's correlation, -1 to 1.
-
-    It is not defined where either side is constant. Here it is 0 then: a model that says the same
-    of every row knows nothing of them, and a grid has to be able to compare it with others.
+    A correlation is not defined where either side is constant. Here it is 0 then: a model that says
+    the same of every row knows nothing of them, and a grid has to be able to compare it with
+    others.
     """
-    _check(gold, predicted)
-    if _is_constant(gold) or _is_constant(predicted):
-        return 0.0
-    from scipy.stats import pearsonr
 
-    return float(pearsonr(gold, predicted).statistic)
+    def checked(gold: Answers, predicted: Answers) -> float:
+        if gold.shape != predicted.shape or gold.ndim != 1 or not len(gold):
+            raise PredictionsError(
+                f"answers of shape {predicted.shape} for {gold.shape}: expected one for each row, "
+                "and at least one row"
+            )
+        if is_correlation and any((side == side[0]).all() for side in (gold, predicted)):
+            return 0.0
+        return float(compute(gold, predicted))
+
+    return checked
 
 
-def spearman(gold: Answers, predicted: Answers) -> float:
-    """Spearman's correlation of ranks, -1 to 1; ties have their mean rank. 0 where either side is
-    constant, as for `pearson`."""
-    _check(gold, predicted)
-    if _is_constant(gold) or _is_constant(predicted):
-        return 0.0
-    from scipy.stats import spearmanr
+def _scikit() -> Any:
+    from sklearn import metrics  # start-up: 900 ms
 
-    return float(spearmanr(gold, predicted).statistic)
+    return metrics
+
+
+def _scipy() -> Any:
+    from scipy import stats  # start-up: 600 ms
+
+    return stats
+
+
+def _f1(gold: Answers, predicted: Answers) -> float:
+    is_gold, is_predicted = gold == POSITIVE, predicted == POSITIVE
+    return float(_scikit().f1_score(is_gold, is_predicted, zero_division=0.0))
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
+    "accuracy": _metric(lambda *sides: _scikit().accuracy_score(*sides)),
+    "f1": _metric(_f1),
+    "matthews": _metric(lambda *sides: _scikit().matthews_corrcoef(*sides), is_correlation=True),
+    "pearson": _metric(lambda *sides: _scipy().pearsonr(*sides)[0], is_correlation=True),
+    "spearman": _metric(lambda *sides: _scipy().spearmanr(*sides)[0], is_correlation=True),
 }
-"""By the names that `Task.metrics` says. Spans and entities have theirs with their kinds."""
+"""By the names that `Task.metrics` says; shares of 1, correlations -1 to 1, ties with their mean
+rank. Spans and entities have theirs with their task types."""
 
 
 def check_answered(
@@ -120,15 +107,3 @@ def check_answered(
             f"row {row} (id {examples['id'][row]}) has no {column}: only a labelled split can be "
             "scored"
         )
-
-
-def _check(gold: Answers, predicted: Answers) -> None:
-    if gold.shape != predicted.shape or gold.ndim != 1 or not len(gold):
-        raise PredictionsError(
-            f"answers of shape {predicted.shape} for {gold.shape}: expected one for each row, and "
-            "at least one row"
-        )
-
-
-def _is_constant(values: Answers) -> bool:
-    return bool((values == values[0]).all())

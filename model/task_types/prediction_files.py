@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from model.task_types import kind_module
+from model.task_types import TASK_TYPES
 from model.tasks import Task
 from model.tasks.raw_tables import file_lines
 from schemas.errors import MissingInputError, PredictionsError
@@ -102,7 +102,7 @@ def score_file(url: str, examples: pa.Table, *, task: Task) -> Scored:
     check_ids(predictions, examples, where=url)
     if not is_answered(task.kind, examples):
         return Scored({}, predictions)
-    metrics = kind_module(task.kind).score(examples, predictions, task=task)
+    metrics = TASK_TYPES[task.kind].score(examples, predictions, task=task)
     return Scored({name: float(value) for name, value in metrics.items()}, predictions)
 
 

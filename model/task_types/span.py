@@ -1,8 +1,7 @@
 """What spans of a passage are asked and scored as: SQuAD 1.1 and 2.0 (paper 4.2, 4.3). No torch.
 
 A unit is a window over a context (`model.task_types.span_windows`); a question with a long context
-has
-several. The functions are those of `model.task_types`, and two for the tau of questions without
+has several. The functions are those of `model.task_types`, and two for the tau of questions without
 answer.
 """
 
@@ -17,9 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from model.task_types.features import Features
-from model.task_types.span_decoding import best_entries, to_prediction
+from model.task_types.span_decoding import SpanTexts, best_entries, to_prediction
 from model.task_types.span_labels import answer_spans, window_labels
-from model.task_types.span_texts import SpanTexts
 from model.task_types.span_windows import Plan, plan_windows, window_ids
 from model.task_types.squad_metrics import (
     gold_answers,

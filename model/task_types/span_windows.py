@@ -14,19 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.task_types.span_words import (
-    Contexts,
-    Ragged,
-    encode_texts,
-    offsets_of,
-    ranges,
-    read_contexts,
-)
+from model.task_types.ragged import Int64s, Ragged, offsets_of, ranges
+from model.task_types.span_words import Contexts, encode_texts, read_contexts
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.errors import ConfigError
 from schemas.task_configs import FeaturesConfig
 
-Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _MARKS = 3  # [CLS], [SEP], [SEP]

@@ -14,28 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from model.task_types.ragged import Int64s, Ragged, joined, offsets_of, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
-
-Int64s = npt.NDArray[np.int64]
 
 BATCH_CHARACTERS = 4 << 20
 """Characters split together; their working memory is about 20 bytes each."""
 
 _SPACE = " "
 _OTHER_SPACES = "\t\n\r\u202f"
-
-
-class Ragged(NamedTuple):
-    """Rows of different lengths, end to end."""
-
-    values: npt.NDArray[np.int64]
-    offsets: Int64s
-    """Row i has the values offsets[i] .. offsets[i + 1] - 1."""
-
-    @property
-    def lengths(self) -> Int64s:
-        """Of each row."""
-        return np.diff(self.offsets)
 
 
 class Contexts(NamedTuple):
@@ -74,24 +60,19 @@ def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Con
     chunks = encoded.chunks
     texts: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
     of_row = [chunk.indices.to_numpy().astype(np.int64) for chunk in chunks]
-    words, ids, lengths = _Growing(), _Growing(), _Growing()
-    starts, ends = _Growing(), _Growing()
+    words: list[SplitWords] = []
+    pieces: list[Ragged] = []
     for batch in _batches(texts):
-        split = split_words(batch)
-        words.add(np.diff(split.offsets))
-        starts.add(split.starts)
-        ends.add(split.ends)
-        pieces = _encode_words(split.words, tokenizer)
-        ids.add(pieces.values)
-        lengths.add(pieces.lengths)
+        words.append(split_words(batch))
+        pieces.append(encode_texts(words[-1].words, tokenizer))
     return Contexts(
         texts=texts,
-        of_row=np.concatenate([np.empty(0, np.int64), *of_row]),
-        word_offsets=offsets_of(words.array()),
-        word_starts=starts.array(),
-        word_ends=ends.array(),
-        piece_offsets=offsets_of(lengths.array()),
-        piece_ids=ids.array(),
+        of_row=joined(of_row),
+        word_offsets=offsets_of(joined([np.diff(split.offsets) for split in words])),
+        word_starts=joined([split.starts for split in words]),
+        word_ends=joined([split.ends for split in words]),
+        piece_offsets=offsets_of(joined([part.lengths for part in pieces])),
+        piece_ids=joined([part.values for part in pieces]),
     )
 
 
@@ -126,26 +107,7 @@ def split_words(texts: Sequence[str]) -> SplitWords:
 
 def encode_texts(texts: list[str], tokenizer: WordPieceTokenizer) -> Ragged:
     """The word pieces of each text; equal texts are tokenised once."""
-    return _encode_words(texts, tokenizer)
-
-
-def offsets_of(lengths: npt.NDArray[np.integer]) -> Int64s:
-    """Where rows of these lengths begin when put end to end, and where the last ends."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
-def ranges(starts: Int64s, lengths: Int64s) -> Int64s:
-    """start, start + 1, ... (length of them) for each pair, end to end."""
-    offsets = offsets_of(lengths)
-    places: Int64s = np.repeat(starts - offsets[:-1], lengths)
-    places += np.arange(len(places))
-    return places
-
-
-def _encode_words(words: list[str], tokenizer: WordPieceTokenizer) -> Ragged:
-    encoded = pa.array(words, pa.large_string()).dictionary_encode()
+    encoded = pa.array(texts, pa.large_string()).dictionary_encode()
     ids, lengths = tokenizer.encode_sentences(encoded.dictionary)
     index = encoded.indices.to_numpy()
     begins = offsets_of(lengths)[:-1][index]
@@ -164,16 +126,3 @@ def _batches(texts: list[str]) -> Iterator[list[str]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-class _Growing:
-    """Arrays of int64 that will be put end to end."""
-
-    def __init__(self) -> None:
-        self._parts: list[Int64s] = [np.empty(0, np.int64)]
-
-    def add(self, part: Int64s) -> None:
-        self._parts.append(part)
-
-    def array(self) -> Int64s:
-        return np.concatenate(self._parts)

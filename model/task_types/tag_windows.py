@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from model.task_types.ragged import Int64s
 
 UNBOUNDED = np.iinfo(np.int64).max
 """Context on a side where nothing of the document is cut off."""

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from model.task_types.features import IGNORED, Features
-from model.task_types.tag_windows import Int64s, plan_windows
+from model.task_types.ragged import Int64s, joined, offsets_of
+from model.task_types.tag_windows import plan_windows
 from model.task_types.text import check_outputs
 from model.tasks.entities import OUTSIDE, EntityCounts, is_tag
 from model.tasks.task import Task
@@ -77,13 +78,13 @@ def build_features(
     counts = np.array([len(unit.words) for unit in units], np.int64)
     return Features(
         kind="tagging",
-        offsets=_offsets(lengths),
-        input_ids=_joined(sequences),
+        offsets=offsets_of(lengths),
+        input_ids=joined(sequences),
         b_starts=lengths,
         rows=np.array([unit.row for unit in units], np.int64),
         labels=_labels(examples, units, labels=labels, counters=counters),
-        position_offsets=_offsets(counts),
-        positions=_joined([unit.positions for unit in units]),
+        position_offsets=offsets_of(counts),
+        positions=joined([unit.positions for unit in units]),
         counters=dict(sorted(counters.items())),
     )
 
@@ -117,7 +118,7 @@ def decode(
     """
     del threshold
     units = list(_units(examples, tokenizer, config=config, counters=Counter()))
-    places = _joined([unit.positions for unit in units])
+    places = joined([unit.positions for unit in units])
     if features.positions is None or not np.array_equal(places, features.positions):
         raise PredictionsError(
             f"expected features with the {len(places):,} tagged words of these examples, found "
@@ -125,7 +126,7 @@ def decode(
         )
     check_outputs(outputs, (len(places), len(labels)), task=task)
     sizes = [len(words) for words in examples["words"].to_pylist()]
-    starts = _offsets(np.array(sizes, np.int64))
+    starts = offsets_of(sizes)
     tags = np.full(int(starts[-1]), OUTSIDE, dtype=object)
     if units:
         where = np.concatenate([starts[unit.row] + unit.words for unit in units])
@@ -205,7 +206,7 @@ def _units(
     names = ("words", "sentence_lengths")
     words_of, lengths_of = (examples[name].combine_chunks() for name in names)
     ids, counts = tokenizer.encode_sentences(words_of.flatten())
-    piece_starts = _offsets(counts.astype(np.int64))
+    piece_starts = offsets_of(counts.astype(np.int64))
     word = 0
     for row, lengths in enumerate(lengths_of.to_pylist()):
         counters["documents"] += 1
@@ -231,7 +232,7 @@ def _segment_units(
     if (counts > size).any():
         places = np.arange(len(ids)) - np.repeat(starts[:-1], counts)  # in their word
         ids = ids[places < size]
-        starts = _offsets(np.minimum(counts, size))
+        starts = offsets_of(np.minimum(counts, size))
     words = np.flatnonzero(counts)
     starts = np.append(starts[words], starts[-1])
     plan = plan_windows(starts, size=size)
@@ -271,14 +272,4 @@ def _labels(
     for unit in units:
         row = by_row[unit.row]
         found.append(np.full(len(unit.words), IGNORED) if row is None else row[unit.words])
-    return _joined(found)
-
-
-def _offsets(lengths: Int64s) -> Int64s:
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
-def _joined(parts: Sequence[Int64s]) -> Int64s:
-    return np.concatenate([np.empty(0, np.int64), *parts])
+    return joined(found)

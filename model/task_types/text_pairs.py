@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.task_types.features import Int64s
+from model.task_types.ragged import Int64s, offsets_of, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
 
 
@@ -32,8 +32,7 @@ class EncodedTexts(NamedTuple):
     def of(cls, texts: pa.Array | pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Self:
         """Encode texts, none of which is null."""
         ids, counts = tokenizer.encode_sentences(texts)
-        lengths = counts.astype(np.int64)
-        return cls(ids, np.cumsum(lengths) - lengths, lengths)
+        return cls(ids, offsets_of(counts)[:-1], counts.astype(np.int64))
 
     def repeat(self, times: int) -> EncodedTexts:
         """Each text so many times, one beside the other."""
@@ -76,8 +75,7 @@ def join_texts(
     marks = np.where(has_second, 3, 2)  # [CLS] and one or two [SEP]
     kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=max_seq_length - marks)
     b_starts = kept_a + 2
-    ends = np.cumsum(kept_a + kept_b + marks)
-    offsets = np.concatenate([[0], ends])
+    offsets = offsets_of(kept_a + kept_b + marks)
     begins = offsets[:-1]
     input_ids = np.full(offsets[-1], tokenizer.sep_id, dtype=np.int64)
     input_ids[begins] = tokenizer.cls_id
@@ -104,8 +102,4 @@ def truncated_lengths(a: Int64s, b: Int64s, *, room: npt.ArrayLike) -> tuple[Int
 
 def _copy_runs(texts: EncodedTexts, target: Int64s, *, starts: Int64s, lengths: Int64s) -> None:
     """Copy the first `lengths` ids of each text to where in `target` it `starts`."""
-    runs = np.cumsum(lengths) - lengths
-    steps = np.arange(int(lengths.sum()))
-    sources = np.repeat(texts.starts - runs, lengths) + steps
-    places = np.repeat(starts - runs, lengths) + steps
-    target[places] = texts.ids[sources]
+    target[ranges(starts, lengths)] = texts.ids[ranges(texts.starts, lengths)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from model.tasks.file_globs import table_globs
+from model.tasks.example_files import table_globs
 from model.tasks.raw_tables import Record, base_name, file_lines, shown
 from model.tasks.task import Bad, Reader, Row, Task
 from model.tasks.text_rows import TextColumns, read_text_rows

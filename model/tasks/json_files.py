@@ -64,16 +64,6 @@ def write_json(value: Any, url: str) -> None:
         target.write(data)
 
 
-def head_of(url: str, *, size: int = _HEAD) -> bytes:
-    """The first bytes of a file as stored.
-
-    Raises:
-        MissingInputError: no file is there.
-    """
-    with open_file(url) as source:
-        return source.read(size)
-
-
 def _read(url: str) -> bytes:
     with open_file(url) as source:
         compression = compression_of(source.read(_HEAD), name=url)

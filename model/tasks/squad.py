@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from model.tasks.json_files import head_of, read_json
+from model.tasks.json_files import read_json
 from model.tasks.span_answers import Answers, WrongAnswersError, check_answers, is_text
+from model.tasks.tabular import is_parquet, open_parquet
 from model.tasks.task import Bad, Row, Task
-from pipelines.io.raw_files import open_file
 from schemas.errors import ExamplesError
 
 _TRAINED_ON = frozenset({"train", "augmentation"})
-_PARQUET = b"PAR1"
 _COLUMNS = ("id", "question", "context")
 _SHOWN = 60
 
@@ -52,7 +48,7 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     """
     seen: set[str] = set()
     count = 0
-    for item in _parquet(url) if head_of(url).startswith(_PARQUET) else _json(url):
+    for item in _parquet(url) if is_parquet(url) else _json(url):
         count += 1
         yield item if isinstance(item, Bad) else _row(item, task=task, split=split, seen=seen)
     if not count:
@@ -96,45 +92,23 @@ def _questions(paragraph: Any, title: Any, *, place: str) -> Iterator[_Question 
             yield Bad(where, "malformed", f"no object: {values!r:.60}")
 
 
-def _parquet(url: str) -> Iterator[_Question]:
-    with open_file(url) as source:
-        try:
-            file = pq.ParquetFile(source)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _damaged(url, error) from error
-        names = file.schema_arrow.names
-        missing = [name for name in _COLUMNS if name not in names]
-        if missing:
-            raise ExamplesError(
-                f"{url}: expected the columns {', '.join(_COLUMNS)}, answers, found "
-                f"{', '.join(names)}: {', '.join(missing)} is missing"
-            )
-        wanted = [*_COLUMNS, "title", "answers", "is_impossible"]
-        columns = [name for name in wanted if name in names]
-        for number, values in enumerate(_parquet_rows(file, columns, url=url), start=1):
-            known = {key: value for key, value in values.items() if value is not None}
-            context = known.get("context")
-            fault = _fault_of(context, "context")
-            yield _Question(f"row {number}", known.get("title", ""), context, fault, known)
-
-
-def _parquet_rows(
-    file: pq.ParquetFile, columns: list[str], *, url: str
-) -> Iterator[dict[str, Any]]:
-    batches = file.iter_batches(columns=columns)
-    while True:
-        try:
-            batch = next(batches, None)
-            rows: list[dict[str, Any]] = [] if batch is None else batch.to_pylist()
-        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-            raise _damaged(url, error) from error
-        if batch is None:
-            return
-        yield from rows
-
-
-def _damaged(url: str, error: Exception) -> ExamplesError:
-    return ExamplesError(f"{url}: damaged Parquet ({error}); download the file again")
+def _parquet(url: str) -> Iterator[_Question | Bad]:
+    table = open_parquet(url)
+    missing = [name for name in _COLUMNS if name not in table.columns]
+    if missing:
+        raise ExamplesError(
+            f"{url}: expected the columns {', '.join(_COLUMNS)}, answers, found "
+            f"{', '.join(table.columns)}: {', '.join(missing)} is missing"
+        )
+    wanted = [*_COLUMNS, "title", "answers", "is_impossible"]
+    for item in table.records([name for name in wanted if name in table.columns]):
+        if isinstance(item, Bad):
+            yield item
+            continue
+        known = {key: value for key, value in item.values.items() if value is not None}
+        context = known.get("context")
+        fault = _fault_of(context, "context")
+        yield _Question(f"row {item.number + 1}", known.get("title", ""), context, fault, known)
 
 
 def _row(given: _Question, *, task: Task, split: str, seen: set[str]) -> Row | Bad:
