@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from flows.store.artifacts import ArtifactStore, Attempt
@@ -72,3 +76,31 @@ def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
     )
     spec = {"of": manifest.artifact_id, "inputs": {name: {"content": manifest.content}}}
     return {"spec": spec, "inputs": (reference,)}
+
+
+HOLD = """
+import sys, time
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import try_lease
+
+store = ArtifactStore(sys.argv[1])
+with try_lease(store, sys.argv[2], sys.argv[3], holder="theirs", ttl_seconds=3600) as other:
+    print("held" if other is None else other, flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def held_by_another(root: str, stage: str, key: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process holds a lease for an hour's time to live."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, root, stage, key], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

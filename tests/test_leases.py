@@ -5,29 +5,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from store_writing import STAGE
+from store_writing import STAGE, held_by_another
 
 from flows.store import processes
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import hold_lease, lease_path, live_holder, live_holders, try_lease
+from flows.store.leases import lease_path, live_holder, live_holders, try_lease
 
 KEY = "ab" * 32
-
-HOLD = """
-import sys, time
-from flows.store.artifacts import ArtifactStore
-from flows.store.leases import try_lease
-
-store = ArtifactStore(sys.argv[1])
-with try_lease(store, sys.argv[2], sys.argv[3], holder="theirs", ttl_seconds=3600) as other:
-    print("held" if other is None else other, flush=True)
-    time.sleep(60)
-"""
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -35,26 +22,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "local":
         return ArtifactStore(str(tmp_path / "store"))
     return ArtifactStore(f"memory://{tmp_path.name}/leases")
-
-
-def never() -> bool:
-    return False
-
-
-@contextmanager
-def another_process(root: str) -> Iterator[subprocess.Popen[bytes]]:
-    """It holds the lease for an hour's time to live."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, root, STAGE, KEY], stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == b"held\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def write_lease(store: ArtifactStore, **changes: object) -> None:
@@ -102,44 +69,6 @@ def test_a_lease_can_be_tried_without_waiting(store: ArtifactStore) -> None:
         with try_lease(store, STAGE, "cd" * 32, holder="yours") as another:
             assert another is None
     assert store.backend.names("leases") == []
-
-
-def test_others_wait_and_say_once_for_whom(store: ArtifactStore) -> None:
-    order: list[str] = []
-    inside = threading.Event()
-
-    def second() -> None:
-        inside.wait(30)
-        with hold_lease(store, STAGE, KEY, holder="two", is_done=never, say=order.append) as held:
-            order.append(f"two {held}")
-
-    thread = threading.Thread(target=second)
-    thread.start()
-    with hold_lease(store, STAGE, KEY, holder="one", is_done=never, say=pytest.fail):
-        inside.set()
-        while not order:
-            time.sleep(0.01)
-        time.sleep(0.3)  # it looks again and again, and says nothing more
-        order.append("one ends")
-    thread.join(30)
-    assert len(order) == 3
-    assert "one" in order[0]
-    assert "building the same" in order[0]
-    assert order[1:] == ["one ends", "two True"]
-
-
-def test_waiting_ends_when_there_is_nothing_to_build(store: ArtifactStore) -> None:
-    write_lease(store)
-    looks = iter([False, False, True])
-    lines: list[str] = []
-    with hold_lease(
-        store, STAGE, KEY, holder="mine", is_done=lambda: next(looks), say=lines.append
-    ) as held:
-        assert not held
-    assert len(lines) == 1
-    found = live_holder(store, STAGE, KEY)
-    assert found is not None
-    assert found.holder == "theirs"
 
 
 def test_a_lease_is_renewed(store: ArtifactStore) -> None:
@@ -215,7 +144,7 @@ def test_a_disk_that_fails_ends_no_work(
 
 def test_after_a_kill_nobody_waits(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
-    with another_process(store.root) as process:
+    with held_by_another(store.root, STAGE, KEY) as process:
         found = live_holder(store, STAGE, KEY)
         assert found is not None
         assert found.pid == process.pid
@@ -224,21 +153,6 @@ def test_after_a_kill_nobody_waits(tmp_path: Path) -> None:
             time.sleep(0.01)
         with try_lease(store, STAGE, KEY, holder="mine") as other:
             assert other is None
-
-
-def test_who_waits_goes_on_when_the_holder_is_killed(tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
-    with another_process(store.root) as process:
-        lines: list[str] = []
-
-        def kill_and_keep(line: str) -> None:
-            lines.append(line)
-            process.kill()
-
-        with hold_lease(store, STAGE, KEY, holder="mine", is_done=never, say=kill_and_keep) as held:
-            assert held
-        assert len(lines) == 1
-        assert f"theirs (process {process.pid} on " in lines[0]
 
 
 def test_a_killed_process_that_nobody_waited_for_is_gone() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_stages import FakeStages, installed
+from store_writing import held_by_another
 
 from flows.bert import run_recipe, steps
 from flows.engine import loop as local_engine
@@ -108,7 +109,28 @@ def test_of_two_runs_at_once_one_builds_and_the_other_waits(fakes: FakeStages, r
     first.join(30)
     assert results[0].was_cached
     assert fakes.calls.count("documents") == 1
-    assert any("wait" in line for line in said)
+    waited = [line for line in said if "waiting for it" in line]
+    assert waited[0].startswith("build-documents")
+    assert len(set(waited)) == len(waited)  # once a step, though it looks again and again
+
+
+def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(
+    fakes: FakeStages, root: str, tmp_path: Path
+) -> None:
+    wanted = run_recipe(fakes.recipe(str(tmp_path / "other")), **QUIETLY)[0].manifest
+    ArtifactStore(root)
+    with held_by_another(root, wanted.stage, wanted.cache_key) as process:
+        said: list[str] = []
+
+        def kill_when_waited_for(line: str) -> None:
+            said.append(line)
+            if "waiting for it" in line:
+                process.kill()
+
+        done = run_recipe(fakes.recipe(root), say=kill_when_waited_for, engine="local")
+    assert not done[0].was_cached
+    [waited] = [line for line in said if "waiting for it" in line]
+    assert f"theirs (process {process.pid} on " in waited
 
 
 @pytest.mark.parametrize("waits_for", ["another run", "another try"])
@@ -224,7 +246,7 @@ def test_the_record_of_a_run_tells_what_is_done_so_far(
 def test_a_second_signal_ends_the_process_at_once() -> None:
     program = (
         "import time\n"
-        "from flows.store.processes import ended_by_a_second_signal\n"
+        "from flows.engine.signals import ended_by_a_second_signal\n"
         "with ended_by_a_second_signal():\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"

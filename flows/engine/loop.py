@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from flows.engine.run import LOOK_SECONDS, Run
+from flows.engine.signals import ended_by_a_second_signal
 from flows.engine.stages import Step
 from flows.engine.steps import RETRY_DELAYS, StepResult, is_passing
 from flows.store.leases import Holder
-from flows.store.processes import ended_by_a_second_signal
 
 _LOGGER = logging.getLogger(__name__)
 Outcome = StepResult | Holder | BaseException

@@ -1,10 +1,10 @@
-"""Leases: who is building a key, so that others wait for it, or build something else meanwhile.
+"""Leases: who is building a key, so that others build something else, or wait.
 
     leases/STAGE/CACHE_KEY.json    {holder, host, system, pid, process start, expires_at, token}
 
-`try_lease` answers at once; `hold_lease` waits. A lease is advice: the store's conditional commit
-sees to it that two runs never publish different things under one key. A lease only saves the work
-of building twice, and keeps `work/` folders from being written by two at once.
+`try_lease` takes one, or says who has it. A lease is advice: the store's conditional commit sees to
+it that two runs never publish different things under one key. A lease only saves the work of
+building twice, and keeps `work/` folders from being written by two at once.
 
 It is renewed by a thread every third of its time to live. **It is free** (`Holder.is_live`) when it
 was let go, when it has expired, or when its process is of this machine and gone, so that what a
@@ -24,7 +24,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -38,7 +38,6 @@ from schemas.sealed import read_sealed, sealed_json
 TIME_TO_LIVE = 60.0
 """Seconds."""
 
-_FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -148,47 +147,6 @@ def try_lease(
         lease.ended.set()
         renewing.join()
         lease.let_go()
-
-
-@contextmanager
-def hold_lease(
-    store: ArtifactStore,
-    stage: str,
-    cache_key: str,
-    *,
-    holder: str,
-    ttl_seconds: float = TIME_TO_LIVE,
-    is_done: Callable[[], bool],
-    say: Callable[[str], None],
-) -> Iterator[bool]:
-    """As `try_lease`; waits while another live holder has it, and says once who that is.
-
-    Args:
-        store: where leases are.
-        stage: name of the stage.
-        cache_key: what it builds.
-        holder: names the run, for those who wait.
-        ttl_seconds: how long the lease stays if this machine dies.
-        is_done: whether there is nothing to build any more; asked while waiting.
-        say: takes a line of text.
-
-    Yields:
-        True if it is held; False if `is_done` came true while another one had it.
-    """
-    seconds, said = _FIRST_LOOK, False
-    while True:
-        with try_lease(store, stage, cache_key, holder=holder, ttl_seconds=ttl_seconds) as other:
-            if other is None:
-                yield True
-                return
-        if is_done():
-            yield False
-            return
-        if not said:
-            said = True
-            say(f"{stage}: {other} is building the same; waiting for it")
-        time.sleep(seconds)
-        seconds = min(2 * seconds, _LONGEST_LOOK)
 
 
 class _Lease:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple, Self
 
 _PS_SECONDS = 10
@@ -101,23 +98,3 @@ def _start_without_proc(pid: int) -> str | None:
         return ""
     state, _, start = done.stdout.strip().partition(" ")
     return None if state.startswith("Z") else start.strip()
-
-
-@contextlib.contextmanager
-def ended_by_a_second_signal() -> Iterator[None]:
-    """Within it, SIGINT and SIGTERM end this process at once, without a word to any thread."""
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        os._exit(128 + number)
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    try:
-        before = {number: signal.signal(number, end) for number in numbers}
-    except ValueError:  # not the main thread: signals are somebody else's affair
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
