@@ -178,7 +178,8 @@ def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> Non
     environment = site(tmp_path, 0.98, model__finetuning__predictor=f"{TOLD}\nPredictor = None")
     code = """
 import os
-from flows.cli.task_answers import open_predictors, score_model
+from flows.cli.models import open_predictors
+from flows.cli.scoring import score_model
 from schemas.errors import ConfigError
 for ask in (
     lambda: open_predictors("no-such-model", store="no-such-store"),

@@ -14,8 +14,8 @@ from finetuning_runs import write_checkpoint
 from task_files import ROWS, write_task_file
 
 from flows.bert import run_recipe
-from flows.cli.asked_texts import AskedTexts
-from flows.cli.task_answers import ask, file_as_examples, open_predictors
+from flows.cli.asking import AskedTexts, ask, file_as_examples
+from flows.cli.models import open_predictors
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.prediction import Predictor

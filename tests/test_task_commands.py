@@ -16,7 +16,7 @@ from finetuning_runs import span_rows, text_rows, write_checkpoint
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from flows.cli.app import main
-from flows.cli.asked_texts import texts_as_examples
+from flows.cli.asking import texts_as_examples
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from model.processes.launcher import end_workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -19,7 +20,13 @@ from flows.store.garbage import GarbageReport, collect_garbage
 from flows.store.listing import listed
 from flows.store.pointers import pointer_to
 from flows.store.runs import run_records, settle_runs
-from flows.store.verification import check_records, delete_damaged_pieces, withdraw
+from flows.store.verification import (
+    RecordReport,
+    Verdict,
+    check_records,
+    delete_damaged_pieces,
+    withdraw,
+)
 from flows.store.verification import verify as check
 from schemas.errors import UsageError
 
@@ -32,7 +39,7 @@ def ls(
     refs: Annotated[bool, typer.Option("--refs", help="List refs, and where they lead.")] = False,
     pins: Annotated[bool, typer.Option("--pins", help="List pins, and their reasons.")] = False,
     cells: Annotated[
-        bool, typer.Option("--cells", help="List each cell of a grid by itself.")
+        bool, typer.Option("--cells", help="List each trial of a grid by itself.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -198,39 +205,47 @@ def verify(
     if quick and deep:
         raise UsageError("expected one of --quick and --deep")
     opened = open_store(store)
-    lost = {} if artifacts else opened.damaged_pointers()
+    lost: dict[tuple[str, str], str] = {}
+    records = RecordReport(0, (), ())
     if artifacts:
         chosen = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
+        lost = opened.damaged_pointers()
         chosen = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
     verdicts = check(opened, chosen, deep=not quick, rows=deep)
-    damaged = [verdict for verdict in verdicts if not verdict.is_sound]
-    records = None if artifacts or quick else check_records(opened)
+    if not artifacts and not quick:
+        records = check_records(opened)
     if as_json:
         print_json([verdict._asdict() for verdict in verdicts])
-    for verdict in verdicts if not as_json else ():
-        state = "sound" if verdict.is_sound else "DAMAGED"
-        say(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
-        print_lines(f"  {problem}" for problem in verdict.problems)
-    for problem in lost.values():
-        say(f"DAMAGED  {problem}", err=as_json)
-    for record in records.problems if records else ():
-        say(f"DAMAGED  {opened.url(record.path)}: {record.text}", err=as_json)
-    for note in records.notes if records else ():
+    else:
+        _print_verdicts(verdicts)
+    for damage in (
+        *lost.values(),
+        *(f"{opened.url(record.path)}: {record.text}" for record in records.problems),
+    ):
+        say(f"DAMAGED  {damage}", err=as_json)
+    for note in records.notes:
         say(f"note: {note}", err=as_json)
+    damaged = [verdict for verdict in verdicts if not verdict.is_sound]
     if not keep:
         withdraw(opened, damaged)
         for key in lost:
             opened.lookup(*key)  # which takes back what it cannot read
-        if records:
-            delete_damaged_pieces(opened, records)
+        delete_damaged_pieces(opened, records)
         if damaged or lost:
             say("damaged artifacts were withdrawn; the next run builds them again", err=True)
     for conflict in opened.conflicts():
         text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
         say(text, err=True)
-    if damaged or lost or (records and records.problems):
+    if damaged or lost or records.problems:
         raise typer.Exit(1)
+
+
+def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
+    for verdict in verdicts:
+        state = "sound" if verdict.is_sound else "DAMAGED"
+        say(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
+        print_lines(f"  {problem}" for problem in verdict.problems)
 
 
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:

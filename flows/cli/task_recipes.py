@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from flows.engine.preflight import checkpoint_fault, examples_fault, refuse_all
+from flows.cli.models import checkpoint_folder
+from flows.engine.preflight import examples_fault, refuse_all
 from model.tasks import find_task
-from pipelines.io.file_systems import file_system
-from schemas.errors import ArtifactNotFoundError, BertloomError, ConfigError, UsageError
+from schemas.errors import BertloomError, ConfigError, UsageError
 from schemas.task_configs import ExamplesConfig
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
@@ -108,43 +107,10 @@ def _files(given: Sequence[str]) -> dict[str, list[str]]:
 
 def _numbers(text: str, *, field: str) -> list[float] | list[int]:
     is_whole = field != "learning_rate"
+    number = int if is_whole else float
     try:
-        return [int(part) for part in text.split(",")] if is_whole else _floats(text)
+        return [number(part) for part in text.split(",")]
     except ValueError as error:
-        kind = "whole numbers" if is_whole else "numbers"
+        expected = "whole numbers" if is_whole else "numbers"
         option = field.replace("_", "-")
-        raise UsageError(f"--{option} {text}: expected {kind}, with commas between") from error
-
-
-def _floats(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
-
-
-def checkpoint_folder(text: str, *, store: str | None) -> str:
-    """The folder of a checkpoint that a text names: a path, a URL or an artifact of the store.
-
-    Raises:
-        ConfigError: there is nothing of that name.
-        MissingInputError: it is a folder, but of another layout; says how to convert it.
-    """
-    fs, path = file_system(text)
-    if fs.exists(f"{path.rstrip('/')}/config.json"):
-        return text if "://" in text else str(Path(text).absolute())
-    if fs.isdir(path) and (fault := checkpoint_fault(text, needs_vocabulary=False)) is not None:
-        raise fault
-    from flows.cli.options import open_store
-    from flows.lineage.names import resolve
-
-    try:
-        opened = open_store(store)
-        manifest = resolve(text, store=opened)
-    except ArtifactNotFoundError as error:
-        raise ConfigError(
-            f"{text}: no folder with a config.json, and no artifact: {error}"
-        ) from error
-    if not any(entry.path == "config.json" for entry in manifest.files):
-        raise ConfigError(
-            f"{text}: artifact {manifest.artifact_id} is of {manifest.stage} and holds no model: "
-            "expected one of pretrain or finetune"
-        )
-    return opened.url(manifest.data)
+        raise UsageError(f"--{option} {text}: expected {expected}, with commas between") from error

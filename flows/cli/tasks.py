@@ -10,8 +10,9 @@ import typer
 import yaml
 
 from flows.bert import run_recipe
-from flows.cli.asked_texts import AskedTexts, lines_of, texts_as_examples
+from flows.cli.asking import AskedTexts, ask, file_as_examples, lines_of, texts_as_examples
 from flows.cli.console import print_json, say, say_text
+from flows.cli.models import open_predictors
 from flows.cli.options import (
     ChangesOption,
     DryRunOption,
@@ -21,14 +22,7 @@ from flows.cli.options import (
     TaskArgument,
 )
 from flows.cli.run import print_plan, print_results, step_printer
-from flows.cli.task_answers import (
-    NoAnswer,
-    ask,
-    file_as_examples,
-    open_predictors,
-    score_model,
-    score_predictions,
-)
+from flows.cli.scoring import NoAnswer, score_model, score_predictions
 from flows.cli.task_recipes import single_task_recipe
 from flows.recipes.files import recipe_from
 from schemas.errors import PredictionsError, UsageError
@@ -119,7 +113,8 @@ def evaluate(
         typer.Option(help="With --na-prob-file: above it a question counts as not answered."),
     ] = 1.0,
     force: Annotated[
-        bool, typer.Option("--force", help="Score a --model that was tuned on another task too.")
+        bool,
+        typer.Option("--force", help="Score a --model that was fine-tuned on another task, too."),
     ] = False,
     out: Annotated[
         Path | None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from schemas.errors import ConfigError
@@ -52,20 +52,17 @@ def _is_installed(name: str) -> bool:
 
 def lacking(steps: Sequence[Step]) -> str:
     """What steps need that is not installed, and how to get it; "" where nothing is lacking."""
-    missing: dict[str, None] = {}
-    stages: dict[str, None] = {}
-    for step in steps:
-        lost = [name for name in step.stage.libraries if not _is_installed(name)]
-        missing.update(dict.fromkeys(lost))
-        if lost:
-            stages[step.stage.name] = None
+    stages = {step.stage.name: step.stage for step in steps}
+    needs = {library: None for stage in stages.values() for library in stage.libraries}
+    missing = [library for library in needs if not _is_installed(library)]
     if not missing:
         return ""
-    remedies = _unique(remedy(name) or f"pip install {name}" for name in missing)
+    needing = [name for name, stage in stages.items() if {*missing} & {*stage.libraries}]
+    remedies = dict.fromkeys(remedy(name) or f"pip install {name}" for name in missing)
     return (
         f"{_and(missing)} {'is' if len(missing) == 1 else 'are'} not installed, which "
-        f"{_and(stages)} {'needs' if len(stages) == 1 else 'need'}: {', '.join(remedies)}; or stop "
-        "before with --until STAGE"
+        f"{_and(needing)} {'needs' if len(needing) == 1 else 'need'}: {', '.join(remedies)}; or "
+        "stop before with --until STAGE"
     )
 
 
@@ -79,10 +76,6 @@ def check_packages(steps: Sequence[Step]) -> None:
         raise ConfigError(text)
 
 
-def _unique(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
-
-
-def _and(names: Iterable[str]) -> str:
+def _and(names: Sequence[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last

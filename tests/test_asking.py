@@ -11,7 +11,7 @@ import pytest
 from command_runs import Cli
 from finetuning_runs import SHAPE, VOCAB
 
-from flows.cli.asked_texts import lines_of, texts_as_examples
+from flows.cli.asking import lines_of, texts_as_examples
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import new_task_model
 from model.tasks import TASKS

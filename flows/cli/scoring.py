@@ -1,0 +1,161 @@
+"""How right saved predictions, or a fine-tuned model, are on a file of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from flows.cli.models import answers, open_predictors
+from model.task_types import TASK_TYPES
+from model.task_types.official_predictions import read_any
+from model.task_types.prediction_files import check_ids, is_answered, to_lines
+from model.task_types.squad_metrics import texts_by_id
+from model.task_types.squad_no_answer import official_figures, read_no_answer_probabilities
+from model.tasks import Task, find_task
+from model.tasks.cut_data import cut_split, split_text
+from model.tasks.file_examples import examples_of_file
+from schemas.errors import ConfigError, PredictionsError
+
+
+class Score(NamedTuple):
+    """The metrics of a file's examples, and how many there were."""
+
+    task: str
+    metrics: dict[str, float]
+    """Shares of 1 by name."""
+
+    counts: dict[str, int]
+    """Rows of the gold file: `rows-in`, `rows-kept`, `rows-dropped-REASON`."""
+
+    official: dict[str, float] | None = None
+    """What SQuAD 2.0's own script prints of probabilities of no answer, in percent."""
+
+    cut: str = ""
+    """`500 of 872 dev rows`, where the file is not the whole official split."""
+
+
+class NoAnswer(NamedTuple):
+    """How sure saved predictions of SQuAD 2.0 are that a question has no answer."""
+
+    file: str
+    threshold: float
+    """Above it a question counts as answered with ""."""
+
+
+def score_predictions(
+    task: str, gold: str, *, predictions: str, split: str, no_answer: NoAnswer | None = None
+) -> Score:
+    """Score saved predictions against a file of a task.
+
+    Raises:
+        ConfigError: probabilities of no answer for a task that always has one.
+        ExamplesError, PredictionsError: a file cannot be used, or they do not belong together.
+    """
+    found = find_task(task)
+    if no_answer is not None and not found.has_unanswerable:
+        raise ConfigError(
+            f"--na-prob-file: every question of {found.name} has an answer; it is for squad-2.0"
+        )
+    examples, counts = examples_of_file(found, gold, split=split)
+    read = read_any(predictions, examples, task=found)
+    score = _score(found, examples, read, counts, split=split, where=gold)
+    if no_answer is None:
+        return score
+    figures = official_figures(
+        examples,
+        texts_by_id(read),
+        read_no_answer_probabilities(no_answer.file),
+        threshold=no_answer.threshold,
+    )
+    return score._replace(official=figures)
+
+
+def score_model(
+    task: str,
+    gold: str,
+    *,
+    model: str,
+    split: str,
+    out: Path | None,
+    store: str | None,
+    force: bool = False,
+) -> Score:
+    """Ask a model about a file of a task, and score what it says.
+
+    Args:
+        force: ask it though it was fine-tuned on another task, or does not know every label.
+
+    Raises:
+        ConfigError: it was fine-tuned on another task; with `force`, it gives answers that the
+            task has not.
+        ExamplesError, PredictionsError: the file cannot be used, or has no answers.
+    """
+    predictors = open_predictors(model, store=store)
+    found = find_task(task)
+    own = predictors[0].task
+    labels = predictors[0].labels
+    _check_task(found, own, labels=labels, model=model, force=force)
+    examples, counts = examples_of_file(found, gold, split=split, labels=labels)
+    if (strange := counts.get("rows-dropped-label-not-of-the-model", 0)) and not force:
+        raise ConfigError(
+            f"{gold}: {strange:,} of {counts['rows-in']:,} rows have a label that {model} does not "
+            f"know (it knows {', '.join(labels)}), and would count nothing: give a file of its own "
+            "task, or leave those rows out with --force"
+        )
+    said = answers(predictors, examples, progress=f"{split} of {task}")
+    if out is not None:
+        out.write_bytes(to_lines(said))
+    return _score(found, examples, said, counts, split=split, where=gold)
+
+
+def _check_task(task: Task, own: Task, *, labels: Sequence[str], model: str, force: bool) -> None:
+    """See that a model's answers are those of a task.
+
+    A task without training data of its own, such as GLUE's diagnostic set, is for the models of
+    other tasks with its labels.
+    """
+    where = f"{model} was fine-tuned for {own.name} ({own.kind})"
+    alike = task.kind == own.kind and task.choices == own.choices
+    if not alike or (
+        task.labels and task.kind == "classification" and set(task.labels) != set(labels)
+    ):
+        answers = f", its labels are {', '.join(labels)}" if labels else ""
+        expected = f" with the labels {', '.join(task.labels)}" if task.labels else ""
+        raise ConfigError(
+            f"{where}{answers}; {task.name} is {task.kind}{expected}: choose a model of that task"
+        )
+    if task.name != own.name and "train" in task.splits and not force:
+        raise ConfigError(
+            f"{where}, not for {task.name}, so that its score would say nothing of {task.name}: "
+            "choose a model of that task, or give --force to score it all the same"
+        )
+
+
+def _score(
+    task: Task,
+    examples: pa.Table,
+    predictions: list[dict[str, Any]],
+    counts: dict[str, int],
+    *,
+    split: str,
+    where: str,
+) -> Score:
+    if not is_answered(task.kind, examples):
+        raise PredictionsError(
+            f"{where}: not every example has an answer to compare with: expected a file with them, "
+            "such as dev; `bertloom predict --file` answers one without"
+        )
+    if task.kind != "span":  # whose official scorer goes by id, and counts what is missing as 0
+        check_ids(predictions, examples, where="the predictions")
+    metrics = TASK_TYPES[task.kind].score(examples, predictions, task=task)
+    kept = sum(map(len, examples["sentence_lengths"])) if task.kind == "tagging" else len(examples)
+    cut = cut_split(kept, left_out=0, split=split, task=task, data="")
+    return Score(
+        task.name,
+        {name: float(value) for name, value in metrics.items()},
+        counts,
+        cut=split_text(split, cut) if cut else "",
+    )
