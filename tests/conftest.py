@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from command_runs import Cli
+
     from flows.store.artifacts import ArtifactStore
     from flows.store.runs import RunRecord
 
@@ -33,6 +35,14 @@ def real_data() -> Path:
     if folder is None:
         pytest.skip("no real data: set BERTLOOM_DATA to its folder, or put it at ../shared/data")
     return folder
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command, run in the test's own process."""
+    from command_runs import Cli
+
+    return Cli(capsys)
 
 
 @pytest.fixture(scope="session")

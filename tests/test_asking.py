@@ -50,11 +50,6 @@ def write_tuned(folder: Path, *, task: str, labels: tuple[str, ...] = ("0", "1")
     return str(folder)
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("models")

@@ -190,11 +190,6 @@ def test_nothing_is_there(tmp_path: Path) -> None:
         check_layout(str(tmp_path / "file"))
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def write_recipe(folder: Path, **examples: Any) -> Path:
     """A recipe whose data are there, and whose checkpoint is of the first layout."""
     (folder / "old").mkdir()

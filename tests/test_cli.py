@@ -1,3 +1,5 @@
+"""The commands from a recipe to its artifacts, as a person runs them."""
+
 from __future__ import annotations
 
 import json
@@ -9,15 +11,11 @@ from pathlib import Path
 import pytest
 from command_runs import Cli
 
-from flows.bert import steps
 from flows.cli.app import main
-from flows.formats import balance_rows, byte_text, columns, time_text
 from flows.lineage.head import Mark, join_pieces
-from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text
+from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
-from schemas.errors import ConfigError
 from schemas.manifest import Manifest
-from schemas.recipe import Recipe
 
 RECIPE = """\
 name: mine
@@ -36,29 +34,9 @@ TALES = (
 )
 
 
-VARIABLES = (
-    *("ENWIKI", "ENWIKIBOOKS", "BOOKS", "ITWIKI", "JAWIKI"),
-    *("CHECKPOINT", "CASED_CHECKPOINT", "GLUE", "SQUAD", "SWAG", "CONLL"),
-)
-"""That packaged recipes take from the environment."""
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (
-        "BERTLOOM_STORE",
-        "BERTLOOM_SAMPLE",
-        "ENWIKI",
-        "ENWIKIBOOKS",
-        "BOOKS",
-        "ITWIKI",
-        "JAWIKI",
-    ):
+    for name in ("BERTLOOM_STORE", "BERTLOOM_SAMPLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -87,185 +65,6 @@ def manifest_of(corpus: Path, stage: str) -> Manifest:
     store = ArtifactStore(str(corpus / "store"), create=False)
     [pointer] = store.pointers(stage)
     return store.read_manifest(pointer.manifest)
-
-
-# Recipes
-
-
-@pytest.mark.parametrize("name", packaged_recipes())
-def test_packaged_recipes_can_be_used(
-    name: str, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for variable in VARIABLES:
-        monkeypatch.setenv(variable, f"/data/{variable}")
-    recipe = load_recipe(name)
-    assert recipe.name == name
-    assert recipe.store == str(here / "store")
-    for source in recipe.build_documents.sources if recipe.build_documents else ():
-        assert all(Path(path).is_absolute() for path in source.paths)
-    for examples in recipe.build_examples.values():
-        assert Path(str(examples.folder)).is_absolute()
-    assert steps(recipe)
-
-
-def test_there_are_recipes() -> None:
-    assert {"sample", "english", "italian", "japanese"} <= set(packaged_recipes())
-
-
-def test_the_template_is_a_recipe_and_tells_the_true_defaults(here: Path) -> None:
-    (here / "recipe.yaml").write_text(template_text())
-    recipe = load_recipe("recipe.yaml")
-    uncommented = template_text().replace("  # min_words: 5 ", "  min_words: 5 ")
-    for line in ("vocab_file: vocab.txt", "  # remove_duplicates: true"):
-        assert line in uncommented
-    for comment, value in [
-        ("# duplicates: 1 ", recipe.build_instances["length-128"].duplicates == 1),
-        ("# pairing: nsp ", recipe.build_instances["length-128"].pairing == "nsp"),
-        ("# seed: 0", recipe.build_instances["length-128"].seed == 0),
-        ("# min_words: 5 ", recipe.build_documents.min_words == 5),
-        ("# code_identity: closure ", recipe.code_identity == "closure"),
-        ("# execution: {runner: local, workers: 1}", recipe.execution.workers == 1),
-    ]:
-        assert comment in template_text()
-        assert value, comment
-
-
-def written(here: Path, text: str = RECIPE) -> str:
-    (here / "recipes").mkdir(exist_ok=True)
-    (here / "recipes" / "mine.yaml").write_text(text)
-    return "recipes/mine.yaml"
-
-
-def paths_of(recipe: Recipe) -> list[str]:
-    return [path for source in recipe.build_documents.sources for path in source.paths]
-
-
-def test_paths_are_relative_to_the_recipe(here: Path) -> None:
-    file = written(here, f"{RECIPE}store: ../kept\n")
-    recipe = load_recipe(file)
-    assert paths_of(recipe) == [str(here / "recipes" / "texts" / "*.txt")]
-    assert recipe.store == str(here / "kept")
-
-
-def test_typed_paths_are_relative_to_where_one_is(here: Path) -> None:
-    changes = ["build_documents.sources.notes.paths=[a.txt, s3://b/c.txt]"]
-    recipe = load_recipe(written(here), changes=changes, store="st")
-    assert paths_of(recipe) == [str(here / "a.txt"), "s3://b/c.txt"]
-    assert recipe.store == str(here / "st")
-
-
-def test_the_store_is_the_environments_if_nobody_says(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = written(here)
-    assert load_recipe(file).store == str(here / "store")
-    monkeypatch.setenv("BERTLOOM_STORE", "gs://bucket/store")
-    assert load_recipe(file).store == "gs://bucket/store"
-    assert load_recipe(file, store="memory://x").store == "memory://x"
-
-
-def test_set_changes_values_of_any_depth(here: Path) -> None:
-    recipe = load_recipe(
-        written(here),
-        changes=[
-            "build_instances.length-64.masking.strategy=span",
-            "build_tokens.remove_duplicates=false",
-            "build_documents.sources.0.language=de",
-            "build_documents.sources.notes.text_column=body",
-            "build_vocabulary.vocab_file=null",
-        ],
-        workers=3,
-        runner="threads",
-    )
-    assert recipe.build_instances["length-64"].masking.strategy == "span"
-    assert not recipe.build_tokens.remove_duplicates
-    assert recipe.build_documents.sources[0].language == "de"
-    assert (recipe.execution.runner, recipe.execution.workers) == ("threads", 3)
-
-
-def test_set_reaches_names_with_dots(here: Path) -> None:
-    file = written(here, RECIPE.replace("length-64:", "v1.5:"))
-    recipe = load_recipe(file, changes=["build_instances.v1.5.seed=7"])
-    assert {name: item.seed for name, item in recipe.build_instances.items()} == {"v1.5": 7}
-
-
-def test_variables_come_from_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = RECIPE.replace("texts/*.txt", "'${TEXTS}/${KIND:-plain}/$$1'")
-    with pytest.raises(ConfigError, match=r"sources\.0\.paths\.0: .* TEXTS is not set"):
-        load_recipe(written(here, text))
-    changes = ["build_documents.sources.notes.paths=[x]"]
-    assert paths_of(load_recipe(written(here, text), changes=changes)) == [str(here / "x")]
-    monkeypatch.setenv("TEXTS", "/data")
-    assert paths_of(load_recipe(written(here, text))) == ["/data/plain/$1"]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("build_instances.length-64.max_seq_len=8", "no such key; did you mean 'max_seq_length'?"),
-        (
-            "build_documents.split_bytes=99",
-            "build_documents.split_bytes: no such key here; there is "
-            "build_documents.sources.NAME.split_bytes (kind: wikipedia, books, bookcorpus, text)",
-        ),
-        (
-            "build_documents.sources.notes.lines_per_document=9",
-            "no such key here; there is build_documents.sources.NAME.lines_per_document "
-            "(kind: bookcorpus)",
-        ),
-        ("seed=1", "there is build_instances.NAME.seed, pretrain.NAME.seed, finetune.NAME.seed"),
-        ("build_vocabulary.zzz=1", "here may be lowercase, max_alphabet"),
-        ("build_instances.length-64.max_seq_length=4", "build_instances.length-64.max_seq_length:"),
-        ("build_instances.length-64.max_seq_length=four", "found 'four'"),
-        ("build_documents.sources.notes.split_bytes=1", "build_documents.sources.0.split_bytes:"),
-        ("build_documents.sources.0.kind=pdf", "pdf"),
-        ("build_instances.length-64.masking.mask_rate=0.5", "must be 1"),
-        ("build_documents.sources=[]", "build_documents.sources:"),
-        ("no_equals", "expected KEY=VALUE"),
-        ("build_documents.sources.other.language=de", "no entry 'other'"),
-        ("name.x=1", "has no keys"),
-        ("build_tokens={a: [}", "not YAML"),
-    ],
-)
-def test_a_wrong_value_is_named(here: Path, change: str, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_recipe(written(here), changes=[change])
-    assert said in str(caught.value)
-
-
-def test_every_wrong_value_is_named_at_once(here: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_recipe(written(here, "nme: x\nbuild_tokens: {memory_words: 0}\n"))
-    text = str(caught.value)
-    assert "name: is missing" in text
-    assert "nme: no such key; did you mean 'name'?" in text
-    assert "build_tokens.memory_words: input should be greater than or equal to 1, found 0" in text
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: 1\nb: 2\na: 3\n", "line 3: the key 'a' is there already in line 1"),
-        ("x:\n  y: 1\n  y: 2\n", "line 3: the key 'y' is there already in line 2"),
-        ("- 1\n", "expected keys with values, found a list"),
-        ("a: [1\n", "is not YAML"),
-        ("1: a\n", "expected text as a key, found 1"),
-        ("a: !!python/object/apply:os.system [ls]\n", "line 1: the tag 'tag:yaml.org"),
-        ("", "expected keys with values"),
-    ],
-)
-def test_yaml_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_yaml(text, where="file.yaml")
-    assert said in str(caught.value)
-    assert str(caught.value).startswith("file.yaml")
-
-
-def test_a_recipe_that_is_not_there_is_said_with_what_is(here: Path) -> None:
-    (here / "sample").mkdir()  # a folder of the name of a recipe is none
-    assert load_recipe("sample").name == "sample"
-    with pytest.raises(ConfigError, match="did you mean 'english'"):
-        load_recipe("englsh")
 
 
 # Commands
@@ -499,42 +298,6 @@ def test_showing_loads_neither_beam_nor_prefect(corpus: Path) -> None:
         loaded = done.stdout.partition("LOADED")[2].split()
         assert "flows.cli.app" in loaded
         assert not {"apache_beam", "prefect", "torch"} & set(loaded), command
-
-
-# Rendering
-
-
-def test_columns_are_aligned() -> None:
-    assert columns([("a", "1"), ("bcd", "22")], right=(1,)) == ["a     1", "bcd  22"]
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_500_000_000_000, "2.5 TB")]
-)
-def test_bytes_are_told(size: int, text: str) -> None:
-    assert byte_text(size) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(1.26, "1.3 s"), (245.2, "4 min 05 s"), (7620, "2 h 07 min")]
-)
-def test_times_are_told(seconds: float, text: str) -> None:
-    assert time_text(seconds) == text
-
-
-def test_balances_list_reasons_by_weight() -> None:
-    counters = {
-        "pages-in": 1000,
-        "pages-kept": 990,
-        "pages-dropped-redirect": 9,
-        "pages-dropped-empty": 1,
-        "pages-dropped-never": 0,
-        "pages-in@wiki": 5,
-        "pages-kept@wiki": 5,
-        "sentences": 4,
-    }
-    assert balance_rows(counters) == [("pages", "1,000", "990", "10", "redirect 9, empty 1")]
-    assert balance_rows(counters, suffix="@wiki") == [("pages", "5", "5", "0", "")]
 
 
 def test_pieces_are_joined_to_words_where_nothing_is_marked() -> None:

@@ -31,11 +31,6 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
     with installed(tmp_path / "code", monkeypatch) as found:
         yield found

@@ -144,11 +144,6 @@ def test_an_error_of_a_command_and_its_traceback_are_guarded(
         assert "http://***@host/\\u001b[31m" in said.err
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def test_nothing_goes_to_the_console_another_way() -> None:
     """Every command prints by `flows.cli.console`."""
     root = Path(console.__file__).parents[1]

@@ -16,11 +16,6 @@ from schemas.sealed import sealed_json
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
     root = str(tmp_path / "store")
     monkeypatch.setenv("BERTLOOM_STORE", root)

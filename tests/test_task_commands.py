@@ -26,11 +26,6 @@ from schemas.errors import ConfigError
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _process() -> Iterator[None]:
     yield
@@ -97,7 +92,7 @@ def test_a_second_run_trains_nothing(tuned: Path, cli: Cli) -> None:
     )  # fmt: skip
     said = cli(*given, "--restarts", "3", "--dry-run")
     assert said.code == 0, said.err
-    assert re.search(r"^finetune\.sst-2 \(2 cells\) +cached", said.out, re.MULTILINE)
+    assert re.search(r"^finetune\.sst-2 \(2 trials\) +cached", said.out, re.MULTILINE)
     assert re.search(r"^finetune\.sst-2\.b8-lr0\.003-e10-r2 +\w+ +build", said.out, re.MULTILINE)
     said = cli(*given, "--show-recipe")
     recipe = yaml.safe_load(said.out)

@@ -15,11 +15,6 @@ from flows.recipes.yaml_texts import MAX_BYTES, MAX_NESTING, MAX_VALUES, load_ya
 from schemas.errors import ConfigError
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def bomb(levels: int, width: int, *, merge: bool = False) -> str:
     """Aliases of aliases: `width` to the power of `levels` values."""
     key = "<<: " if merge else ""

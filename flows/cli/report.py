@@ -11,10 +11,8 @@ from flows.cli.completion import run_names
 from flows.cli.console import print_json, say
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.report.page import write_report
-from flows.store.artifacts import ArtifactStore
 from flows.store.backend import open_backend
-from flows.store.runs import RunRecord, read_run, run_records
-from schemas.errors import ArtifactNotFoundError, ConfigError
+from flows.store.runs import find_run
 
 
 def report(
@@ -49,40 +47,3 @@ def report(
         print_json(found)
         return
     say(f"report of run {record.run_id}, {record.state}: {out if out is not None else url}")
-
-
-def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
-    """The run that a name means, and whether it is its recipe's last.
-
-    Args:
-        store: where runs have left their records.
-        name: a run's id or the beginning of one, a recipe's name, or "" for the last run.
-
-    Raises:
-        ArtifactNotFoundError: there is none.
-        ConfigError: several runs begin like this.
-        ArtifactCorruptError: its record cannot be read.
-    """
-    recipes = {
-        record["run_id"]: record.get("recipe", {}).get("name") for record in run_records(store)
-    }  # the newest first; None of those that cannot be read
-    if not recipes:
-        raise ArtifactNotFoundError(f"{store.root}: no run has left a record; `bertloom run` does")
-    found = [run_id for run_id in recipes if run_id.startswith(name)]
-    if not name or name in recipes:
-        found = [name or found[0]]
-    if not found:
-        found = [run_id for run_id, recipe in recipes.items() if recipe == name][:1]
-    if len(found) > 1:
-        shown = ", ".join(reversed(found[:3]))
-        raise ConfigError(f"{len(found)} runs begin with {name!r}, such as {shown}: say more of it")
-    if not found:
-        damaged = sum(recipe is None for recipe in recipes.values())
-        unread = f", {damaged} of which cannot be read" if damaged else ""
-        raise ArtifactNotFoundError(
-            f"{store.root}: no run and no recipe {name!r} among {len(recipes)} runs{unread}; "
-            "`bertloom runs` lists them"
-        )
-    record = read_run(store, found[0])
-    last = next(run_id for run_id, recipe in recipes.items() if recipe == recipes[found[0]])
-    return record, last == found[0]

@@ -1,0 +1,40 @@
+"""Numbers and tables as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.formats import balance_rows, byte_text, columns, time_text
+
+
+def test_columns_are_aligned() -> None:
+    assert columns([("a", "1"), ("bcd", "22")], right=(1,)) == ["a     1", "bcd  22"]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_500_000_000_000, "2.5 TB")]
+)
+def test_bytes_are_told(size: int, text: str) -> None:
+    assert byte_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.26, "1.3 s"), (245.2, "4 min 05 s"), (7620, "2 h 07 min")]
+)
+def test_times_are_told(seconds: float, text: str) -> None:
+    assert time_text(seconds) == text
+
+
+def test_balances_list_reasons_by_weight() -> None:
+    counters = {
+        "pages-in": 1000,
+        "pages-kept": 990,
+        "pages-dropped-redirect": 9,
+        "pages-dropped-empty": 1,
+        "pages-dropped-never": 0,
+        "pages-in@wiki": 5,
+        "pages-kept@wiki": 5,
+        "sentences": 4,
+    }
+    assert balance_rows(counters) == [("pages", "1,000", "990", "10", "redirect 9, empty 1")]
+    assert balance_rows(counters, suffix="@wiki") == [("pages", "5", "5", "0", "")]
