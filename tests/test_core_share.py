@@ -175,7 +175,7 @@ def test_the_users_own_choice_wins(
 
 
 def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> None:
-    environment = site(tmp_path, 0.98, model__finetuning__predictor=f"{TOLD}\nPredictor = None")
+    environment = site(tmp_path, 0.98, model__finetuning__prediction=f"{TOLD}\nPredictor = None")
     code = """
 import os
 from flows.cli.models import open_predictors
