@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from model.amounts import tables_amount
 from model.tables.entry_comparison import Comparison, compare
 from model.tables.filled_tables import FilledCell, FilledTable, fill_tables
-from model.tables.result_pictures import draw_results
 from model.tables.result_rows import ResultRow, in_order, result_rows
 from model.tables.submission import Submission, build_submission
 from model.tables.table_texts import all_grids, to_csv, to_markdown, to_text
@@ -101,6 +100,8 @@ def _contents(tables: Tables) -> dict[str, bytes]:
         CSV_FILE: to_csv(tables.rows).encode(),
     }
     if any(row.is_main and row.split == DEV and row.shown is not None for row in tables.rows):
+        from model.tables.result_pictures import draw_results  # start-up: 600 ms
+
         contents[PICTURE_FILE] = draw_results(tables.rows)
     if tables.submission.data:
         contents[SUBMISSION_FILE] = tables.submission.data

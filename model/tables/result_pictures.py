@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+# Figure and canvas themselves, not pyplot, which would choose a backend for the whole process.
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from model.tables.filled_tables import percent
 from model.tables.result_rows import ResultRow
 from model.tables.task_results import DEV, cut_notes, marked
 from schemas.errors import PredictionsError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
 # Okabe and Ito's palette without black and yellow, which bars are hard to read in.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -66,10 +68,6 @@ def _placed(rows: Sequence[ResultRow]) -> list[_Place]:
 
 
 def _png(places: Sequence[_Place], *, title: str) -> bytes:
-    # Figure and canvas themselves, not pyplot, which would choose a backend for the whole process.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     colours = _colours(places)
     marks = _marks([place.row for place in places], colours)
     cut = [line for note in _cut_notes(places) for line in textwrap.wrap(note, _NOTE_WIDTH)]
@@ -170,9 +168,6 @@ def _drawn(row: ResultRow) -> list[float]:
 
 def _marks(rows: Sequence[ResultRow], colours: dict[str, str]) -> list[Patch | Line2D]:
     """What the legend explains: only what is drawn."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     marks: list[Patch | Line2D] = [
         Patch(color=colour, label=model)
         for model, colour in colours.items()
@@ -194,8 +189,6 @@ def _marks(rows: Sequence[ResultRow], colours: dict[str, str]) -> list[Patch | L
 
 
 def _mark(marker: str, size: float, *, face: str, label: str) -> Line2D:
-    from matplotlib.lines import Line2D
-
     # mfc and mec: of its face and edge.
     return Line2D(
         [], [], color="none", marker=marker, markersize=size, mfc=face, mec=_INK, label=label

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_text_kind import CLS, SEP, VOCAB, a_task, ids, sequences
+from test_text import CLS, SEP, VOCAB, a_task, ids, sequences
 
 from model.task_types.choice import build_features, decode, score
 from model.task_types.features import Features
