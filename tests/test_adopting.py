@@ -11,8 +11,9 @@ import pytest
 from command_runs import Cli
 from fake_stages import FakeStages, forget_code, installed
 
-from flows.bert import plan, run_recipe
-from flows.engine.adopting import adopt
+from flows.bert import plan, run_recipe, steps
+from flows.engine.adopting import AdoptedStep
+from flows.engine.adopting import adopt as adopt_steps
 from flows.store.artifacts import ArtifactStore
 from flows.store.verification import verify
 from schemas.configs import DocumentsConfig, InstancesConfig, TextSource
@@ -33,6 +34,10 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
 def run(recipe: Recipe, *, until: str = "") -> dict[str, Manifest]:
     results = run_recipe(recipe, engine="local", say=lambda line: None, until=until)
     return {result.label: result.manifest for result in results}
+
+
+def adopt(recipe: Recipe, *, store: ArtifactStore, until: str = "") -> list[AdoptedStep]:
+    return adopt_steps(recipe, steps(recipe, until), store=store)
 
 
 def states(recipe: Recipe, store: ArtifactStore) -> list[str]:
@@ -84,6 +89,23 @@ def test_what_differs_in_more_than_code_is_left_alone(fakes: FakeStages, tmp_pat
     fakes.raise_version()
     (first, *_) = adopt(recipe, store=store)
     assert (first.state, "stage_version" in first.reason) == ("different", True)
+
+
+def test_from_closure_to_version_keeps_what_is_there(fakes: FakeStages, tmp_path: Path) -> None:
+    before = run(fakes.recipe(str(tmp_path / "store")))
+    fakes.write("letters", EDITED)
+    forget_code()
+    recipe = fakes.recipe(str(tmp_path / "store"), code_identity="version")
+    assert states(recipe, ArtifactStore(recipe.store)) == ["cached"] * len(before)
+    assert len(fakes.calls) == len(before)
+    after = run(recipe)
+    assert fakes.calls == []
+    for label, manifest in after.items():
+        assert manifest.adopted is not None
+        assert manifest.adopted.artifact_id == before[label].artifact_id
+    assert run(recipe) == after
+    fakes.raise_version()
+    assert states(recipe, ArtifactStore(recipe.store))[0] == "build"
 
 
 def test_a_damaged_artifact_is_not_adopted(fakes: FakeStages, tmp_path: Path) -> None:

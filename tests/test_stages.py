@@ -11,8 +11,8 @@ from fake_stages import FakeStages, forget_code, installed
 
 from flows.bert import plan, run_recipe, stages, steps
 from flows.engine import loop as local_engine
-from flows.engine.keys import step_key
-from flows.engine.plan import PlannedStep, describe_differences
+from flows.engine.keys import describe_differences, step_key
+from flows.engine.plan import PlannedStep
 from flows.engine.provenance import key_environment
 from flows.engine.run import Run
 from flows.engine.stages import find_stage, rebuilt_labels

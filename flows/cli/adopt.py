@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flows.bert import bert
 from flows.cli.console import print_json, print_table, say
 from flows.cli.options import (
     ChangesOption,
@@ -29,7 +30,7 @@ def adopt(
     """
     loaded = load_recipe(recipe, changes=changes or (), store=store)
     opened = ArtifactStore(loaded.store, create=False)
-    done = adopt_artifacts(loaded, store=opened, until=until)
+    done = adopt_artifacts(loaded, bert.steps(loaded, until), store=opened)
     if as_json:
         print_json([step._asdict() for step in done])
         return

@@ -10,13 +10,18 @@ code, and runs adopt by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from flows.bert import steps
-from flows.engine.keys import StepKey, code_of, pieces_digest, step_key
-from flows.engine.plan import differing_fields
-from flows.engine.stages import Step, steps_until
+from flows.engine.keys import (
+    StepKey,
+    changed_modules,
+    code_of,
+    differing_fields,
+    pieces_digest,
+    step_key,
+)
+from flows.engine.stages import Step
 from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
@@ -42,13 +47,13 @@ class AdoptedStep(NamedTuple):
     reason: str = ""
 
 
-def adopt(recipe: Recipe, *, store: ArtifactStore, until: str = "") -> list[AdoptedStep]:
+def adopt(recipe: Recipe, steps: Iterable[Step], *, store: ArtifactStore) -> list[AdoptedStep]:
     """Publish the artifacts of a recipe, as they are, under the keys of today's code.
 
     Args:
         recipe: whose last artifacts (its refs) are taken.
+        steps: of the recipe, each after those it reads from.
         store: where they are.
-        until: a stage or a step: it and what it needs are adopted; "" for all.
 
     Raises:
         InputError: a raw file is missing or is not what its checksum list says.
@@ -57,7 +62,7 @@ def adopt(recipe: Recipe, *, store: ArtifactStore, until: str = "") -> list[Adop
     """
     manifests: dict[str, Manifest] = {}
     done = []
-    for step in steps_until(steps(recipe), until):
+    for step in steps:
         missing = [label for label in step.inputs.values() if label not in manifests]
         if missing:
             done.append(AdoptedStep(step.label, "unknown", reason=f"after {', '.join(missing)}"))
@@ -138,7 +143,7 @@ def publish(
                     cache_key=found.cache_key,
                     code=str(found.key_spec["code"]),
                     moment=now(),
-                    changed=_changed(found.code, code),
+                    changed=tuple(changed_modules(found.code, code)),
                 ),
             }
         )
@@ -178,8 +183,3 @@ def _keep_finished_work(found: Manifest, adopted: Manifest, *, store: ArtifactSt
         kept = moved_record(stored, places) if path.endswith(".json") else stored
         if kept is not None:
             store.backend.create(f"{after}{path.removeprefix(before)}", kept)
-
-
-def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    names = {*before, *after}
-    return tuple(sorted(name for name in names if before.get(name) != after.get(name)))

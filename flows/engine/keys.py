@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from flows.engine.code_memory import code_digest
 from flows.engine.provenance import key_environment
 from flows.engine.stages import Step
+from flows.nested import leaves
 from schemas.fingerprint import (
     FIRST_PARTY,
     cache_key,
@@ -75,3 +76,33 @@ def pieces_digest(spec: Mapping[str, Any]) -> str:
 def code_now(stage: Stage) -> dict[str, str]:
     """Digests of a stage's modules as they are on disk at this moment."""
     return code_fingerprint(stage.module, packages=stage.packages, digest_of=code_digest)[1]
+
+
+def changed_modules(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Names of the modules whose digests differ, or that only one of two codes has."""
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+
+
+def differing_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Dotted paths of what differs between two keys' specifications, sorted."""
+    old, new = leaves(before), leaves(after)
+    return sorted(path for path in {*old, *new} if old.get(path, _ABSENT) != new.get(path, _ABSENT))
+
+
+_ABSENT = object()
+
+
+def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """How one key's specification differs from another's, one text a field."""
+    old, new = leaves(before), leaves(after)
+    texts = []
+    for path in differing_fields(before, after):
+        if path.startswith(("inputs.", "raw_inputs")):
+            name = path.split(".")[1] if "." in path else "raw files"
+            text = f"{name} changed"
+        else:
+            values = (old.get(path, "(none)"), new.get(path, "(none)"))
+            text = f"{path.removeprefix('config.')} {values[0]} -> {values[1]}"
+        if text not in texts:
+            texts.append(text)
+    return texts

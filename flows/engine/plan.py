@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
 
-from flows.engine.keys import StepKey, code_of, step_key
+from flows.engine.adopting import adoptable
+from flows.engine.keys import (
+    StepKey,
+    changed_modules,
+    code_of,
+    describe_differences,
+    differing_fields,
+    step_key,
+)
 from flows.engine.preflight import check_inputs
 from flows.engine.stages import Step, rebuilt_labels
 from flows.store.artifacts import ArtifactStore
@@ -66,7 +74,7 @@ def plan_steps(
             continue
         inputs = {name: manifests[label] for name, label in step.inputs.items()}
         key = step_key(step, inputs=inputs, code_identity=recipe.code_identity)
-        manifest, reason = _find(step, key, store=store, earlier=earlier)
+        manifest, reason = _find(recipe, step, key, store=store, earlier=earlier)
         if manifest is not None:
             manifests[step.label] = manifest
         if manifest is None or step.label in rebuilt:
@@ -79,7 +87,12 @@ def plan_steps(
 
 
 def _find(
-    step: Step, key: StepKey, *, store: ArtifactStore | None, earlier: _Earlier | None
+    recipe: Recipe,
+    step: Step,
+    key: StepKey,
+    *,
+    store: ArtifactStore | None,
+    earlier: _Earlier | None,
 ) -> tuple[Manifest | None, str]:
     """The artifact of a step, or None and the reason why it has to be built."""
     if store is None or earlier is None:
@@ -92,6 +105,10 @@ def _find(
             return manifest, ""
     except (ArtifactCorruptError, ArtifactNotFoundError) as error:
         return None, str(error)
+    if recipe.code_identity == "version":
+        last = adoptable(recipe, step, key, store=store).manifest
+        if last is not None:  # the run will adopt it
+            return last, ""
     nearest = earlier.nearest(step, key)
     return None, _compare(step, key, nearest) if nearest else "never built"
 
@@ -133,8 +150,7 @@ def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:
     differences = describe_differences(earlier.key_spec, key.spec)
     if key.spec["code"] != earlier.key_spec.get("code"):
         now = code_of(step.stage.module, step.stage.packages)[1]
-        names = {*now, *earlier.code}
-        changed = sorted(name for name in names if now.get(name) != earlier.code.get(name))
+        changed = changed_modules(earlier.code, now)
         where = _few(changed) if changed else "counted another way"
         differences = [text for text in differences if not text.startswith("code")]
         differences.append(f"code: {where}")
@@ -148,41 +164,6 @@ def _few(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     more = len(names) - _SHOWN_NAMES
     return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """How one key's specification differs from another's, one text a field."""
-    old, new = dict(_leaves(before, "")), dict(_leaves(after, ""))
-    texts = []
-    for path in differing_fields(before, after):
-        if path.startswith(("inputs.", "raw_inputs")):
-            name = path.split(".")[1] if "." in path else "raw files"
-            text = f"{name} changed"
-        else:
-            text = f"{path.removeprefix('config.')} {_show(old, path)} -> {_show(new, path)}"
-        if text not in texts:
-            texts.append(text)
-    return texts
-
-
-def differing_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Dotted paths of what differs between two keys' specifications, sorted."""
-    old, new = dict(_leaves(before, "")), dict(_leaves(after, ""))
-    return sorted(path for path in {*old, *new} if old.get(path, _ABSENT) != new.get(path, _ABSENT))
-
-
-_ABSENT = object()
-
-
-def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        inner = ((f"{path}.{key}" if path else key, item) for key, item in value.items())
-        return [leaf for where, item in inner for leaf in _leaves(item, where)]
-    return [(path, list(value) if isinstance(value, tuple) else value)]
-
-
-def _show(leaves: Mapping[str, Any], path: str) -> str:
-    return str(leaves[path]) if path in leaves else "(none)"
 
 
 def planned_rows(planned: Sequence[PlannedStep]) -> list[tuple[str, ...]]:

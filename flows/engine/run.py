@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
+from flows.engine.adopting import adoptable, publish
 from flows.engine.extras import check_packages
 from flows.engine.keys import StepKey, code_of, step_key
 from flows.engine.preflight import check_inputs
@@ -310,6 +311,11 @@ class Run:
         if step.label in self.rebuilt:
             return None
         hit = self.store.lookup(step.stage.name, key.cache_key)
+        if hit is None and self.recipe.code_identity == "version":
+            # Built when the recipe still counted code: STAGE_VERSION stands for that now.
+            last = adoptable(self.recipe, step, key, store=self.store).manifest
+            if last is not None:
+                hit = publish(last, step, key, store=self.store, inputs=self.inputs(step))
         if hit is not None and self.recipe.execution.verify_on_hit != "size":
             verdicts = verify(self.store, [pointer_to(hit)])
             if not verdicts[0].is_sound:
