@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 
 def byte_text(size: int) -> str:
@@ -49,29 +49,3 @@ def columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> list
         )
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def balance_rows(counters: Mapping[str, int], *, suffix: str = "") -> list[tuple[str, ...]]:
-    """Counts as (things, in, kept, dropped, reasons), of all things that went in and were kept.
-
-    Args:
-        counters: by name, see `pipelines.counters`.
-        suffix: `@SOURCE` for the counts of one source; without it those of all are taken.
-    """
-    own = {
-        name.removesuffix(suffix): value
-        for name, value in counters.items()
-        if (name.endswith(suffix) if suffix else "@" not in name)
-    }
-    rows: list[tuple[str, ...]] = []
-    for name, went_in in own.items():
-        things = name.removesuffix("-in")
-        if things == name or f"{things}-kept" not in own:
-            continue
-        prefix = f"{things}-dropped-"
-        reasons = {key.removeprefix(prefix): n for key, n in own.items() if key.startswith(prefix)}
-        listed = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-        why = ", ".join(f"{reason} {number:,}" for reason, number in listed if number)
-        kept, dropped = own[f"{things}-kept"], sum(reasons.values())
-        rows.append((things, f"{went_in:,}", f"{kept:,}", f"{dropped:,}", why))
-    return rows

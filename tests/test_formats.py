@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.formats import balance_rows, byte_text, columns, time_text
+from flows.formats import byte_text, columns, time_text
 
 
 def test_columns_are_aligned() -> None:
@@ -23,18 +23,3 @@ def test_bytes_are_told(size: int, text: str) -> None:
 )
 def test_times_are_told(seconds: float, text: str) -> None:
     assert time_text(seconds) == text
-
-
-def test_balances_list_reasons_by_weight() -> None:
-    counters = {
-        "pages-in": 1000,
-        "pages-kept": 990,
-        "pages-dropped-redirect": 9,
-        "pages-dropped-empty": 1,
-        "pages-dropped-never": 0,
-        "pages-in@wiki": 5,
-        "pages-kept@wiki": 5,
-        "sentences": 4,
-    }
-    assert balance_rows(counters) == [("pages", "1,000", "990", "10", "redirect 9, empty 1")]
-    assert balance_rows(counters, suffix="@wiki") == [("pages", "5", "5", "0", "")]

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from flows.balances import balances
 from flows.bert import stages
 from flows.engine.stages import find_stage
 from flows.engine.steps import StepResult
-from flows.formats import balance_rows, byte_text, columns
+from flows.formats import byte_text, columns
 from flows.lineage.graph import Node, collapsed, upstream_graph
 from flows.lineage.rendering import node_line
 from flows.recipes.files import default_store
@@ -133,7 +134,12 @@ def _result_rows(groups: Sequence[_Group], *, has_tables: bool) -> list[str]:
 
 def _counts(groups: Sequence[_Group]) -> list[str]:
     """What went in, was kept and dropped."""
-    rows = [(group.label, *row) for group in groups for row in balance_rows(group.first.counters)]
+    rows = [
+        (group.label, *item.row)
+        for group in groups
+        for item in balances(group.first.counters)
+        if not item.source
+    ]
     titles = ("step", "things", "in", "kept", "dropped", "")
     lines = columns([titles, *rows], right=(2, 3, 4)) if rows else []
     return [_cut(line) for line in _some(lines, _COUNTED, "counts: see the report")]

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+from flows.balances import balances, sources_of
 from flows.cli.console import print_json, print_lines
 from flows.cli.options import ArtifactArgument, StoreOption, open_store
 from flows.engine.stages import amount
-from flows.formats import balance_rows, byte_text, columns, time_text
+from flows.formats import byte_text, columns, time_text
 from flows.lineage.names import artifact_of_path, resolve
 from schemas.manifest import Manifest
 
@@ -72,12 +73,9 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _count_lines(counters: Mapping[str, int]) -> list[str]:
-    lines = []
-    sources = sorted({name.partition("@")[2] for name in counters if "@" in name})
-    for source in ("", *sources):
-        suffix = f"@{source}" if source else ""
-        rows = balance_rows(counters, suffix=suffix)
-        if rows:
+    lines, found = list[str](), balances(counters)
+    for source in ("", *sources_of(counters)):
+        if rows := [item.row for item in found if item.source == source]:
             title = f"of source {source}" if source else "things"
             lines += columns([(title, "in", "kept", "dropped", ""), *rows], right=(1, 2, 3))
     plain = [

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from flows.balances import balances
 from flows.engine.run import Run
 from flows.engine.stages import amount, find_stage
 from flows.engine.steps import StepResult
-from flows.formats import balance_rows, byte_text, time_text
+from flows.formats import byte_text, time_text
 from flows.store.artifacts import ArtifactStore
 from model.amounts import score_cut
 from schemas.manifest import Manifest
@@ -35,7 +36,7 @@ def stage_markdown(result: StepResult, *, store: ArtifactStore, run_id: str) -> 
     ]
     if result.warning:
         lines += [f"> **Warning**: {_plain(result.warning)}", ""]
-    if rows := balance_rows(manifest.counters):
+    if rows := [item.row for item in balances(manifest.counters) if not item.source]:
         lines += _table(("things", "in", "kept", "dropped", "why"), rows)
     if values := _leaves(manifest.statistics):
         lines += _table(("statistic", "value"), [(name, _text(v)) for name, v in values])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from flows.balances import Balance, balances, sources_of
 from flows.report.figures import Figure, kept_figure
 from flows.report.lengths import instance_figure, token_figure
 from flows.report.steps import Built, Steps
@@ -13,38 +14,6 @@ from flows.store.artifacts import ArtifactStore
 from pipelines.mediawiki.holes import UNKNOWN_TEMPLATE
 
 _MOST_TEMPLATES = 10
-
-
-class Reason(NamedTuple):
-    """Why things were dropped, and how many."""
-
-    name: str
-    number: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balance:
-    """Things that went in, and what became of them."""
-
-    step: str
-    things: str
-    source: str
-    """"" for all sources together."""
-
-    went_in: int
-    kept: int
-    reasons: tuple[Reason, ...]
-    """The most frequent first."""
-
-    @property
-    def dropped(self) -> int:
-        """In all."""
-        return sum(reason.number for reason in self.reasons)
-
-    @property
-    def is_balanced(self) -> bool:
-        """Whether in = kept + dropped, as every stage promises."""
-        return self.went_in == self.kept + self.dropped
 
 
 class Templates(NamedTuple):
@@ -66,7 +35,9 @@ class Corpus:
     counters: Mapping[str, int]
     """Of the documents and tokens."""
 
-    balances: Sequence[Balance]
+    balances: Sequence[tuple[str, Balance]]
+    """Each with the label of its step."""
+
     templates: Sequence[Templates]
     documents: Built | None
     vocabulary: Built | None
@@ -113,7 +84,7 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
         )
     return Corpus(
         counters=counters,
-        balances=[b for item in own for b in balances(item.label, item.counters)],
+        balances=[(item.label, found) for item in own for found in balances(item.counters)],
         templates=unknown_templates(documents.counters) if documents else [],
         documents=documents,
         vocabulary=steps.last_holding("vocabulary"),
@@ -121,40 +92,6 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
         instances=instances,
         figures=figures,
     )
-
-
-def sources_of(counters: Mapping[str, int]) -> list[str]:
-    """The sources that counters are kept of: `documents-kept@books`."""
-    return sorted({name.partition("@")[2] for name in counters if "@" in name})
-
-
-def balances(label: str, counters: Mapping[str, int]) -> list[Balance]:
-    """Of all things that were counted in and out, all sources first, then each."""
-    sources = ("", *sources_of(counters))
-    return [balance for source in sources for balance in _of_source(label, counters, source)]
-
-
-def _of_source(label: str, counters: Mapping[str, int], source: str) -> Iterable[Balance]:
-    own = {
-        name.partition("@")[0]: value
-        for name, value in counters.items()
-        if name.partition("@")[2] == source
-    }
-    for name, went_in in own.items():
-        things = name.removesuffix("-in")
-        if things == name or f"{things}-kept" not in own:
-            continue
-        prefix = f"{things}-dropped-"
-        found = [(k.removeprefix(prefix), n) for k, n in own.items() if k.startswith(prefix) and n]
-        found.sort(key=lambda item: (-item[1], item[0]))
-        yield Balance(
-            step=label,
-            things=things.replace("-", " "),
-            source=source,
-            went_in=went_in,
-            kept=own[f"{things}-kept"],
-            reasons=tuple(Reason(*item) for item in found),
-        )
 
 
 def unknown_templates(counters: Mapping[str, int]) -> list[Templates]:
