@@ -117,8 +117,8 @@ class BuildDocumentShard(PieceWork):
             for number, entry in enumerate(files)
         ]
 
-    def blobs_again(self, files: Sequence[FileEntry], keepsake: bytes) -> list[Blob]:
-        del keepsake
+    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+        del stored
         blobs: list[Blob] = []
         for entry in files:
             url = f"{self.output}/{entry.object}"
@@ -189,7 +189,7 @@ def build_documents(
 
     Raises:
         InputError: raw input is missing, damaged (see `on_corrupt`), not what its checksum says,
-            or comes to no document at all.
+            or holds no document at all.
         CountError: pages or books in are not those kept and dropped.
     """
     del inputs

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.arrays import list_array
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.reuse import PieceWork, reuse_of, reusing
 from pipelines.beam.work import WorkReport, add_up
@@ -74,22 +75,16 @@ def held_out_pool(
 
 def instance_rows(batch: InstanceBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch of instances as rows of the instances table."""
-
-    def lists(name: str, values: Any, offsets: Any) -> pa.ListArray:
-        kind = schema.field(name).type
-        numbers = pa.array(values, kind.value_type)
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), numbers, type=kind)
-
     masked = batch.masked_lm_offsets
-    columns = {
-        "input_ids": lists("input_ids", batch.input_ids, batch.input_offsets),
-        "masked_lm_positions": lists("masked_lm_positions", batch.masked_lm_positions, masked),
-        "masked_lm_ids": lists("masked_lm_ids", batch.masked_lm_ids, masked),
+    ragged = {
+        "input_ids": batch.input_offsets,
+        "masked_lm_positions": masked,
+        "masked_lm_ids": masked,
     }
     return pa.RecordBatch.from_arrays(
         [
-            columns[column.name]
-            if column.name in columns
+            list_array(getattr(batch, column.name), ragged[column.name], column.type)
+            if column.name in ragged
             else pa.array(getattr(batch, column.name), column.type)
             for column in schema
         ],
@@ -136,7 +131,7 @@ class BuildInstanceShard(PieceWork):
             "vocabulary": [self.vocab.sha256, self.vocab_size],
         }
 
-    def is_told_cheaply(self, piece: InstancePiece) -> bool:
+    def has_cheap_identity(self, piece: InstancePiece) -> bool:
         return piece.part == TRAINING  # the others' pools have to be looked for
 
     def rows_counted(self, counters: Mapping[str, int]) -> int:

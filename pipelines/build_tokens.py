@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.arrays import list_array, offsets_of
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.reuse import PieceWork, reuse_of, reusing
 from pipelines.beam.work import WorkReport, add_up
@@ -92,22 +93,17 @@ def _document_rows(
     sentences = batch.column("sentences")
     sentence_bounds = sentences.offsets.to_numpy().astype(np.int64)
     sentence_bounds = sentence_bounds - sentence_bounds[0]
-    token_bounds = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))[sentence_bounds]
+    token_bounds = offsets_of(lengths)[sentence_bounds]
     present = lengths > 0
-    kept_before = np.concatenate(([0], np.cumsum(present, dtype=np.int64)))[sentence_bounds]
+    kept_before = offsets_of(present)[sentence_bounds]
     return pa.RecordBatch.from_arrays(
         [
             batch.column("document_id"),
-            _lists(token_ids, token_bounds, schema.field("token_ids").type),
-            _lists(lengths[present], kept_before, schema.field("sentence_lengths").type),
+            list_array(token_ids, token_bounds, schema.field("token_ids").type),
+            list_array(lengths[present], kept_before, schema.field("sentence_lengths").type),
         ],
         schema=schema,
     )
-
-
-def _lists(values: np.ndarray, bounds: np.ndarray, kind: pa.ListType) -> pa.ListArray:
-    numbers = pa.array(values, kind.value_type)
-    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), numbers, type=kind)
 
 
 def build_tokens(

@@ -73,7 +73,7 @@ class CountWords(PieceWork):
         del piece
         return list(files)  # there are none
 
-    def keepsake(self, report: WorkReport) -> bytes:
+    def stored_blobs(self, report: WorkReport) -> bytes:
         columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -82,9 +82,9 @@ class CountWords(PieceWork):
         data: bytes = sink.getvalue().to_pybytes()
         return data
 
-    def blobs_again(self, files: Sequence[FileEntry], keepsake: bytes) -> list[Blob]:
+    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
-        table = pa.ipc.open_stream(keepsake).read_all()
+        table = pa.ipc.open_stream(stored).read_all()
         buckets, data = (table.column(name).to_pylist() for name in _BLOBS.names)
         return [Blob(*pair) for pair in zip(buckets, data, strict=True)]
 

@@ -29,6 +29,7 @@ from apache_beam.coders import RowCoder
 from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
 
+from pipelines.arrays import offsets_of
 from pipelines.counters import Count
 from pipelines.documents.duplicates import Member, id_key, id_rank, repeated_ids
 from pipelines.documents.plan import DocumentPiece, language_of, plan
@@ -510,7 +511,7 @@ class _Pool:
 def _flat(documents: Sequence[tuple[str, TokenDocument]], *, vocab_size: int) -> TokenDocuments:
     kind = np.dtype(str(token_type(vocab_size)))
     records = [record for _, record in documents]
-    sentences = [len(record.sentence_lengths) for record in records]
+    sentences = np.array([len(record.sentence_lengths) for record in records], np.int64)
     return TokenDocuments(
         token_ids=np.concatenate(
             [np.empty(0, kind), *(np.array(record.token_ids, kind) for record in records)]
@@ -518,7 +519,7 @@ def _flat(documents: Sequence[tuple[str, TokenDocument]], *, vocab_size: int) ->
         sentence_lengths=np.array(
             [length for record in records for length in record.sentence_lengths], np.uint32
         ),
-        sentence_offsets=np.concatenate(([0], np.cumsum(sentences, dtype=np.int64))),
+        sentence_offsets=offsets_of(sentences),
         document_ids=[document_id for document_id, _ in documents],
     )
 

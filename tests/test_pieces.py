@@ -75,11 +75,11 @@ class _Work(PieceWork):
             for entry, name in zip(files, names, strict=True)
         ]
 
-    def keepsake(self, report: WorkReport) -> bytes:
+    def stored_blobs(self, report: WorkReport) -> bytes:
         return report.blobs[0].data
 
-    def blobs_again(self, files: Sequence[FileEntry], keepsake: bytes) -> list[Blob]:
-        return [Blob(len(files), keepsake)]
+    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+        return [Blob(len(files), stored)]
 
     def process(self, piece: _Piece) -> WorkReport:
         self.done.append(piece.text)
@@ -220,12 +220,12 @@ def _name_a_file_less(store: _Store) -> None:
     store.fs.pipe_file(record, json.dumps(read).encode())
 
 
-def _damage_keepsake(store: _Store) -> None:
+def _damage_stored_blobs(store: _Store) -> None:
     (record,) = store.records()
     store.fs.pipe_file(record.replace(".json", ".blobs"), b"A")
 
 
-def _delete_keepsake(store: _Store) -> None:
+def _delete_stored_blobs(store: _Store) -> None:
     (record,) = store.records()
     store.fs.rm_file(record.replace(".json", ".blobs"))
 
@@ -238,8 +238,8 @@ def _delete_keepsake(store: _Store) -> None:
         _cut_record,
         _lead_out_of_the_store,
         _name_a_file_less,
-        _damage_keepsake,
-        _delete_keepsake,
+        _damage_stored_blobs,
+        _delete_stored_blobs,
     ],
 )
 def test_what_is_damaged_is_built_again(store: _Store, damage: Callable[[_Store], None]) -> None:

@@ -160,7 +160,7 @@ def _linked(found: Manifest, files: PieceFiles, *, store: ArtifactStore) -> tupl
     linked = []
     for entry in found.files:
         source = f"{found.data}/{entry.object}"
-        there = files.take_over(source, entry)
+        there = files.restore(source, entry)
         if there is None:
             raise ArtifactCorruptError(
                 f"{store.url(source)}: expected {entry.size:,} bytes of {entry.path} with sha256 "

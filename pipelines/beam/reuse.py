@@ -1,10 +1,13 @@
-"""Finished pieces of work are taken over by later jobs, each by a fingerprint of its own.
+"""Later jobs restore finished pieces of work, each by a fingerprint of its own.
+
+A piece is what a job does with one planned split of its input (a range of a dump, a shard, a pass
+over a shard), and what it made of it.
 
 A job that is given a folder `ROOT/pieces/STAGE/DIGEST` (of the stage's code, environment and
 configuration) leaves a record of each piece there as soon as its files are whole:
 
-    AA/KEY.json     what the piece came to, and where its files lie below ROOT
-    AA/KEY.blobs    what else it sent on, where that cannot be made again from its files
+    AA/KEY.json     the piece's counts and files, and where these lie below ROOT
+    AA/KEY.blobs    its blobs, where they cannot be made from its files
 
 The key is a digest of what decides the piece's bytes, which names and numbers of shards are no part
 of. So after one dump of ten changed, or after a job was killed, the other pieces' files are linked
@@ -39,8 +42,8 @@ READING_IS_CHEAPER = 64
 """About so many times as doing the work: files are hashed as fast as they are read."""
 
 WORTH_REQUESTS = 0.25
-"""Seconds of work from which a piece is recorded in an object store, where taking it over costs
-half a dozen requests."""
+"""Seconds of work from which a piece is recorded in an object store, where restoring it costs half
+a dozen requests."""
 
 MOST_PLACES = 3
 """Artifacts that a record remembers its files in, the newest first: garbage is collected."""
@@ -49,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class PieceWork(ShardWork, Protocol):
-    """Work whose pieces may be taken over; it says what a piece is, whatever its name."""
+    """Work whose pieces can be restored; it says what a piece is, whatever its name."""
 
     def identity(self, piece: Any) -> Any:
         """All that decides the piece's bytes and counts, as plain JSON values.
@@ -58,7 +61,7 @@ class PieceWork(ShardWork, Protocol):
         and numbers that only place the piece in this job.
         """
 
-    def is_told_cheaply(self, piece: Any) -> bool:
+    def has_cheap_identity(self, piece: Any) -> bool:
         """Whether `identity` reads next to nothing."""
         del piece
         return True
@@ -71,14 +74,14 @@ class PieceWork(ShardWork, Protocol):
         del counters
         return None
 
-    def keepsake(self, report: WorkReport) -> bytes:
-        """What `blobs_again` needs besides the piece's files; b"" for nothing."""
+    def stored_blobs(self, report: WorkReport) -> bytes:
+        """The bytes that `restored_blobs` needs besides the piece's files; b"" for none."""
         del report
         return b""
 
-    def blobs_again(self, files: Sequence[FileEntry], keepsake: bytes) -> list[Blob]:
-        """The blobs of a piece that was taken over; its files are in the output folder."""
-        del files, keepsake
+    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+        """The blobs of a restored piece, whose files are in the output folder."""
+        del files, stored
         return []
 
 
@@ -93,7 +96,7 @@ StorePath = Annotated[str, AfterValidator(_check_path)]
 
 
 class PieceRecord(BaseModel):
-    """What a finished piece came to."""
+    """A finished piece: its counts, and where its files are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -143,7 +146,7 @@ def moved_record(stored: bytes, places: Mapping[str, str]) -> bytes | None:
 
 @dataclass
 class ReusingWork:
-    """Does `work` on the pieces that no earlier job has finished, and takes the others over."""
+    """Does `work` on the pieces that no earlier job has finished, and restores the others."""
 
     work: PieceWork
     files: PieceFiles
@@ -165,7 +168,7 @@ class ReusingWork:
         record = self._record(key)
         if record is not None:
             for place in record.places:
-                report = self._take_over(record, place, piece, key=key)
+                report = self._restore(record, place, piece, key=key)
                 if report is not None:
                     self._remember(key, report, record)
                     return report
@@ -176,11 +179,11 @@ class ReusingWork:
         return report
 
     def weights_left(self, pieces: Iterable[Piece]) -> dict[int, int]:
-        """About what each piece weighs by its number, when those with a record are taken over."""
+        """About what each piece weighs by its number; restoring one weighs little."""
         known = self.files.names()
         weights = {}
         for piece in pieces:
-            is_cheap = self.work.is_told_cheaply(piece)
+            is_cheap = self.work.has_cheap_identity(piece)
             key = piece_key(self.work.identity(piece)) if is_cheap else ""
             is_known = f"{key}.json" in known
             weights[piece.number] = piece.weight // READING_IS_CHEAPER if is_known else piece.weight
@@ -214,15 +217,15 @@ class ReusingWork:
         return record
 
     def _new_record(self, key: str, report: WorkReport) -> PieceRecord:
-        data = self.work.keepsake(report)
-        keepsake = self.files.write(f"{key[:2]}/{key}.blobs", data) if data else ""
+        data = self.work.stored_blobs(report)
+        blobs = self.files.write(f"{key[:2]}/{key}.blobs", data) if data else ""
         return PieceRecord(
             files=tuple(report.files),
             places=(),
             made_in=self.files.place_of("").rstrip("/"),
             counters=dict(report.counters),
             details=report.details,
-            keepsake=keepsake,
+            keepsake=blobs,
         )
 
     def _remember(self, key: str, report: WorkReport, record: PieceRecord) -> None:
@@ -233,19 +236,19 @@ class ReusingWork:
         if self._known is not None:
             self._known.add(f"{key}.json")
 
-    def _take_over(
+    def _restore(
         self, record: PieceRecord, place: Sequence[str], piece: Piece, *, key: str
     ) -> WorkReport | None:
         """The report of an earlier piece as this job's, its files linked; None if one is gone."""
-        keepsake = b""
+        stored = b""
         if record.keepsake:
             found = self.files.read(f"{key[:2]}/{key}.blobs", sha256=record.keepsake)
             if found is None:
                 return None
-            keepsake = found
+            stored = found
         entries: list[FileEntry] = []
         for entry, source in zip(self.work.renamed(record.files, piece), place, strict=True):
-            taken = self.files.take_over(source, entry)
+            taken = self.files.restore(source, entry)
             if taken is None:
                 self.files.discard(entries)
                 return None
@@ -254,7 +257,7 @@ class ReusingWork:
             piece.number,
             entries,
             Counters(record.counters),
-            self.work.blobs_again(entries, keepsake),
+            self.work.restored_blobs(entries, stored),
             record.details,
             # What a job finds of its own, as of two pieces that say the same, is no reuse.
             reused=not self.files.is_here(f"{record.made_in}/"),
@@ -275,7 +278,7 @@ def reusing(work: PieceWork, *, pieces: str, output: str) -> ShardWork:
 
 
 def reuse_of(pieces: Iterable[Piece], reports: Iterable[WorkReport]) -> Reuse:
-    """How much of the planned work was taken over."""
+    """How much of the planned work was restored."""
     weights = {piece.number: piece.weight for piece in pieces}
     reused = [weights[report.index] for report in reports if report.reused]
     return Reuse(

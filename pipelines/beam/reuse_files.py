@@ -49,7 +49,7 @@ class PieceFiles:
         root, name, *_ = pieces.rstrip("/").rsplit("/", 3)
         if name != "pieces" or type(fs) is not type(other) or not output.startswith(f"{root}/"):
             raise ConfigError(
-                f"pieces can only be taken over within one store: expected ROOT/pieces/STAGE/"
+                f"pieces can only be restored within one store: expected ROOT/pieces/STAGE/"
                 f"DIGEST and a folder below ROOT, found {self.pieces} and {self.output}"
             )
         return fs, root, pieces.rstrip("/"), output.rstrip("/")
@@ -106,7 +106,7 @@ class PieceFiles:
             fs.pipe_file(target, data)
         return hashlib.sha256(data).hexdigest()
 
-    def take_over(self, source: str, entry: FileEntry) -> FileEntry | None:
+    def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
         """Put a file of an earlier artifact into the output folder as well.
 
         Args:
@@ -132,7 +132,7 @@ class PieceFiles:
         return entry.model_copy(update={"object": name})
 
     def discard(self, entries: Iterable[FileEntry]) -> None:
-        """Take files away again that were taken over."""
+        """Take restored files away again."""
         fs, _, _, output = self._place()
         for entry in entries:
             _delete(fs, f"{output}/{entry.object}")
@@ -173,7 +173,7 @@ def _problem(fs: Any, path: str, entry: FileEntry) -> str:
         return "is damaged"
     if entry.rows is None or not _is_local(fs):
         return ""
-    import pyarrow.dataset as ds
+    import pyarrow.dataset as ds  # start-up: 340 ms
 
     # Reads the lengths of the record batches alone; of a remote file it would cost more requests.
     rows = ds.dataset(path, format="ipc").count_rows()

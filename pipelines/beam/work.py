@@ -20,7 +20,7 @@ class Blob(NamedTuple):
 
 @dataclass
 class WorkReport:
-    """What became of one piece."""
+    """The files, counts and blobs of one piece."""
 
     index: int
     """Number of the piece in the plan, or of the group."""
@@ -34,7 +34,7 @@ class WorkReport:
     """Small JSON values for the launching process."""
 
     reused: bool = False
-    """Whether it was taken over from an earlier job (`pipelines.beam.reuse`)."""
+    """Whether it was restored from an earlier job (`pipelines.beam.reuse`)."""
 
     def to_json(self) -> str:
         files = [entry.model_dump(mode="json") for entry in self.files]

@@ -20,7 +20,7 @@ class DocumentPiece(NamedTuple):
     number: int
     split: Split
     weight: int
-    """About how many bytes of text or XML it comes to."""
+    """About how many bytes of text or XML it has."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""A document's text as sentences: which documents are wanted, and what tells equal ones."""
+"""A document's text as sentences: which documents are wanted, and the digest of a text."""
 
 from __future__ import annotations
 

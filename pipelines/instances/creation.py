@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.arrays import Int64s, TokenIds
 from pipelines.counters import Count
 from pipelines.instances.masking import VocabularyIds, mask_batch
 from pipelines.instances.pairing import (
@@ -19,7 +20,7 @@ from pipelines.instances.pairing import (
     pack_text,
     pair_segments,
 )
-from pipelines.instances.token_documents import Int64s, NegativePool, TokenDocuments, TokenIds
+from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from schemas.configs import InstancesConfig
 from schemas.errors import ConfigError
 

@@ -13,12 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.arrays import Bools, Int64s, UInt64s
 from pipelines.seeds import integers, uniform
 from schemas.configs import MaskingConfig
-
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
 
 # Counters of the draws under an instance's masking key; the n-th of each kind is counter + n.
 _CHOICE, _SPAN_LENGTH, _REPLACEMENT, _RANDOM_TOKEN = 0, 1 << 32, 2 << 32, 3 << 32

@@ -26,13 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.arrays import Int64s, UInt64s
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.instances.truncation import heads, lost_tokens
 from pipelines.seeds import integers, keys_for, random_bits, uniform
 from schemas.configs import InstancesConfig
-
-Int64s = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
 
 IS_NEXT, IS_RANDOM, NO_SEGMENT_B = 0, 1, -1
 

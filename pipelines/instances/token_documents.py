@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.arrays import Int64s, TokenIds, offsets_of
 from pipelines.seeds import integers
 from schemas.errors import ArtifactCorruptError, ConfigError
-
-Int64s = npt.NDArray[np.int64]
-TokenIds = npt.NDArray[np.uint16 | np.uint32]
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,7 @@ class TokenDocuments:
     @cached_property
     def token_bounds(self) -> Int64s:
         """Sentence s has the tokens token_bounds[s] .. token_bounds[s+1]."""
-        bounds = np.zeros(len(self.sentence_lengths) + 1, np.int64)
-        np.cumsum(self.sentence_lengths, out=bounds[1:])
-        return bounds
+        return offsets_of(self.sentence_lengths)
 
     @cached_property
     def document_bounds(self) -> Int64s:

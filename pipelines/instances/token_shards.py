@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from pipelines.arrays import Int64s
 from pipelines.instances.held_out import is_held_out
-from pipelines.instances.token_documents import Int64s, TokenDocuments
+from pipelines.instances.token_documents import TokenDocuments
 from pipelines.io.shards import is_local, open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import tokens_schema

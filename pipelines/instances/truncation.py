@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.arrays import Int64s
 from pipelines.seeds import random_bits
-
-Int64s = npt.NDArray[np.int64]
 
 
 def lost_tokens(a_lengths: Int64s, b_lengths: Int64s, *, max_tokens: int) -> tuple[Int64s, Int64s]:

@@ -72,8 +72,9 @@ def physical_name(path: str) -> str:
 class FileWriter:
     """Writes one file of an artifact; it becomes visible under its physical name when it is whole.
 
-    Use as a context manager; after it ends, `entry()` describes the file. If the block raises,
-    nothing is left behind.
+    Use as a context manager; after it ends, `entry()` describes the file. If the block raises, its
+    own file is taken away; a process that is killed may leave one ending in `.partial`, which no
+    reader looks at and `bertloom gc` deletes.
     """
 
     def __init__(self, path: str, *, output: str, is_only_writer: bool = False) -> None:

@@ -21,7 +21,7 @@ def main() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     for name in ALWAYS_WARN:
         logging.getLogger(name).setLevel(logging.ERROR)
-    from apache_beam.runners.worker import sdk_worker_main
+    from apache_beam.runners.worker import sdk_worker_main  # start-up: after logging is set up
 
     with without_tracebacks():
         sdk_worker_main.main(sys.argv)

@@ -54,7 +54,7 @@ def plan(config: BookCorpusSource) -> list[Split]:
     times = collections.Counter(name for members in archives.values() for _, name in members)
     for file in files:
         if file in archives:
-            splits.extend(_plan_archive(file, archives[file], times, config))
+            splits.extend(_split_for_each(file, archives[file], times, config))
         elif file.size and is_compressed(file):
             splits.append(Split(config.name, file, 0, file.size, _detail(compressed=True)))
         else:
@@ -131,7 +131,7 @@ def _members_of(file: SourceFile) -> list[tuple[int, str]]:
     ]
 
 
-def _plan_archive(
+def _split_for_each(
     file: SourceFile,
     members: Sequence[tuple[int, str]],
     times: Mapping[str, int],

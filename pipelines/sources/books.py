@@ -72,7 +72,7 @@ def plan(config: BooksSource) -> list[Split]:
     times.update(member.stem for members in archives.values() for member in members)
     splits = _plan_loose(loose, config, times)
     for file, members in archives.items():
-        splits.extend(_plan_archive(file, members, config, times))
+        splits.extend(_splits_by_size(file, members, config, times))
     return splits
 
 
@@ -249,7 +249,7 @@ def _members_of(file: SourceFile) -> tuple[_PlannedMember, ...]:
     )
 
 
-def _plan_archive(
+def _splits_by_size(
     file: SourceFile,
     members: Sequence[_PlannedMember],
     config: BooksSource,

@@ -194,8 +194,8 @@ class Progress:
     def _count_rows(self, paths: list[str]) -> int:
         if not self._is_local:
             return 0  # each file would cost a request or two
-        import pyarrow as pa
-        import pyarrow.dataset as datasets
+        import pyarrow as pa  # start-up: 340 ms, with data sets
+        import pyarrow.dataset as datasets  # start-up: 340 ms
 
         for path in paths:
             if path in self._rows:

@@ -15,13 +15,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from tokenizers import Tokenizer, decoders, models, processors
 
+from pipelines.arrays import TokenIds
 from pipelines.io.stage_inputs import InputFile
 from pipelines.wordpiece.vocab_files import (
     CLS,
@@ -45,8 +46,6 @@ from schemas.arrow import token_type
 MAX_WORD_CHARACTERS = 200  # a longer word is [UNK] (google-research/bert tokenization.py, line 303)
 MAX_REMEMBERED_CHARACTERS = 64
 """Longer chunks (URLs; whole sentences of languages without spaces) are not worth remembering."""
-
-Ids: TypeAlias = npt.NDArray[np.uint16 | np.uint32]
 
 
 class WordPieceTokenizer:
@@ -101,7 +100,7 @@ class WordPieceTokenizer:
         """
         return cls(read_vocab(file), lowercase=lowercase, memory_words=memory_words)
 
-    def encode_sentences(self, sentences: Sentences) -> tuple[Ids, npt.NDArray[np.uint32]]:
+    def encode_sentences(self, sentences: Sentences) -> tuple[TokenIds, npt.NDArray[np.uint32]]:
         """Encode sentences; the more at once (some megabytes), the faster.
 
         Args:
