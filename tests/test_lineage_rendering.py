@@ -9,6 +9,7 @@ import pytest
 from lineage_writing import DUMP, DUMP_SHA1, lose, put, put_recipe, raw_file
 
 from flows.lineage.graph import downstream_graph, file_id, joined, upstream_graph
+from flows.lineage.queries import lineage
 from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
 from flows.store.artifacts import ArtifactStore
 
@@ -97,6 +98,21 @@ def test_both_ways_in_two_parts(store: ArtifactStore) -> None:
     assert any("wiki.xml.bz2" in line for line in lines[:at])
     assert not any("pretrain" in line for line in lines[:at])
     assert any("pretrain" in line for line in lines[at:])
+
+
+def test_an_answer_prints_as_its_numbers_and_its_tree(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    found = lineage(store, "evaluate.cola:dev.matthews")
+    assert found.graph is not None
+    assert str(found).splitlines() == [
+        "evaluate.cola metrics.dev.matthews = 0.4",
+        *tree_lines(found.graph),
+    ]
+    down = lineage(store, "wiki.xml.bz2")
+    assert str(down).startswith("wiki.xml.bz2 (2.0 kB, sha256 ")
+    assert made["tabulate"].artifact_id in str(down)
+    both = lineage(store, "mine/build-tokens", direction="both")
+    assert "made from it:" in str(both)
 
 
 def test_json_has_nodes_and_edges(store: ArtifactStore) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from flows.lineage.graph import LineageGraph, downstream_graph, joined, upstream_graph
 from flows.lineage.names import Metric, find_target, last_number
+from flows.lineage.rendering import tree_lines
 from flows.lineage.rows import at_row, find_shard
 from flows.lineage.tracing import Trace, trace_row
 from flows.store.artifacts import ArtifactStore
@@ -23,6 +24,11 @@ class Lineage:
 
     metrics: tuple[Metric, ...] = ()
     """The numbers that were asked for."""
+
+    def __str__(self) -> str:
+        """The numbers, and the graph as a tree, as `bertloom lineage` prints them."""
+        lines = [f"{found.label} {found.name} = {found.value:.6g}" for found in self.metrics]
+        return "\n".join(lines + (tree_lines(self.graph) if self.graph is not None else []))
 
 
 def lineage(
