@@ -1,12 +1,13 @@
 # run: the embedded sample, from raw dump to a table of results, offline.   test: the tests.
-# check: ruff and mypy.   bench: the benchmarks.   lock: make requirements.lock anew.
+# slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
+# lock: make requirements.lock anew.
 
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check bench setup lock clean
+.PHONY: run test slow check bench setup lock clean
 
 setup: $(READY)
 
@@ -24,7 +25,10 @@ run: setup
 
 # A process a core; the tests of a module stay together, as they share what is slow to make.
 test: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+
+slow: setup
+	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
 
 check: setup
 	$(BIN)/ruff check .
