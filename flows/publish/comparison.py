@@ -6,9 +6,10 @@ All of it comes from counters and statistics of the manifests; no shard is opene
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from flows.balances import balances
 from flows.formats import byte_text
 from flows.nested import leaves
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
@@ -220,7 +221,10 @@ def _step_rows(label: str, new: Manifest, old: Manifest, *, limits: ChangeLimits
             own = figure._replace(title=title, counter=counter)
             yield from _counted(label, own, before, after, limits=limits)
     if _stage(label) == TOKENS:
-        old_rate, new_rate = (_share(c, ["unknown-tokens"], of="tokens") for c in (before, after))
+        old_rate, new_rate = (
+            counters.get("unknown-tokens", 0) / max(counters.get("tokens", 0), 1)
+            for counters in (before, after)
+        )
         allowed = Limit(limits.unknown_rate_change, limits.unknown_rate_change)
         yield Row(label, "unknown tokens", "share", old_rate, new_rate, allowed)
     yield from _drop_rows(label, before, after, limit=limits.drop_share_change)
@@ -249,27 +253,22 @@ def _drop_rows(
     label: str, old: Mapping[str, int], new: Mapping[str, int], *, limit: float
 ) -> Iterator[Row]:
     """The share of each kind of record that was dropped, in all and by reason."""
+    before, after = ({b.things: b for b in balances(c) if not b.source} for c in (old, new))
+    both = Limit(limit, limit)
     # Things that only one of them counts are another way of working, such as a vocabulary that is
     # taken as given and not learnt.
-    names = {name for name in {*old, *new} if "@" not in name}
-    counted = (name for name in names if name.endswith("-in") and name in old and name in new)
-    both = Limit(limit, limit)
-    for things in sorted(name.removesuffix("-in") for name in counted):
-        prefix, title = f"{things}-dropped-", f"{things.replace('-', ' ')} dropped"
-        reasons = sorted(name for name in names if name.startswith(prefix))
-        shares = {title: [_share(counters, reasons, of=f"{things}-in") for counters in (old, new)]}
+    for things in sorted(before.keys() & after.keys()):
+        ends = before[things], after[things]
+        title = f"{things.replace('-', ' ')} dropped"
+        counts = {title: [end.dropped for end in ends]}
+        reasons = sorted({reason for end in ends for reason, _ in end.reasons})
         for reason in reasons if len(reasons) > 1 else ():
-            why = reason.removeprefix(prefix).replace("-", " ")
-            ends = [_share(counters, [reason], of=f"{things}-in") for counters in (old, new)]
-            shares[f"{title}, {why}"] = ends
-        for figure, (before, after) in shares.items():
-            if before or after:
-                yield Row(label, figure, "share", before, after, both)
-
-
-def _share(counters: Mapping[str, int], parts: Sequence[str], *, of: str) -> float:
-    whole = counters.get(of)
-    return sum(counters.get(part, 0) for part in parts) / whole if whole else 0.0
+            figure = f"{title}, {reason.replace('-', ' ')}"
+            counts[figure] = [dict(end.reasons).get(reason, 0) for end in ends]
+        for figure, dropped in counts.items():
+            shares = [n / max(end.went_in, 1) for n, end in zip(dropped, ends, strict=True)]
+            if any(shares):
+                yield Row(label, figure, "share", shares[0], shares[1], both)
 
 
 # What else differs
