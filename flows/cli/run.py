@@ -25,7 +25,6 @@ from flows.cli.options import (
 )
 from flows.engine.extras import lacking
 from flows.engine.plan import planned_rows
-from flows.engine.stages import steps_until
 from flows.engine.steps import FAILED, StepResult, opened_store
 from flows.recipes.files import load_recipe, packaged_text, template_text
 from flows.store.artifacts import ArtifactStore
@@ -101,7 +100,7 @@ def print_plan(
     waiting = sum(step.state != "cached" for step in planned)
     say(f"\n{len(planned):,} steps, {waiting:,} to build")
     say(f"store: {recipe.store}")
-    if lack := lacking(steps_until(steps(recipe), until)):
+    if lack := lacking(steps(recipe, until)):
         say(f"note: {lack}", err=True)
 
 
