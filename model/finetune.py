@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model.amounts import trial_amount, trials_amount
-from model.encoder.checkpoint_layout import check_layout
+from model.encoder.hf_config import check_layout
 from model.finetuning.jobs import (
     MAJORITY_FILE,
     METRICS_FILE,

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
+Float32s: TypeAlias = npt.NDArray[np.float32]
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
 TokenIds: TypeAlias = npt.NDArray[np.uint16 | np.uint32]
 
 
-def offsets_of(lengths: npt.NDArray[np.integer[Any] | np.bool_]) -> Int64s:
+class Ragged(NamedTuple):
+    """Rows of numbers."""
+
+    values: Int64s
+    offsets: Int64s
+    """Row i has the values offsets[i] .. offsets[i + 1] - 1."""
+
+    @property
+    def lengths(self) -> Int64s:
+        """Of each row."""
+        return np.diff(self.offsets)
+
+
+def offsets_of(lengths: npt.NDArray[np.integer[Any] | np.bool_] | Sequence[int]) -> Int64s:
     """Where rows of these lengths begin and end, laid end to end; int64 of shape (rows + 1,).
 
     >>> offsets_of(np.array([2, 0, 3])).tolist()
@@ -23,6 +38,23 @@ def offsets_of(lengths: npt.NDArray[np.integer[Any] | np.bool_]) -> Int64s:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def ranges(starts: Int64s | int, lengths: Int64s) -> Int64s:
+    """start, start + 1, ... (length of them) for each pair, end to end.
+
+    >>> ranges(np.array([7, 1]), np.array([2, 3])).tolist()
+    [7, 8, 1, 2, 3]
+    """
+    offsets = offsets_of(lengths)
+    positions: Int64s = np.repeat(starts - offsets[:-1], lengths)
+    positions += np.arange(len(positions))
+    return positions
+
+
+def joined(parts: Sequence[Int64s]) -> Int64s:
+    """Arrays end to end; an empty one of none."""
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def list_array(values: npt.NDArray[Any], offsets: npt.NDArray[Any], kind: pa.ListType) -> pa.Array:

@@ -13,6 +13,9 @@ from pydantic import Field, model_validator
 
 from schemas.configs import Config, MaskingConfig, SourceName, not_identity
 
+Objective = Literal["mlm+nsp", "mlm", "left-to-right"]
+"""What is predicted: masked tokens, next sentences, or each next token (paper 5.1)."""
+
 PRESETS: dict[str, tuple[int, int, int]] = {
     "tiny": (2, 128, 2),  # Google's small models (Turc et al. 2019)
     "mini": (4, 256, 4),
@@ -221,7 +224,7 @@ class PretrainConfig(Config):
     """With `start_from`: go on with the earlier phase's moments and place in the schedule, or begin
     anew, as Google's code does."""
 
-    objective: Literal["mlm+nsp", "mlm", "left-to-right"] = "mlm+nsp"
+    objective: Objective = "mlm+nsp"
     """`left-to-right`: every token from those before it, with causal attention (paper 5.1)."""
 
     masking: Literal["stored", "dynamic"] = "stored"

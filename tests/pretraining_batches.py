@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from model.data.batches import PretrainingBatch, TokenBatch
-from model.encoder.heads import BertForPretraining, Objective
+from model.encoder.heads import BertForPretraining
 from pipelines.seeds import rng_for
-from schemas.model_configs import ModelConfig
+from schemas.model_configs import ModelConfig, Objective
 
 VOCAB = 1000
 LENGTHS = (19, 31, 12, 24)

@@ -19,8 +19,9 @@ from pretraining_batches import (
 from torch import nn
 
 from model.data.batches import PretrainingBatch
-from model.encoder.heads import BertForPretraining, Objective
+from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import hf_state, save_model
+from schemas.model_configs import Objective
 
 SHAPES = [
     ("tiny", "gelu"),

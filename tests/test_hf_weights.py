@@ -21,10 +21,11 @@ from pretraining_batches import (
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from model.encoder.heads import BertForPretraining, Objective
+from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import READ_ACTIVATIONS, hf_config, model_config
 from model.encoder.hf_weights import LoadedModel, load_pretrained, save_model
 from schemas.errors import CheckpointError
+from schemas.model_configs import Objective
 
 Tensors = dict[str, torch.Tensor]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from finetuning_runs import VOCAB, text_rows, write_checkpoint
 
-from model.encoder.hf_folder import CONFIG_FILE
+from model.encoder.hf_config import CONFIG_FILE
 from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import task_model_from_checkpoint

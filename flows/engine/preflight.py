@@ -50,7 +50,7 @@ def examples_fault(config: ExamplesConfig) -> BertloomError | None:
 
 def checkpoint_fault(folder: str, *, needs_vocabulary: bool) -> BertloomError | None:
     """What is wrong with the folder of a checkpoint, as far as its files' names tell."""
-    from model.encoder.checkpoint_layout import check_layout
+    from model.encoder.hf_config import check_layout
 
     try:
         check_layout(folder, needs_vocabulary=needs_vocabulary)

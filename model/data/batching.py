@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from model.data.instances import InstanceSet
 from model.data.permutation import stream_rows
+from pipelines.arrays import Int64s, offsets_of, ranges
 from pipelines.seeds import key_for, random_bits
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
-Int64s = npt.NDArray[np.int64]
 Layout = Literal["packed", "binned", "padded"]
 
 DEFAULT_INSTANCES = 256
@@ -93,9 +93,9 @@ class BatchPlan:
             bounds = _even_bounds(lengths[order], budget=self._tokens)
         key = np.array(key_for(self._seed, "batch-order", start), np.uint64)
         turns = np.argsort(random_bits(key, np.arange(len(bounds) - 1)), kind="stable")
-        order = order[_concatenated(bounds, turns)]
         sizes = np.diff(bounds)[turns]
-        return Window(start, end, rows[order], epochs[order], np.append(0, np.cumsum(sizes)))
+        order = order[ranges(bounds[turns], sizes)]
+        return Window(start, end, rows[order], epochs[order], offsets_of(sizes))
 
     def _stream(self, start: int, count: int) -> tuple[Int64s, Int64s]:
         return stream_rows(start, count, size=len(self._instances), seed=self._seed)
@@ -107,7 +107,7 @@ class BatchPlan:
         while True:  # how many instances are looked at changes nothing but the time it takes
             rows, epochs = self._stream(start, count)
             lengths = self._instances.lengths(rows)
-            ends = np.append(0, np.cumsum(lengths))
+            ends = offsets_of(lengths)
             bounds = [0]
             while len(bounds) <= self._batches and bounds[-1] < count:
                 last = int(np.searchsorted(ends, ends[bounds[-1]] + budget, side="right")) - 1
@@ -122,21 +122,13 @@ class BatchPlan:
 
 def _even_bounds(lengths: Int64s, *, budget: int) -> Int64s:
     """Cut sorted instances into batches of nearly equal tokens, none above the budget."""
-    ends = np.append(0, np.cumsum(lengths))
+    ends = offsets_of(lengths)
     total, longest = int(ends[-1]), int(lengths[-1])
     # A batch has at most total / count + longest tokens.
     count = -(-total // (budget - longest))
     targets = np.arange(count + 1) * total // count
     bounds: Int64s = np.searchsorted(ends, targets, side="right") - 1
     return bounds
-
-
-def _concatenated(bounds: Int64s, turns: Int64s) -> Int64s:
-    """Indices of the pieces between bounds, in another order of the pieces."""
-    sizes = np.diff(bounds)[turns]
-    shift = np.repeat(bounds[turns] - (np.cumsum(sizes) - sizes), sizes)
-    indices: Int64s = np.arange(len(shift)) + shift
-    return indices
 
 
 def _check_size(batch: BatchConfig, *, size: int, longest: int, ranks: int) -> None:
@@ -196,7 +188,7 @@ def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_lengt
     Returns:
         int64 of shape (micro-batches + 1,): where they begin and end.
     """
-    ends = np.append(0, np.cumsum(lengths))
+    ends = offsets_of(lengths)
     if layout == "packed":
         places = int(ends[-1])
 

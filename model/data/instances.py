@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from model.data.mapped_shards import MappedShards
 from model.data.shard_files import local_files
+from pipelines.arrays import Int64s, offsets_of, ranges
 from pipelines.instances.held_out import HELD_OUT_PREFIX
 from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry, StageInput
 
-Int64s = npt.NDArray[np.int64]
 Part = Literal["training", "held-out"]
 _PREFIXES: dict[Part, str] = {"training": "part-", "held-out": HELD_OUT_PREFIX}
 
@@ -220,15 +220,14 @@ class InstanceSet:
 
     def read(self, heads: RowHeads) -> InstanceRows:
         """The instances of these heads; as `gather`, for rows whose heads are there already."""
-        offsets, at = _list_places(heads.lengths, heads.ids_at)
-        ids = np.take(self._shards.ids, at)
-        masked_offsets, at = _list_places(heads.masked_counts, heads.positions_at)
-        positions = np.take(self._shards.uint16, at)
-        _, at = _list_places(heads.masked_counts, heads.masked_ids_at)
-        masked_ids = np.take(self._shards.ids, at)
+        lengths, counts = heads.lengths, heads.masked_counts
+        offsets, masked_offsets = offsets_of(lengths), offsets_of(counts)
+        ids = np.take(self._shards.ids, ranges(heads.ids_at, lengths))
+        positions = np.take(self._shards.uint16, ranges(heads.positions_at, counts))
+        masked_ids = np.take(self._shards.ids, ranges(heads.masked_ids_at, counts))
         self._check_ids(heads.rows, ids, offsets)
         self._check_ids(heads.rows, masked_ids, masked_offsets)
-        outside = np.flatnonzero(positions >= np.repeat(heads.lengths, heads.masked_counts))
+        outside = np.flatnonzero(positions >= np.repeat(lengths, counts))
         if len(outside):
             row = int(np.searchsorted(masked_offsets, outside[0], side="right")) - 1
             self._refuse(heads.rows[row], "a masked_lm_position is past its last token")
@@ -290,15 +289,6 @@ class InstanceSet:
                 f"{self.vocab_size}, the size of the vocabulary. The shard was made with another "
                 "vocabulary; rebuild the stage build-instances"
             )
-
-
-def _list_places(lengths: Int64s, begins: Int64s) -> tuple[Int64s, Int64s]:
-    """Offsets of lists put end to end, and where each of their elements lies now."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    at = np.repeat(begins - offsets[:-1], lengths)
-    at += np.arange(len(at))
-    return offsets, at
 
 
 def _check_fit(data: StageInput, *, vocab_size: int, max_seq_length: int) -> None:

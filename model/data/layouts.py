@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.data.batching import Layout, padded_length
 from model.data.instances import InstanceRows
-
-Int64s = npt.NDArray[np.int64]
+from pipelines.arrays import Int64s, offsets_of, ranges
 
 IGNORED = -100
 """Label of what no loss is taken of."""
@@ -36,13 +34,16 @@ def lay_out(
         pad_id: what fills up rows.
         has_pairs: whether next sentences are predicted.
     """
-    offsets = instances.offsets
-    lengths = np.diff(offsets)
+    lengths = np.diff(instances.offsets)
     sizes = np.diff(bounds)
     widths = _widths(lengths, bounds, layout=layout, row_length=row_length)
-    ends = np.append(0, np.cumsum(lengths if widths is None else np.repeat(widths, sizes)))
-    input_ids, segment_ids, position_ids = _token_columns(
-        instances, ends, is_padded=widths is not None, pad_id=pad_id
+    ends = offsets_of(lengths if widths is None else np.repeat(widths, sizes))
+    input_ids, segment_ids, position_ids = token_columns(
+        instances.input_ids.astype(np.int64),
+        lengths=lengths,
+        b_starts=instances.segment_b_start,
+        ends=ends,
+        pad_id=pad_id,
     )
     begins = ends[bounds]  # of the micro-batches
     starts = ends[:-1] - np.repeat(begins[:-1], sizes)
@@ -87,23 +88,26 @@ def _widths(lengths: Int64s, bounds: Int64s, *, layout: Layout, row_length: int)
     return widths
 
 
-def _token_columns(
-    instances: InstanceRows, ends: Int64s, *, is_padded: bool, pad_id: int
+def token_columns(
+    input_ids: Int64s, *, lengths: Int64s, b_starts: Int64s, ends: Int64s, pad_id: int
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """input_ids, segment_ids and position_ids of all places, padding among them."""
-    offsets, total = instances.offsets, int(ends[-1])
-    lengths, widths = np.diff(offsets), np.diff(ends)
-    position_ids = np.arange(total)
-    position_ids -= np.repeat(ends[:-1], widths)
+    """input_ids, segment_ids and position_ids of all places, padding among them.
+
+    Args:
+        input_ids: of all sequences, end to end without padding.
+        lengths: of the sequences.
+        b_starts: where segment B begins in each; its length where there is none.
+        ends: sequence i has the places ends[i] .. ends[i + 1] - 1, of which the first ones are
+            real and the others padding.
+        pad_id: what is in the padding.
+    """
+    widths = np.diff(ends)
+    position_ids = ranges(0, widths)
     # Runs of 0 (A), 1 (B) and, with padding, 0 again.
-    b_start = instances.segment_b_start
-    runs = [b_start, lengths - b_start, *([widths - lengths] if is_padded else [])]
-    values = np.tile([0, 1, 0][: len(runs)], len(lengths))
-    segment_ids = np.repeat(values, np.stack(runs, axis=1).ravel())
-    if not is_padded:
-        return instances.input_ids.astype(np.int64), segment_ids, position_ids
-    places = np.repeat(ends[:-1] - offsets[:-1], lengths)
-    places += np.arange(len(places))
-    input_ids = np.full(total, pad_id)
-    input_ids[places] = instances.input_ids
-    return input_ids, segment_ids, position_ids
+    runs = np.stack([b_starts, lengths - b_starts, widths - lengths], axis=1)
+    segment_ids = np.repeat(np.tile([0, 1, 0], len(lengths)), runs.ravel())
+    if len(input_ids) == len(position_ids):
+        return input_ids, segment_ids, position_ids
+    padded = np.full(len(position_ids), pad_id)
+    padded[ranges(ends[:-1], lengths)] = input_ids
+    return padded, segment_ids, position_ids

@@ -25,13 +25,12 @@ from model.data.batching import BatchPlan, Layout, Window, micro_batch_bounds, s
 from model.data.instances import InstanceRows, InstanceSet, RowHeads
 from model.data.layouts import lay_out
 from model.data.prefetch import Prefetcher
-from model.data.targets import Objective, drawn_counts, masked_anew, next_tokens
+from model.data.targets import drawn_counts, masked_anew, next_tokens
+from pipelines.arrays import Int64s, offsets_of
 from pipelines.instances.masking import VocabularyIds
 from schemas.configs import MaskingConfig
 from schemas.errors import ConfigError, InstancesError
-from schemas.model_configs import BatchConfig
-
-Int64s = npt.NDArray[np.int64]
+from schemas.model_configs import BatchConfig, Objective
 
 # Instances that are read and masked at once: small batches are made several at a time, since a
 # NumPy operation on few rows takes as long to start as to do. Decides nothing but speed.
@@ -156,7 +155,7 @@ class Loader:
         ]
         order = np.concatenate(shares)
         own = self._with_masks(self._instances.read(heads.take(order)), epochs[order])
-        own_cuts = np.append(0, np.cumsum([len(share) for share in shares]))
+        own_cuts = offsets_of(np.array([len(share) for share in shares]))
         last = len(window.bounds) - 2
         for number in range(end - first):
             batch = slice(cuts[number], cuts[number + 1])

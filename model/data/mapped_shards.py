@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.arrays import Int64s
 from schemas.arrow import check_schema, instances_schema, token_type
 from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry
-
-Int64s = npt.NDArray[np.int64]
 
 
 class RecordBatches(NamedTuple):

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.arrays import Int64s, UInt64s
 from pipelines.seeds import key_for, random_bits
-
-Int64s = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
 
 # Luby and Rackoff prove four for wide halves. Measured over all orders of 5 and of 6 things: with
 # halves of one and two bits it takes 16 rounds before they are equally likely (chi squared).

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -20,34 +20,36 @@ class Prefetcher(Generic[Item]):
 
     def __init__(self, items: Iterator[Item], *, ahead: int) -> None:
         """Start to make items, `ahead` of which (at least one) wait at most."""
-        self._shared = _Shared[Item](ahead)
-        # The thread knows what is shared but not this object, whose end can so stop it.
-        self._thread = threading.Thread(
-            target=_produce, args=(items, self._shared), name="bertloom-prefetch", daemon=True
-        )
-        self._thread.start()
+        self._items, self._is_closed = items, False
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="bertloom-prefetch")
+        self._ready: deque[Future[Item | None]] = deque()
+        for _ in range(max(1, ahead)):
+            self._ready.append(self._pool.submit(next, items, None))
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Item:
-        shared = self._shared
-        with shared.changed:
-            shared.changed.wait_for(lambda: shared.ready or shared.is_over or shared.is_stopped)
-            if shared.ready and not shared.is_stopped:
-                item = shared.ready.popleft()
-                shared.changed.notify_all()
-                return item
-            error, shared.error = shared.error, None
-        if error is not None:
-            raise error
-        raise StopIteration
+        if not self._ready:
+            raise StopIteration
+        try:
+            item = self._ready.popleft().result()
+        except CancelledError:  # another thread has closed it
+            item = None
+        except BaseException:
+            self.close()
+            raise
+        if item is None or self._is_closed:
+            self.close()
+            raise StopIteration
+        self._ready.append(self._pool.submit(next, self._items, None))
+        return item
 
     def close(self) -> None:
         """Stop the thread and wait until it has ended; what was made ahead is forgotten."""
-        self._shared.stop()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._is_closed = True
+        self._ready.clear()
+        self._pool.shutdown(cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
@@ -59,49 +61,3 @@ class Prefetcher(Generic[Item]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        self._shared.stop()
-
-
-class _Shared(Generic[Item]):
-    """What the thread and its consumer both see."""
-
-    def __init__(self, ahead: int) -> None:
-        self.ahead = max(1, ahead)
-        self.changed = threading.Condition()
-        self.ready: deque[Item] = deque()
-        self.error: BaseException | None = None
-        self.is_over = False
-        self.is_stopped = False
-
-    def stop(self) -> None:
-        with self.changed:
-            self.is_stopped = True
-            self.ready.clear()
-            self.changed.notify_all()
-
-    def put(self, item: Item) -> bool:
-        """Wait for room and add an item; False if it is not wanted any more."""
-        with self.changed:
-            self.changed.wait_for(lambda: len(self.ready) < self.ahead or self.is_stopped)
-            if not self.is_stopped:
-                self.ready.append(item)
-                self.changed.notify_all()
-            return not self.is_stopped
-
-    def end(self, error: BaseException | None) -> None:
-        with self.changed:
-            self.error, self.is_over = error, True
-            self.changed.notify_all()
-
-
-def _produce(items: Iterator[Item], shared: _Shared[Item]) -> None:
-    error: BaseException | None = None
-    try:
-        for item in items:
-            if not shared.put(item):
-                break
-    except BaseException as raised:  # handed over to the consumer, whatever it is
-        error = raised
-    shared.end(error)

@@ -7,19 +7,15 @@ RoBERTa, 4.1) that are a function of (seed, epoch, instance) alone.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 
 from model.data.instances import InstanceRows, RowHeads
 from model.data.permutation import keys_by_epoch
+from pipelines.arrays import Int64s
 from pipelines.instances.masking import VocabularyIds, mask_batch, prediction_counts
 from pipelines.seeds import random_bits
 from schemas.configs import MaskingConfig
-
-Int64s = npt.NDArray[np.int64]
-Objective = Literal["mlm+nsp", "mlm", "left-to-right"]
 
 
 def unmasked(instances: InstanceRows) -> InstanceRows:

@@ -5,7 +5,7 @@ Letters for shapes as in `model.data.batches`.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -14,9 +14,7 @@ from torch.nn import functional
 from model.data.batches import PretrainingBatch
 from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.losses import next_sentence_loss, tied_decoder_loss
-from schemas.model_configs import ModelConfig
-
-Objective = Literal["mlm+nsp", "mlm", "left-to-right"]
+from schemas.model_configs import ModelConfig, Objective
 
 
 class PretrainingOutput(NamedTuple):

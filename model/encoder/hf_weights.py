@@ -7,18 +7,31 @@ BERT checkpoint of that layout: old and new names, with or without heads, one fi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from model.encoder.heads import BertForPretraining, Objective
-from model.encoder.hf_config import hf_config, model_config
-from model.encoder.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, some_of
+from model.encoder.heads import BertForPretraining
+from model.encoder.hf_config import (
+    CONFIG_FILE,
+    INDEX_FILE,
+    PICKLES,
+    WEIGHTS_FILE,
+    hf_config,
+    model_config,
+    names_in,
+    parse_object,
+    pickle_advice,
+    read_part,
+    some_of,
+)
 from schemas.errors import CheckpointError
-from schemas.model_configs import ModelConfig
+from schemas.model_configs import ModelConfig, Objective
 
 _NAMES = {
     "bert.embeddings.word": "bert.embeddings.word_embeddings",
@@ -52,6 +65,24 @@ _OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNo
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 _OPTIONAL = {"bert.pooler": "pooler", "mlm_head": "masked LM head", "nsp_head": "NSP head"}
 """What a checkpoint may be without, as a whole, by the beginning of our names."""
+
+
+class HFCheckpoint(NamedTuple):
+    """A checkpoint that was read, its weights of the size that its config.json says.
+
+    Attributes:
+        config, vocab_size, objective: of the model.
+        described, where: content of config.json, and its URL.
+        state, weights_url: the tensors under the names of the file, and a URL for messages.
+    """
+
+    config: ModelConfig
+    vocab_size: int
+    objective: Objective
+    described: dict[str, Any]
+    where: str
+    state: dict[str, Tensor]
+    weights_url: str
 
 
 class LoadedModel(NamedTuple):
@@ -142,7 +173,79 @@ def from_hf_state(
     return found
 
 
-def check_size(
+def read_checkpoint(folder_url: str) -> HFCheckpoint:
+    """Read a checkpoint from its folder, a local path or any fsspec URL.
+
+    Raises:
+        CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
+    """
+    folder = folder_url.rstrip("/")
+    where = f"{folder}/{CONFIG_FILE}"
+    described = parse_object(read_part(folder, CONFIG_FILE), where=where)
+    config, vocab_size, objective = model_config(described, where=where)
+    state, weights_url = _read_weights(folder)
+    _check_size(state, config, vocab_size=vocab_size, where=weights_url)
+    return HFCheckpoint(config, vocab_size, objective, described, where, state, weights_url)
+
+
+def _read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a checkpoint of one file or several, and the URL to name in messages.
+
+    Raises:
+        CheckpointError: there is no safetensors file, or one that cannot be read.
+    """
+    try:
+        names = names_in(folder)
+    except (OSError, ValueError, ImportError) as error:
+        raise CheckpointError(f"{folder}: cannot be listed: {error}") from error
+    if WEIGHTS_FILE in names:
+        where = f"{folder}/{WEIGHTS_FILE}"
+        return _tensors(read_part(folder, WEIGHTS_FILE), where=where), where
+    if INDEX_FILE in names:
+        where = f"{folder}/{INDEX_FILE}"
+        return dict(
+            _sharded(folder, parse_object(read_part(folder, INDEX_FILE), where=where))
+        ), where
+    pickles = [name for name in PICKLES if name in names]
+    if pickles:
+        raise CheckpointError(
+            f"{folder}: {pickles[0]} and no {WEIGHTS_FILE}: {pickle_advice(folder)}"
+        )
+    raise CheckpointError(
+        f"{folder}: no {WEIGHTS_FILE}; found {some_of(names)}: expected a "
+        "checkpoint in Hugging Face's layout"
+    )
+
+
+def _sharded(folder: str, index: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of several files, each from the one that the index names."""
+    where = f"{folder}/{INDEX_FILE}"
+    places = index.get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise CheckpointError(f"{where}: expected a weight_map of tensor names to file names")
+    for name in sorted(set(places.values())):
+        if "/" in name or "\\" in name:
+            raise CheckpointError(f"{where}: {name!r} is outside the folder: expected a file in it")
+        tensors = _tensors(read_part(folder, name), where=f"{folder}/{name}")
+        for tensor_name in sorted(tensor for tensor, file in places.items() if file == name):
+            if tensor_name not in tensors:
+                raise CheckpointError(
+                    f"{folder}/{name}: no {tensor_name}, which {INDEX_FILE} says is there: fetch "
+                    "the checkpoint's files again"
+                )
+            yield tensor_name, tensors[tensor_name]
+
+
+def _tensors(content: bytes, *, where: str) -> dict[str, Tensor]:
+    try:
+        return load_tensors(content)
+    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{where}: no safetensors file, or a damaged one: {error}. Fetch it again"
+        ) from error
+
+
+def _check_size(
     state: Mapping[str, Tensor], config: ModelConfig, *, vocab_size: int, where: str
 ) -> None:
     """See that the weights are of the size that config.json says, before a model of it is made.
@@ -188,14 +291,13 @@ def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> Load
     Raises:
         CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
     """
-    folder = folder_url.rstrip("/")
-    described, where = read_config(folder)
-    config, vocab_size, before = model_config(described, where=where)
-    state, weights_url = read_weights(folder)
-    check_size(state, config, vocab_size=vocab_size, where=weights_url)
-    model = BertForPretraining(config, vocab_size=vocab_size, objective=objective, seed=seed)
+    read = read_checkpoint(folder_url)
+    before, where, weights_url = read.objective, read.where, read.weights_url
+    model = BertForPretraining(
+        read.config, vocab_size=read.vocab_size, objective=objective, seed=seed
+    )
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    found = from_hf_state(state, shapes, where=weights_url)
+    found = from_hf_state(read.state, shapes, where=weights_url)
     fill_parameters(model, found)
     initialized = tuple(name for name in shapes if name not in found)
     notes = [
@@ -235,10 +337,7 @@ def _renamed(state: Mapping[str, Tensor], *, where: str) -> dict[str, Tensor]:
         today = name
         if name.startswith(("embeddings.", "encoder.", "pooler.")):  # saved from the encoder alone
             today = f"bert.{name}"
-        for old, new in (
-            ("LayerNorm.gamma", "LayerNorm.weight"),
-            ("LayerNorm.beta", "LayerNorm.bias"),
-        ):
+        for old, new in _OLD_LEAVES.items():
             if today.endswith(old):
                 today = today.removesuffix(old) + new
         if today in _BUFFERS:

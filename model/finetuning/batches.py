@@ -16,8 +16,10 @@ import numpy.typing as npt
 import torch
 
 from model.data.batches import TokenBatch
+from model.data.layouts import token_columns
 from model.data.permutation import permuted
-from model.task_types.features import IGNORED, Features, Int64s
+from model.task_types.features import IGNORED, Features
+from pipelines.arrays import Int64s, offsets_of, ranges
 from pipelines.seeds import key_for
 
 Layout = Literal["packed", "padded"]
@@ -152,15 +154,14 @@ def lay_out_units(
     lengths = features.offsets[chosen + 1] - sources
     width = int(lengths.max()) if layout == "padded" else None
     widths = lengths if width is None else np.full(len(lengths), width)
-    ends = np.append(0, np.cumsum(widths))
+    ends = offsets_of(widths)
     bounds = _bounds(np.diff(ends[::per_unit]), limit=micro_batch_tokens)
-    columns = _token_columns(
-        features,
-        sources,
+    columns = token_columns(
+        features.input_ids[ranges(sources, lengths)],
         lengths=lengths,
-        ends=ends,
         b_starts=features.b_starts[chosen],
-        pad=pad_id,
+        ends=ends,
+        pad_id=pad_id,
     )
     begins = ends[bounds * per_unit]  # of the micro-batches, among all places
     starts = ends[:-1] - np.repeat(begins[:-1], np.diff(bounds) * per_unit)
@@ -204,32 +205,6 @@ def _bounds(sizes: Int64s, *, limit: int) -> Int64s:
     return np.array(bounds, np.int64)
 
 
-def _token_columns(
-    features: Features,
-    sources: Int64s,
-    *,
-    lengths: Int64s,
-    ends: Int64s,
-    b_starts: Int64s,
-    pad: int,
-) -> tuple[Int64s, Int64s, Int64s]:
-    """input_ids, segment_ids and position_ids of all places, padding among them."""
-    total, widths = int(ends[-1]), np.diff(ends)
-    position_ids = np.arange(total)
-    position_ids -= np.repeat(ends[:-1], widths)
-    # Runs of 0 (A), 1 (B) and, with padding, 0 again.
-    runs = np.stack([b_starts, lengths - b_starts, widths - lengths], axis=1)
-    segment_ids = np.repeat(np.tile([0, 1, 0], len(lengths)), runs.ravel())
-    firsts = np.cumsum(lengths) - lengths
-    taken = np.arange(int(lengths.sum()))
-    real = features.input_ids[taken + np.repeat(sources - firsts, lengths)]
-    if len(real) == total:
-        return real, segment_ids, position_ids
-    input_ids = np.full(total, pad, np.int64)
-    input_ids[taken + np.repeat(ends[:-1] - firsts, lengths)] = real
-    return input_ids, segment_ids, position_ids
-
-
 _Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
@@ -246,8 +221,7 @@ def _label_columns(
         return labels[units].astype(np.int64, copy=False), None, bounds
     sources = features.position_offsets[units]
     counts = features.position_offsets[units + 1] - sources
-    ends = np.append(0, np.cumsum(counts))
-    taken = np.arange(int(ends[-1])) + np.repeat(sources - ends[:-1], counts)
+    ends, taken = offsets_of(counts), ranges(sources, counts)
     positions = features.positions[taken] + np.repeat(starts, counts)
     own = None if labels is None else labels[taken].astype(np.int64, copy=False)
     return own, positions, ends[bounds]

@@ -9,30 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import torch
 from pydantic import ValidationError
 from torch import nn
 from tqdm import tqdm
 
-from model.encoder.checkpoint_layout import shown
+from model.encoder.hf_config import shown
 from model.finetuning.batches import lay_out_units
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import load_task_model
 from model.processes.distributed import choose_device
 from model.processes.stopping import StopRequest
 from model.task_types import TASK_TYPES
-from model.task_types.features import Features, Int64s
+from model.task_types.features import Features
 from model.task_types.prediction_files import is_answered, predictions_file, to_lines
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples
+from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocabulary import VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.task_configs import FeaturesConfig
-
-Float32s = npt.NDArray[np.float32]
 
 _PROBABLE = frozenset({"classification", "choice", "tagging"})
 """Task types whose outputs are logits of a softmax over each row."""
@@ -126,7 +124,7 @@ class Predictor:
 
     def outputs(
         self, features: Features, *, micro_batch_tokens: int = 16_384, progress: str = ""
-    ) -> npt.NDArray[np.float32]:
+    ) -> Float32s:
         """Raw outputs, see `model.task_types`."""
         return predict(
             self.model,
@@ -142,7 +140,7 @@ class Predictor:
         examples: pa.Table,
         features: Features,
         *,
-        outputs: npt.NDArray[np.float32],
+        outputs: Float32s,
         threshold: float | None = None,
     ) -> list[dict[str, Any]]:
         """Predictions from raw outputs, one a row of the examples."""
@@ -209,11 +207,11 @@ def _check_alike(predictor: Predictor, first: Predictor) -> None:
             )
 
 
-def _mean(said: list[npt.NDArray[np.float32]], *, is_probable: bool) -> npt.NDArray[np.float32]:
+def _mean(said: list[Float32s], *, is_probable: bool) -> Float32s:
     if len(said) == 1:
         return said[0]
     stacked = np.stack(said).astype(np.float64)
-    mean: npt.NDArray[np.float32]
+    mean: Float32s
     if not is_probable:
         mean = stacked.mean(axis=0).astype(np.float32)
         return mean
@@ -339,11 +337,7 @@ def _rows(features: Features, units: Int64s) -> Int64s:
     offsets = features.offsets if features.kind == "span" else features.position_offsets
     if offsets is None:
         return units
-    sources = offsets[units]
-    counts = offsets[units + 1] - sources
-    firsts = np.cumsum(counts) - counts
-    rows: Int64s = np.arange(int(counts.sum())) + np.repeat(sources - firsts, counts)
-    return rows
+    return ranges(offsets[units], offsets[units + 1] - offsets[units])
 
 
 def _nothing(model: nn.Module, features: Features) -> Float32s:

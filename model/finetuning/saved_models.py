@@ -16,10 +16,15 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from model.encoder.bert import BertModel
-from model.encoder.checkpoint_layout import shown
-from model.encoder.hf_config import hf_config, model_config, named_architectures
-from model.encoder.hf_folder import CONFIG_FILE, WEIGHTS_FILE, read_config, read_weights, some_of
-from model.encoder.hf_weights import check_size, fill_parameters, from_hf_state, hf_state
+from model.encoder.hf_config import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    hf_config,
+    named_architectures,
+    shown,
+    some_of,
+)
+from model.encoder.hf_weights import fill_parameters, from_hf_state, hf_state, read_checkpoint
 from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.task_model import POOLED_KINDS, TaskModel
 from schemas.errors import CheckpointError, ConfigError
@@ -122,22 +127,20 @@ def load_task_model(folder_url: str) -> TunedModel:
     Raises:
         CheckpointError: there is none, it cannot be read, or it is of another kind.
     """
-    folder = folder_url.rstrip("/")
-    described, where = read_config(folder)
+    read = read_checkpoint(folder_url)
+    config, described, where = read.config, read.described, read.where
+    state, weights_url = read.state, read.weights_url
     about = described.get(ABOUT_KEY, {})
     if not isinstance(about, dict):
         raise CheckpointError(f"{where}: {ABOUT_KEY} is {shown(about)}, expected a JSON object")
     is_tagger = about.get("method") == "features"
     kind: Kind = "tagging" if is_tagger else _kind(described, where=where)
-    config, vocab_size, objective = model_config(described, where=where)
-    state, weights_url = read_weights(folder)
-    check_size(state, config, vocab_size=vocab_size, where=weights_url)
     head = _hf_name("classifier.weight", kind)
     outputs = _outputs(state, head, kind=kind, where=weights_url)
     shape: dict[str, Any] = {
-        "vocab_size": vocab_size,
+        "vocab_size": read.vocab_size,
         "outputs": outputs,
-        "is_causal": objective == "left-to-right",
+        "is_causal": read.objective == "left-to-right",
     }
     model: TaskModel | FeatureTagger
     if is_tagger:

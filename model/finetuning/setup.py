@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from model.encoder.checkpoint_layout import parse_object
+from model.encoder.hf_config import parse_object
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.jobs import TrialJob
 from model.finetuning.task_model import (

@@ -16,9 +16,7 @@ from torch.nn import functional
 from model.data.batches import TokenBatch
 from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
-from model.encoder.hf_config import model_config
-from model.encoder.hf_folder import read_config, read_weights
-from model.encoder.hf_weights import check_size, fill_parameters, from_hf_state
+from model.encoder.hf_weights import fill_parameters, from_hf_state, read_checkpoint
 from model.finetuning.batches import TaskBatch, TaskOutput
 from model.task_types.features import IGNORED
 from schemas.errors import TrainingError
@@ -262,18 +260,15 @@ def task_model_from_checkpoint(
         CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
         TrainingError: a number of outputs that the kind cannot have.
     """
-    folder = folder_url.rstrip("/")
-    described, where = read_config(folder)
-    config, vocab_size, objective = model_config(described, where=where)
-    state, weights_url = read_weights(folder)
-    check_size(state, config, vocab_size=vocab_size, where=weights_url)
+    read = read_checkpoint(folder_url)
+    state, weights_url = read.state, read.weights_url
     model = TaskModel(
-        _with_dropout(config, dropout),
-        vocab_size=vocab_size,
+        _with_dropout(read.config, dropout),
+        vocab_size=read.vocab_size,
         kind=kind,
         outputs=outputs,
         dropout=dropout,
-        is_causal=objective == "left-to-right",
+        is_causal=read.objective == "left-to-right",
         draws_weights=False,
     )
     encoder = {name: tensor for name, tensor in state.items() if not name.startswith(_HEADS)}
@@ -291,7 +286,7 @@ def task_model_from_checkpoint(
         )
     if model.is_causal:
         notes.append(
-            f"{where} is of a causal model, which stays causal"
+            f"{read.where} is of a causal model, which stays causal"
             + (", pooled at the last token of each sequence" if kind in POOLED_KINDS else "")
         )
     return FromCheckpoint(model, tuple(notes))

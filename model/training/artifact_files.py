@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from model.encoder.checkpoint_layout import (
+from model.encoder.hf_config import (
     CONFIG_FILE,
     INDEX_FILE,
     check_layout,

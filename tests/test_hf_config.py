@@ -15,7 +15,7 @@ from finetuning_runs import text_rows, write_checkpoint
 from test_asked_texts import write_tuned
 
 from flows.store.artifacts import ArtifactStore
-from model.encoder.checkpoint_layout import check_layout, parse_object
+from model.encoder.hf_config import check_layout, parse_object
 from model.encoder.hf_weights import load_pretrained
 from model.finetuning.prediction import Predictor
 from model.finetuning.saved_models import load_task_model
