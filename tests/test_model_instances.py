@@ -10,7 +10,6 @@ import pytest
 from instance_writing import Row, random_shards, training_rows, write_artifact
 
 from model.data.instances import InstanceSet
-from pipelines.io import raw_files as inputs
 from schemas.arrow import VERSION_KEY, instances_schema
 from schemas.errors import ArtifactCorruptError, InstancesError
 
@@ -20,7 +19,6 @@ VOCAB_SIZE, LONGEST = 300, 40
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(inputs, "_SETTLED_NS", -1)
 
 
 @pytest.fixture
@@ -137,15 +135,6 @@ def test_a_flipped_byte_is_found_by_name(artifact):
     path.write_bytes(content)
     with pytest.raises(ArtifactCorruptError, match=r"part-00001-pass-00\.arrow .* is damaged"):
         opened(artifact)
-
-
-def test_verified_files_are_not_read_again(artifact, monkeypatch):
-    opened(artifact)
-    reads = []
-    compute = inputs._compute
-    monkeypatch.setattr(inputs, "_compute", lambda *a, **k: reads.append(a) or compute(*a, **k))
-    opened(artifact)
-    assert reads == []
 
 
 def test_a_missing_shard_is_named(artifact):
