@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from model.task_types.ragged import Int64s as Int64s
+from pipelines.arrays import Int64s
 from schemas.task_configs import Kind
 
 IGNORED = -100

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.task_types.ragged import Int64s, offsets_of
 from model.task_types.span_windows import Plan, max_context
+from pipelines.arrays import Int64s, offsets_of
 from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
 from schemas.task_configs import FeaturesConfig
 

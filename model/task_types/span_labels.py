@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.task_types.ragged import Int64s, Ragged
 from model.task_types.span_windows import Plan
 from model.task_types.span_words import encode_texts
 from model.tasks.span_answers import NOT_FOUND
+from pipelines.arrays import Int64s, Ragged
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.errors import ExamplesError
 

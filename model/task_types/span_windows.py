@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.task_types.ragged import Int64s, Ragged, offsets_of, ranges
 from model.task_types.span_words import Contexts, encode_texts, read_contexts
+from pipelines.arrays import Int64s, Ragged, offsets_of, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.errors import ConfigError
 from schemas.task_configs import FeaturesConfig

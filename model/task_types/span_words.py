@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.task_types.ragged import Int64s, Ragged, joined, offsets_of, ranges
+from pipelines.arrays import Int64s, Ragged, joined, offsets_of, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
 
 BATCH_CHARACTERS = 4 << 20

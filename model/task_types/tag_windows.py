@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.task_types.ragged import Int64s
+from pipelines.arrays import Int64s
 
 UNBOUNDED = np.iinfo(np.int64).max
 """Context on a side where nothing of the document is cut off."""

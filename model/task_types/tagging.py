@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from model.task_types.features import IGNORED, Features
-from model.task_types.ragged import Int64s, joined, offsets_of
 from model.task_types.tag_windows import plan_windows
 from model.task_types.text import check_outputs
 from model.tasks.entities import OUTSIDE, EntityCounts, is_tag
 from model.tasks.task import Task
+from pipelines.arrays import Int64s, joined, offsets_of
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.errors import PredictionsError
 from schemas.task_configs import FeaturesConfig

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from model.task_types.features import Features
 from model.task_types.metrics import METRICS, check_answered
-from model.task_types.ragged import Int64s
 from model.task_types.text_pairs import EncodedTexts, join_texts
 from model.tasks.task import Task
+from pipelines.arrays import Int64s
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.errors import ExamplesError, PredictionsError
 from schemas.task_configs import FeaturesConfig
