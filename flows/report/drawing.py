@@ -66,7 +66,7 @@ class Axis:
     def ticks(self) -> list[tuple[float, str]]:
         """Values to be marked, and what is written there."""
         if self.names:
-            return [(place, _short(name)) for place, name in enumerate(self.names)]
+            return [(number, _short(name)) for number, name in enumerate(self.names)]
         values = self._decades() if self.is_log else []
         if len(values) < 2:
             step = _round_step((self.high - self.low) / _MOST_TICKS)
@@ -185,8 +185,8 @@ class Plot:
 
 
 def _text(x: float, y: float, text: str, anchor: str, turned: str = "") -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}'
-    return f"<text {place}>{_escaped(text)}</text>"
+    at = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}'
+    return f"<text {at}>{_escaped(text)}</text>"
 
 
 def _escaped(text: str) -> str:

@@ -58,7 +58,7 @@ def read_lineage(store: ArtifactStore, steps: Steps) -> Lineage | None:
 
 
 def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
-    """By a node's id, the place of its step in the page."""
+    """By a node's id, where its step is in the page."""
     found = (step for group in steps.groups for step in group.steps)
     links = {s.manifest.artifact_id: f"#{s.anchor}" for s in found if s.manifest and s.anchor}
     known = {group.anchor for group in steps.groups if len(group.steps) > 1}
@@ -71,7 +71,7 @@ def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
 
 
 def _stage_links(groups: tuple[Group, ...]) -> dict[str, str]:
-    """By the id of a stage's node in the overview, the first place of that stage in the page."""
+    """By the id of a stage's node in the overview, where that stage is first in the page."""
     links: dict[str, str] = {}
     for group in groups:
         anchor = group.anchor if len(group.steps) > 1 else group.steps[0].anchor

@@ -27,7 +27,7 @@ _SWAG_IDS = ("index", "", "Unnamed: 0")
 
 _CODAH_COLUMNS = ("category", "prompt", *(f"ending{number}" for number in range(_CHOICES)), "label")
 _CODAH_SHARES = {"train": 0.6, "dev": 0.2, "test": 0.2}
-_UNKNOWN = -1  # the hub's label of what nobody is told
+_UNKNOWN = -1  # the hub's label of what is not published
 
 
 def read_swag(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
@@ -147,7 +147,7 @@ def _row(
 
 
 def _label(value: Any) -> int | None:
-    """The number of the right ending, -1 where nobody is told, None for anything else."""
+    """The number of the right ending, -1 where it is not published, None for anything else."""
     if isinstance(value, bool):
         return None
     try:

@@ -30,13 +30,13 @@ _ID_OF_KEY = "id"
 
 
 def is_parquet(url: str) -> bool:
-    """Whether a file is Parquet, told by its first bytes."""
+    """Whether a file is Parquet, by its first bytes."""
     with open_file(url) as stream:
         return stream.read(len(_PARQUET_MARK)) == _PARQUET_MARK
 
 
 def is_json(url: str) -> bool:
-    """Whether a text file is JSON, told by how its first line with text begins."""
+    """Whether a text file is JSON, by how its first line with text begins."""
     first = next((line.data for line in file_lines(url) if line.data.strip()), b"")
     return b"\t" not in first.strip() and _JSON_START.match(first) is not None
 

@@ -16,7 +16,7 @@ from model.tasks.tsv import open_text_table
 from schemas.errors import ExamplesError
 
 UNKNOWN = -1
-"""What the hub's tables have for a label that nobody is told."""
+"""What the hub's tables have for a label that is not published."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def read_text_rows(
 ) -> Iterator[Row | Bad]:
     """The rows of a file, be it tab- or comma-separated, Parquet or JSON; a `Reader`.
 
-    What it is, is told by its bytes, not by its name. An integer in place of a label's name counts
+    Its format is found by its bytes, not by its name. An integer in place of a label's name counts
     in the order of the file's own names (Parquet) or the hub's. -1 (not in a text table of a task
     whose labels are found in the data), an empty field or null is an answer that is not known.
 
