@@ -78,7 +78,7 @@ class Text(NamedTuple):
     language: str = "en"
     """ISO 639 code."""
 
-    place: str = ""
+    position: str = ""
     """Where it was read, as text that sorts in the order of the plan. Of documents with one id the
     first stays; of a pool, or a shard, rows are in this order. "" where it does not matter."""
 
@@ -113,7 +113,7 @@ class Document(NamedTuple):
     digest: bytes
     """16 bytes, equal for equal text (`pipelines.documents.selection.text_digest`)."""
 
-    place: str = ""
+    position: str = ""
     """As of `Text`."""
 
     source: str = ""
@@ -129,7 +129,7 @@ class Document(NamedTuple):
 class TokenDocument(NamedTuple):
     """The WordPiece ids of a document, without special tokens.
 
-    >>> TokenDocument(token_ids=[7, 8, 9], sentence_lengths=[2, 1]).place
+    >>> TokenDocument(token_ids=[7, 8, 9], sentence_lengths=[2, 1]).position
     ''
     """
 
@@ -139,7 +139,7 @@ class TokenDocument(NamedTuple):
     sentence_lengths: Sequence[int]
     """Tokens of each sentence that has any."""
 
-    place: str = ""
+    position: str = ""
     """As of `Text`."""
 
 
@@ -173,7 +173,7 @@ class Instance(NamedTuple):
     number: int
     """Of the instance in its pass and its document, from 0."""
 
-    place: str = ""
+    position: str = ""
     """As of `Text`, of A's document."""
 
 
@@ -228,17 +228,17 @@ class _Read(beam.DoFn):
         language = language_of(split, source)
         try:
             for row, raw in enumerate(SOURCES[source.kind].read(split, source, count)):
-                place = f"{source.name}/{piece.number:08d}/{row:010d}"
-                yield raw.document_id, _text(raw, place, language, piece)
+                position = f"{source.name}/{piece.number:08d}/{row:010d}"
+                yield raw.document_id, _text(raw, position, language, piece)
         finally:
             forget_unpacked([split.file])
 
 
-def _text(raw: RawDocument, place: str, language: str, piece: DocumentPiece) -> Text:
+def _text(raw: RawDocument, position: str, language: str, piece: DocumentPiece) -> Text:
     return Text(
         paragraphs=raw.paragraphs,
         language=language,
-        place=place,
+        position=position,
         source=piece.split.source,
         title=raw.title,
         file=piece.split.file.sha256,
@@ -343,9 +343,9 @@ class SplitSentences(beam.PTransform[Any, Any]):
 
 
 def _name(element: tuple[str, Document]) -> str:
-    """Tells a document from others of its id, and sorts by its place."""
+    """Tells a document from others of its id, and sorts by its position."""
     document_id, document = element
-    return f"{document.place}\t{document_id}\t{document.digest.hex()}"
+    return f"{document.position}\t{document_id}\t{document.digest.hex()}"
 
 
 def _by_id(element: tuple[str, Document]) -> tuple[bytes, tuple[str, str]]:
@@ -359,8 +359,8 @@ def _repeated(element: tuple[bytes, Iterable[tuple[str, str]]]) -> Iterator[tupl
     for first, second in itertools.pairwise(group):
         if first == second:
             raise InputError(
-                f"two documents have one place, id and text: {first.shard!r}. Give each document "
-                "an id, or a place, of its own"
+                f"two documents have one position, id and text: {first.shard!r}. Give each an id, "
+                "or a position, of its own"
             )
     yield from ((name, True) for (name, _), _ in repeated_ids(group))
 
@@ -403,8 +403,8 @@ class DropDuplicates(beam.PTransform[Any, Any]):
     """(document id, `Document`) in; the same without repeated ids and repeated texts out.
 
     As the jobs choose: of one page in several revisions the newest stays, of one id otherwise the
-    first by its `place`; then of equal texts the smallest id. Only digests and ids are grouped; the
-    names of what is left out reach every worker.
+    first by its `position`; then of equal texts the smallest id. Only digests and ids are grouped;
+    the names of what is left out reach every worker.
     """
 
     def expand(self, documents: Any) -> Any:
@@ -448,7 +448,7 @@ class _Tokenize(beam.DoFn):
         count("sentences", len(lengths))
         count("unknown-tokens", int(np.count_nonzero(token_ids == self._tokenizer.unk_id)))
         present = lengths[lengths > 0]
-        yield document_id, TokenDocument(token_ids.tolist(), present.tolist(), document.place)
+        yield document_id, TokenDocument(token_ids.tolist(), present.tolist(), document.position)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -548,7 +548,7 @@ def _instance(
         part=part,
         duplicate=int(batch.duplicate[row]),
         number=number,
-        place=record.place,
+        position=record.position,
     )
 
 
@@ -558,11 +558,11 @@ def _group_of(element: tuple[str, Any], groups: int, purpose: str) -> tuple[int,
 
 
 def _in_order(elements: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """By place and id, whatever order they arrived in; instances of a document in their own."""
+    """By position and id, whatever order they arrived in; instances of a document in their own."""
     return sorted(
         elements,
         key=lambda pair: (
-            pair[1].place,
+            pair[1].position,
             pair[0],
             *(getattr(pair[1], name, 0) for name in ("part", "duplicate", "number")),
         ),
@@ -675,14 +675,14 @@ class _Write(beam.DoFn):
 class WriteShards(beam.PTransform[Any, Any]):
     """(document id, record) in; files of a folder, and a `WrittenShard` for each, out.
 
-    A document's rows are in the shard that its id decides, in order of place and id: the bytes do
-    not depend on the runner or on what arrives first. One worker holds a shard's rows at a time.
+    A document's rows are in the shard that its id decides, by position and id: the bytes do not
+    depend on the runner or on what arrives first. One worker holds a shard's rows at a time.
 
     Args:
         output: path or URL of the folder.
         schema: of the table; its columns are `document_id`, the key, and fields of the records.
         shards: at most how many files.
-        compression: `zstd`, `lz4`, or None for files that are read in place.
+        compression: `zstd`, `lz4`, or None for files that are read in position.
     """
 
     output: str = field(kw_only=False)
@@ -704,7 +704,10 @@ class WriteShards(beam.PTransform[Any, Any]):
     def expand(self, rows: Any) -> Any:
         return (
             rows
-            | "ChooseShard" >> beam.Map(_group_of, self.shards, "shard")
+            | "ChooseShard"
+            >> beam.Map(_group_of, self.shards, "shard").with_output_types(
+                tuple[int, tuple[str, Any]]
+            )
             | "GatherRows" >> beam.GroupByKey()
             | "WriteRows"
             >> beam.ParDo(_Write(self.output, self.schema, self.compression)).with_output_types(

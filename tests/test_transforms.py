@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from pipelines.documents.duplicates import DUPLICATES_FILE
 from pipelines.documents.selection import text_digest
 from pipelines.io.row_digest import MODULUS
 from pipelines.io.shards import open_shard
+from pipelines.runners.launch import Launch
+from pipelines.runners.run import run_pipeline
 from pipelines.transforms import (
     Document,
     DropDuplicates,
@@ -34,6 +37,7 @@ from schemas.arrow import DOCUMENTS, tokens_schema
 from schemas.configs import (
     BooksSource,
     DocumentsConfig,
+    ExecutionConfig,
     InstancesConfig,
     MaskingConfig,
     VocabularyConfig,
@@ -249,14 +253,14 @@ def document(text: str, **more: Any) -> Document:
 
 def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
     given = [
-        ("w:1:10", document("old", title="A", page_id=1, revision_id=10, place="a/1")),
-        ("w:1:12", document("new", title="A", page_id=1, revision_id=12, place="a/2")),
-        ("own", document("first", place="b/1")),
-        ("own", document("second", place="b/2")),
-        ("z", document("The same.", place="a/3")),
-        ("y", document("the  SAME.", place="a/4")),
+        ("w:1:10", document("old", title="A", page_id=1, revision_id=10, position="a/1")),
+        ("w:1:12", document("new", title="A", page_id=1, revision_id=12, position="a/2")),
+        ("own", document("first", position="b/1")),
+        ("own", document("second", position="b/2")),
+        ("z", document("The same.", position="a/3")),
+        ("y", document("the  SAME.", position="a/4")),
         # Says the same as one that is left out for its id, and so stays.
-        ("x", document("old", place="a/5")),
+        ("x", document("old", position="a/5")),
     ]
     pipeline = beam.Pipeline(runner="FnApiRunner")
     kept = pipeline | beam.Create(given) | DropDuplicates() | beam.Map(lambda pair: pair[0])
@@ -274,7 +278,7 @@ def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
 
 def test_documents_that_cannot_be_told_apart_are_refused() -> None:
     given = [("own", document("one")), ("own", document("one"))]
-    with pytest.raises(InputError, match="two documents have one place, id and text"):
+    with pytest.raises(InputError, match="two documents have one position, id and text"):
         run(lambda pipeline: pipeline | beam.Create(given) | DropDuplicates())
 
 
@@ -310,3 +314,25 @@ def test_what_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
     missing = WikipediaSource(name="x", paths=(str(tmp_path / "x.xml"),))
     with pytest.raises(MissingInputError):
         beam.Pipeline(runner="FnApiRunner") | ReadDocuments(missing)
+
+
+def test_worker_processes_make_the_same(
+    one_shard: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = Path(__file__).parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tests.parent, tests))))
+
+    def build(pipeline: beam.Pipeline) -> None:
+        documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
+        tokens = documents | Tokenize(one_shard.vocab)
+        shards = tokens | WriteShards(str(tmp_path), schema=tokens_schema(1500), shards=2)
+        _ = shards | "Keep shards" >> beam.ParDo(_Keep(tmp_path / "shards"))
+        instances = tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
+        _ = instances | "Keep instances" >> beam.ParDo(_Keep(tmp_path / "instances"))
+
+    run_pipeline("transforms", build, launch=Launch.of(ExecutionConfig(workers=2)))
+    shards = _Keep.read(tmp_path / "shards")
+    found = sum(rows for _, _, rows, *_ in shards), sum(int(s[5], 16) for s in shards) % MODULUS
+    assert found == one_shard.logical("build-tokens")
+    made = [(key, tuple(record[0])) for key, record in _Keep.read(tmp_path / "instances")]
+    assert Counter(made) == Counter((row[0], row[1]) for row in _job_instances(one_shard))

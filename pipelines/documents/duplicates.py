@@ -42,7 +42,7 @@ SAME_ID, SAME_TEXT = "same-id", "same-text"
 KEY_COLUMNS = ("document_id", "digest", "title", "page_id", "revision_id")
 """Columns of the documents table that `digest_blobs` needs."""
 
-Place = tuple[str, int]
+Position = tuple[str, int]
 """Logical name of a document shard, and a row of it."""
 
 Rows = Mapping[str, Sequence[int]]
@@ -63,7 +63,7 @@ class Member(NamedTuple):
     row: int
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         return self.shard, self.row
 
 
@@ -178,19 +178,19 @@ def choose_duplicates(
         for left, kept in repeated.items()
     }
     for group in groups[_BY_TEXT]:
-        left = sorted(member for member in group if member.place not in repeated)
+        left = sorted(member for member in group if member.position not in repeated)
         for member in left[1:]:
-            rows[member.place] = _row(
-                member.place, member.rank, reason=SAME_TEXT, kept=left[0].rank
+            rows[member.position] = _row(
+                member.position, member.rank, reason=SAME_TEXT, kept=left[0].rank
             )
-    return [rows[place] for place in sorted(rows)]
+    return [rows[position] for position in sorted(rows)]
 
 
 def _names(
-    places: Iterable[Place], document_ids: Callable[[Rows], Iterable[list[str]]]
-) -> dict[Place, str]:
+    positions: Iterable[Position], document_ids: Callable[[Rows], Iterable[list[str]]]
+) -> dict[Position, str]:
     wanted: dict[str, list[int]] = {}
-    for shard, row in sorted(places):
+    for shard, row in sorted(positions):
         wanted.setdefault(shard, []).append(row)
     return {
         (shard, row): name
@@ -199,8 +199,8 @@ def _names(
     }
 
 
-def _row(place: Place, name: str, *, reason: str, kept: str) -> dict[str, Any]:
-    shard, row = place
+def _row(position: Position, name: str, *, reason: str, kept: str) -> dict[str, Any]:
+    shard, row = position
     return {
         "document_id": name,
         "shard": shard,
@@ -210,23 +210,23 @@ def _row(place: Place, name: str, *, reason: str, kept: str) -> dict[str, Any]:
     }
 
 
-def repeated_ids(group: Sequence[Member]) -> Iterator[tuple[Place, Place]]:
+def repeated_ids(group: Sequence[Member]) -> Iterator[tuple[Position, Position]]:
     """Pairs of a row to leave out and the one that stays, of rows that share all but a revision."""
-    titles: dict[str, list[tuple[int, Place]]] = {}
-    revisions: dict[str, list[tuple[int, Place]]] = {}
+    titles: dict[str, list[tuple[int, Position]]] = {}
+    revisions: dict[str, list[tuple[int, Position]]] = {}
     for member in group:
         revision, _, title = member.rank.partition(" ")
         if revision:  # the newest first
-            titles.setdefault(title, []).append((-int(revision), member.place))
+            titles.setdefault(title, []).append((-int(revision), member.position))
         else:
-            revisions.setdefault(revision, []).append((0, member.place))
+            revisions.setdefault(revision, []).append((0, member.position))
     for page in titles.values():
         newest, *others = sorted(page)
-        yield from ((place, newest[1]) for _, place in others)
+        yield from ((position, newest[1]) for _, position in others)
         revisions.setdefault(str(-newest[0]), []).append(newest)
     for rows in revisions.values():
         first, *others = sorted(rows)
-        yield from ((place, first[1]) for _, place in others)
+        yield from ((position, first[1]) for _, position in others)
 
 
 def write_duplicates(
