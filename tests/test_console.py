@@ -289,6 +289,29 @@ def test_completion_offers_what_there_is(
     assert len(completion.run_names("2")) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["bertloom", "ver"], ["verify"]),
+        (["bertloom", "run", "sam"], ["sample", "sample-full"]),
+        (["bertloom", "fetch", "sq"], ["squad"]),
+        (["bertloom", "plan", "sample", "--until", "build-t"], ["build-tokens"]),
+    ],
+)
+def test_the_shell_completes(words: list[str], offered: list[str], tmp_path: Path) -> None:
+    asked = {
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+        "_BERTLOOM_COMPLETE": "complete_bash",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "from flows.__main__ import main; main()"],
+        env={**os.environ, **asked, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == offered
+
+
 def test_a_recipe_that_cannot_be_read_names_the_field(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("name: bad\npublish: {nam: x}\nbuild_documents: {sources: []}\n")

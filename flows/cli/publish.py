@@ -69,14 +69,14 @@ def rebuild(
     order = RebuildOrder(
         recipe,
         wiki,
-        date,
-        downloads,
-        keep_downloads,
-        tuple(changes or ()),
-        store,
-        mirror,
-        force,
-        workers,
+        date=date,
+        downloads=downloads,
+        keep_downloads=keep_downloads,
+        changes=tuple(changes or ()),
+        store=store,
+        mirror=mirror,
+        force=force,
+        workers=workers,
     )
     if dry_run:
         work = find_work(order, say=say)

@@ -6,7 +6,7 @@ import difflib
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -58,16 +58,16 @@ def _unknown_key(path: str, kind: str) -> str:
     """
     parent, _, key = path.rpartition(".")
     known = list(_known_keys(Recipe))
-    beside = {one.name for one in known if one.is_in(parent) and one.kind in ("", kind)}
-    elsewhere = sorted({one.name for one in known} - beside)
+    beside = {at[-1] for at, of in known if of in ("", kind) and _leads_to(at[:-1], parent)}
+    elsewhere = sorted({at[-1] for at, _ in known} - beside)
     if key not in elsewhere and (close := difflib.get_close_matches(key, sorted(beside), n=1)):
         return f"no such key; did you mean {close[0]!r}?"
     if not (close := difflib.get_close_matches(key, elsewhere, n=1)):
         return "no such key here; here may be " + ", ".join(sorted(beside))
     kinds: dict[str, list[str]] = {}
-    for one in known:
-        if one.name == close[0]:
-            kinds.setdefault(".".join(one.path), []).append(one.kind)
+    for at, of in known:
+        if at[-1] == close[0]:
+            kinds.setdefault(".".join(at), []).append(of)
     places = [f"{at} (kind: {', '.join(of)})" if any(of) else at for at, of in kinds.items()]
     more = f" and {len(places) - _SHOWN_PLACES} more" if len(places) > _SHOWN_PLACES else ""
     return f"no such key here; there is {', '.join(places[:_SHOWN_PLACES])}{more}"
@@ -75,34 +75,23 @@ def _unknown_key(path: str, kind: str) -> str:
 
 _SHOWN_PLACES = 3
 _ANY = "NAME"
+"""In the path of a key: a name of one's own, or a number."""
 
 
-class _Key(NamedTuple):
-    """A key that a recipe may have."""
-
-    path: tuple[str, ...]
-    """From the root; `NAME` stands for a name of one's own, or a number."""
-
-    kind: str
-    """Of the source it is in, "" for none."""
-
-    @property
-    def name(self) -> str:
-        return self.path[-1]
-
-    def is_in(self, parent: str) -> bool:
-        """Whether it may stand below a path of a recipe."""
-        parts = parent.split(".") if parent else []
-        own = self.path[:-1]
-        # A name of one's own may have dots in it.
-        pattern = r"\.".join("[^ ]+" if part == _ANY else re.escape(part) for part in own)
-        return re.fullmatch(pattern, ".".join(parts)) is not None
+def _leads_to(path: Sequence[str], place: str) -> bool:
+    """Whether a path of the schema stands for a dotted place in a file."""
+    # A name of one's own may have dots in it.
+    pattern = r"\.".join("[^ ]+" if part == _ANY else re.escape(part) for part in path)
+    return re.fullmatch(pattern, place) is not None
 
 
-def _known_keys(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[_Key]:
+def _known_keys(
+    model: type[BaseModel], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The path of each key that a recipe may have, and the kind of the source it is in."""
     kind = str(model.model_fields["kind"].default) if "kind" in model.model_fields else ""
     for name, field in model.model_fields.items():
-        yield _Key((*path, name), kind)
+        yield (*path, name), kind
         for inner, more in _models_in(field.annotation):
             yield from _known_keys(inner, (*path, name, *more))
 
