@@ -26,7 +26,6 @@ from flows.orchestration.server import prefect_api, server_for_this_process
 from flows.publish.comparison import Comparison, Corpus
 from flows.publish.publishing import CorpusRefusedError, Publication
 from flows.publish.rebuilding import (
-    UNTIL,
     RebuildOrder,
     RebuildWork,
     Say,
@@ -116,7 +115,7 @@ def rebuild(
     if work.done:
         return Completed(message=f"nothing to do: {work.done}", data=_summary(work, None))
     loaded = corpus_recipe(order, work, files)
-    made = _build(loaded)
+    made = {r.label: r.manifest for r in build_corpus.run(loaded, say=_say())}
     publication = compare_and_publish(order, work, loaded, made)
     return _summary(work, publication)
 
@@ -126,11 +125,6 @@ def fetch(order: RebuildOrder) -> tuple[RebuildWork, tuple[str, ...]]:
     """Find the dump to build from and fetch it; with its files, none where nothing is to do."""
     work = find_work(order, say=_say())
     return work, () if work.done else fetch_dump(order, work, say=_say()).files
-
-
-def _build(recipe: Recipe) -> Corpus:
-    """The corpus flow, as a part of this one."""
-    return {made.label: made.manifest for made in build_corpus.run(recipe, say=_say(), until=UNTIL)}
 
 
 @task(

@@ -19,8 +19,6 @@ from schemas.publish_configs import ChangeLimits
 
 DOCUMENTS, VOCABULARY = build_documents.STAGE.name, build_vocabulary.STAGE.name
 TOKENS, INSTANCES = build_tokens.STAGE.name, build_instances.STAGE.name
-CORPUS_STAGES = (DOCUMENTS, VOCABULARY, TOKENS, INSTANCES)
-"""The stages that a published corpus consists of, in order."""
 
 Corpus = Mapping[str, Manifest]
 """Manifests by step label, such as `build-instances.length-128`."""
@@ -133,7 +131,7 @@ def compare_corpora(
     if vocabulary_overlap is not None:
         figure = "published word pieces that are kept"
         rows.append(Row(VOCABULARY, figure, "share", 1.0, vocabulary_overlap))
-    rows.sort(key=lambda row: CORPUS_STAGES.index(_stage(row.step)))
+    rows.sort(key=lambda row: list(_FIGURES).index(_stage(row.step)))
     for row in rows:
         if not row.is_within:
             before, after, change, allowed = row.texts()
@@ -189,7 +187,7 @@ class _Figure(NamedTuple):
     """Whether each source is compared as well, where there is more than one."""
 
 
-_FIGURES: Mapping[str, tuple[_Figure, ...]] = {
+_FIGURES: Mapping[str, tuple[_Figure, ...]] = {  # by stage, in order
     DOCUMENTS: (
         _Figure("raw bytes", "raw-bytes", "bytes"),
         _Figure("documents", "documents-kept", limits="documents", by_source=True),

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from flows.bert import steps
+from flows.corpus import build_corpus
 from flows.publish.comparison import (
-    CORPUS_STAGES,
+    INSTANCES,
     TOKENS,
     VOCABULARY,
     Comparison,
@@ -240,11 +240,12 @@ def published_corpus(
 
 def built_corpus(recipe: Recipe, *, store: ArtifactStore) -> dict[str, Manifest]:
     """The corpus that a recipe last built, as far as its refs lead to one."""
-    refs = {step.label: store.ref(f"{recipe.name}/{step.label}") for step in steps(recipe)}
+    labels = [step.label for step in build_corpus.steps(recipe)]
+    refs = {label: store.ref(f"{recipe.name}/{label}") for label in labels}
     return {
         label: store.read_manifest(pointer.manifest)
         for label, pointer in refs.items()
-        if pointer is not None and pointer.stage in CORPUS_STAGES
+        if pointer is not None
     }
 
 
@@ -258,13 +259,13 @@ def _whole_corpus(recipe: Recipe, made: Corpus, *, store: ArtifactStore) -> dict
         PublishError: a step is missing, a file of one is, or one was made from another artifact
             than the result of the step before.
     """
-    wanted = [step for step in steps(recipe) if step.stage.name in CORPUS_STAGES]
+    wanted = build_corpus.steps(recipe)
     lost = [step.label for step in wanted if step.label not in made]
     if lost or not wanted:
         what = ", ".join(lost) or "a corpus"
         raise PublishError(
             f"recipe {recipe.name!r}: nothing to publish without {what}: run it first, at least "
-            f"--until {CORPUS_STAGES[-1]}"
+            f"--until {INSTANCES}"
         )
     for step in wanted:
         for name, label in step.inputs.items():

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from flows.bert import steps
-from flows.publish.comparison import CORPUS_STAGES, VOCABULARY, Corpus, dump_dates
+from flows.corpus import build_corpus
+from flows.publish.comparison import VOCABULARY, Corpus, dump_dates
 from flows.publish.dump_folders import delete_old, downloads_folder, make_folder
 from flows.publish.publishing import (
     LATEST,
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from flows.fetch.wikipedia import FetchedDump
 
 Say = Callable[[str], None]
-
-UNTIL = CORPUS_STAGES[-1]
-"""The last stage that a rebuild runs."""
 
 
 class RebuildOrder(NamedTuple):
@@ -107,14 +104,12 @@ def rebuild_corpus(order: RebuildOrder, *, say: Say) -> Publication | None:
         CorpusRefusedError: the corpus is beyond a limit; it is kept, and not published.
         BertloomError: a step failed.
     """
-    from flows.bert import run_recipe
-
     work = find_work(order, say=say)
     if work.done:
         return None
     fetched = fetch_dump(order, work, say=say)
     recipe = corpus_recipe(order, work, fetched.files)
-    results = run_recipe(recipe, say=say, engine="local", until=UNTIL)
+    results = build_corpus.run(recipe, say=say, engine="local")
     made = {result.label: result.manifest for result in results}
     publication = publish_rebuilt(order, recipe, made, say=say)
     clear_downloads(order, work, say=say)
@@ -252,7 +247,7 @@ def _reason_to_rest(
         return ""
     if date < before:
         return f"{before} is published, and newer than any complete dump that is offered"
-    wanted = {s.label: s.config.identity() for s in steps(recipe) if s.stage.name in CORPUS_STAGES}
+    wanted = {step.label: step.config.identity() for step in build_corpus.steps(recipe)}
     found = {label: manifest.key_spec.get("config") for label, manifest in published.items()}
     if json.dumps(wanted, sort_keys=True) != json.dumps(found, sort_keys=True):
         return ""
