@@ -15,11 +15,10 @@ from prefect.flows import Flow
 from flows.lineage.export.events import close_abandoned
 from flows.orchestration.session import load_parameter
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunState, read_run, run_ids, write_run
+from flows.store.runs import RunState, settle_flow_run
 from schemas.errors import BertloomError
 
 _LOGGER = logging.getLogger(__name__)
-_LOOKED_BACK = 50
 
 
 def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -52,28 +51,4 @@ def _settle(
         _LOGGER.debug("%s of flow %s has no record: %s", flow_run.id, flow.name, error)
         return
     reason = state.message or state.name or run_state
-    settle_record(store, str(flow_run.id), state=run_state, reason=reason)
-
-
-def settle_record(
-    store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str
-) -> list[str]:
-    """Let the records of a flow run that still say `running` say what became of it; their run ids.
-
-    Artifacts, work and leases are left alone: the leases of a process that is gone expire, and the
-    next run goes on from what is there.
-    """
-    settled = []
-    for run_id in reversed(run_ids(store)[-_LOOKED_BACK:]):
-        try:
-            record = read_run(store, run_id)
-        except BertloomError as error:
-            _LOGGER.debug("run %s is passed over: %s", run_id, error)
-            continue
-        if record.flow_run_id != flow_run_id or record.state != "running":
-            continue
-        failures = {**record.failures, "": reason}
-        write_run(store, record.model_copy(update={"state": state, "failures": failures}))
-        close_abandoned(store, run_id)
-        settled.append(run_id)
-    return settled
+    settle_flow_run(store, str(flow_run.id), state=run_state, reason=reason, close=close_abandoned)

@@ -15,7 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -28,7 +28,6 @@ from flows.store.processes import ProcessName
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
-    BertloomError,
     ConfigError,
 )
 from schemas.sealed import read_sealed, sealed_json
@@ -44,7 +43,9 @@ SILENT_SECONDS = 15 * 60.0
 UNSIGNED_SECONDS = 24 * 3600.0
 """The same for runs of earlier versions, which leave no signs, when all runs are settled."""
 
-_LOOKED_BACK = 20
+_NEWEST, _NEWEST_FLOW_RUNS = 20, 50
+"""How many runs are looked at, where it is known which was meant."""
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -141,12 +142,14 @@ def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
         raise ArtifactNotFoundError(
             f"{store.root}: no run {run_id!r}; `bertloom runs` lists them"
         ) from None
+    return _parse_record(stored, where=store.url(record_path(run_id)))
+
+
+def _parse_record(stored: bytes, *, where: str) -> RunRecord:
     try:
         return RunRecord.model_validate(read_sealed(stored).value)
     except ValueError as error:  # of which pydantic's are
-        raise ArtifactCorruptError(
-            f"{store.url(record_path(run_id))}: expected the record of a run: {error}"
-        ) from error
+        raise ArtifactCorruptError(f"{where}: expected the record of a run: {error}") from error
 
 
 def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
@@ -293,14 +296,28 @@ class Settled(NamedTuple):
 
 def settle_dead_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
     """Mark as crashed the newest runs of a recipe whose process here is gone; their ids."""
-    found = ((run_id, _read_if_sound(store, run_id)) for run_id in run_ids(store)[-_LOOKED_BACK:])
     return [
-        run_id
-        for run_id, record in found
-        if record is not None
-        and record.recipe.get("name") == recipe
+        record.run_id
+        for record in _running(store, run_ids(store)[-_NEWEST:])
+        if record.recipe.get("name") == recipe
         and record.is_dead
-        and _settle(store, run_id, close)
+        and _settle(store, record.run_id, close)
+    ]
+
+
+def settle_flow_run(
+    store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str, close: Close
+) -> list[str]:
+    """Say in the records of a flow run of Prefect's what became of it; their run ids.
+
+    Artifacts, work and leases are left alone: the leases of a process that is gone expire, and the
+    next run goes on from what is there.
+    """
+    return [
+        record.run_id
+        for record in _running(store, run_ids(store)[-_NEWEST_FLOW_RUNS:])
+        if record.flow_run_id == flow_run_id
+        and _settle(store, record.run_id, close, state=state, reason=reason)
     ]
 
 
@@ -313,10 +330,8 @@ def settle_runs(store: ArtifactStore, *, close: Close) -> list[Settled]:
     moment, signs = time.time(), last_signs(store)
     holders = {holder.holder for holder in live_holders(store).values()}
     found = []
-    for run_id in sorted(signs):
-        record = _read_if_sound(store, run_id)
-        if record is None or record.state != "running":
-            continue
+    for record in _running(store, sorted(signs)):
+        run_id = record.run_id
         silence = moment - signs[run_id]
         is_over, why = judge(dict(record), silence=silence, unsigned_seconds=UNSIGNED_SECONDS)
         if run_id in holders:
@@ -325,19 +340,31 @@ def settle_runs(store: ArtifactStore, *, close: Close) -> list[Settled]:
     return found
 
 
-def _read_if_sound(store: ArtifactStore, run_id: str) -> RunRecord | None:
-    try:
-        return read_run(store, run_id)
-    except BertloomError as error:
-        _LOGGER.debug("run %s is passed over: %s", run_id, error)
-        return None
+def _running(store: ArtifactStore, ids: Sequence[str]) -> Iterator[RunRecord]:
+    """The records among some that say `running`."""
+    for path, stored in store.backend.read_many(map(record_path, ids)).items():
+        try:
+            record = _parse_record(stored, where=store.url(path))
+        except ArtifactCorruptError as error:
+            _LOGGER.debug("a run is passed over: %s", error)
+            continue
+        if record.state == "running":
+            yield record
 
 
-def _settle(store: ArtifactStore, run_id: str, close: Close) -> bool:
+def _settle(
+    store: ArtifactStore,
+    run_id: str,
+    close: Close,
+    *,
+    state: RunState = "crashed",
+    reason: str = "",
+) -> bool:
     # Read again: the process may have written its end just before it was found gone.
     record = read_run(store, run_id)
     if record.state != "running":
         return False
-    write_run(store, record.model_copy(update={"state": "crashed"}))
+    failures = {**record.failures, "": reason} if reason else record.failures
+    write_run(store, record.model_copy(update={"state": state, "failures": failures}))
     close(store, run_id)
     return True
