@@ -20,7 +20,7 @@ from flows.store.garbage import GarbageReport, collect_garbage
 from flows.store.leases import try_lease
 from flows.store.pointers import key_path, now, pointer_to
 from flows.store.processes import this_process
-from flows.store.runs import Heartbeat, read_run, run_ids, settle_runs
+from flows.store.runs import Heartbeat, read_run, run_ids, settle_flow_run, settle_runs
 from flows.store.verification import verify
 from pipelines.io.shards import write_text_file
 from schemas.errors import ArtifactCorruptError
@@ -585,3 +585,20 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
     # Without its lease nothing tells that it goes on.
     over = {item.run_id for item in settle_runs(store, close=close_abandoned) if item.is_dead}
     assert over == {"20260107t000000-training"}
+
+
+def test_the_running_records_of_a_flow_run_say_what_became_of_it(tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "shared"))
+    common = {"written": AGO, "started": AGO, "recipe": {"name": "x"}, "steps": []}
+    for number, (flow_run_id, state) in enumerate(
+        [("mine", "completed"), ("mine", "running"), ("another", "running")]
+    ):
+        changes = {**common, "flow_run_id": flow_run_id, "state": state}
+        write_run(store, f"2026010{number}t000000-aa", **changes)
+    store.backend.replace("runs/20260109t000000-aa/run.json", b"{")  # passed over
+    how: dict[str, Any] = {"state": "interrupted", "reason": "cancelled", "close": close_abandoned}
+    assert settle_flow_run(store, "mine", **how) == ["20260101t000000-aa"]
+    settled = read_run(store, "20260101t000000-aa")
+    assert (settled.state, settled.failures) == ("interrupted", {"": "cancelled"})
+    assert read_run(store, "20260102t000000-aa").state == "running"
+    assert settle_flow_run(store, "mine", **how) == []
