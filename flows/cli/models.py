@@ -52,7 +52,7 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
         CheckpointError: it was not fine-tuned here.
     """
     bound_spinning()
-    from model.finetuning.prediction import Predictor  # loads torch, whose threads are bound now
+    from model.finetuning.prediction import Predictor  # start-up: 2 s, torch with bound threads
 
     folders, threshold = _models(name, store=store)
     predictors = [Predictor.open(folder) for folder in folders]
@@ -65,7 +65,7 @@ def answers(
     predictors: Sequence[Predictor], examples: pa.Table, *, progress: str = ""
 ) -> list[dict[str, Any]]:
     """As `model.finetuning.prediction.answer`, of predictors that `open_predictors` opened."""
-    from model.finetuning.prediction import answer  # loads torch, as that has
+    from model.finetuning.prediction import answer  # start-up: 2 s, torch
 
     return answer(predictors, examples, progress=progress)
 

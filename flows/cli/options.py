@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from flows.cli.completion import artifact_names, engine_names, recipe_names, stage_names
+from flows.recipes.files import default_store
+from flows.store.artifacts import ArtifactStore
 from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
 
-if TYPE_CHECKING:
-    from flows.store.artifacts import ArtifactStore
-
 
 def _known_engine(name: str) -> str:
-    from flows.orchestration.part import ENGINES  # start-up: 200 ms
+    from flows.orchestration.part import ENGINES  # start-up: 700 ms
 
     if name not in ENGINES:
         raise UsageError(f"--engine {name}: choose one of {', '.join(ENGINES)}")
@@ -95,7 +94,4 @@ AllOption = Annotated[bool, typer.Option("--all", help="Leave nothing out.")]
 
 def open_store(root: str | None) -> ArtifactStore:
     """The store that is named, or the default one; it has to be there."""
-    from flows.recipes.files import default_store
-    from flows.store.artifacts import ArtifactStore
-
     return ArtifactStore(root or default_store(), create=False)

@@ -17,6 +17,7 @@ from flows.cli.options import (
     WorkersOption,
     open_store,
 )
+from flows.orchestration.server import prepare_prefect
 from flows.publish.publishing import CorpusRefusedError, built_corpus, roll_back
 from flows.publish.publishing import publish as publish_corpus
 from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus
@@ -83,8 +84,6 @@ def rebuild(
         if not work.done:
             say(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
     elif engine == "prefect":
-        from flows.orchestration.server import prepare_prefect
-
         prepare_prefect()  # before the next line loads Prefect
         from flows.rebuild import rebuild_with_prefect  # start-up: 2 s
 
