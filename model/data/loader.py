@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from model.data.batches import LoaderState, PretrainingBatch, StepBatch
 from model.data.batching import BatchPlan, Layout, Window, micro_batch_bounds, share_of
-from model.data.instances import InstanceRows, InstanceSet, RowHeads
+from model.data.instances import InstanceRows, InstanceSet, RowHeaders
 from model.data.layouts import lay_out
 from model.data.prefetch import Prefetcher
 from model.data.targets import drawn_counts, masked_anew, next_tokens
@@ -148,20 +148,20 @@ class Loader:
         """Batches first .. end-1 of the window."""
         cuts = window.bounds[first : end + 1] - window.bounds[first]
         own_rows = slice(window.bounds[first], window.bounds[end])
-        heads, epochs = self._instances.heads(window.rows[own_rows]), window.epochs[own_rows]
+        headers, epochs = self._instances.headers(window.rows[own_rows]), window.epochs[own_rows]
         shares = [
-            begin + share_of(heads.lengths[begin:end], rank=self._rank, ranks=self._ranks)
+            begin + share_of(headers.lengths[begin:end], rank=self._rank, ranks=self._ranks)
             for begin, end in pairwise(cuts)
         ]
         order = np.concatenate(shares)
-        own = self._with_masks(self._instances.read(heads.take(order)), epochs[order])
+        own = self._with_masks(self._instances.read(headers.take(order)), epochs[order])
         own_cuts = offsets_of(np.array([len(share) for share in shares]))
         last = len(window.bounds) - 2
         for number in range(end - first):
             batch = slice(cuts[number], cuts[number + 1])
             is_last = first + number == last
             yield self._step_batch(
-                heads.take(batch),
+                headers.take(batch),
                 epochs[batch],
                 own=own.part(own_cuts[number], own_cuts[number + 1]),
                 state=LoaderState(window.end, 0)
@@ -170,9 +170,9 @@ class Loader:
             )
 
     def _step_batch(
-        self, heads: RowHeads, epochs: Int64s, *, own: InstanceRows, state: LoaderState
+        self, headers: RowHeaders, epochs: Int64s, *, own: InstanceRows, state: LoaderState
     ) -> StepBatch:
-        """A global batch with these heads and epochs, and with this rank's share of it."""
+        """A global batch with these headers and epochs, and with this rank's share of it."""
         if self._objective == "left-to-right":  # not many batches at once: these arrays are large
             own = next_tokens(own)
         bounds = micro_batch_bounds(
@@ -194,10 +194,10 @@ class Loader:
             micro_batches = tuple(map(_pinned, micro_batches))
         return StepBatch(
             micro_batches=micro_batches,
-            predictions=self._predictions(heads, epochs, own=own),
-            pairs=int(np.count_nonzero(heads.next_sentence_label >= 0)) if has_pairs else 0,
-            instances=len(heads.rows),
-            tokens=int(heads.lengths.sum()),
+            predictions=self._predictions(headers, epochs, own=own),
+            pairs=int(np.count_nonzero(headers.next_sentence_label >= 0)) if has_pairs else 0,
+            instances=len(headers.rows),
+            tokens=int(headers.lengths.sum()),
             state=state,
         )
 
@@ -208,19 +208,19 @@ class Loader:
             instances, epochs, seed=self._seed, vocabulary=self._vocabulary, config=self._draws
         )
 
-    def _predictions(self, heads: RowHeads, epochs: Int64s, *, own: InstanceRows) -> int:
+    def _predictions(self, headers: RowHeaders, epochs: Int64s, *, own: InstanceRows) -> int:
         """Tokens to predict in the global batch, of which `own` is this rank's share."""
         if self._ranks == 1:
             return len(own.masked_ids)
         if self._objective == "left-to-right":
-            return int((heads.lengths - 1).sum())
+            return int((headers.lengths - 1).sum())
         if self._draws is None:
-            return int(heads.masked_counts.sum())
-        counts = drawn_counts(heads, self._draws)
+            return int(headers.masked_counts.sum())
+        counts = drawn_counts(headers, self._draws)
         if counts is not None:
             return int(counts.sum())
         # Only the masks themselves tell how many whole words fit: each rank draws them all.
-        return len(self._with_masks(self._instances.read(heads), epochs).masked_ids)
+        return len(self._with_masks(self._instances.read(headers), epochs).masked_ids)
 
 
 def fixed_batches(
@@ -248,13 +248,13 @@ def fixed_batches(
     """
     _check_rows(instances, vocabulary=vocabulary, row_length=row_length)
     for begin in range(0, len(rows), _FIXED_CHUNK):
-        heads = instances.heads(np.asarray(rows[begin : begin + _FIXED_CHUNK], np.int64))
-        heads = heads.take(share_of(heads.lengths, rank=0, ranks=1))
-        found = instances.read(heads)
+        headers = instances.headers(np.asarray(rows[begin : begin + _FIXED_CHUNK], np.int64))
+        headers = headers.take(share_of(headers.lengths, rank=0, ranks=1))
+        found = instances.read(headers)
         yield from lay_out(
             next_tokens(found) if objective == "left-to-right" else found,
             micro_batch_bounds(
-                heads.lengths, layout=layout, limit=micro_batch_tokens, row_length=row_length
+                headers.lengths, layout=layout, limit=micro_batch_tokens, row_length=row_length
             ),
             layout=layout,
             row_length=row_length,

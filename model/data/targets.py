@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from model.data.instances import InstanceRows, RowHeads
+from model.data.instances import InstanceRows, RowHeaders
 from model.data.permutation import keys_by_epoch
 from pipelines.arrays import Int64s
 from pipelines.instances.masking import VocabularyIds, mask_batch, prediction_counts
@@ -77,14 +77,14 @@ def next_tokens(instances: InstanceRows) -> InstanceRows:
     )
 
 
-def drawn_counts(heads: RowHeads, config: MaskingConfig) -> Int64s | None:
+def drawn_counts(headers: RowHeaders, config: MaskingConfig) -> Int64s | None:
     """How many tokens `masked_anew` chooses in each; None where that depends on the tokens."""
     if config.strategy == "none":
-        return np.zeros(len(heads.rows), np.int64)
+        return np.zeros(len(headers.rows), np.int64)
     if config.strategy != "wordpiece":
         return None  # words that do not fit into what is left of the budget are skipped
-    candidates = heads.lengths - 2 - (heads.segment_b_start < heads.lengths)
-    return np.minimum(prediction_counts(heads.lengths, config), candidates)
+    candidates = headers.lengths - 2 - (headers.segment_b_start < headers.lengths)
+    return np.minimum(prediction_counts(headers.lengths, config), candidates)
 
 
 def _places(instances: InstanceRows) -> Int64s:

@@ -98,10 +98,10 @@ def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
 
     The recipe's own order is in no cache key, and so decides nothing.
     """
-    return sorted((Trial(name, given) for name, given in inputs.items()), key=_place)
+    return sorted((Trial(name, given) for name, given in inputs.items()), key=_position)
 
 
-def _place(trial: Trial) -> tuple[Any, ...]:
+def _position(trial: Trial) -> tuple[Any, ...]:
     values = trial.hyper_parameters
     point = [values[name] for name in ("batch", "learning_rate", "epochs", "restart")]
     # Before the point's own name is the entry's, where there are several.

@@ -7,7 +7,6 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from safetensors.torch import load as load_tensors
 
 from model.data.batches import LoaderState
@@ -23,9 +22,9 @@ from model.training.checkpoints import Checkpoints
 from model.training.loop import resume
 from model.training.state import Amounts, TrainingState
 from pipelines.instances.masking import VocabularyIds
+from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
-from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, ConfigError, InstancesError
 from schemas.manifest import StageInput
@@ -102,7 +101,7 @@ def open_setup(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> P
         config=config,
         ranks=ranks,
         instances=instances,
-        vocabulary=vocabulary_ids(vocab),
+        vocabulary=read_vocabulary_ids(vocab),
         pad_id=read_vocab(vocab).index(PAD),
         model=model,
         optimizer=optimizer,
@@ -170,19 +169,6 @@ def file_url(given: StageInput, path: str) -> str:
             return f"{given.data}/{entry.object}"
     names = ", ".join(entry.path for entry in given.files)
     raise CheckpointError(f"{given.data}: expected a file {path}, found {names}")
-
-
-def vocabulary_ids(vocab: InputFile) -> VocabularyIds:
-    """What masking needs to know of a vocabulary."""
-    # Casing decides nothing here: only the pieces and their ids are wanted.
-    tokenizer = WordPieceTokenizer.from_vocab_file(vocab, lowercase=False)
-    return VocabularyIds(
-        vocab_size=tokenizer.vocab_size,
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-        mask_id=tokenizer.mask_id,
-        is_continuation=np.asarray(tokenizer.is_continuation),
-    )
 
 
 def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:

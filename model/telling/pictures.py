@@ -129,7 +129,7 @@ def smoothed(y: Floats, *, sigma: float) -> Floats:
 
 def _png(name: str, panels: Sequence[_Panel], curves: Curves) -> bytes:
     # Figure and canvas themselves, not pyplot, which would choose a backend for the whole process.
-    # start-up: 350 ms, and most processes draw nothing
+    # start-up: 500 ms
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -193,6 +193,7 @@ def _use_power_of_ten(axes: Axes) -> str:
 
 
 def _use_log_scale(axes: Axes) -> None:
+    # start-up: as in _png
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_yscale("log", nonpositive="mask")
