@@ -28,7 +28,7 @@ def check_inputs(steps: Iterable[Step]) -> None:
 
 def refuse_all(faults: Sequence[BertloomError]) -> None:
     """Raise what was found, together where it is more than one."""
-    told = {str(fault): fault for fault in faults}  # cells of a grid start from one checkpoint
+    told = {str(fault): fault for fault in faults}  # trials of a grid start from one checkpoint
     if len(told) > 1:
         listed = " ".join(f"({number}) {text}" for number, text in enumerate(told, start=1))
         raise ConfigError(f"{len(told)} things have to be put right: {listed}")
@@ -64,7 +64,7 @@ def _faults(step: Step) -> Iterator[BertloomError]:
     if isinstance(config, ExamplesConfig):
         fault = examples_fault(config)
     elif isinstance(config, TrialConfig | PretrainConfig) and config.init_checkpoint is not None:
-        is_cell = isinstance(config, TrialConfig)
-        fault = checkpoint_fault(config.init_checkpoint, needs_vocabulary=is_cell)
+        is_trial = isinstance(config, TrialConfig)
+        fault = checkpoint_fault(config.init_checkpoint, needs_vocabulary=is_trial)
     if fault is not None:
         yield fault
