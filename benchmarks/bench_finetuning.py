@@ -36,7 +36,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import torch
-from model.finetuning.progress import TrialProgress
 
 from model.data.permutation import permuted
 from model.encoder.heads import BertForPretraining
@@ -44,11 +43,13 @@ from model.encoder.hf_weights import save_model
 from model.finetuning.jobs import TrialJob
 from model.finetuning.loop import TrialTraining
 from model.finetuning.setup import open_trial
+from model.processes.distributed import Ranks
 from model.processes.stopping import StopRequest
 from model.task_types.text import build_features
 from model.tasks import find_task
 from model.tasks.file_examples import examples_of_file
 from model.training.checkpoints import Checkpoints
+from model.training.loop import Trainer
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import key_for, rng_for
 from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
@@ -169,14 +170,14 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
             is_training=True,
         )
         features = time.perf_counter() - began
-        training = TrialTraining(
-            start,
-            device=torch.device("cpu"),
-            checkpoints=Checkpoints(f"{work}/checkpoints", keep_last=1),
-        )
+        checkpoints = Checkpoints(f"{work}/checkpoints", keep_last=1)
+        device = torch.device("cpu")
+        training = TrialTraining(start, device=device, checkpoints=checkpoints)
+        ranks = Ranks(0, 1, device)
+        trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=StopRequest())
         began = time.perf_counter()
-        with TrialProgress("bench") as progress:
-            training.run(StopRequest(), progress=progress)
+        with training.report:
+            trainer.run()
         return Pace(features, time.perf_counter() - began)
 
     return run
