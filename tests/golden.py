@@ -10,11 +10,11 @@ from pipelines.io.row_digest import MODULUS
 from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
-    "build-documents": "28bb3dec0c00b46961c7fc37ac22851b",
-    "build-instances.length-64": "4dd20c55a48af99d9337d6237c4ef2e0",
-    "build-tokens": "189176bb875b8d02b76e4436ee2f9d3f",
-    "build-vocabulary": "f884bc0eaa55fed629f389503da78910",
-    "build-vocabulary/vocab.txt": "5c8cd02ceab3e8f4451f6a3c66d2bc38",
+    "build-documents": "57767d174b09494e6d37895a0e9fb1e8",
+    "build-instances.length-64": "5848de48cc307414bb2c0af34abb9427",
+    "build-tokens": "dc8bd6dee6d88c94e7b6411bb7754387",
+    "build-vocabulary": "20ae0b969131b9ddd482a1b87bae1c71",
+    "build-vocabulary/vocab.txt": "37b620f546c9f1567e54f5878ebcb5ad",
 }
 
 

@@ -52,6 +52,7 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> No
     assert {name for name in names if ".dist-info/" not in name} - modules == data
     assert {"flows/recipes/sample.yaml", "flows/report/templates/page.html.j2"} <= data
     assert "schemas/lineage_event.schema.json" in data
+    assert {"flows/sample/texts/articles.txt", "flows/sample/texts/world.yaml"} <= data
 
 
 def test_worker_needs_neither_torch_nor_prefect(wheel: zipfile.ZipFile) -> None:

@@ -14,11 +14,11 @@ import fsspec
 import numpy as np
 import pytest
 
-from flows.sample import write_sample
+from flows.sample import write_articles, write_sample
 from flows.sample.draws import Draws
 from flows.sample.labelled import TASKS, write_labelled
-from flows.sample.labelled_cast import casts
-from flows.sample.labelled_order import disordered, exchanged
+from flows.sample.labelled_rows import casts, disordered, exchanged
+from flows.sample.wording import tables
 from flows.sample.world import World
 from model.build_examples import build_examples
 from schemas.configs import ExecutionConfig
@@ -63,8 +63,15 @@ def _texts(tasks: Path, task: str, split: str) -> set[str]:
     match task:
         case "cola":
             return {row[-1] for row in _tsv(tasks / f"cola/{split}.tsv")} - {"sentence"}
-        case "rte":
-            return {text for row in _tsv(tasks / f"rte/{split}.tsv")[1:] for text in row[1:3]}
+        case "sst-2":
+            return {row[split == "test"] for row in _tsv(tasks / f"sst-2/{split}.tsv")[1:]}
+        case "rte" | "qnli":
+            return {text for row in _tsv(tasks / f"{task}/{split}.tsv")[1:] for text in row[1:3]}
+        case "mrpc":
+            return {text for row in _tsv(tasks / f"mrpc/{split}.tsv")[1:] for text in row[3:5]}
+        case "mnli":
+            name = split if split == "train" else f"{split}_matched"
+            return {text for row in _tsv(tasks / f"mnli/{name}.tsv")[1:] for text in row[8:10]}
         case "sts-b":
             return {text for row in _tsv(tasks / f"sts-b/{split}.tsv")[1:] for text in row[7:9]}
         case "squad-2.0":
@@ -105,6 +112,57 @@ def test_rte_has_its_columns(tasks: Path) -> None:
     header, *rows = _tsv(tasks / "rte/test.tsv")
     assert header == ["index", "sentence1", "sentence2"]
     assert all(len(row) == 3 for row in rows)
+
+
+def test_mnli_has_its_columns(tasks: Path) -> None:
+    parses = [f"sentence{number}_{sort}" for sort in ("binary_parse", "parse") for number in (1, 2)]
+    columns = ["index", "promptID", "pairID", "genre", *parses, "sentence1", "sentence2"]
+    columns += ["label1", "gold_label"]
+    for name, count in (("train", 1200), ("dev_matched", 600)):
+        header, *rows = _tsv(tasks / f"mnli/{name}.tsv")
+        assert header == columns
+        assert len(rows) == count
+        labels = Counter(row[11] for row in rows)
+        assert set(labels) == {"entailment", "neutral", "contradiction"}
+        assert min(labels.values()) > 0.3 * count
+        assert all(row[10] == row[11] for row in rows)
+    assert _tsv(tasks / "mnli/test_matched.tsv")[0] == columns[:-2]
+
+
+def test_mrpc_qnli_and_sst_2_have_their_columns(tasks: Path) -> None:
+    pairs = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
+    for task, columns, place, labels in (
+        ("mrpc", ["Quality", *pairs], 0, {"0", "1"}),
+        ("qnli", ["index", "question", "sentence", "label"], 3, {"entailment", "not_entailment"}),
+        ("sst-2", ["sentence", "label"], 1, {"0", "1"}),
+    ):
+        for split, count in (("train", 600), ("dev", 400)):
+            header, *rows = _tsv(tasks / f"{task}/{split}.tsv")
+            assert header == columns
+            assert len(rows) == count
+            found = Counter(row[place] for row in rows)
+            assert set(found) == labels
+            assert max(found.values()) - min(found.values()) <= 0.1 * count
+    assert _tsv(tasks / "mrpc/test.tsv")[0] == ["index", *pairs]
+    assert _tsv(tasks / "qnli/test.tsv")[0] == ["index", "question", "sentence"]
+    assert _tsv(tasks / "sst-2/test.tsv")[0] == ["index", "sentence"]
+
+
+def test_words_of_praise_and_blame_are_met_in_the_corpus_only(tasks: Path) -> None:
+    tables_ = tables("opinions")
+    used = {
+        split: {word for text in _texts(tasks, "sst-2", split) for word in re.findall(r"\w+", text)}
+        for split in SPLITS
+    }
+    for side in ("praise", "blame"):
+        adjectives = set(tables_[side]["adjectives"])
+        assert len(adjectives) == 24
+        assert not adjectives & used["train"] & used["dev"]
+        assert adjectives & used["train"]
+        assert adjectives & used["dev"]
+    articles = write_articles(World.build(0, 400))
+    told = {word for article in articles for text in article.sentences() for word in text.split()}
+    assert {w for side in ("praise", "blame") for w in tables_[side]["adjectives"]} <= told
 
 
 def test_sts_b_has_its_columns(tasks: Path) -> None:
@@ -270,6 +328,20 @@ def test_words_do_not_tell_rte(tasks: Path) -> None:
             shared[row[3]] += len(set(row[1].split()) & set(row[2].split())) / len(rows)
         assert abs(shared["entailment"] - shared["not_entailment"]) < 0.6
     assert _bag_score(*sets) < 0.65
+
+
+@pytest.mark.parametrize(
+    ("task", "first", "second", "label", "most"),
+    [("mnli", 8, 9, 11, 0.55), ("mrpc", 3, 4, 0, 0.65), ("qnli", 1, 2, 3, 0.8)],
+)
+def test_words_alone_do_not_tell_what_follows(
+    tasks: Path, task: str, first: int, second: int, label: int, most: float
+) -> None:
+    sets = []
+    for split in ("train", "dev_matched" if task == "mnli" else "dev"):
+        rows = _tsv(tasks / f"{task}/{split}.tsv")[1:]
+        sets.append(([f"{row[first]} {row[second]}" for row in rows], [row[label] for row in rows]))
+    assert _bag_score(*sets) < most
 
 
 def test_an_ending_alone_does_not_tell_swag(tasks: Path) -> None:

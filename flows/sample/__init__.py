@@ -7,7 +7,6 @@ same bytes everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from flows.sample.articles import Article, write_article, write_articles
@@ -20,19 +19,9 @@ from flows.sample.tales import Tale, write_tale
 from flows.sample.world import World
 
 __all__ = [
-    "NEVER_PROSE",
-    "Article",
-    "Page",
-    "SampleFiles",
-    "Tale",
-    "World",
-    "write_article",
-    "write_articles",
-    "write_labelled",
-    "write_pages",
-    "write_sample",
-    "write_tale",
-]
+    "NEVER_PROSE", "Article", "Page", "SampleFiles", "Tale", "World", "write_article",
+    "write_articles", "write_labelled", "write_pages", "write_sample", "write_tale",
+]  # fmt: skip
 
 _BOUNDLESS = 10_000_000
 """Articles of a world that only its size in bytes limits."""
@@ -80,7 +69,15 @@ def write_sample(
     Raises:
         ValueError: an argument is out of its range.
     """
-    _check(articles, tales, date, size_mb, pages_per_stream, compresslevel)
+    for name, value, low, high in (
+        ("articles", articles, 1, _BOUNDLESS), ("tales", tales, 0, 10_000),
+        ("pages_per_stream", pages_per_stream, 1, 100_000), ("compresslevel", compresslevel, 1, 9),
+        ("size_mb", 1 if size_mb is None else size_mb, 1e-6, 100_000),
+    ):  # fmt: skip
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {value}, expected {low} to {high}")
+    if len(date) != 8 or not (date.isascii() and date.isdigit()):
+        raise ValueError(f"date is {date!r}, expected eight digits such as '20260101'")
     small = World.build(seed, articles)
     world = small if size_mb is None else World.build(seed, _BOUNDLESS)
     dump = write_dump(
@@ -91,31 +88,5 @@ def write_sample(
         compresslevel=compresslevel,
         size=None if size_mb is None else int(size_mb * 1e6),
     )
-    told: Iterator[Tale] = (write_tale(small, number) for number in range(tales))
-    books = write_books(folder, told)
-    tasks = write_labelled(folder, seed=seed)
-    return SampleFiles(
-        dump.pages, dump.page_index, dump.checksums, books, dump.page_count, dump.xml_bytes, tasks
-    )
-
-
-def _check(
-    articles: int,
-    tales: int,
-    date: str,
-    size_mb: float | None,
-    pages_per_stream: int,
-    compresslevel: int,
-) -> None:
-    for name, value, low, high in (
-        ("articles", articles, 1, _BOUNDLESS),
-        ("tales", tales, 0, 10_000),
-        ("pages_per_stream", pages_per_stream, 1, 100_000),
-        ("compresslevel", compresslevel, 1, 9),
-    ):
-        if not low <= value <= high:
-            raise ValueError(f"{name} is {value}, expected {low} to {high}")
-    if len(date) != 8 or not (date.isascii() and date.isdigit()):
-        raise ValueError(f"date is {date!r}, expected eight digits such as '20260101'")
-    if size_mb is not None and not 0 < size_mb <= 100_000:
-        raise ValueError(f"size_mb is {size_mb}, expected more than 0 and at most 100000")
+    books = write_books(folder, (write_tale(small, number) for number in range(tales)))
+    return SampleFiles(*dump[:3], books, *dump[3:], tasks=write_labelled(folder, seed=seed))

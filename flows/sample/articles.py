@@ -2,53 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from flows.sample import creations, daily, happenings, markup, people, places, things, waters
+from flows.sample import markup
 from flows.sample.draws import Draws
-from flows.sample.entities import (
-    Animal,
-    Building,
-    Craft,
-    Dish,
-    Entity,
-    Event,
-    Festival,
-    Guild,
-    Instrument,
-    Lake,
-    Person,
-    Region,
-    River,
-    Ship,
-    Town,
-    Work,
-)
-from flows.sample.prose import Section, plain_text
-from flows.sample.world import World
-
-_Writer = Callable[[Any, Draws], list[Section]]
-
-WRITERS: dict[str, _Writer] = {
-    "person": people.write_person,
-    "region": places.write_region,
-    "town": places.write_town,
-    "river": waters.write_river,
-    "lake": waters.write_lake,
-    "building": places.write_building,
-    "event": happenings.write_event,
-    "festival": happenings.write_festival,
-    "animal": happenings.write_animal,
-    "dish": happenings.write_dish,
-    "guild": things.write_guild,
-    "craft": things.write_craft,
-    "instrument": creations.write_instrument,
-    "ship": creations.write_ship,
-    "work": creations.write_work,
-}
-"""Which function writes about which kind of entity."""
+from flows.sample.facts import in_brief, opinions
+from flows.sample.wording import Section, plain_text, texts
+from flows.sample.world import Entity, World
 
 
 @dataclass(frozen=True)
@@ -64,57 +25,52 @@ class Article:
     def title(self) -> str:
         return self.entity.title
 
-    def wikitext(self) -> str:
+    def wikitext(self, draws: Draws | None = None) -> str:
         """The page as its authors left it: infobox, references, tables, lists and all."""
-        draws = Draws(self.seed, "markup", self.title)
+        draws = draws or Draws(self.seed, "markup", self.title)
         return markup.render(self.entity, self.sections, draws, number=self.number)
 
     def paragraphs(self) -> list[list[str | None]]:
         """The prose: sentences as a reader sees them; None where a sentence carries a template,
         a tag or odd quotes, so that its exact words are the cleaner's decision."""
-        return [
-            [plain_text(sentence) for sentence in paragraph]
-            for section in self.sections
-            for paragraph in section.paragraphs
-        ]
+        paragraphs = [paragraph for section in self.sections for paragraph in section.paragraphs]
+        return [[plain_text(sentence) for sentence in paragraph] for paragraph in paragraphs]
 
     def sentences(self) -> list[str]:
         """Every sentence whose words are certain, in order."""
         return [text for paragraph in self.paragraphs() for text in paragraph if text is not None]
 
 
-def write_article(entity: Entity, *, seed: int, number: int) -> Article:
-    """The article about an entity."""
-    draws = Draws(seed, "article", entity.title)
-    sections = WRITERS[entity.kind](entity, draws)
+def told(entity: Entity, draws: Draws) -> list[Section]:
+    """What there is to tell about an entity, without any markup but links and quotes."""
+    sections = texts("articles")[entity.kind].tell(entity, draws, texts("mentions"))
     # Every article tells something of life in the places that it touches, the short ones more.
-    written = sum(len(section.paragraphs) for section in sections)
-    sections.append(
-        Section(
-            "Daily life", daily.paragraphs(_places(entity), draws, count=4 if written < 11 else 3)
-        )
-    )
-    return Article(seed, number, entity, markup.enrich(entity, sections, draws, number=number))
+    is_short = sum(len(section.paragraphs) for section in sections) < 11
+    sections.append(Section("In brief", [in_brief(entity, draws)]))
+    said = [opinions(entity.kind, draws, is_praise=draws.chance(50)) for _ in range(2)]
+    if said[0]:
+        sections.append(Section("Opinions", said))
+    sections.append(Section("Daily life", daily_life(entity, draws, 3 if is_short else 2)))
+    return sections
 
 
-def _places(entity: Entity) -> list[Town]:
-    match entity:
-        case Town():
-            return [entity]
-        case Person():
-            return [entity.birthplace, entity.home]
-        case River():
-            return entity.towns
-        case Region():
-            return entity.towns
-        case Animal():
-            return entity.river.towns
-        case Building() | Craft() | Dish() | Event() | Festival() | Guild():
-            return [entity.town]
-        case Instrument() | Lake() | Ship() | Work():
-            return [entity.town]
-        case _:
-            raise TypeError(f"no article is written about {entity!r}")
+def daily_life(entity: Entity, draws: Draws, count: int) -> list[list[str]]:
+    """`count` paragraphs on life in the towns that the entity touches, each on its own topic."""
+    towns = [entity]
+    if entity.kind == "person":
+        towns = [entity.birthplace, entity.home]
+    elif entity.kind != "town":
+        place = entity.river if entity.kind == "animal" else entity
+        towns = getattr(place, "towns", None) or [entity.town]
+    topics = draws.some([*texts("daily").values()], count)
+    return [topic.sentences(draws.pick(towns), draws) for topic in topics]
+
+
+def write_article(entity: Entity, *, seed: int, number: int, draws: Draws | None = None) -> Article:
+    """The article about an entity. `draws` are those of its own, if they are there already."""
+    draws = draws or Draws(seed, "article", entity.title)
+    sections = markup.enrich(entity, told(entity, draws), draws, number=number)
+    return Article(seed, number, entity, sections)
 
 
 def write_articles(world: World) -> Iterator[Article]:

@@ -5,31 +5,15 @@ from __future__ import annotations
 import io
 import re
 import tarfile
+import textwrap
 import zlib
 from collections.abc import Iterable
+from types import SimpleNamespace
 
+from flows.sample.draws import Draws
 from flows.sample.tales import Tale
+from flows.sample.wording import pieces
 from pipelines.io.file_systems import file_system
-
-_WIDTH = 70
-_LICENCE = (
-    "You may copy this eBook, give it away or use it again for any purpose. It belongs to the "
-    "sample corpus of a software project, was written by that project, and imitates the outer "
-    "shape of the books of Project Gutenberg so that programs can be tested on it.",
-    "It is not a publication of Project Gutenberg, whose name is used here only because a program "
-    "that cleans such books must find it. The story, its people and its places are made up.",
-)
-_FOOTER = (
-    "Section 1. General terms of use. By reading any part of this electronic work you show that "
-    "you have understood these terms. If you do not agree with them, delete every copy that you "
-    "have and enjoy another book instead.",
-    "1.A. Nobody guarantees that this electronic work is free of errors. It is provided 'as-is', "
-    "with no warranty of any kind, express or implied.",
-    "1.B. The full text of this licence goes with every copy, and the marks of start and end must "
-    "not be changed, since programs look for them.",
-    "Section 2. About donations. None are asked for. Give them to the real Project Gutenberg, "
-    "which has made tens of thousands of books free since 1971.",
-)
 
 
 def write_books(folder: str, tales: Iterable[Tale]) -> str:
@@ -51,74 +35,65 @@ def write_books(folder: str, tales: Iterable[Tale]) -> str:
 
 def book_bytes(tale: Tale, number: int) -> bytes:
     """One book: UTF-8, CRLF line ends, a byte-order mark in every second one."""
-    text = "\r\n".join(_lines(tale, number)) + "\r\n"
-    return (b"\xef\xbb\xbf" if number % 2 else b"") + text.encode()
+    text = "\n".join(_lines(tale, number)) + "\n"
+    return (b"\xef\xbb\xbf" if number % 2 else b"") + text.replace("\n", "\r\n").encode()
+
+
+_ROMAN = [
+    "I",
+    "II",
+    "III",
+    "IV",
+    "V",
+    "VI",
+    "VII",
+    "VIII",
+    "IX",
+    "X",
+    "XI",
+    "XII",
+    "XIII",
+    "XIV",
+    "XV",
+    "XVI",
+]
 
 
 def _lines(tale: Tale, number: int) -> list[str]:
-    start = "THE" if number % 3 else "THIS"
-    title = tale.title.upper()
+    draws, forms = Draws(0), pieces("books")  # nothing in a book's shape is drawn
+    width = max(len(chapter.title) for chapter in tale.chapters) + 4
+    shape = SimpleNamespace(
+        title=tale.title, author=tale.author, number=number, ebook=90_000 + number, year=tale.year,
+        mark="THE" if number % 3 else "THIS", upper=tale.title.upper(),
+        author_upper=tale.author.upper(),
+        contents="\n".join(
+            f"  {_ROMAN[index] + '.':<6} {chapter.title:<{width}} {index * 14 + 3:>4}"
+            for index, chapter in enumerate(tale.chapters)
+        ),
+    )  # fmt: skip
     lines = [f"The Project Gutenberg eBook of {tale.title}, by {tale.author}", ""]
-    for paragraph in _LICENCE:
-        lines += [*_wrapped(paragraph), ""]
-    lines += [f"Title: {tale.title}", "", f"Author: {tale.author}", ""]
-    lines += [f"Release date: January {number}, 2026 [eBook #{90_000 + number}]", ""]
-    lines += ["Language: English", "", "Character set encoding: UTF-8", ""]
-    lines += [f"*** START OF {start} PROJECT GUTENBERG EBOOK {title} ***", "", "", ""]
-    lines += ["Produced by the writers of the sample corpus", "", "", ""]
-    lines += _front_matter(tale)
+    for say in forms["licence"]:
+        lines += [*_wrapped(say(shape, draws)), ""]
+    lines += [forms["head"][0](shape, draws), "", "", "", forms["front"][0](shape, draws)]
     for index, chapter in enumerate(tale.chapters, 1):
-        lines += ["", "", "", *_heading(index, chapter.title, number), "", ""]
+        shape.index, shape.roman = index, _ROMAN[index - 1]
+        shape.chapter, shape.chapter_upper = chapter.title, chapter.title.upper()
+        lines += ["", "", "", forms["chapter"][number % 3](shape, draws), "", ""]
         for position, paragraph in enumerate(chapter.paragraphs):
             if position and position % 11 == 0:
                 lines += ["       *       *       *       *       *", ""]
             if position == 6 and index % 4 == 1:
                 lines += [f"[Illustration: Plate {index} of {tale.region}]", ""]
             lines += [*_wrapped(paragraph), ""]
-    lines += ["", "", "THE END", "", "", ""]
-    lines += [f"*** END OF {start} PROJECT GUTENBERG EBOOK {title} ***", "", ""]
-    for paragraph in _FOOTER:
-        lines += [*_wrapped(paragraph), ""]
+    mark = f"*** END OF {shape.mark} PROJECT GUTENBERG EBOOK {shape.upper} ***"
+    lines += ["", "", "THE END", "", "", "", mark, "", ""]
+    for say in forms["footer"]:
+        lines += [*_wrapped(say(shape, draws)), ""]
     return lines
 
 
-def _front_matter(tale: Tale) -> list[str]:
-    lines = [tale.title.upper(), "", "A TALE", "", f"BY {tale.author.upper()}", ""]
-    lines += ["[Illustration]", "", f"FIRST PRINTED IN {tale.year}", "", "", "CONTENTS", ""]
-    width = max(len(chapter.title) for chapter in tale.chapters) + 4
-    for index, chapter in enumerate(tale.chapters, 1):
-        label = f"{_roman(index)}."
-        lines.append(f"  {label:<6} {chapter.title:<{width}} {index * 14 - 11:>4}")
-    return [*lines, "", "", "LIST OF PLATES", "", "  Plate 1     Frontispiece", "  Plate 5     57"]
-
-
-def _heading(index: int, title: str, number: int) -> list[str]:
-    if number % 3 == 0:
-        return [f"CHAPTER {_roman(index)}. {title.upper()}"]
-    if number % 3 == 1:
-        return [f"CHAPTER {_roman(index)}", "", title.upper()]
-    return [f"Chapter {index}", "", f"_{title}_"]
-
-
-def _roman(number: int) -> str:
-    numerals = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
-    text = ""
-    for value, letters in numerals:
-        while number >= value:
-            text += letters
-            number -= value
-    return text
-
-
 def _wrapped(paragraph: str) -> list[str]:
-    lines, line = [], ""
-    for word in paragraph.split(" "):
-        if line and len(line) + 1 + len(word) > _WIDTH:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return [*lines, line]
+    return textwrap.wrap(paragraph, 70, break_long_words=False, break_on_hyphens=False)
 
 
 def _stored_gzip(data: bytes) -> bytes:

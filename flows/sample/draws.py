@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,21 +21,21 @@ class Draws:
     a list's `pop` and identities never share numbers.
     """
 
-    __slots__ = ("_key", "_next_block", "_values")
-
     def __init__(self, seed: int, *identity: Identity) -> None:
-        self._key = np.uint64(key_for(seed, "sample", *identity))
+        self._key = np.asarray(key_for(seed, "sample", *identity), dtype=np.uint64)
         self._next_block = 0
         self._values: list[float] = []
 
+    def _more(self) -> list[float]:
+        start = self._next_block * _BLOCK
+        counters = np.arange(start, start + _BLOCK, dtype=np.uint64)
+        self._values += uniform(self._key, counters).tolist()
+        self._next_block += 1
+        return self._values
+
     def below(self, bound: int) -> int:
         """An integer in [0, bound)."""
-        if not self._values:
-            start = self._next_block * _BLOCK
-            counters = np.arange(start, start + _BLOCK, dtype=np.uint64)
-            self._values = uniform(np.asarray(self._key), counters).tolist()
-            self._next_block += 1
-        return int(self._values.pop() * bound)
+        return int((self._values or self._more()).pop() * bound)
 
     def between(self, low: int, high: int) -> int:
         """An integer in [low, high], both ends included."""
@@ -47,13 +47,30 @@ class Draws:
 
     def pick(self, options: Sequence[T]) -> T:
         """One of the options, each as likely as the others."""
-        return options[self.below(len(options))]
+        return options[int((self._values or self._more()).pop() * len(options))]
 
-    def some(self, options: Sequence[T], count: int) -> list[T]:
+    def some(self, options: Sequence[T], count: int = 1 << 30) -> list[T]:
         """`count` different ones (or all there are), in random order."""
-        pool = list(options)
-        return [pool.pop(self.below(len(pool))) for _ in range(min(count, len(pool)))]
+        pool, below = list(options), self.below
+        return [pool.pop(below(len(pool))) for _ in range(min(count, len(pool)))]
 
-    def shuffled(self, options: Sequence[T]) -> list[T]:
-        """All the options, in random order."""
-        return self.some(options, len(options))
+
+def fill(streams: Sequence[Draws]) -> None:
+    """Draw the first block of many streams at once, for a tenth of what it costs one by one."""
+    keys = np.array([stream._key for stream in streams])[:, None]
+    blocks = uniform(keys, np.arange(_BLOCK, dtype=np.uint64)).tolist()
+    for stream, block in zip(streams, blocks, strict=True):
+        stream._values, stream._next_block = block, 1
+
+
+class Deck(Draws):
+    """Draws that pick an option again only when all the others have been picked."""
+
+    def __init__(self, seed: int, *identity: Identity) -> None:
+        super().__init__(seed, *identity)
+        self._unused: dict[object, list[Any]] = {}
+
+    def pick(self, options: Sequence[T]) -> T:
+        unused: list[T] = self._unused.setdefault(tuple(options), [])
+        unused += [] if unused else self.some(options)
+        return unused.pop()
