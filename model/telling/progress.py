@@ -92,7 +92,7 @@ class TrainingProgress:
             self._say_line(now)
 
     def note_line(self, step: StepRecord, speed: SpeedRecord) -> None:
-        """With each line of the curves: what is told besides."""
+        """With each line of the curves: loss, accuracies, speed."""
         details = [(0, f"loss {step.loss:.2f}"), (1, f"MLM {_share(step.mlm_accuracy)}")]
         if step.nsp_accuracy is not None:
             details.append((2, f"NSP {_share(step.nsp_accuracy)}"))
@@ -104,7 +104,7 @@ class TrainingProgress:
             self._bar.refresh()
 
     def note_details(self, details: Sequence[Detail]) -> None:
-        """What is told besides how far it is, until the next details."""
+        """Shown beside how far it is, until the next details."""
         self._details = details
         if self._is_main and self._in_terminal:
             self._bar.bar_format = _BAR_FORMAT + self.status(room=self._room())
