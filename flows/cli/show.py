@@ -14,6 +14,7 @@ from flows.cli.options import ArtifactArgument, StoreOption, open_store
 from flows.engine.stages import amount
 from flows.formats import byte_text, columns, time_text
 from flows.lineage.names import artifact_of_path, resolve
+from flows.nested import leaves
 from schemas.manifest import Manifest
 
 _SHOWN_FILES = 20
@@ -121,14 +122,7 @@ def _environment_lines(manifest: Manifest) -> list[str]:
     return [*columns(rows), f"and {others} packages more (--json lists them all)"]
 
 
-def _leaf_lines(value: Mapping[str, object], path: str = "") -> list[str]:
-    lines = []
-    for name, item in value.items():
-        where = f"{path}.{name}" if path else name
-        if isinstance(item, Mapping) and item:
-            lines += _leaf_lines(item, where)
-        elif isinstance(item, list) and any(isinstance(entry, dict) for entry in item):
-            lines += _leaf_lines({str(index): entry for index, entry in enumerate(item)}, where)
-        else:
-            lines.append(f"{where}: {json.dumps(item, ensure_ascii=False)}")
-    return lines
+def _leaf_lines(value: Mapping[str, object]) -> list[str]:
+    return [
+        f"{name}: {json.dumps(item, ensure_ascii=False)}" for name, item in leaves(value).items()
+    ]
