@@ -21,6 +21,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from schemas.configs import TokensConfig
 from schemas.errors import VocabularyError
+from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
 from schemas.recipe import Recipe
 from schemas.task_configs import ExamplesConfig
 
@@ -68,6 +69,16 @@ def task_runs(flow_run_id: str) -> dict[str, Any]:
             time.sleep(0.1)
 
 
+def artifacts() -> dict[str, Any]:
+    """The newest of each key, as the server has them."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.sorting import ArtifactSort
+
+    with get_client(sync_client=True) as client:
+        found = client.read_artifacts(sort=ArtifactSort.CREATED_DESC)
+        return {item.key: item for item in reversed(found) if item.key}
+
+
 def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> None:
     lines: list[str] = []
     first = run_recipe(recipe, say=lines.append)
@@ -82,6 +93,16 @@ def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> No
     )
     read = {name: len(run.task_inputs.get("wait_for", [])) for name, run in runs.items()}
     assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
+    assert {name: run.tags for name, run in runs.items()} == {
+        label: [f"stage:{label.partition('.')[0]}"] for label in LABELS
+    }
+    shown = artifacts()
+    assert shown["fake-build-tokens"].description == "build-tokens: 1 file"
+    assert shown["run-fake"].description == "fake: 5 steps, 5 built"
+    assert f"[Report](file://{recipe.store}/runs/{record['run_id']}/report.html)" in (
+        shown["run-fake"].data
+    )
+    assert "| build-documents |" in shown["run-fake"].data
 
     second = run_recipe(recipe, say=lines.append)
     assert fakes.calls == []
@@ -240,3 +261,18 @@ def test_trials_that_are_all_there_are_one_task() -> None:
         "finetune.cola (2 trials)"
     ]
     assert [b.title for b in bundles(steps, cached=frozenset(labels[:1]))] == labels
+
+
+def test_what_computes_on_a_gpu_is_tagged() -> None:
+    from flows.orchestration.flows import Bundle
+
+    for device, tags in (("cuda", {"stage:pretrain", "gpu"}), ("cpu", {"stage:pretrain"})):
+        model = ModelConfig(layers=2, hidden_size=32, heads=2)
+        config = PretrainConfig(
+            instances="x", model=model, budget=BudgetConfig(steps=1), device=device
+        )
+        step = Step("pretrain.x", stages()["pretrain"], config, {})
+        made = Bundle("pretrain.x", (step,)).task
+        assert (made.name, made.tags) == ("pretrain", tags)
+    documents = Step("build-documents", stages()["build-documents"], TokensConfig(), {})
+    assert Bundle("build-documents", (documents,)).task.tags == {"stage:build-documents"}
