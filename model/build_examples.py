@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from model.amounts import examples_amount
 from model.tasks import find_task
 from model.tasks.answer_names import AnswerNames
 from model.tasks.cut_data import cut_split, units_of
 from model.tasks.example_files import ExampleFile, find_files, raw_inputs_of
 from model.tasks.task import Bad, Row, Task
+from model.telling.amounts import examples_amount
 from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import EXAMPLES

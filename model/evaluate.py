@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.amounts import evaluation_amount
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.processes.launcher import call
@@ -21,6 +20,7 @@ from model.task_types.prediction_files import Scored, predictions_file, score_fi
 from model.tasks import Task, find_task
 from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
+from model.telling.amounts import evaluation_amount
 from model.training.artifact_files import to_json, write_file
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.telling.progress import step_name

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.amounts import trial_amount, trials_amount
 from model.encoder.hf_config import check_layout
 from model.finetuning.jobs import (
     MAJORITY_FILE,
@@ -30,6 +29,7 @@ from model.task_types.prediction_files import predictions_file, score_file, to_l
 from model.tasks import find_task
 from model.tasks.cut_data import examples_cut
 from model.tasks.examples import read_examples, splits_of
+from model.telling.amounts import trial_amount, trials_amount
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -39,7 +39,7 @@ from model.training.artifact_files import (
     write_file,
 )
 from pipelines.io.stage_inputs import check_files
-from pipelines.telling.progress import READING_FILE, following, step_name
+from pipelines.telling.progress import following, step_name
 from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
@@ -113,7 +113,7 @@ def finetune(
         # Read by the folder's URL, as a checkpoint from outside is.
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
-        with following(job.folder() / READING_FILE):
+        with following(job.folder()):
             found = call("model.finetuning.loop:train_trial", job)
         files = _publish(job.results(), output=output)
     finally:

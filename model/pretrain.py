@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from model.amounts import training_amount
 from model.pretraining.job import TrainingJob
+from model.telling.amounts import training_amount
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,

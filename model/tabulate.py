@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from model.amounts import tables_amount
 from model.tables.entry_comparison import Comparison, compare
 from model.tables.filled_tables import FilledCell, FilledTable, fill_tables
 from model.tables.result_rows import ResultRow, in_order, result_rows
@@ -18,6 +17,7 @@ from model.tables.submission import Submission, build_submission
 from model.tables.table_texts import all_grids, to_csv, to_markdown, to_text
 from model.tables.task_results import DEV, Evaluation
 from model.tasks import TASKS, Task
+from model.telling.amounts import tables_amount
 from pipelines.io.shards import FileWriter
 from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError

@@ -19,13 +19,13 @@ from flows.orchestration.stage_pages import metric_rows
 from flows.report.page import section
 from flows.report.results import results_of
 from model import tasks
-from model.amounts import score_cut
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
 from model.processes.stopping import StopRequest
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import result_rows
 from model.tasks.cut_data import cut_on, examples_cut
+from model.telling.amounts import score_cut
 from schemas.configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.task_configs import ExamplesConfig, TabulateConfig

@@ -14,9 +14,9 @@ import pytest
 from fake_stages import FakeStages, installed
 
 from flows.bert import bert, run_recipe, stages
-from flows.engine import run as runs
 from flows.engine.plan import PlannedStep
 from flows.engine.stages import Step
+from flows.orchestration import run as runs
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from schemas.configs import TokensConfig

@@ -1,20 +1,66 @@
-"""Who may import whom: schemas -> pipelines -> model -> flows, and what each may load."""
+"""Who may import whom: packages, their rooms, and what each may load."""
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
 import pytest
 
-from schemas.fingerprint import FIRST_PARTY, code_fingerprint
+from schemas.fingerprint import FIRST_PARTY, code_fingerprint, is_uncounted
 
 ROOT = Path(__file__).parents[1]
 # A package imports only from its left.
 LAYERS = ["schemas", "pipelines", "model", "flows", "bertloom"]
 PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
+
+ROOMS = {
+    "pipelines": [
+        "arrays counters seeds telling",
+        "io",
+        "runners",
+        "beam books mediawiki text wordpiece",
+        "sources instances",
+        "documents",
+        "build_documents build_vocabulary build_tokens build_instances transforms",
+    ],
+    "model": [
+        "data",
+        "encoder",
+        "optim processes",
+        "tasks",
+        "task_types training",
+        "telling",
+        "pretraining finetuning",
+        "tables",
+        "pretrain build_examples finetune evaluate tabulate",
+    ],
+    "flows": [
+        "balances formats nested prefect_environment",
+        "recipes",
+        "fetch sample store",
+        "engine",
+        "lineage",
+        "report",
+        "orchestration",
+        "corpus",
+        "pretraining",
+        "finetuning",
+        "evaluation",
+        "bert publish",
+        "rebuild",
+        "deployments",
+        "cli",
+        "__main__",
+    ],
+}
+"""The modules and sub-packages of each package, lowest first: one imports only from those above it
+in this list. Rooms of one line do not know each other."""
 
 PURE = [
     "counters", "seeds", "telling.progress", "runners.launch", "runners.errors",
@@ -42,6 +88,116 @@ def test_packages_import_only_from_their_left(graph: grimp.ImportGraph) -> None:
         if LAYERS.index(imported.split(".")[0]) > LAYERS.index(importer.split(".")[0])
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_only_from_lower_ones(package: str, graph: grimp.ImportGraph) -> None:
+    level = {room: i for i, rooms in enumerate(ROOMS[package]) for room in rooms.split()}
+    within = [name.split(".") for name in graph.modules if name.startswith(f"{package}.")]
+    assert {name[1] for name in within} == set(level), "rooms, and those that ROOMS lists"
+    wrong = [
+        f"{importer} imports {imported}"
+        for importer in sorted(graph.modules)
+        for imported in sorted(graph.find_modules_directly_imported_by(importer))
+        if (there := _room(imported, package)) and (here := _room(importer, package))
+        if here != there and level[there] >= level[here]
+    ]
+    assert wrong == []
+
+
+def _room(module: str, package: str) -> str:
+    top, _, rest = module.partition(".")
+    return rest.partition(".")[0] if top == package else ""
+
+
+def test_no_import_circles(graph: grimp.ImportGraph) -> None:
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def _modules() -> Iterator[tuple[str, str]]:
+    for package in PRESENT:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+def test_imports_within_functions_say_what_they_save() -> None:
+    """Only to keep start-up quick, where that was measured: `# start-up: 400 ms`."""
+    found = []
+    for name, text in _modules():
+        lines = text.splitlines()
+        for function in ast.walk(ast.parse(text)):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for group in _import_groups(function):
+                    near = lines[group[0].lineno - 2 : group[-1].end_lineno]
+                    if not any("# start-up: " in line for line in near):
+                        found.append(f"{name}:{group[0].lineno}")
+    assert sorted(set(found)) == []
+
+
+def _import_groups(function: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Imports that stand one after the other, anywhere in a function."""
+    for node in ast.walk(function):
+        for body in (getattr(node, field, []) for field in ("body", "orelse", "finalbody")):
+            group: list[ast.stmt] = []
+            for statement in [*(body if isinstance(body, list) else []), ast.Pass()]:
+                if isinstance(statement, ast.Import | ast.ImportFrom):
+                    group.append(statement)
+                elif group:
+                    yield group
+                    group = []
+
+
+def test_counted_code_computes_with_nothing_of_rooms_that_no_key_counts() -> None:
+    """From there it imports exceptions, classes, and functions that give nothing back.
+
+    And the name that people call a step by, for errors and lines of progress to begin with.
+    """
+    wrong = []
+    for name, text in _modules():
+        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if module.startswith("flows") or is_uncounted(module):
+            continue
+        tree = ast.parse(text)
+        counted = {
+            node.id
+            for statement in tree.body
+            if not (isinstance(statement, ast.Assign) and ast.unparse(statement.targets) == "STAGE")
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and is_uncounted(node.module):
+                wrong += [
+                    f"{name}: {node.module}.{imported.name}"
+                    for imported in node.names
+                    if (imported.asname or imported.name) in counted
+                    and not _gives_nothing(node.module, imported.name)
+                ]
+    assert sorted(set(wrong)) == []
+
+
+GIVE_NOTHING = {"None", "NoReturn"}
+
+
+def _gives_nothing(module: str, name: str) -> bool:
+    path = ROOT / Path(*module.split("."))
+    file = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if getattr(node, "name", "") != name:
+            continue
+        if isinstance(node, ast.ClassDef):
+            return True
+        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        managers = [ast.unparse(item) for item in node.decorator_list]
+        returned = ast.unparse(node.returns) if node.returns else ""
+        if name == "step_name":
+            return True
+        return returned in GIVE_NOTHING or "contextlib.contextmanager" in managers
+    return False
 
 
 def _loaded_by(statement: str) -> set[str]:

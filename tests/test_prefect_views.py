@@ -15,10 +15,10 @@ import pytest
 from fake_stages import FakeStages, installed
 
 from flows.bert import steps
-from flows.engine.run import Run
 from flows.engine.steps import StepResult
 from flows.orchestration import views as prefect_views
 from flows.orchestration.publisher import Publisher
+from flows.orchestration.run import Run
 from flows.orchestration.server import prepare_prefect
 from flows.orchestration.stage_pages import metric_rows, stage_markdown
 from pipelines.telling.progress import Reading

@@ -94,7 +94,7 @@ def test_a_listener_that_fails_is_dropped(tmp_path: Path, caplog: pytest.LogCapt
             with watch(tmp_path, total=1):
                 pass
         path = tmp_path / "reading.json"
-        with following(path):
+        with following(tmp_path):
             for step in range(3):
                 ReadingFile(path, job="train", unit="step").write(step, total=3)
     assert told
@@ -106,7 +106,7 @@ def test_another_processs_readings_are_told(tmp_path: Path) -> None:
     told: list[Reading] = []
     path = tmp_path / "reading.json"
     path.write_text(json.dumps(Reading("old", 9, 9, "step")._asdict()))
-    with listening(told.append), following(path):
+    with listening(told.append), following(tmp_path):
         file = ReadingFile(path, job="train", unit="step")
         file.write(5, total=10)
         file.write(10, total=10)

@@ -16,10 +16,10 @@ from fake_stages import FakeStages, installed
 from store_writing import held_by_another
 
 from flows.bert import run_recipe, steps
-from flows.engine import loop as local_engine
-from flows.engine import run as runs
 from flows.engine.plan import PlannedStep, planned_rows
-from flows.engine.run import Run, step_limit
+from flows.orchestration import loop as local_engine
+from flows.orchestration import run as runs
+from flows.orchestration.run import Run, step_limit
 from flows.store.artifacts import ArtifactStore
 from flows.store.processes import start_of
 from flows.store.runs import read_run, run_ids, write_run
@@ -246,7 +246,7 @@ def test_the_record_of_a_run_tells_what_is_done_so_far(
 def test_a_second_signal_ends_the_process_at_once() -> None:
     program = (
         "import time\n"
-        "from flows.engine.signals import ended_by_a_second_signal\n"
+        "from flows.orchestration.signals import ended_by_a_second_signal\n"
         "with ended_by_a_second_signal():\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"

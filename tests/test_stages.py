@@ -10,13 +10,13 @@ import pytest
 from fake_stages import FakeStages, forget_code, installed
 
 from flows.bert import plan, run_recipe, stages, steps
-from flows.engine import loop as local_engine
 from flows.engine.keys import describe_differences, step_key
 from flows.engine.plan import PlannedStep
 from flows.engine.provenance import key_environment
-from flows.engine.run import Run
 from flows.engine.stages import find_stage, rebuilt_labels
 from flows.engine.steps import StepResult, is_passing
+from flows.orchestration import loop as local_engine
+from flows.orchestration.run import Run
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from pipelines.telling.progress import step_name

@@ -24,7 +24,7 @@ from flows.lineage.rows import at_row, find_shard
 from flows.lineage.tracing import trace_row
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from model.amounts import score_cut
+from model.telling.amounts import score_cut
 from schemas.errors import ArtifactNotFoundError, ConfigError, UsageError
 from schemas.manifest import Manifest
 

@@ -1,1 +1,1 @@
-"""From a recipe to finished stages: the plan, cache keys, running steps."""
+"""From a recipe to one finished step: stages, keys, plans, building a step, adopting."""

@@ -4,7 +4,7 @@
     leased by another run             ->  that one builds it
     else                              ->  lease, stage, manifest, commit
 
-The first two are for `flows.engine.run`, which both engines call.
+The first two are for `flows.orchestration.run`, which both engines call.
 """
 
 from __future__ import annotations

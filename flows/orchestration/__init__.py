@@ -1,1 +1,1 @@
-"""Prefect: server, flows' parts, tasks, hooks after a crash, what its pages show."""
+"""Running steps: a run and its record, the loop without a server, and Prefect's flows and pages."""

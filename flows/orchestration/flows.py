@@ -27,10 +27,10 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
 from flows.engine.graph import Graph
-from flows.engine.run import LOOK_SECONDS, Run
 from flows.engine.stages import Step
 from flows.engine.steps import RETRY_DELAYS, StepResult, is_passing
 from flows.orchestration.hooks import settle_cancelled, settle_crashed, settle_failed
+from flows.orchestration.run import LOOK_SECONDS, Run
 from flows.orchestration.session import (
     RecipeParameter,
     current_run,

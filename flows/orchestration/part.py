@@ -53,11 +53,11 @@ class Part(Graph):
         if engine not in ENGINES:
             raise ConfigError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
         if engine == "prefect":
-            from flows.orchestration.session import run_with_prefect  # start-up: 2 s
+            from flows.orchestration.calls import run_with_prefect  # start-up: 2 s
 
             return run_with_prefect(self, recipe, say=say, rebuild=rebuild, until=until)
-        from flows.engine.loop import run_steps  # start-up: 300 ms
-        from flows.engine.run import Run
+        from flows.orchestration.loop import run_steps  # start-up: 300 ms
+        from flows.orchestration.run import Run
 
         with Run(recipe, self.steps(recipe, until), say=say, rebuild=rebuild) as run:
             run_steps(run)
@@ -84,7 +84,7 @@ class Part(Graph):
         Returns:
             The records of all steps, in order.
         """
-        from flows.orchestration.session import call_flow  # start-up: 2 s
+        from flows.orchestration.calls import call_flow  # start-up: 2 s
 
         given = {"changes": list(changes or ()), "rebuild": list(rebuild or ()), "until": until}
         return call_flow(self, {"recipe": recipe, "store": store, **given})

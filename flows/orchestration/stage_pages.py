@@ -8,12 +8,14 @@ from typing import Any
 from urllib.parse import quote
 
 from flows.balances import balances
-from flows.engine.run import Run
 from flows.engine.stages import amount, find_stage
 from flows.engine.steps import StepResult
 from flows.formats import byte_text, time_text
+from flows.lineage.graph import upstream_graph
+from flows.lineage.rendering import mermaid_text
+from flows.orchestration.run import Run
 from flows.store.artifacts import ArtifactStore
-from model.amounts import score_cut
+from model.telling.amounts import score_cut
 from schemas.manifest import Manifest
 from schemas.stage import entry_label
 
@@ -22,9 +24,6 @@ _SHOWN_VALUES = 40
 
 def stage_markdown(result: StepResult, *, store: ArtifactStore, run_id: str) -> str:
     """What a step made, what it dropped and why, and what it was made from."""
-    from flows.lineage.graph import upstream_graph
-    from flows.lineage.rendering import mermaid_text
-
     manifest, made = result.manifest, "found, made by another run"
     if not result.was_cached:
         made = f"built in {time_text(result.seconds)}"

@@ -21,11 +21,11 @@ from prefect.artifacts import (
 )
 from prefect.events import emit_event
 
-from flows.engine.run import Run
 from flows.engine.stages import amount
 from flows.engine.steps import StepResult
 from flows.formats import byte_text, time_text
 from flows.orchestration.publisher import Publisher
+from flows.orchestration.run import Run
 from flows.orchestration.stage_pages import metric_rows, run_markdown, stage_markdown
 from pipelines.telling.progress import Reading, listening
 from schemas.disclosure import visible, without_secrets

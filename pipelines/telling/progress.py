@@ -274,12 +274,13 @@ class ReadingFile:
 
 
 @contextlib.contextmanager
-def following(path: Path) -> Iterator[None]:
-    """Tell the listeners what another process writes to a `ReadingFile` while this block runs."""
+def following(folder: Path) -> Iterator[None]:
+    """Tell the listeners what a process that works in a folder writes to its `ReadingFile`."""
     listeners = Listeners()
     if not listeners:
         yield
         return
+    path = folder / READING_FILE
     path.unlink(missing_ok=True)
     stop = threading.Event()
 

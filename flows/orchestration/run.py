@@ -1,7 +1,7 @@
 """One run of a recipe: its steps, what became of each, and the record it leaves in the store.
 
-`flows.engine.loop` runs its steps in this process; `flows.orchestration` as tasks of Prefect. Both
-call `Run.execute`.
+`flows.orchestration.loop` runs its steps in this process, `flows.orchestration.flows` as tasks of
+Prefect. Both call `Run.execute`.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from flows.engine.run import LOOK_SECONDS, Run
-from flows.engine.signals import ended_by_a_second_signal
 from flows.engine.stages import Step
 from flows.engine.steps import RETRY_DELAYS, StepResult, is_passing
+from flows.orchestration.run import LOOK_SECONDS, Run
+from flows.orchestration.signals import ended_by_a_second_signal
 from flows.store.leases import Holder
 
 _LOGGER = logging.getLogger(__name__)
