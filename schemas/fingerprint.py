@@ -121,11 +121,11 @@ def key_spec(
 
     Args:
         stage: its name.
-        stage_version: its STAGE_VERSION.
+        stage_version: that of its `STAGE`.
         config: the identity part of its configuration (`Config.identity()`).
         inputs: of each input artifact its content digest and its statistics.
         raw_inputs: the identities of the raw files.
-        code: digest of its code, or `version` where STAGE_VERSION stands for it.
+        code: digest of its code, or `version` where the stage's version stands for it.
         environment: versions of Python (minor) and of the libraries that can change its bytes.
     """
     return {

@@ -205,7 +205,7 @@ class Manifest(_Record):
     """Name of the stage, such as `build-instances`."""
 
     stage_version: int
-    """The stage's STAGE_VERSION when it ran."""
+    """The stage's version when it ran."""
 
     cache_key: str = Field(pattern=r"^[0-9a-f]{64}$")
     """sha256 of the canonical JSON of `key_spec`."""

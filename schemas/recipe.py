@@ -55,7 +55,7 @@ class Recipe(Config):
 
     code_identity: Literal["closure", "version"] = not_identity("closure")
     """How cache keys see a stage's code. `closure`: by every module it imports, so that any change
-    of code builds anew. `version`: by its STAGE_VERSION alone, for corpora that cost money."""
+    of code builds anew. `version`: by its stage's version alone, for corpora that cost money."""
 
     store: str = not_identity("store")
     """Root of the artifact store: a path or an fsspec URL (memory://, s3://, gs://)."""

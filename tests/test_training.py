@@ -136,7 +136,7 @@ def test_losses_are_those_of_this_stage_version(corpus: SmallCorpus, tmp_path: P
     finish(corpus.job(tmp_path, optimizer={"learning_rate": 3e-3}))
     found = [line["loss"] for line in curve_lines(tmp_path) if line["kind"] == "train"]
     assert found == pytest.approx(GOLDEN_LOSSES, abs=2e-3), (
-        "what training makes has changed: raise STAGE_VERSION in model/pretrain.py and put these "
+        "what training makes has changed: raise the version in model/pretrain.py and put these "
         f"losses here: {[round(loss, 4) for loss in found]}"
     )
 

@@ -4,8 +4,8 @@ A key counts code, so an edit that changes no byte makes every stage that has th
 build again. Whoever knows that the bytes are the same says `bertloom adopt RECIPE`: each artifact
 whose key differs in nothing but its code is published once more under today's key, its files linked
 (on object stores copied by the server), and its manifest and lineage say so. A recipe that goes
-from `code_identity: closure` to `version` says it once for all: there STAGE_VERSION stands for the
-code, and runs adopt by themselves.
+from `code_identity: closure` to `version` says it once for all: there a stage's version stands for
+its code, and runs adopt by themselves.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ class Run:
             return None
         hit = self.store.lookup(step.stage.name, key.cache_key)
         if hit is None and self.recipe.code_identity == "version":
-            # Built when the recipe still counted code: STAGE_VERSION stands for that now.
+            # Built when the recipe still counted code: the stage's version stands for it now.
             last = adoptable(self.recipe, step, key, store=self.store).manifest
             if last is not None:
                 hit = publish(last, step, key, store=self.store, inputs=self.inputs(step))
