@@ -28,7 +28,6 @@ UNCOUNTED = (
     "schemas.disclosure",
     "schemas.errors",
     "schemas.stage",
-    "model.telling.amounts",
     "pipelines.runners",
     "pipelines.telling",
     "model.telling",

@@ -212,7 +212,7 @@ def test_a_truncated_dump_is_refused_by_name(
 def test_golden_rows(one_worker: tuple[Path, dict[str, StageOutput]]) -> None:
     """The rows of each stage, not the bytes, so that another pyarrow changes nothing here."""
     assert golden_digests(one_worker[1]) == GOLDEN, (
-        "A stage's output changed. If that was meant: raise its STAGE_VERSION, say in CHANGELOG.md "
+        "A stage's output changed. If that was meant: raise its version, say in CHANGELOG.md "
         "what used to happen, and run `python tests/golden.py` to print the new digests."
     )
 

@@ -59,7 +59,7 @@ ROOMS = {
         "__main__",
     ],
 }
-"""The modules and sub-packages of each package, lowest first: one imports only from those above it
+"""The modules and sub-packages of each package, lowest first: one imports only from those before it
 in this list. Rooms of one line do not know each other."""
 
 PURE = [

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flows.engine.keys import StepKey, code_now, code_of, pieces_digest
+from flows.engine.keys import StepKey, changed_modules, code_now, code_of, pieces_digest
 from flows.engine.provenance import checkout, environment, host_kind
 from flows.engine.stages import Step, amount
 from flows.formats import time_text
@@ -241,8 +241,7 @@ def input_ref(name: str, manifest: Manifest) -> InputRef:
 def changed_code(step: Step) -> list[str]:
     """Modules of a step's stage that were edited since this process looked at them first."""
     stage = step.stage
-    before, after = code_of(stage.module, stage.packages)[1], code_now(stage)
-    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    return changed_modules(code_of(stage.module, stage.packages)[1], code_now(stage))
 
 
 def _warning(step: Step, manifest: Manifest, *, replaced: str) -> str:

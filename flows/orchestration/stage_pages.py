@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +13,7 @@ from flows.engine.steps import StepResult
 from flows.formats import byte_text, time_text
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import mermaid_text
+from flows.nested import leaves, numbers
 from flows.orchestration.run import Run
 from flows.store.artifacts import ArtifactStore
 from model.telling.amounts import score_cut
@@ -37,7 +38,7 @@ def stage_markdown(result: StepResult, *, store: ArtifactStore, run_id: str) -> 
         lines += [f"> **Warning**: {_plain(result.warning)}", ""]
     if rows := [item.row for item in balances(manifest.counters) if not item.source]:
         lines += _table(("things", "in", "kept", "dropped", "why"), rows)
-    if values := _leaves(manifest.statistics):
+    if values := _shown_values(manifest.statistics):
         lines += _table(("statistic", "value"), [(name, _text(v)) for name, v in values])
     lines += ["```mermaid", mermaid_text(upstream_graph([manifest], store=store)), "```", ""]
     lines += [
@@ -71,7 +72,7 @@ def metric_rows(manifest: Manifest) -> list[dict[str, Any]]:
     if not find_stage(manifest.stage).has_metrics:
         return []
     rows: list[dict[str, Any]] = []
-    for name, value in _numbers(manifest.statistics):
+    for name, value in numbers(manifest.statistics).items():
         if name.startswith("model."):
             continue
         cut = "; ".join(score_cut(name, manifest.statistics))
@@ -79,21 +80,10 @@ def metric_rows(manifest: Manifest) -> list[dict[str, Any]]:
     return rows
 
 
-def _numbers(statistics: dict[str, Any]) -> Iterator[tuple[str, int | float]]:
-    for name, value in _leaves(statistics):
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield name, value
-
-
-def _leaves(values: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
+def _shown_values(statistics: dict[str, Any]) -> list[tuple[str, Any]]:
     """Single values by their dotted names, the first of them."""
-    found: list[tuple[str, Any]] = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            found += _leaves(value, f"{path}{name}.")
-        elif not isinstance(value, (list, tuple)):
-            found.append((f"{path}{name}", value))
-    return found[:_SHOWN_VALUES]
+    single = [item for item in leaves(statistics).items() if not isinstance(item[1], list)]
+    return single[:_SHOWN_VALUES]
 
 
 def _text(value: Any) -> str:

@@ -1,12 +1,10 @@
 """Batches without end from an artifact's instances, the same wherever and whenever they are made.
 
 What a batch holds is a function of (seed, configuration, position in the stream): see
-`model.data.batching` for which instances it has, `model.data.targets` for what is predicted of
-them and
-`model.data.layouts` for the tensors. Ranks need not talk: each knows the whole global batch and
-makes
-tensors of its share. One thread prepares batches ahead; NumPy works on whole batches, without the
-interpreter's lock for the most part, so that no worker processes are wanted.
+`model.data.batching` for which instances it has, `model.data.targets` for what is predicted of them
+and `model.data.layouts` for the tensors. Ranks need not talk: each knows the whole global batch and
+makes tensors of its share. One thread prepares batches ahead; NumPy works on whole batches, without
+the interpreter's lock for the most part, so that no worker processes are wanted.
 """
 
 from __future__ import annotations

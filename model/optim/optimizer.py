@@ -1,8 +1,7 @@
 """Optimisers: how gradients become updates of the weights.
 
 Each is Adam with decoupled weight decay, as `model.optim.adam` does it in one pass, or with
-something
-added; all clip by global norm and can be saved and resumed to the bit.
+something added; all clip by global norm and can be saved and resumed to the bit.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What pretraining and fine-tuning share: checkpoints, curves, progress, throughput."""
+"""What pretraining and fine-tuning share: the loop, checkpoints, files of an artifact."""

@@ -346,11 +346,11 @@ class Trainer(Generic[Batch]):
         )
 
     def _after_step(self, checkpoint_is_due: bool) -> None:
-        score = self.evaluate() if self.training.evaluation_is_due() else None
+        best_loss = self.evaluate() if self.training.evaluation_is_due() else None
         every = self.training.checkpoint_config.every_steps
         is_due = checkpoint_is_due or (every and self.training.steps % every == 0)
-        if is_due or score is not None:
-            self.save(score=score)
+        if is_due or best_loss is not None:
+            self.save(score=best_loss)
 
     def _check_stop(self) -> None:
         # Several processes stop where all know of it, at the exchange after a step: one that was

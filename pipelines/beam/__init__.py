@@ -1,2 +1,2 @@
-"""What every Beam job has in common: work on planned splits, reuse of finished work, runners,
-workers."""
+"""What every Beam job has in common: work on planned splits, and reuse of finished
+work."""

@@ -37,6 +37,7 @@ IS_NEXT, IS_RANDOM, NO_SEGMENT_B = 0, 1, -1
 # Counters of the draws under a document's key ...
 _SHORT, _SHORT_LENGTH, _FIRST_INSTANCE = 0, 1, 2
 # ... and under that of an instance, which is the draw _FIRST_INSTANCE + its first sentence.
+# _RANDOM_DOCUMENT takes two, 2 and 3: the document and its sentence (`NegativePool.draw`).
 # (A text without a B begins at a token, not a sentence: there it is _FIRST_INSTANCE + that token.)
 _IS_RANDOM, _A_END, _RANDOM_DOCUMENT, _CUT, _MASKING = 0, 1, 2, 4, 5
 _A_FRONT, _B_FRONT = 1 << 32, 2 << 32

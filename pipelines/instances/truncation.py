@@ -33,7 +33,7 @@ def heads(keys: npt.NDArray[np.uint64], throws: Int64s, *, counter: int) -> Int6
 
     Args:
         keys: one a row.
-        throws: at least 0. Row r uses the counters `counter` .. `counter + ceil(throws[r] / 64)`.
+        throws: at least 0. Row r uses the `ceil(throws[r] / 64)` counters from `counter` on.
         counter: the first of them.
     """
     words = (throws + 63) >> 6

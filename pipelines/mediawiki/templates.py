@@ -1,10 +1,11 @@
 """Which rule a template of a page follows, by its name and the wiki's language.
 
 Templates cannot be expanded without the wiki that holds them. Those that carry words are listed in
-`pipelines/languages`, language by language, with what they write. A name is looked up in the
-wiki's own language, then among those common to all, then in English: names travel with translated
-articles. A rule that would write a word that the language has not got is not used, and so English
-words never come into other text. All other names (infoboxes, notices, navigation) write nothing.
+`pipelines/mediawiki/languages`, language by language, with what they write. A name is looked up in
+the wiki's own language, then among those common to all, then in English: names travel with
+translated articles. A rule that would write a word that the language has not got is not used, and
+so English words never come into other text. All other names (infoboxes, notices, navigation) write
+nothing.
 """
 
 from __future__ import annotations

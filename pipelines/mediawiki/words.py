@@ -1,9 +1,8 @@
 """Words in which wikis differ, and what a page's markup takes from them.
 
-Those of one language stand in its file (`pipelines.mediawiki.languages`); English ones are valid
-on every
-wiki (MediaWiki accepts them everywhere). A dump's own `<siteinfo>` adds to them; see `markup_for`.
-Names are lower-cased, with spaces for underscores.
+Those of one language stand in its file (`pipelines.mediawiki.languages`); English ones are valid on
+every wiki (MediaWiki accepts them everywhere). A dump's own `<siteinfo>` adds to them; see
+`markup_for`. Names are lower-cased, with spaces for underscores.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
 sentencex knows the abbreviations and the full stops of many languages, but never splits what stands
 in quotes or brackets. `pipelines.text.quotations` finds the ends in there. Here both are put
-together,
-and what is no sentence by itself (a number of a list, a lone bracket) joins its neighbour.
+together, and what is no sentence by itself (a number of a list, a lone bracket) joins its
+neighbour.
 """
 
 from __future__ import annotations
