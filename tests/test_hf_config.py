@@ -12,7 +12,7 @@ import pytest
 import yaml
 from command_runs import Cli
 from finetuning_runs import text_rows, write_checkpoint
-from test_asked_texts import write_tuned
+from test_asking import write_tuned
 
 from flows.store.artifacts import ArtifactStore
 from model.encoder.hf_config import check_layout, parse_object
