@@ -15,7 +15,7 @@ from flows.bert import plan, run_recipe, steps
 from flows.engine.adopting import AdoptedStep
 from flows.engine.adopting import adopt as adopt_steps
 from flows.store.artifacts import ArtifactStore
-from flows.store.verification import verify
+from flows.store.verification import verify, withdraw
 from schemas.configs import DocumentsConfig, InstancesConfig, TextSource
 from schemas.errors import ArtifactCorruptError
 from schemas.fingerprint import code_fingerprint
@@ -106,6 +106,28 @@ def test_from_closure_to_version_keeps_what_is_there(fakes: FakeStages, tmp_path
     assert run(recipe) == after
     fakes.raise_version()
     assert states(recipe, ArtifactStore(recipe.store))[0] == "build"
+
+
+@pytest.mark.parametrize("is_found_out", [True, False])
+def test_what_is_damaged_is_built_and_not_adopted(
+    fakes: FakeStages, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_found_out: bool
+) -> None:
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    before = run(recipe)
+    documents = before["build-documents"]
+    file = tmp_path / "store" / documents.data / documents.files[0].object
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes().swapcase())
+    store = ArtifactStore(recipe.store)
+    if is_found_out:
+        withdraw(store, verify(store, list(store.pointers("build-documents"))))
+    assert len(fakes.calls) == len(before)
+    after = run(fakes.recipe(str(tmp_path / "store"), code_identity="version"))
+    assert fakes.calls == ["documents"]
+    assert after["build-documents"].adopted is None
+    assert after["build-documents"].content == documents.content
+    assert after["build-tokens"].adopted is not None
+    assert ("built, and not adopted" in caplog.text) != is_found_out
 
 
 def test_a_damaged_artifact_is_not_adopted(fakes: FakeStages, tmp_path: Path) -> None:

@@ -93,10 +93,14 @@ class Adoptable(NamedTuple):
 
 def adoptable(recipe: Recipe, step: Step, key: StepKey, *, store: ArtifactStore) -> Adoptable:
     """The recipe's last artifact of a step, if its key differs from `key` in its code alone."""
-    pointer = store.ref(f"{recipe.name}/{step.label}")
-    if pointer is None:
-        return Adoptable(None, f"the recipe {recipe.name!r} has built none in this store")
     try:
+        pointer = store.ref(f"{recipe.name}/{step.label}")
+        if pointer is None:
+            return Adoptable(None, f"the recipe {recipe.name!r} has built none in this store")
+        own = store.pointer(pointer.stage, pointer.cache_key)
+        if own is None or own.manifest != pointer.manifest:
+            why = "was withdrawn: damaged, or taken back (see quarantine/)"
+            return Adoptable(None, f"{pointer.artifact_id} {why}")
         manifest = store.read_manifest(pointer.manifest)
         store.check_files(manifest)
     except (ArtifactNotFoundError, ArtifactCorruptError) as error:

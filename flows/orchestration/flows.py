@@ -47,6 +47,7 @@ from schemas.stage import entry_label
 _THREADS = 32
 """Tasks that may be submitted and wait for others; how many work is the recipe's limit."""
 
+_LOGGER = logging.getLogger(__name__)
 _LOGGERS = ("prefect.task_runs", "prefect.flow_runs", "prefect.engine")
 
 
@@ -371,7 +372,14 @@ def _is_elsewhere(run: Run, bundle: Bundle) -> bool:
     step = bundle.steps[0]
     if step.label in run.cached:
         return False
-    other = live_holder(run.store, step.stage.name, run.key(step).cache_key)
+    try:
+        name, key = step.stage.name, run.key(step).cache_key
+        if step.label not in run.rebuilt and run.store.pointer(name, key) is not None:
+            return False
+        other = live_holder(run.store, name, key)
+    except Exception as error:  # the task meets it again, says it, and tries again if it may pass
+        _LOGGER.debug("%s: not looked at: %s", step.label, error)
+        return False
     if other is not None:
         run.say_waiting(step, other)
     return other is not None

@@ -6,6 +6,7 @@ Prefect. Both call `Run.execute`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -34,7 +35,13 @@ from flows.store.verification import verify, withdraw
 from model.processes.launcher import stop_running_calls
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
-from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.errors import (
+    ArtifactCorruptError,
+    BertloomError,
+    ConfigError,
+    RunnerError,
+    StoreError,
+)
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 from schemas.stage import entry_label
@@ -211,6 +218,10 @@ class Run:
         if not self.stopping.is_set():
             self.stopping.set()
             threading.Thread(target=self._keep_stopping, name="stop-steps", daemon=True).start()
+            if self.is_begun and not self._over.is_set():
+                # Whoever stops this process may not wait for its threads; `end` writes it again.
+                with contextlib.suppress(OSError, StoreError):
+                    self._record("interrupted", {"": "the run was stopped"})
 
     def _keep_stopping(self) -> None:
         # More than once: a training that was just about to start has no process to be asked yet.
@@ -274,8 +285,8 @@ class Run:
         """
         clock, store, name = time.monotonic(), self.store, step.stage.name
         if step.label not in self._looked_at:
-            self._looked_at.add(step.label)
             self.events.step_started(step, self.inputs(step))
+            self._looked_at.add(step.label)
         try:
             key = self.key(step)
             made = self._found(step, key)
@@ -284,10 +295,10 @@ class Run:
                     if other is not None:
                         self.say_waiting(step, other)
                         return other
+                    self._check_stopping(step)
                     # Another run may have published it since the look above.
-                    made = self._found(step, key)
+                    made = self._found(step, key) or self._adopted(step, key)
                     if made is None:
-                        self._check_stopping(step)
                         made = build_step(
                             step,
                             key,
@@ -301,6 +312,7 @@ class Run:
             self._looked_at.discard(step.label)
             self.events.step_failed(step, error)
             raise
+        self._looked_at.discard(step.label)  # what fails from here on is tried again from its start
         seconds = time.monotonic() - clock
         result = StepResult(step.label, made.manifest, not made.is_ours, seconds, made.warning)
         self._note(step, result)
@@ -311,17 +323,29 @@ class Run:
         if step.label in self.rebuilt:
             return None
         hit = self.store.lookup(step.stage.name, key.cache_key)
-        if hit is None and self.recipe.code_identity == "version":
-            # Built when the recipe still counted code: the stage's version stands for it now.
-            last = adoptable(self.recipe, step, key, store=self.store).manifest
-            if last is not None:
-                hit = publish(last, step, key, store=self.store, inputs=self.inputs(step))
         if hit is not None and self.recipe.execution.verify_on_hit != "size":
             verdicts = verify(self.store, [pointer_to(hit)])
             if not verdicts[0].is_sound:
                 withdraw(self.store, verdicts)
                 return None
         return Made(hit, is_ours=False) if hit is not None else None
+
+    def _adopted(self, step: Step, key: StepKey) -> Made | None:
+        """What was built when the recipe still counted code: its stage's version stands for it now.
+
+        Only where the recipe says so, and what is there is sound.
+        """
+        if step.label in self.rebuilt or self.recipe.code_identity != "version":
+            return None
+        last = adoptable(self.recipe, step, key, store=self.store).manifest
+        if last is None:
+            return None
+        try:
+            hit = publish(last, step, key, store=self.store, inputs=self.inputs(step))
+        except ArtifactCorruptError as error:
+            _LOGGER.warning("%s: built, and not adopted: %s", step.label, error)
+            return None
+        return Made(hit, is_ours=False)
 
     def say_waiting(self, step: Step, other: Holder) -> None:
         """Say once who builds a step that this run waits for."""
@@ -342,7 +366,8 @@ class Run:
             self.say(f"  warning: {result.warning}")
         with self._lock:
             self.done[step.label] = result
-            if time.monotonic() - self._written >= _RECORD_SECONDS:
+            is_due = time.monotonic() - self._written >= _RECORD_SECONDS
+            if is_due and not self.stopping.is_set():
                 self._record("running")
 
     def fail(self, step: Step, error: BaseException) -> None:

@@ -297,6 +297,8 @@ class ArtifactStore(StorePointers):
             self._take_back(pointer.stage, pointer.cache_key, stored=stored, reason=reason)
 
     def _take_back(self, stage: str, cache_key: str, *, stored: bytes, reason: str) -> None:
+        if self.backend.read_if_there(key_path(stage, cache_key)) != stored:
+            return  # by another run meanwhile, and perhaps built again
         record: dict[str, Any] = {"withdrawn": now(), "reason": reason}
         if parse_pointer(stored) is not None:
             record["pointer"] = read_sealed(stored).value

@@ -334,7 +334,7 @@ def settle_runs(store: ArtifactStore, *, close: Close) -> list[Settled]:
         run_id = record.run_id
         silence = moment - signs[run_id]
         is_over, why = judge(dict(record), silence=silence, unsigned_seconds=UNSIGNED_SECONDS)
-        if run_id in holders:
+        if run_id in holders and not record.is_dead:
             is_over, why = False, "it holds a lease"
         found.append(Settled(run_id, is_over and _settle(store, run_id, close), why))
     return found

@@ -56,6 +56,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         setup.state.is_finished = True
         training.report.draw()
         trainer.save(score=setup.state.evaluation.get("loss"))
+        trainer.close()
 
 
 class Pretraining(Training[StepBatch]):

@@ -238,6 +238,14 @@ class Trainer(Generic[Batch]):
                 self._after_step(checkpoint_is_due)
                 began = time.perf_counter()
 
+    def close(self) -> None:
+        """Let go of what wraps the model, before the ranks part.
+
+        The end of DistributedDataParallel waits for threads of its process group, and would wait
+        for ever if it came after the group's.
+        """
+        del self._model
+
     def evaluate(self) -> float | None:
         """Evaluate; the loss on held-out data where it is the best so far, else None."""
         with self._clock.paused():
