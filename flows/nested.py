@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def leaves(value: Any, *, name_items: bool = False) -> dict[str, Any]:
+def leaves(value: Any, *, name_items: bool = False, keep_empty: bool = False) -> dict[str, Any]:
     """The single values of nested ones, by their paths.
 
     Lists of plain values are values; those that hold mappings or lists are walked by index.
@@ -19,8 +19,9 @@ def leaves(value: Any, *, name_items: bool = False) -> dict[str, Any]:
     Args:
         value: mappings, lists and tuples within each other.
         name_items: walk lists by the `name` of their items where they have one.
+        keep_empty: an empty mapping is a value, and not nothing.
     """
-    return dict(_walk(value, "", name_items=name_items))
+    return dict(_walk(value, "", name_items=name_items, keep_empty=keep_empty))
 
 
 def numbers(value: Mapping[str, Any]) -> dict[str, float]:
@@ -32,13 +33,16 @@ def numbers(value: Mapping[str, Any]) -> dict[str, float]:
     return dict(_numbers(value, ""))
 
 
-def _walk(value: Any, path: str, *, name_items: bool) -> Iterator[tuple[str, Any]]:
+def _walk(
+    value: Any, path: str, *, name_items: bool, keep_empty: bool
+) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list | tuple) and any(isinstance(v, Mapping | list) for v in value):
         names = (v.get("name") if name_items and isinstance(v, Mapping) else None for v in value)
         value = {str(name or at): v for at, (name, v) in enumerate(zip(names, value, strict=True))}
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and (value or not keep_empty or not path):
         for name, item in value.items():
-            yield from _walk(item, f"{path}.{name}" if path else str(name), name_items=name_items)
+            where = f"{path}.{name}" if path else str(name)
+            yield from _walk(item, where, name_items=name_items, keep_empty=keep_empty)
     else:
         yield path, list(value) if isinstance(value, tuple) else value
 

@@ -301,6 +301,7 @@ def test_what_is_read_beside_a_failing_network_is_whole(
     assert read_file(f"{bucket}/store/x/one") == data
     proxy.next = [fault, fault]
     assert backend.read_many(["x/one", "x/two", "x/none"]) == {"x/one": data, "x/two": data}
+    assert list(backend.read_many(["x/two", "x/one"])) == ["x/two", "x/one"]
     proxy.next = [fault, fault]
     assert backend.names("x") == ["x/one", "x/two"]
     fs, path = file_system(f"{bucket}/store/x/one")

@@ -16,6 +16,7 @@ from flows.formats import byte_text, columns
 from schemas.errors import UsageError
 
 fetch = typer.Typer(
+    add_completion=False,
     help="Download raw data: Wikipedia's dumps, GLUE, SQuAD, SWAG. What was cut off is resumed, "
     "what is there and right is kept.",
     no_args_is_help=True,

@@ -28,7 +28,7 @@ from flows.publish.rendering import (
     publication_lines,
 )
 from flows.recipes.files import load_recipe
-from schemas.errors import UsageError
+from schemas.errors import ConfigError, UsageError
 
 ForceOption = Annotated[
     bool,
@@ -85,8 +85,14 @@ def rebuild(
             say(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
     elif engine == "prefect":
         prepare_prefect()  # before the next line loads Prefect
-        from flows.rebuild import rebuild_with_prefect  # start-up: 2 s
-
+        try:
+            from flows.rebuild import rebuild_with_prefect  # start-up: 2 s
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "prefect":
+                raise
+            raise ConfigError(
+                "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
+            ) from error
         rebuild_with_prefect(order, say=say)
     else:
         rebuild_corpus(order, say=say)

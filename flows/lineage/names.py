@@ -67,6 +67,8 @@ def find_target(text: str, *, store: ArtifactStore) -> Target:
     Raises:
         ArtifactNotFoundError: nothing is named so, or more than one thing.
     """
+    if "/" in text and (at := artifact_of_path(text)) is not None:  # whose folders may have a colon
+        return Target(manifest=at[0])
     if (of_artifact := _in_artifact(text, store)) is not None:
         return of_artifact
     try:

@@ -460,8 +460,12 @@ class _Bucket(StoreBackend):
         for data in found.values():
             if isinstance(data, BaseException) and not isinstance(data, FileNotFoundError):
                 raise data
-        read = {wanted[full]: data for full, data in found.items()}
-        return {path: bytes(data) for path, data in read.items() if not isinstance(data, OSError)}
+        # In the order that was asked for: fsspec sorts them.
+        return {
+            path: bytes(found[full])
+            for full, path in wanted.items()
+            if full in found and not isinstance(found[full], OSError)
+        }
 
     def _listed(self, folder: str) -> dict[str, Any]:
         # By prefix: a folder that is not there costs one request, not three.

@@ -60,9 +60,13 @@ def table_of(name: str, *, vocab_size: int | None) -> Table | None:
     return Table(tuple(columns), stored.get("made_from", ""), stored.get("decided_by", {}))
 
 
+# Not every build of PyYAML has the quick one.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 @functools.cache
 def tables() -> dict[str, Any]:
     """The file's tables, by `Manifest.table`."""
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)
+    found: dict[str, Any] = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both are safe
     return found
