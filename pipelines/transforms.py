@@ -41,6 +41,7 @@ from pipelines.instances.pairing import NO_SEGMENT_B
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.io.shards import ShardWriter
+from pipelines.io.splits import SourceFile
 from pipelines.seeds import key_for
 from pipelines.sources import SOURCES, RawDocument
 from pipelines.sources.unpacked_tars import forget_unpacked
@@ -221,17 +222,20 @@ def _check_at_least(least: int, **values: int) -> None:
 class _Read(beam.DoFn):
     def __init__(self, source: AnySource) -> None:
         self._source = source
+        self._read: set[SourceFile] = set()
 
     def process(self, piece: DocumentPiece) -> Iterator[tuple[str, Text]]:
         split, source = piece.split, self._source
+        self._read.add(split.file)
         count = _counting("ReadDocuments")
         language = language_of(split, source)
-        try:
-            for row, raw in enumerate(SOURCES[source.kind].read(split, source, count)):
-                position = f"{source.name}/{piece.number:08d}/{row:010d}"
-                yield raw.document_id, _text(raw, position, language, piece)
-        finally:
-            forget_unpacked([split.file])
+        for row, raw in enumerate(SOURCES[source.kind].read(split, source, count)):
+            position = f"{source.name}/{piece.number:08d}/{row:010d}"
+            yield raw.document_id, _text(raw, position, language, piece)
+
+    def teardown(self) -> None:
+        # Not after each split: a compressed tar is unpacked once on a machine.
+        forget_unpacked(self._read)
 
 
 def _text(raw: RawDocument, position: str, language: str, piece: DocumentPiece) -> Text:

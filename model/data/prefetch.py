@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -34,7 +35,7 @@ class Prefetcher(Generic[Item]):
             raise StopIteration
         try:
             item = self._ready.popleft().result()
-        except CancelledError:  # another thread has closed it
+        except (CancelledError, IndexError):  # another thread has closed it
             item = None
         except BaseException:
             self.close()
@@ -42,7 +43,8 @@ class Prefetcher(Generic[Item]):
         if item is None or self._is_closed:
             self.close()
             raise StopIteration
-        self._ready.append(self._pool.submit(next, self._items, None))
+        with contextlib.suppress(RuntimeError):  # closed meanwhile
+            self._ready.append(self._pool.submit(next, self._items, None))
         return item
 
     def close(self) -> None:

@@ -72,6 +72,8 @@ def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
     Raises:
         ConfigError: a GPU is asked for, and there is none for this process.
     """
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device: expected auto, cpu or cuda, found {name!r}")
     found = torch.cuda.device_count()
     if name == "cpu" or (name == "auto" and not found):
         return torch.device("cpu")

@@ -174,7 +174,11 @@ class CheckpointFiles:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             return _saved(tensors, Path(path))
         with tempfile.TemporaryDirectory(prefix="bertloom-") as folder:
-            entry = _saved(tensors, Path(folder, file))
+            try:
+                entry = _saved(tensors, Path(folder, file))
+            except OSError as error:
+                what = f"{error.strerror} in {folder}, where it is written first (see TMPDIR)"
+                raise OSError(error.errno, what) from error
             self._fs.put_file(str(Path(folder, file)), path)
         return entry
 
@@ -258,10 +262,12 @@ class CheckpointFiles:
 
 
 def _saved(tensors: Mapping[str, Tensor], path: Path) -> TensorFileEntry:
-    """Write a local file and have it on the disk."""
+    """Write a local file and have it on the disk. Its digest is that of what can be read back."""
     try:
         dense = {name: tensor.detach().contiguous() for name, tensor in sorted(tensors.items())}
         save_file(dense, path, metadata={"format": "pt"})
+        # safetensors lets its owner alone read the file, whatever others may read beside it.
+        path.chmod(path.parent.stat().st_mode & 0o666)
     except SafetensorError as error:
         if (number := _SYSTEM_ERROR.search(str(error))) is not None:
             code = int(number[1])

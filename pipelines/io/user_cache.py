@@ -15,6 +15,7 @@ shared over a network.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -94,7 +95,7 @@ class DigestCache:
         bad = sum(not self._read(line) for line in lines)
         if bad:
             _LOGGER.warning("%s: %d lines are damaged; their digests are computed again", path, bad)
-        if len(lines) - len(self._known) > _MOST_STALE_LINES:
+        if bad or len(lines) - len(self._known) > _MOST_STALE_LINES:
             self._rewrite()
 
     def _read(self, line: bytes) -> bool:
@@ -135,6 +136,8 @@ class DigestCache:
             part.write_bytes(b"".join(map(self._line, self._known)))
             part.replace(self._path)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
             _LOGGER.info("%s: cannot be written (%s)", self._path, error)
 
 
