@@ -27,14 +27,15 @@ def instances(config, *, inputs, output, execution):
     import os
     import time
 
-    # Each process builds a trial while the other does: none waits for the other's.
-    meeting = Path(os.environ["MEETING"])
-    (meeting / str(os.getpid())).touch()
-    deadline = time.monotonic() + 60
-    while len(list(meeting.iterdir())) < 2:
-        assert time.monotonic() < deadline, "the other run builds nothing"
-        time.sleep(0.02)
-    time.sleep(0.3)
+    if "MEETING" in os.environ:
+        # Each process builds a trial while the other does: none waits for the other's.
+        meeting = Path(os.environ["MEETING"])
+        (meeting / str(os.getpid())).touch()
+        deadline = time.monotonic() + 60
+        while len(list(meeting.iterdir())) < 2:
+            assert time.monotonic() < deadline, "the other run builds nothing"
+            time.sleep(0.02)
+    time.sleep(float(os.environ["SECONDS"]))
     return _instances(config, inputs=inputs, output=output, execution=execution)
 """
 RUN = f"""
@@ -74,7 +75,9 @@ def share(folder: Path, *, engine: str, limit: int, **environment: str) -> list[
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(paths),
-                    "MEETING": str(folder / "meeting"),
+                    **({} if engine == "prefect" else {"MEETING": str(folder / "meeting")}),
+                    # Prefect's server is slow to begin a run; both are to find some work left.
+                    "SECONDS": "2" if engine == "prefect" else "0.3",
                     **environment,
                 },
                 stdout=subprocess.PIPE,
