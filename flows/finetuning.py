@@ -15,10 +15,10 @@ from flows.pretraining import pretrain
 from model import build_examples
 from model import finetune as stage
 from model import pretrain as pretraining
-from model.finetuning.jobs import rate_text
 from pipelines import build_vocabulary
 from schemas.recipe import Recipe
 from schemas.task_configs import FinetuneConfig, TaskTrainingConfig, TrialConfig
+from schemas.trial_names import AXES, trial_name
 
 
 @part("bertloom-finetuning", modules=(build_examples, stage), after=(build_corpus, pretrain))
@@ -44,9 +44,6 @@ def trials(entry: FinetuneConfig) -> dict[str, TrialConfig]:
     axes = (entry.batch, entry.learning_rate, entry.epochs, range(entry.restarts))
     if entry.method == "majority":  # it has no batches, rates or epochs: one trial
         axes = (entry.batch[:1], entry.learning_rate[:1], entry.epochs[:1], range(1))
-    found = {}
-    for batch, rate, epochs, restart in itertools.product(*axes):
-        point = {"batch": batch, "learning_rate": rate, "epochs": epochs, "restart": restart}
-        name = f"b{batch}-lr{rate_text(rate)}-e{epochs}-r{restart}"
-        found[name] = TrialConfig(**common, **point)
-    return found
+    points = (dict(zip(AXES, point, strict=True)) for point in itertools.product(*axes))
+    configs = [TrialConfig(**common, **point) for point in points]
+    return {trial_name(config): config for config in configs}

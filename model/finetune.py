@@ -20,8 +20,6 @@ from model.finetuning.jobs import (
     METRICS_FILE,
     RECORDS,
     TrialJob,
-    trial_name,
-    trial_point,
 )
 from model.finetuning.majority import majority_answer, majority_predictions
 from model.processes.launcher import call
@@ -46,6 +44,7 @@ from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.stage import Stage
 from schemas.task_configs import TrialConfig
+from schemas.trial_names import trial_axes, trial_name
 
 if TYPE_CHECKING:
     from model.finetuning import loop as loop  # runs elsewhere: part of the key
@@ -99,7 +98,7 @@ def finetune(
     if config.method == "majority":
         return _majority(config, examples, output=output)
     job = TrialJob(
-        name=step_name(trial_name(config, task=str(examples.statistics["task"]))),
+        name=step_name(f"finetune {examples.statistics['task']} {trial_name(config)}"),
         config=config,
         examples=examples,
         checkpoint=inputs.get("checkpoint"),
@@ -156,7 +155,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
         "task": task.name,
         "kind": task.kind,
         "method": config.method,
-        "cell": trial_point(config),
+        "cell": trial_axes(config),
         "metrics": metrics,
         "threshold": 0.0,
         "majority": answer,

@@ -8,7 +8,6 @@ steps that a recipe makes of it are said by the flow that runs it (`flows/corpus
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,6 @@ from schemas.manifest import Manifest, RawInput, StageOutput
 ANY = "*"
 """Among a stage's inputs: any number more, by names of the recipe's."""
 
-_TRIAL = re.compile(r"\.b\d+-lr[^-]+(?:-\d+)?-e\d+-r\d+$")
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
 """Of statistics that another version of a stage wrote, or of a task that is no more."""
 
@@ -109,8 +107,3 @@ def counted(manifest: Manifest) -> str:
 def word_pieces(manifest: Manifest) -> str:
     """How large a vocabulary is."""
     return f"{manifest.statistics['vocab_size']:,} word pieces"
-
-
-def entry_label(label: str) -> str:
-    """A step's label without the trial: `finetune.cola` of `finetune.cola.b16-lr2e-05-e3-r0`."""
-    return _TRIAL.sub("", label)

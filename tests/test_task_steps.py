@@ -18,8 +18,8 @@ from schemas.configs import DocumentsConfig, TextSource
 from schemas.errors import ConfigError
 from schemas.model_configs import ModelConfig
 from schemas.recipe import Recipe
-from schemas.stage import entry_label
 from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
+from schemas.trial_names import entry_label
 
 EXAMPLES = {"cola": ExamplesConfig(task="cola", folder="cola")}
 
@@ -52,7 +52,7 @@ def by_label(found: list[Step]) -> dict[str, Step]:
     return {step.label: step for step in found}
 
 
-def test_a_grid_has_a_cell_for_each_point_and_restart() -> None:
+def test_a_grid_has_a_trial_for_each_point_and_restart() -> None:
     found = trials(entry())
     assert len(found) == 2 * 2 * 2 * 3
     assert list(found)[:3] == ["b16-lr5e-05-e2-r0", "b16-lr5e-05-e2-r1", "b16-lr5e-05-e2-r2"]
@@ -62,13 +62,13 @@ def test_a_grid_has_a_cell_for_each_point_and_restart() -> None:
     assert len(identities) == 24
 
 
-def test_learning_rates_that_are_nearly_equal_are_cells_of_their_own() -> None:
+def test_learning_rates_that_are_nearly_equal_are_trials_of_their_own() -> None:
     found = trials(entry(learning_rate=(1e-5, 1.0000001e-5), batch=(8,), epochs=(2,), restarts=1))
     assert list(found) == ["b8-lr1e-05-e2-r0", "b8-lr1.0000001e-05-e2-r0"]
     assert {entry_label(f"finetune.x.{name}") for name in found} == {"finetune.x"}
 
 
-def test_a_majority_has_one_cell() -> None:
+def test_a_majority_has_one_trial() -> None:
     found = trials(entry(init_checkpoint=None, method="majority"))
     assert [config.restart for config in found.values()] == [0]
 

@@ -27,7 +27,8 @@ from model.tasks.cut_data import MARK
 from pipelines import build_instances
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
-from schemas.stage import Stage, entry_label
+from schemas.stage import Stage
+from schemas.trial_names import entry_label
 
 WIDTH = 110
 """Characters of a line at most, but for names and paths that are longer."""

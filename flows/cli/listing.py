@@ -12,7 +12,7 @@ from flows.formats import byte_text, time_text
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.listing import Listed
 from schemas.errors import ArtifactCorruptError
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 _MOST_REFS = 3
 _DAMAGED = "see `bertloom verify`"

@@ -22,7 +22,7 @@ from flows.store.pointers import Pointer
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 _SHOWN_DIFFERENCES = 4
 _SHOWN_NAMES = 5

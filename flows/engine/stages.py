@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from schemas.configs import Config
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest, StageOutput
-from schemas.stage import ANY, Stage, entry_label
+from schemas.stage import ANY, Stage
+from schemas.trial_names import entry_label
 
 _PACKAGES = ("pipelines", "model")
 _NAME = re.compile(r"[a-z]+(?:-[a-z]+)*")

@@ -12,7 +12,7 @@ from flows.nested import leaves
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from schemas.manifest import FileEntry, Manifest, RawInput
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 SHOWN = 8
 """Changes of a group that are shown unless all are asked for."""

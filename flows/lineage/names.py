@@ -20,7 +20,7 @@ from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 MANIFEST = "manifest.json"
 _LEAST_PREFIX, _LEAST_DIGITS = 4, 8

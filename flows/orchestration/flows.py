@@ -42,7 +42,7 @@ from flows.orchestration.views import flush_views, show_found, show_summary, wat
 from flows.store.leases import live_holder
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError, RunnerError
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 _THREADS = 32
 """Tasks that may be submitted and wait for others; how many work is the recipe's limit."""

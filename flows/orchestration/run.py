@@ -44,7 +44,7 @@ from schemas.errors import (
 )
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 # Steps on this machine's runners share its cores; a data centre gets all that can run.
 RUNNERS_HERE = frozenset({"local", "threads"})

@@ -18,7 +18,7 @@ from flows.orchestration.run import Run
 from flows.store.artifacts import ArtifactStore
 from model.telling.amounts import score_cut
 from schemas.manifest import Manifest
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 _SHOWN_VALUES = 40
 

@@ -12,7 +12,7 @@ from flows.lineage.picture import graph_svg
 from flows.report.steps import Group, Steps, group_anchor
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import BertloomError
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 _ALONE = 4
 """Files of an artifact that the overview still draws one by one."""

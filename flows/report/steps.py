@@ -15,7 +15,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord
 from schemas.errors import StoreError
 from schemas.manifest import Environment, Manifest
-from schemas.stage import entry_label
+from schemas.trial_names import entry_label
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from model.finetuning.majority import majority_predictions
 from schemas.errors import PredictionsError
 from schemas.manifest import StageInput
+from schemas.trial_names import AXES, grid_point, trial_entry
 
 
 class Trial(NamedTuple):
@@ -30,7 +31,7 @@ class Trial(NamedTuple):
     @property
     def point(self) -> str:
         """Name of the grid point, which restarts have in common."""
-        return self.name.rpartition("-r")[0]
+        return grid_point(self.name)
 
     @property
     def method(self) -> str:
@@ -98,14 +99,12 @@ def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
 
     The recipe's own order is in no cache key, and so decides nothing.
     """
-    return sorted((Trial(name, given) for name, given in inputs.items()), key=_position)
+    return sorted((Trial(name, given) for name, given in inputs.items()), key=_order)
 
 
-def _position(trial: Trial) -> tuple[Any, ...]:
+def _order(trial: Trial) -> tuple[Any, ...]:
     values = trial.hyper_parameters
-    point = [values[name] for name in ("batch", "learning_rate", "epochs", "restart")]
-    # Before the point's own name is the entry's, where there are several.
-    return (trial.name.rpartition(".b")[0], *point)
+    return (trial_entry(trial.name), *(values[axis] for axis in AXES))
 
 
 def compare(trials: list[Trial], *, metric: str) -> Comparison:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -78,26 +77,3 @@ class EvaluationJob(BaseModel):
     micro_batch_tokens: int
     device: str
     threads: int
-
-
-def trial_name(config: TrialConfig, *, task: str) -> str:
-    """What people call a trial."""
-    rate = rate_text(config.learning_rate)
-    point = f"b{config.batch}-lr{rate}-e{config.epochs}-r{config.restart}"
-    return f"finetune {task} {point}"
-
-
-def rate_text(rate: float) -> str:
-    """A learning rate as names of trials have it, `2e-05`: other rates have other texts."""
-    short = f"{rate:g}"
-    return short if float(short) == rate else repr(rate)
-
-
-def trial_point(config: TrialConfig) -> dict[str, Any]:
-    """What tells a trial from the others of its grid, for its statistics."""
-    return {
-        "batch": config.batch,
-        "learning_rate": config.learning_rate,
-        "epochs": config.epochs,
-        "restart": config.restart,
-    }

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE, trial_point
+from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
 from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
 from model.finetuning.saved_models import save_task_model
@@ -27,6 +27,7 @@ from pipelines.wordpiece.vocabulary import (
     VOCAB_FILE,
     vocab_text,
 )
+from schemas.trial_names import trial_axes
 
 
 def write_results(
@@ -147,7 +148,7 @@ def _statistics(
         "task": setup.task.name,
         "kind": setup.task.kind,
         "method": config.method,
-        "cell": trial_point(config),
+        "cell": trial_axes(config),
         "metrics": metrics,
         "threshold": threshold,
         "lowercase": setup.tokenizer.lowercase,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model.tasks.cut_data import MARK, cut_on
 from schemas.errors import PredictionsError
+from schemas.trial_names import grid_point
 
 MAJORITY = "majority"
 DEV = "dev"
@@ -41,7 +42,7 @@ class Cell(_Record):
     @property
     def point(self) -> str:
         """The name of its grid point."""
-        return self.name.rpartition("-r")[0]
+        return grid_point(self.name)
 
 
 class Evaluation(_Record):
