@@ -13,13 +13,15 @@ import subprocess
 import sys
 import time
 import uuid
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from safetensors.torch import save as library_bytes
 
 from model.training import checkpoint_files
 from model.training.checkpoint_files import RECORD_FILE, CheckpointFiles
@@ -58,8 +60,8 @@ def _equal(found: dict[str, dict[str, torch.Tensor]], step: int, *, size: int = 
     )
 
 
-def _save(checkpoints: Checkpoints, step: int, score: float | None = None) -> Path:
-    saved = checkpoints.save(step, tensors=_tensors(step), state={"step": step}, score=score)
+def _save(checkpoints: Checkpoints, step: int, loss: float | None = None) -> Path:
+    saved = checkpoints.save(step, tensors=_tensors(step), state={"step": step}, loss=loss)
     return Path(saved.url)
 
 
@@ -83,11 +85,11 @@ def test_everything_comes_back_exactly(folder: str) -> None:
         "loader": {"window": 1},
         "x": None,
     }
-    saved = checkpoints.save(3, tensors=_tensors(3), state=state, score=2.5)
+    saved = checkpoints.save(3, tensors=_tensors(3), state=state, loss=2.5)
     loaded = Checkpoints(folder, keep_last=2).latest()
     assert loaded is not None
     assert loaded.saved == saved == checkpoints.list()[0]
-    assert (saved.step, saved.score) == (3, 2.5)
+    assert (saved.step, saved.loss) == (3, 2.5)
     assert _equal(loaded.tensors, 3)
     assert loaded.state == state
 
@@ -115,20 +117,58 @@ def test_the_files_are_what_the_library_reads_and_the_same_each_time(tmp_path: P
     assert _equal(read, 5)
 
 
-def test_the_digest_is_of_what_is_written(tmp_path: Path) -> None:
-    tensors = {"w": torch.arange(3_000_000, dtype=torch.int32)}
-    entry = CheckpointFiles(str(tmp_path)).write_tensors("a", "w.safetensors", tensors)
-    data = (tmp_path / "a" / "w.safetensors").read_bytes()
-    assert entry.sha256 == hashlib.sha256(data).hexdigest()
-    assert entry.size == len(data)
+def test_the_bytes_and_their_digest_are_those_of_the_librarys_writer(tmp_path: Path) -> None:
+    odd = {"b": torch.arange(3_000_000.0), "a": torch.zeros(2, 0), "\u00e9": torch.tensor(7.0)}
+    halves = {"h": torch.ones(3, dtype=torch.float16), "i": torch.arange(5, dtype=torch.int64)}
+    for number, tensors in enumerate((odd, halves, {})):
+        entry = CheckpointFiles(str(tmp_path)).write_tensors(str(number), "w.safetensors", tensors)
+        data = (tmp_path / str(number) / "w.safetensors").read_bytes()
+        assert data == library_bytes(tensors, metadata={"format": "pt"})
+        assert entry.sha256 == hashlib.sha256(data).hexdigest()
+        assert entry.size == len(data)
+
+
+def test_a_disk_that_writes_something_else_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    write = checkpoint_files._write
+
+    def write_wrongly(sink: IO[bytes], header: bytes, order: list[torch.Tensor]) -> str:
+        digest = write(sink, header, order)
+        sink.seek(len(header))
+        sink.write(b"\xff")
+        return digest
+
+    monkeypatch.setattr(checkpoint_files, "_write", write_wrongly)
+    _save(checkpoints, 1)
+    with pytest.raises(CheckpointError, match="not those that were written"):
+        checkpoints.latest()
+
+
+def test_one_tensor_at_a_time_is_copied_to_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[weakref.ref[torch.Tensor]] = []
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        assert [copy for copy in copies[:-1] if copy() is not None] == []
+        copy = tensor.clone()
+        copies.append(weakref.ref(copy))
+        return copy
+
+    monkeypatch.setattr(torch.Tensor, "cpu", copied)
+    tensors = {f"w{number}": torch.ones(4) for number in range(5)}
+    CheckpointFiles(str(tmp_path)).write_tensors("a", "w.safetensors", tensors)
+    assert len(copies) == 5
 
 
 def test_the_newest_and_the_best_are_kept(folder: str) -> None:
     checkpoints = Checkpoints(folder, keep_last=2)
-    scores = [5.0, 2.0, 3.0, None, 2.5, 4.0]
+    losses = [5.0, 2.0, 3.0, None, 2.5, 4.0]
     seen = []
-    for step, score in enumerate(scores, start=1):
-        checkpoints.save(step, tensors=_tensors(step), state={"step": step}, score=score)
+    for step, loss in enumerate(losses, start=1):
+        checkpoints.save(step, tensors=_tensors(step), state={"step": step}, loss=loss)
         seen.append(_steps(checkpoints))
     assert seen == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
     latest = checkpoints.latest()
@@ -236,7 +276,7 @@ with checkpoints.lock():
         step += 1
         values = torch.full((100_000,), float(step))
         tensors = {"model": {"w": values, "v": values + 1}, "optimizer": {"m": values}}
-        checkpoints.save(step, tensors=tensors, state={"step": step}, score=1.0 / step)
+        checkpoints.save(step, tensors=tensors, state={"step": step}, loss=1.0 / step)
         print(step, flush=True)
 """
 
@@ -354,13 +394,13 @@ def test_a_write_that_fails_leaves_the_earlier_ones(
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(number, os.strerror(number))
 
-    def write_some(_tensors: Any, path: Path, **_: Any) -> None:
-        path.write_bytes(b"some")
+    def write_some(sink: IO[bytes], *_: Any) -> None:
+        sink.write(b"some")
         fail()
 
     with monkeypatch.context() as patch:
         if place == "tensors":
-            patch.setattr(checkpoint_files, "save_file", write_some)
+            patch.setattr(checkpoint_files, "_write", write_some)
         elif place == "sync":
             patch.setattr(os, "fsync", fail)
         else:
@@ -384,7 +424,7 @@ def test_no_earlier_one_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_files, "save_file", fail)
+    monkeypatch.setattr(checkpoint_files, "_write", fail)
     with pytest.raises(CheckpointError, match="There is no other"):
         _save(Checkpoints(str(tmp_path), keep_last=1), 1)
 
@@ -460,15 +500,14 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: P
         checkpoints.save(1, tensors={}, state={"x": torch.zeros(1)})
     with pytest.raises(CheckpointError, match="state: expected plain JSON"):
         checkpoints.save(1, tensors={}, state={"x": float("inf")})
-    with pytest.raises(CheckpointError, match="score: expected a finite"):
-        checkpoints.save(1, tensors={}, state={}, score=float("nan"))
+    with pytest.raises(CheckpointError, match="loss: expected a finite"):
+        checkpoints.save(1, tensors={}, state={}, loss=float("nan"))
     with pytest.raises(ValueError, match="named like"):
         checkpoints.save(1, tensors={"../m": {}}, state={})
     with pytest.raises(CheckpointError, match="nosuch"):
         Checkpoints("nosuch://x", keep_last=1)
     assert not (tmp_path / "run").exists()
-    weight = torch.zeros(2)
-    for odd in ({"w": torch.eye(2).to_sparse()}, {"w": weight, "same": weight}):
-        with pytest.raises(CheckpointError, match="dense tensors that share no memory"):
-            checkpoints.save(1, tensors={"m": odd}, state={})
+    for odd in (torch.eye(2).to_sparse(), torch.zeros(2, dtype=torch.complex64)):
+        with pytest.raises(CheckpointError, match="tensor w: expected a dense one of F64"):
+            checkpoints.save(1, tensors={"m": {"w": odd}}, state={})
     assert not list((tmp_path / "run").glob("step-*"))

@@ -29,7 +29,7 @@ from model.telling.curves import (
 )
 from model.telling.pictures import draw_curves, smoothed
 from model.telling.progress import TrainingProgress, duration_text
-from model.training.state import Amounts
+from model.training.amounts import Amounts
 from schemas.errors import TrainingError
 from schemas.model_configs import BudgetConfig
 

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,6 +144,25 @@ def test_what_is_learnt_shows_on_dev(checkpoint: str, tmp_path: Path) -> None:
     config = trial_config(checkpoint, epochs=10, learning_rate=3e-3, dropout=0.0)
     found = trained(trial_job(tmp_path / "work", examples, config=config))
     assert found["statistics"]["metrics"]["dev"]["accuracy"] > 0.9
+
+
+def test_its_seconds_are_those_of_pretraining(
+    checkpoint: str, sst: StageInput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=time.monotonic)
+    monkeypatch.setattr("model.training.loop.time", clock)
+    batches = TrialTraining.batches
+
+    def slow_batches(training: TrialTraining) -> Generator[Any]:
+        for batch in batches(training):
+            now[0] += 5.0  # to lay it out
+            yield batch
+
+    monkeypatch.setattr(TrialTraining, "batches", slow_batches)
+    job = trial_job(tmp_path / "run", sst, config=trial_config(checkpoint, max_steps=3))
+    train_trial(job, stop=StopRequest())
+    assert json.loads((job.results() / "timing.json").read_bytes())["seconds"] == 15.0
 
 
 def test_the_same_twice_and_restarts_differ(

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from training_runs import SmallCorpus, curve_lines, failure, start_process
 from model.data.batches import PretrainingBatch
 from model.encoder.hf_weights import save_model
 from model.pretraining.job import TrainingJob
-from model.pretraining.loop import train
+from model.pretraining.loop import Pretraining, train
 from model.pretraining.results import read_finished
 from model.pretraining.setup import open_setup
 from model.processes.distributed import Ranks
@@ -572,6 +573,32 @@ def test_pauses_are_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
         assert watch.seconds == 102.0
     now[0] += 1.0
     assert watch.seconds == 103.0
+
+
+def test_seconds_count_the_wait_for_data_and_no_evaluation(
+    corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=time.monotonic)
+    monkeypatch.setattr("model.training.loop.time", clock)
+    batches, evaluate = Pretraining.batches, Pretraining.evaluate
+
+    def slow_batches(training: Pretraining) -> Generator[Any]:
+        for batch in batches(training):
+            now[0] += 5.0
+            yield batch
+
+    def slow_evaluation(training: Pretraining) -> Any:
+        now[0] += 100.0
+        return evaluate(training)
+
+    monkeypatch.setattr(Pretraining, "batches", slow_batches)
+    monkeypatch.setattr(Pretraining, "evaluate", slow_evaluation)
+    job = corpus.job(tmp_path, budget={"steps": 3}, evaluation={"every_steps": 1, "instances": 8})
+    train(job, stop=StopRequest())
+    latest = checkpoints(job).latest()
+    assert latest is not None
+    assert latest.state["done"]["seconds"] == 15.0
 
 
 def test_a_held_out_loss_that_is_not_finite_is_a_divergence(

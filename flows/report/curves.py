@@ -12,11 +12,10 @@ from flows.report.drawing import Axis, Plot, Point, number_text
 from flows.report.figures import Figure, Key, Panel
 from flows.report.steps import Built
 from flows.store.artifacts import ArtifactStore
+from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
 
-CURVES_FILE = "curves.jsonl"
-TIMING_FILE = "timing.jsonl"
 _POINTS = 400  # drawn of a phase; of more lines, means of neighbours
 _LEGEND = (
     Key(mark="line series-1", label="training"),
@@ -96,7 +95,7 @@ def read_phases(store: ArtifactStore, pretrained: Sequence[Built]) -> list[Phase
         curves = list(_lines(store, built.manifest, CURVES_FILE))
         if not curves:
             raise ArtifactCorruptError(f"{built.manifest.path}: {CURVES_FILE} has no lines")
-        timing = list(_lines(store, built.manifest, TIMING_FILE))
+        timing = list(_lines(store, built.manifest, TIMINGS_FILE))
         end = begin + max(int(line["step"]) for line in curves)
         phases.append(Phase(name=built.name, begin=begin, end=end, lines=[*curves, *timing]))
         begin = end

@@ -35,7 +35,7 @@ class TrialState:
         before: updates in the phases before.
         examples, tokens: units and tokens learnt from, in all.
         loss, losses: sum of the losses since the curve's last line, and how many.
-        seconds: spent training.
+        seconds: spent training (`model.training.loop.Stopwatch`).
     """
 
     phase: int = 0

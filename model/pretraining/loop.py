@@ -14,6 +14,7 @@ from model.optim.schedules import learning_rate
 from model.pretraining.evaluation import HeldOut
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
+from model.pretraining.state import IntervalSums, is_used_up, schedule_position
 from model.processes.distributed import Ranks, joined_ranks
 from model.processes.stopping import StopRequest
 from model.telling.curves import EvaluationRecord, StepRecord
@@ -21,7 +22,6 @@ from model.telling.report import PretrainingReport
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
 from model.training.loop import StepFound, Trainer, Training
-from model.training.state import IntervalSums, is_used_up, schedule_position
 from pipelines.seeds import key_for
 
 
@@ -55,7 +55,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         trainer.evaluate()
         setup.state.is_finished = True
         training.report.draw()
-        trainer.save(score=setup.state.evaluation.get("loss"))
+        trainer.save(loss=setup.state.evaluation.get("loss"))
         trainer.close()
 
 

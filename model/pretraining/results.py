@@ -10,6 +10,7 @@ from safetensors.torch import save as save_tensors
 from model.encoder.hf_weights import save_model
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model
+from model.pretraining.state import PhaseState
 from model.training.artifact_files import (
     CURVES_FILE,
     CURVES_FOLDER,
@@ -17,11 +18,10 @@ from model.training.artifact_files import (
     EVENTS_FOLDER,
     OPTIMIZER_FILE,
     STATE_FILE,
-    TIMING_FILE,
+    TIMINGS_FILE,
     to_json,
 )
 from model.training.checkpoints import Checkpoints
-from model.training.state import TrainingState
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError
@@ -53,7 +53,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     latest = checkpoints.latest()
     if latest is None:
         raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
-    state = TrainingState.from_json(latest.state, where=latest.saved.url)
+    state = PhaseState.from_json(latest.state, where=latest.saved.url)
     if not state.is_finished:
         raise CheckpointError(
             f"{latest.saved.url}: expected a finished training, found one after step "
@@ -80,7 +80,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     )
 
 
-def _carried_on(job: TrainingJob, state: TrainingState) -> dict[str, Any]:
+def _carried_on(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
     """What a phase that goes on from this one must know."""
     # Time is no property of the result, except where it decided how long training went on.
     by_time = job.config.budget.minutes is not None
@@ -95,14 +95,14 @@ def _carried_on(job: TrainingJob, state: TrainingState) -> dict[str, Any]:
 
 def _records(folder: Path) -> dict[str, Path]:
     """The curves (how often a line is written is no part of the result), timings, event files."""
-    found = {name: folder / name for name in (CURVES_FILE, TIMING_FILE, CURVES_PICTURE)}
+    found = {name: folder / name for name in (CURVES_FILE, TIMINGS_FILE, CURVES_PICTURE)}
     # Their own names hold the machine's.
     for number, path in enumerate(sorted((folder / EVENTS_FOLDER).glob("*tfevents*"))):
         found[f"{EVENTS_FOLDER}/events.out.tfevents.{number}"] = path
     return {name: path for name, path in found.items() if path.is_file()}
 
 
-def _statistics(job: TrainingJob, state: TrainingState) -> dict[str, Any]:
+def _statistics(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
     found = {name: round(value, 6) for name, value in state.evaluation.items() if name != "step"}
     return {
         "objective": job.config.objective,
@@ -112,7 +112,7 @@ def _statistics(job: TrainingJob, state: TrainingState) -> dict[str, Any]:
     }
 
 
-def _notes(state: TrainingState) -> tuple[str, ...]:
+def _notes(state: PhaseState) -> tuple[str, ...]:
     notes = [f"trained on {', then on '.join(state.trained_on)}"]
     if not state.evaluation:
         notes.append(

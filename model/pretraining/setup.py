@@ -16,11 +16,12 @@ from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import load_pretrained
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
+from model.pretraining.state import PhaseState
 from model.processes.distributed import Ranks, device_name
+from model.training.amounts import Amounts
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
 from model.training.loop import resume
-from model.training.state import Amounts, TrainingState
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
@@ -44,7 +45,7 @@ class PretrainingSetup:
     pad_id: int
     model: BertForPretraining
     optimizer: Optimizer
-    state: TrainingState
+    state: PhaseState
     is_resumed: bool
     """Whether it goes on from a checkpoint of its own."""
 
@@ -85,13 +86,13 @@ def open_setup(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> P
     instances = open_instances(job, model=model)
     model.to(ranks.device)  # before the optimiser, whose moments lie where the weights lie
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
-    state = TrainingState()
+    state = PhaseState()
     if config.start_from is not None and config.optimizer_state == "carry":
         state.carried = _carry(job, optimizer=optimizer)
     device = f"{ranks.size} x {device_name(ranks.device)}, {config.precision}"
 
     def load_state(given: dict[str, Any], where: str) -> None:
-        vars(state).update(vars(TrainingState.from_json(given, where=where)))
+        vars(state).update(vars(PhaseState.from_json(given, where=where)))
         _LOGGER.info("going on after step %d, from %s", state.done.steps, where)
 
     is_resumed = resume(checkpoints, model=model, optimizer=optimizer, load_state=load_state)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from model.telling.event_files import EventFiles
 from model.telling.json_lines import JsonLines, read_json_lines
-from model.training.artifact_files import CURVES_FILE, EVENTS_FOLDER, TIMING_FILE
+from model.training.artifact_files import CURVES_FILE, EVENTS_FOLDER, TIMINGS_FILE
 from schemas.errors import TrainingError
 
 _LOGGER = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class SpeedRecord(NamedTuple):
     """The step that it was measured up to."""
 
     seconds: float
-    """Spent training since the phase began, over all restarts; evaluation is not counted."""
+    """Spent training since the phase began, over all starts (`model.training.loop.Stopwatch`)."""
 
     tokens_per_second: float
     """Real tokens, over all processes."""
@@ -145,7 +145,7 @@ class CurveWriter:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         curves = JsonLines(path / CURVES_FILE, last_step=resume_step)
-        timing = JsonLines(path / TIMING_FILE, last_step=resume_step)
+        timing = JsonLines(path / TIMINGS_FILE, last_step=resume_step)
         self._files = (curves, timing)
         self._evaluated = {line["step"] for line in curves.kept if line.get("kind") == "held-out"}
         if resume_step and not curves.kept:
@@ -231,7 +231,7 @@ def read_curves(folder: str | os.PathLike[str]) -> Curves:
             "curves to: check the path"
         )
     lines = read_json_lines(path / CURVES_FILE)
-    timing = path / TIMING_FILE
+    timing = path / TIMINGS_FILE
     trained = [line for line in lines if line.get("kind") == "train"]
     evaluated = [line for line in lines if line.get("kind") == "held-out"]
     timed = read_json_lines(timing) if timing.is_file() else []

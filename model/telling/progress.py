@@ -14,7 +14,7 @@ from typing import Self
 from tqdm import tqdm
 
 from model.telling.curves import EvaluationRecord, SpeedRecord, StepRecord
-from model.training.state import Amounts, Unit, budget_unit
+from model.training.amounts import Amounts, Unit, budget_unit
 from pipelines.telling.progress import ReadingFile
 from schemas.model_configs import BudgetConfig
 

@@ -16,8 +16,8 @@ from model.telling.json_lines import JsonLines
 from model.telling.pictures import draw_curves
 from model.telling.progress import TrainingProgress, duration_text
 from model.telling.speed import SpeedMeter, batch_flops
+from model.training.amounts import Amounts
 from model.training.artifact_files import CURVES_PICTURE
-from model.training.state import Amounts
 from pipelines.telling.progress import READING_FILE
 from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
 

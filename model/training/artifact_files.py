@@ -24,7 +24,7 @@ STATE_FILE = "training_state.json"
 """Beside a checkpoint of pretraining: what the next phase may go on from."""
 
 CURVES_FOLDER = "curves"
-CURVES_FILE, TIMING_FILE, CURVES_PICTURE = "curves.jsonl", "timing.jsonl", "curves.png"
+CURVES_FILE, TIMINGS_FILE, CURVES_PICTURE = "curves.jsonl", "timing.jsonl", "curves.png"
 EVENTS_FOLDER = "events"
 """Records of how a training went."""
 

@@ -11,16 +11,16 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from model.processes.folder_lock import folder_lock
@@ -29,7 +29,12 @@ from schemas.errors import CheckpointError
 
 RECORD_FILE = "checkpoint.json"
 FORMAT = 1
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+_CHUNK_BYTES = 1 << 22
+_DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
 
 
 class DamagedCheckpointError(CheckpointError):
@@ -37,7 +42,13 @@ class DamagedCheckpointError(CheckpointError):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+    )
 
 
 class TensorFileEntry(_Part):
@@ -62,8 +73,8 @@ class CheckpointRecord(_Part):
     number: int = Field(ge=1)
     """Position in the order in which this folder's checkpoints were saved."""
 
-    score: float | None
-    """Held-out loss, the lower the better; None where it was not measured."""
+    loss: float | None = Field(alias="score")
+    """On held-out documents; None where it was not measured."""
 
     saved: str
     """ISO 8601, UTC."""
@@ -166,21 +177,20 @@ class CheckpointFiles:
         """Write one file of a checkpoint that is not published yet; equal tensors, equal bytes.
 
         Raises:
-            CheckpointError: tensors that the format does not have, or that share memory.
+            CheckpointError: tensors that the format does not have.
             OSError: e.g. the disk is full. What was written is the caller's to `delete`.
         """
         path = self._path(name, file)
+        header, order = _layout(tensors, where=self.url(name, file))
         if self.is_local:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            return _saved(tensors, Path(path))
-        with tempfile.TemporaryDirectory(prefix="bertloom-") as folder:
-            try:
-                entry = _saved(tensors, Path(folder, file))
-            except OSError as error:
-                what = f"{error.strerror} in {folder}, where it is written first (see TMPDIR)"
-                raise OSError(error.errno, what) from error
-            self._fs.put_file(str(Path(folder, file)), path)
-        return entry
+        with Path(path).open("wb") if self.is_local else self._fs.open(path, "wb") as sink:
+            digest = _write(sink, header, order)
+            if self.is_local:
+                sink.flush()
+                os.fsync(sink.fileno())
+        size = len(header) + sum(tensor.nbytes for tensor in order)
+        return TensorFileEntry(path=file, size=size, sha256=digest)
 
     def publish(self, name: str, record: CheckpointRecord) -> None:
         """Make a checkpoint visible; everything else of it is there and durable."""
@@ -261,24 +271,45 @@ class CheckpointFiles:
         return "/".join((self._root.rstrip("/"), *parts))
 
 
-def _saved(tensors: Mapping[str, Tensor], path: Path) -> TensorFileEntry:
-    """Write a local file and have it on the disk. Its digest is that of what can be read back."""
-    try:
-        dense = {name: tensor.detach().contiguous() for name, tensor in sorted(tensors.items())}
-        save_file(dense, path, metadata={"format": "pt"})
-        # safetensors lets its owner alone read the file, whatever others may read beside it.
-        path.chmod(path.parent.stat().st_mode & 0o666)
-    except SafetensorError as error:
-        if (number := _SYSTEM_ERROR.search(str(error))) is not None:
-            code = int(number[1])
-            raise OSError(code, os.strerror(code), str(path)) from error
-        raise CheckpointError(f"{path.name}: the tensors cannot be written: {error}") from error
-    except (RuntimeError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(
-            f"{path.name}: expected dense tensors that share no memory: {error}"
-        ) from error
-    _sync(path)
-    return TensorFileEntry(path=path.name, size=path.stat().st_size, sha256=_file_digest(path))
+def _layout(tensors: Mapping[str, Tensor], *, where: str) -> tuple[bytes, list[Tensor]]:
+    """The header of a safetensors file, and the tensors in its order: large elements first, so
+    that all lie aligned, then by name, as the library's own writer has them."""
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.dtype not in _DTYPES:
+            raise CheckpointError(
+                f"{where}: tensor {name}: expected a dense one of {', '.join(_DTYPES.values())}, "
+                f"found {tensor.layout}, {tensor.dtype}"
+            )
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    fields: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in order:
+        begin, end = end, end + tensors[name].nbytes
+        fields[name] = {
+            "dtype": _DTYPES[tensors[name].dtype],
+            "shape": list(tensors[name].shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, [tensors[name] for name in order]
+
+
+def _write(sink: IO[bytes], header: bytes, order: list[Tensor]) -> str:
+    """Write a file and return the sha256 of what is meant to be in it.
+
+    safetensors' own writer has all of a GPU's tensors in the host's memory at once; here it is one
+    of them at a time.
+    """
+    digest = hashlib.sha256(header)
+    sink.write(header)
+    for tensor in order:
+        flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        data = memoryview(cast("Any", flat.numpy()))
+        for start in range(0, len(data), _CHUNK_BYTES):
+            digest.update(data[start : start + _CHUNK_BYTES])
+            sink.write(data[start : start + _CHUNK_BYTES])
+    return digest.hexdigest()
 
 
 def _file_digest(path: Path) -> str:

@@ -47,7 +47,7 @@ class Saved(NamedTuple):
     """Its folder."""
 
     step: int
-    score: float | None
+    loss: float | None
     size: int
     """Bytes of its tensors' files."""
 
@@ -82,7 +82,7 @@ class Checkpoints:
     def __init__(self, folder: str, *, keep_last: int) -> None:
         """`folder` is a local folder or an fsspec URL; nothing is touched yet.
 
-        `keep_last` newest checkpoints are kept (at least 1), and the one with the lowest score.
+        `keep_last` newest checkpoints are kept (at least 1), and the one with the lowest loss.
 
         Raises:
             CheckpointError: the URL's file system is not known.
@@ -118,7 +118,7 @@ class Checkpoints:
         *,
         tensors: Tensors,
         state: Mapping[str, Any],
-        score: float | None = None,
+        loss: float | None = None,
     ) -> Saved:
         """Write a checkpoint; when this returns, it is on disk and survives a power cut.
 
@@ -127,9 +127,9 @@ class Checkpoints:
 
         Args:
             step: updates done, from 0.
-            tensors: dense ones that share no memory; equal ones give equal bytes.
+            tensors: dense ones; equal ones give equal bytes.
             state: plain JSON values; tuples come back as lists.
-            score: held-out loss, the lower the better.
+            loss: on held-out documents, where it was measured.
 
         Raises:
             CheckpointError: it cannot be written, e.g. as the disk is full, or lock or content
@@ -138,7 +138,7 @@ class Checkpoints:
         for stem in tensors:
             if not _STEM.fullmatch(stem):
                 raise ValueError(f"expected files named like `model`, found {stem!r}")
-        text = _plain(state, score=score)
+        text = _plain(state, loss=loss)
         with contextlib.nullcontext() if self._locked else self.lock():
             survey = self._survey()
             for name in survey.unpublished:
@@ -153,7 +153,7 @@ class Checkpoints:
                 record = CheckpointRecord(
                     step=step,
                     number=number,
-                    score=score,
+                    loss=loss,
                     saved=datetime.datetime.now(datetime.UTC).isoformat(),
                     files=tuple(entries),
                     state=json.loads(text),
@@ -244,8 +244,8 @@ class Checkpoints:
         """Delete all but the newest and the best; damaged ones do not count as either."""
         survey = self._survey()
         sound = {n: r for n, r in survey.records.items() if n not in self._found_damaged}
-        scored = [(r.score, -r.number, n) for n, r in sound.items() if r.score is not None]
-        kept = {*list(sound)[-self._keep_last :], *(name for _, _, name in sorted(scored)[:1])}
+        measured = [(r.loss, -r.number, n) for n, r in sound.items() if r.loss is not None]
+        kept = {*list(sound)[-self._keep_last :], *(name for _, _, name in sorted(measured)[:1])}
         for name in sorted(set(survey.records) | set(survey.damaged)):
             if name not in kept:
                 self._delete(name)
@@ -258,13 +258,13 @@ class Checkpoints:
 
     def _saved(self, name: str, record: CheckpointRecord) -> Saved:
         size = sum(entry.size for entry in record.files)
-        return Saved(self._files.url(name), record.step, record.score, size, record.saved)
+        return Saved(self._files.url(name), record.step, record.loss, size, record.saved)
 
 
-def _plain(state: Mapping[str, Any], *, score: float | None) -> str:
+def _plain(state: Mapping[str, Any], *, loss: float | None) -> str:
     """The state as JSON, and both without NaN or infinity, which JSON does not have."""
-    if score is not None and not math.isfinite(score):
-        raise CheckpointError(f"score: expected a finite number or None, found {score}")
+    if loss is not None and not math.isfinite(loss):
+        raise CheckpointError(f"loss: expected a finite number or None, found {loss}")
     try:
         return json.dumps(dict(state), allow_nan=False)
     except (TypeError, ValueError) as error:

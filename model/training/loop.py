@@ -49,8 +49,8 @@ class StepFound(NamedTuple):
         sums: those of `Training.loss`, added up.
         gradient_norm: before clipping.
         rate: learning rate of the update.
-        seconds: of training in all, by the first process's clock.
-        waited: seconds until this process had the batch.
+        seconds: of training in all (`Stopwatch`), by the first process's clock.
+        waited: seconds until this process had the batch, which are among them.
     """
 
     loss: float
@@ -89,7 +89,7 @@ class Training(ABC, Generic[Batch]):
     @property
     @abstractmethod
     def seconds(self) -> float:
-        """Of training so far."""
+        """Of training so far, see `Stopwatch`."""
 
     @abstractmethod
     def batches(self) -> Generator[Batch]:
@@ -181,9 +181,15 @@ def resume(
 
 
 class Stopwatch:
-    """Seconds spent training, over all starts of a run."""
+    """Seconds spent training, over all starts of a run.
+
+    In pretraining and fine-tuning alike they are those from the begin of the loop on in which
+    batches are laid out or waited for and updates are made. Evaluations, checkpoints, and what is
+    opened before the first batch are not in them.
+    """
 
     def __init__(self, seconds: float) -> None:
+        """`seconds` were spent by earlier starts."""
         self._earlier = seconds
         self._started: float | None = time.perf_counter()
 
@@ -261,8 +267,8 @@ class Trainer(Generic[Batch]):
             )
         return loss if self.training.note_evaluation(found) else None
 
-    def save(self, *, score: float | None = None) -> None:
-        """Write a checkpoint; the score is a held-out loss, the lower the better."""
+    def save(self, *, loss: float | None = None) -> None:
+        """Write a checkpoint, with the loss on held-out data where it was measured."""
         with self._clock.paused():
             self.training.sync()
             if self.ranks.is_first:
@@ -273,7 +279,7 @@ class Trainer(Generic[Batch]):
                         "optimizer": self.training.optimizer.state_tensors(),
                     },
                     state=self.training.state(),
-                    score=score,
+                    loss=loss,
                 )
             self.ranks.wait()
         self._saved_step = self.training.steps
@@ -358,7 +364,7 @@ class Trainer(Generic[Batch]):
         every = self.training.checkpoint_config.every_steps
         is_due = checkpoint_is_due or (every and self.training.steps % every == 0)
         if is_due or best_loss is not None:
-            self.save(score=best_loss)
+            self.save(loss=best_loss)
 
     def _check_stop(self) -> None:
         # Several processes stop where all know of it, at the exchange after a step: one that was

@@ -1,20 +1,19 @@
-"""Where a training run stands: what a checkpoint holds beside tensors, as plain JSON."""
+"""Where a phase of pretraining stands: what a checkpoint holds beside tensors, as plain JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from model.data.batches import LoaderState
+from model.training.amounts import Amounts, Unit, budget_unit
 from schemas.errors import CheckpointError
 from schemas.model_configs import BudgetConfig
 
 RECENT_STEPS = 50
 """Steps whose mean loss tells whether a run diverges."""
-
-Unit = Literal["steps", "tokens", "minutes"]
 
 
 @dataclass
@@ -53,19 +52,7 @@ class IntervalSums:
 
 
 @dataclass
-class Amounts:
-    """How much was trained, in each unit that a budget can have."""
-
-    steps: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-
-    def in_unit(self, unit: Unit) -> float:
-        return {"steps": self.steps, "tokens": self.tokens, "minutes": self.seconds / 60}[unit]
-
-
-@dataclass
-class TrainingState:
+class PhaseState:
     """All that changes from step to step and is not a tensor.
 
     Attributes:
@@ -99,7 +86,7 @@ class TrainingState:
         return {**asdict(self), "loader": list(self.loader)}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any], *, where: str) -> TrainingState:
+    def from_json(cls, data: dict[str, Any], *, where: str) -> PhaseState:
         """The state that `to_json` gave.
 
         Raises:
@@ -136,16 +123,7 @@ class TrainingState:
         return ""
 
 
-def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
-    """The unit a budget is given in, and how many."""
-    if budget.steps is not None:
-        return "steps", float(budget.steps)
-    if budget.tokens is not None:
-        return "tokens", float(budget.tokens)
-    return "minutes", budget.minutes or 0.0
-
-
-def schedule_position(state: TrainingState, budget: BudgetConfig) -> tuple[float, float, Unit]:
+def schedule_position(state: PhaseState, budget: BudgetConfig) -> tuple[float, float, Unit]:
     """Where the next update is in the learning-rate schedule, where that ends if the configuration
     does not say, and in which unit."""
     unit, amount = budget_unit(budget)
@@ -153,7 +131,7 @@ def schedule_position(state: TrainingState, budget: BudgetConfig) -> tuple[float
     return before + state.done.in_unit(unit), before + amount, unit
 
 
-def is_used_up(state: TrainingState, budget: BudgetConfig) -> bool:
+def is_used_up(state: PhaseState, budget: BudgetConfig) -> bool:
     """Whether the budget is reached."""
     unit, amount = budget_unit(budget)
     return state.done.in_unit(unit) >= amount

@@ -1,0 +1,32 @@
+"""How much was trained, and how much a budget is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.model_configs import BudgetConfig
+
+Unit = Literal["steps", "tokens", "minutes"]
+
+
+@dataclass
+class Amounts:
+    """How much was trained, in each unit that a budget can have; seconds as `training.loop` has
+    them (`Stopwatch`)."""
+
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def in_unit(self, unit: Unit) -> float:
+        return {"steps": self.steps, "tokens": self.tokens, "minutes": self.seconds / 60}[unit]
+
+
+def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
+    """The unit a budget is given in, and how many."""
+    if budget.steps is not None:
+        return "steps", float(budget.steps)
+    if budget.tokens is not None:
+        return "tokens", float(budget.tokens)
+    return "minutes", budget.minutes or 0.0
