@@ -11,8 +11,8 @@ from lineage_writing import put, put_recipe, raw_file
 from flows.cli.last_screen import WIDTH, screen_lines
 from flows.engine.steps import StepResult
 from flows.store.artifacts import ArtifactStore
-from model.tables.entry_comparison import Comparison
-from model.tables.table_texts import comparisons_grid, to_text
+from model.tables.entry_comparison import EntryComparison
+from model.tables.grids import comparisons_grid, to_text
 from schemas.manifest import Manifest
 
 SCREEN = 43  # lines of a terminal of 45, beside an empty one and the prompt
@@ -33,8 +33,8 @@ def screen(results: list[StepResult], store: ArtifactStore) -> list[str]:
     return screen_lines(results, store=store, recipe="mine", report=REPORT)
 
 
-def compared(number: int, *, cut: tuple[str, ...] = ()) -> Comparison:
-    return Comparison(
+def compared(number: int, *, cut: tuple[str, ...] = ()) -> EntryComparison:
+    return EntryComparison(
         task="cola",
         metric="matthews",
         first=f"cola-{number}",
@@ -51,7 +51,7 @@ def compared(number: int, *, cut: tuple[str, ...] = ()) -> Comparison:
     )
 
 
-def tabulated(store: ArtifactStore, made: dict[str, Manifest], *items: Comparison) -> Manifest:
+def tabulated(store: ArtifactStore, made: dict[str, Manifest], *items: EntryComparison) -> Manifest:
     text = "Results\n\ntask\n----\ncola\n\nTimes 100.\n\n" + to_text([comparisons_grid(items)])
     found = put(store, "tabulate", {"cola": made["evaluate.cola"]}, key="tables", text=text)
     [entry] = found.files

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from written_evaluations import BASE, SCRATCH, TASKS, evaluations, glue_task, majority, written
 
-from model.tables.filled_tables import FilledTable, fill_tables, percent
+from model.tables.evaluations import percent
+from model.tables.filled_tables import FilledTable, fill_tables
 from model.tables.paper_tables import (
     GLUE_COLUMNS,
     GLUE_TABLE,
@@ -21,7 +22,7 @@ MNLI = {"dev-mismatched": {"accuracy": 0.8}}
 
 
 def table(key: str, *given: dict[str, object]) -> FilledTable:
-    found = {filled.table.key: filled for filled in fill_tables(evaluations(*given), tasks=TASKS)}
+    found = {filled.key: filled for filled in fill_tables(evaluations(*given), tasks=TASKS)}
     return found[key]
 
 
@@ -288,4 +289,4 @@ def test_a_restart_without_a_value_leaves_no_mean() -> None:
 def test_tables_without_ours_are_there_with_the_papers_rows() -> None:
     filled = table("table-3", written("sst-2", "sst-2", [0.9]))
     assert filled.rows == ()
-    assert len(filled.table.systems) == 4
+    assert len(filled.paper) == 4

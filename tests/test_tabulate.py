@@ -18,12 +18,12 @@ from scipy import stats
 from written_evaluations import BASE, SCRATCH, TASKS, artifact, evaluations, majority, written
 
 import model.tabulate
-from model.tables.entry_comparison import compare, welch
+from model.tables.entry_comparison import compare_entries, welch
+from model.tables.evaluations import Evaluation, majority_scores, model_label
 from model.tables.filled_tables import fill_tables
+from model.tables.grids import Grid, to_markdown, to_text
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import in_order, result_rows
-from model.tables.table_texts import Grid, to_markdown, to_text
-from model.tables.task_results import Evaluation, baselines, model_label
 from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
 from schemas.manifest import StageOutput
@@ -201,10 +201,10 @@ def rows_of(*given: dict[str, Any]) -> dict[tuple[str, str, str], Any]:
 
 def test_the_deviation_is_that_of_a_sample() -> None:
     (item,) = evaluations(written("a", "sst-2", [0.5, 0.7, 0.9]))
-    figures = item.figures("dev", "accuracy")
-    assert figures.mean == pytest.approx(0.7)
-    assert figures.sd == pytest.approx(np.std([0.5, 0.7, 0.9], ddof=1))
-    assert figures.runs == (0.5, 0.7, 0.9)
+    scores = item.scores("dev", "accuracy")
+    assert scores.mean == pytest.approx(0.7)
+    assert scores.sd == pytest.approx(np.std([0.5, 0.7, 0.9], ddof=1))
+    assert scores.runs == (0.5, 0.7, 0.9)
 
 
 def test_ten_restarts_are_in_the_order_of_their_numbers() -> None:
@@ -212,7 +212,7 @@ def test_ten_restarts_are_in_the_order_of_their_numbers() -> None:
     given = written("a", "sst-2", runs)
     given["cells"] = sorted(given["cells"], key=lambda cell: cell["name"])  # r0, r1, r10, r11, ...
     (item,) = evaluations(given)
-    assert item.figures("dev", "accuracy").runs == tuple(runs)
+    assert item.scores("dev", "accuracy").runs == tuple(runs)
 
 
 def test_a_metric_without_a_value_leaves_no_mean_and_is_noted(run: Any, tmp_path: Path) -> None:
@@ -227,16 +227,16 @@ def test_a_metric_without_a_value_leaves_no_mean_and_is_noted(run: Any, tmp_path
 def test_other_splits_have_the_chosen_models_value() -> None:
     row = rows_of(written("ner", "conll-2003", [0.9, 0.92], more={"test": {"entity-f1": 0.87}}))
     found = row["ner", "test", "entity-f1"]
-    assert found.figures.best == 0.87
-    assert found.figures.mean is None
+    assert found.best == 0.87
+    assert found.mean is None
     assert found.shown == 0.87
 
 
 def test_an_ensemble_has_its_value_beside_its_single_models() -> None:
     row = rows_of(written("squad", "squad-1.1", [0.7, 0.72], ensemble=2, ensemble_value=0.75))
-    figures = row["squad", "dev", "f1"].figures
-    assert (figures.best, figures.ensemble) == (0.72, 0.75)
-    assert figures.mean == pytest.approx(0.71)
+    scores = row["squad", "dev", "f1"]
+    assert (scores.best, scores.ensemble) == (0.72, 0.75)
+    assert scores.mean == pytest.approx(0.71)
 
 
 def test_an_ensemble_over_entries_shows_itself_alone() -> None:
@@ -245,10 +245,10 @@ def test_an_ensemble_over_entries_shows_itself_alone() -> None:
         "both", "squad-1.1", [0.7, 0.72], ensemble=2, ensemble_value=0.75, prefix="squad."
     )
     row = rows_of(entry, together)["both", "dev", "f1"]
-    assert row.figures.mean is None
+    assert row.mean is None
     assert row.shown == 0.75
     assert row.model == "phase-2, L=2 H=128 A=2, ensemble of 2"
-    assert compare(evaluations(entry, together)) == []
+    assert compare_entries(evaluations(entry, together)) == []
 
 
 def test_the_majority_stands_beside_every_entry_of_the_task() -> None:
@@ -256,7 +256,7 @@ def test_the_majority_stands_beside_every_entry_of_the_task() -> None:
     found = rows_of(*given, written("cola", "cola", [0.3]))
     assert found["a", "dev", "accuracy"].majority == 0.509
     assert found["cola", "dev", "matthews"].majority is None
-    assert baselines(evaluations(*given)) == {("sst-2", "dev", "accuracy"): 0.509}
+    assert majority_scores(evaluations(*given)) == {("sst-2", "dev", "accuracy"): 0.509}
     assert found["m", "dev", "accuracy"].paper == {}
 
 
@@ -308,7 +308,7 @@ def test_too_little_to_judge_by(a: list[float], b: list[float], expected: Any) -
 
 
 def test_pretrained_beside_scratch() -> None:
-    (found,) = compare(evaluations(*everything()[:3]))
+    (found,) = compare_entries(evaluations(*everything()[:3]))
     assert (found.first, found.second) == ("sst-2", "sst-2-scratch")
     assert found.difference == pytest.approx(0.10)
     assert found.low < 0.10 < found.high
@@ -318,11 +318,14 @@ def test_pretrained_beside_scratch() -> None:
 
 def test_the_better_comes_first_whatever_the_order() -> None:
     given = evaluations(*everything()[:2])
-    assert compare(given) == compare(given[::-1])
+    assert compare_entries(given) == compare_entries(given[::-1])
 
 
 def test_entries_of_different_tasks_are_not_compared() -> None:
-    assert compare(evaluations(written("a", "sst-2", [0.9]), written("b", "cola", [0.3]))) == []
+    assert (
+        compare_entries(evaluations(written("a", "sst-2", [0.9]), written("b", "cola", [0.3])))
+        == []
+    )
 
 
 # Texts and pictures.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from model.tables.task_results import Evaluation
+from model.tables.evaluations import Evaluation
 from model.tasks.task import Bad, Row, Task
 from schemas.manifest import FileEntry, StageInput
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from flows.lineage.rows import open_columns
 from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Panel
 from flows.report.steps import Built
@@ -25,7 +25,6 @@ Numbers = npt.NDArray[np.int64]
 MAX_SHARDS = 8
 MAX_ROWS = 200_000
 _BINS = 40
-_FETCHED_WHOLE = 16 << 20  # bytes of a remote shard up to which one request costs less than several
 _TAIL = 99.5  # percentile at which the linear histogram of sentences ends
 
 
@@ -132,25 +131,10 @@ class _Looked:
 def _batches(
     store: ArtifactStore, manifest: Manifest, entry: FileEntry, field: str
 ) -> Iterator[Any]:
-    path = f"{manifest.data}/{entry.object}"
-    if store.backend.is_local:
-        opened = pa.memory_map(store.url(path))
-    elif entry.size <= _FETCHED_WHOLE:
-        opened = pa.BufferReader(store.backend.read(path))
-    else:
-        opened = store.backend.open(path)
-    with opened as source, pa.ipc.open_file(source) as reader:
-        position = reader.schema.get_field_index(field)
-        if position < 0:
-            raise ArtifactCorruptError(
-                f"{store.url(path)}: expected a table with the column {field!r}, found "
-                f"{', '.join(reader.schema.names)}"
-            )
-        source.seek(0)
-        options = pa.ipc.IpcReadOptions(included_fields=[position])
-        chosen = pa.ipc.open_file(source, options=options)
-        for number in range(chosen.num_record_batches):
-            yield chosen.get_batch(number).column(0)
+    url = store.url(f"{manifest.data}/{entry.object}")
+    with open_columns(url, columns=[field]) as reader:
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number).column(0)
 
 
 def _histogram(

@@ -18,16 +18,16 @@ import yaml
 from markupsafe import Markup
 
 from flows.formats import byte_text, time_text
-from flows.report import results
 from flows.report.corpus import read_corpus
 from flows.report.curves import curve_figure
 from flows.report.figures import Figure, kept_figure
 from flows.report.lineage import read_lineage
+from flows.report.results import read_results
 from flows.report.steps import Steps, read_software, read_steps, run_seconds
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
-from model.tables.filled_tables import percent
-from model.tables.task_results import marked
+from model.tables.evaluations import percent
+from model.tasks.cut_data import marked
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import StoreError
 from schemas.sealed import sealed_page
@@ -81,7 +81,7 @@ def report_page(store: ArtifactStore, record: RunRecord) -> str:
         "phases": steps.holding("checkpoint"),
         "finetuned_phase": _finetuned_phase(steps),
         "curves": _curves(store, steps),
-        "results": results.read_results(store, steps),
+        "results": read_results(store, steps),
         "lineage": read_lineage(store, steps),
         "software": read_software(steps.built),
         "recipe_text": _recipe_text(record.recipe),
@@ -137,7 +137,6 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "after": lambda text, before: f"{before}{text}" if text else "",
         "bytes": _of_numbers(byte_text),
-        "comparison_columns": results.comparison_columns,
         "count": _of_numbers("{:,}".format),
         "decimals": _decimals,
         "drawn": Markup,  # by this program, with every text escaped where it was drawn
@@ -146,10 +145,7 @@ def _environment() -> jinja2.Environment:
         "in_rows": in_rows,
         "marked": marked,
         "moment": _moment,
-        "paper_columns": results.paper_columns,
         "percent": percent,
-        "result_columns": results.result_columns,
-        "score": results.score,
         "some_of": _some_of,
     }
     return environment

@@ -6,14 +6,15 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from model.tables.task_results import DEV, Evaluation, repeats_others
+from pydantic import computed_field
+
+from model.tables.evaluations import DEV, Evaluation, Record, repeats_others
 
 _CONFIDENCE = 0.95
 
 
-class Comparison(NamedTuple):
+class EntryComparison(Record):
     """Two entries of a task on dev by its main metric, the better mean first; shares of 1."""
 
     task: str
@@ -37,41 +38,38 @@ class Comparison(NamedTuple):
 
     second_cut: tuple[str, ...] = ()
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def difference(self) -> float:
         """First mean minus second mean."""
         return self.first_mean - self.second_mean
 
 
-def compare(evaluations: Sequence[Evaluation]) -> list[Comparison]:
+def compare_entries(evaluations: Sequence[Evaluation]) -> list[EntryComparison]:
     """Each two entries of the same task, by the means over their best grid points' restarts.
 
     The points were chosen on the same dev rows, so every mean leans a little upward, and more so
     after a wide grid; compare entries with like grids. Majority entries are left out: they are
     exact, and stand beside each result as a baseline.
     """
-    found = []
-    models = [
-        item
+    scored = [
+        (mean, item)
         for item in evaluations
         if not item.is_majority
-        and not repeats_others(item, [other for other in evaluations if other is not item])
+        and not repeats_others(item, evaluations)
+        and (mean := item.scores(DEV, item.metric).mean) is not None
     ]
-    for one, other in itertools.combinations(models, 2):
-        if (one.task, one.metric) != (other.task, other.metric):
-            continue
-        means = [item.figures(DEV, item.metric).mean for item in (one, other)]
-        if None in means:
-            continue
-        pair = sorted((one, other), key=lambda item: -(item.figures(DEV, item.metric).mean or 0.0))
-        found.append(_comparison(*pair))
-    return found
+    return [
+        _comparison(*(item for _, item in sorted(pair, key=lambda scored: -scored[0])))
+        for pair in itertools.combinations(scored, 2)
+        if (pair[0][1].task, pair[0][1].metric) == (pair[1][1].task, pair[1][1].metric)
+    ]
 
 
-def _comparison(first: Evaluation, second: Evaluation) -> Comparison:
-    a, b = (item.figures(DEV, item.metric).runs for item in (first, second))
+def _comparison(first: Evaluation, second: Evaluation) -> EntryComparison:
+    a, b = (item.scores(DEV, item.metric).runs for item in (first, second))
     low, high, p = welch(a, b)
-    return Comparison(
+    return EntryComparison(
         task=first.task,
         metric=first.metric,
         first=first.entry,

@@ -4,77 +4,95 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pydantic import Field, SerializerFunctionWrapHandler, computed_field, model_serializer
+
+from model.tables.evaluations import Evaluation, Record, model_label, percent, repeats_others
 from model.tables.paper_tables import (
     GLUE_TABLE,
     PAPER_TABLES,
+    Column,
     PaperTable,
     glue_average,
     paper_cells,
 )
-from model.tables.task_results import Evaluation, cut_notes, marked, model_label, repeats_others
+from model.tasks.cut_data import cut_notes, marked
 from model.tasks.task import Task
 
 _MIXED = "mixed"
 
 
-class FilledCell(NamedTuple):
+class FilledCell(Record):
     """A number of ours, in shares of 1."""
 
     value: float
     """Mean over the restarts; of the chosen model where only that was scored, or of an ensemble."""
 
-    sd: float | None
+    sd: float | None = None
     """Over the restarts; None for fewer than two."""
 
-    runs: int
+    runs: int = 0
     """Restarts in the mean; 0 where the value is of the chosen model, an ensemble or an average."""
 
     split: str
     """What it is on, in the paper's words: `dev` or `test`; `mixed` for an average over both."""
 
-    entry: str
+    entry: str = ""
     """Whose it is; "" for an average."""
 
     cut: tuple[str, ...] = ()
     """What it was not given: rows, steps, ends of texts; of an average, of any of its scores."""
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
         """`84.4`, `84.4 ± 0.3` where there are several restarts, with a mark where it is cut."""
         return marked(percent(self.value, self.sd), self.cut)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OurRow:
+class PaperRow(Record):
+    """A system of the paper over the columns of a table, times 100 as printed."""
+
+    name: str = Field(alias="system")
+    values: dict[str, float | None]
+    average: float | None = None
+
+
+class OurRow(Record):
     """A model of ours over the columns of a table."""
 
-    name: str
+    name: str = Field(alias="system")
     entries: tuple[str, ...]
-    cells: Mapping[str, FilledCell]
+    cells: dict[str, FilledCell] = Field(alias="values")
     """By column key; a column of which we have nothing is left out."""
 
     average: FilledCell | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilledTable:
-    """A table of the paper with ours."""
+class FilledTable(Record):
+    """A table of the paper with ours, as `tables.json` has it."""
 
-    table: PaperTable
-    rows: tuple[OurRow, ...]
+    key: str
+    title: str
+    columns: tuple[Column, ...]
+    paper: tuple[PaperRow, ...]
+    rows: tuple[OurRow, ...] = Field(alias="ours")
     notes: tuple[str, ...]
     """The table's own, and what has to be known of our rows."""
 
+    @property
+    def has_average(self) -> bool:
+        """Whether the mean of all columns stands behind them."""
+        return any(row.average is not None for row in self.paper)
 
-def percent(value: float | None, sd: float | None = None) -> str:
-    """A share as the paper prints it, times 100 with one decimal, "" for None."""
-    if value is None:
-        return ""
-    shown = f"{100 * value:.1f}"
-    return shown if sd is None else f"{shown} ± {100 * sd:.1f}"
+    @model_serializer(mode="wrap")
+    def _without_averages(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = dump(self)
+        if not self.has_average:
+            for row in (*data["paper"], *data["ours"]):
+                del row["average"]
+        return data
 
 
 def fill_tables(
@@ -82,9 +100,9 @@ def fill_tables(
 ) -> tuple[FilledTable, ...]:
     """Each table of the paper with our rows, in the paper's order.
 
-    A row is one model over all its tasks. Where two entries tune the same model on the same task,
-    the better on dev comes first and the other has a row of its own. An entry that lets several
-    models answer together gives a row for them and one for its single models.
+    A row is one model over all its tasks. Where two entries fine-tune the same model on the same
+    task, the better on dev comes first and the other has a row of its own. An entry that lets
+    several models answer together gives a row for them and one for its single models.
 
     Args:
         evaluations: of any tasks; those that no table has are passed over.
@@ -101,29 +119,47 @@ def _fill(
 ) -> FilledTable:
     models: dict[str, list[_Part]] = {}
     for evaluation in evaluations:
-        task = tasks.get(evaluation.task)
-        others = [other for other in evaluations if other is not evaluation]
-        for part in _parts(evaluation, task, table, others=others) if task else ():
-            models.setdefault(part.model, []).append(part)
-    rows = [row for parts in models.values() for row in _rows(parts, table)]
-    names = [row.name for row in rows]
-    told = tuple(
-        replace(row, name=f"{row.name} ({', '.join(row.entries)})")
-        if names.count(row.name) > 1
-        else row
-        for row in rows
-    )
-    shown = {entry for row in told for entry in row.entries}
+        if (task := tasks.get(evaluation.task)) is not None:
+            for part in _parts(evaluation, task, table, evaluations=evaluations):
+                models.setdefault(part.model, []).append(part)
+    rows = _told_apart([row for parts in models.values() for row in _rows(parts, table)])
+    notes = [*table.notes, *_notes(table, rows)]
+    notes += cut_notes((cell.entry, cell.cut) for row in rows for cell in row.cells.values())
+    shown = {entry for row in rows for entry in row.entries}
     others = [item for item in evaluations if item.entry in shown and item.is_on_other_data]
-    notes = [*table.notes, *_notes(table, told)]
-    notes += cut_notes((cell.entry, cell.cut) for row in told for cell in row.cells.values())
     if others:
         data = ", ".join(dict.fromkeys(str(item.model["data"]) for item in others))
         notes.append(
             f"Ours on {data}: other data in the task's format. Such scores do not compare with the "
             "paper's, only with each other."
         )
-    return FilledTable(table=table, rows=told, notes=tuple(notes))
+    keys = [column.key for column in table.columns]
+    return FilledTable(
+        key=table.key,
+        title=table.title,
+        columns=table.columns,
+        paper=tuple(
+            PaperRow(
+                name=system.name,
+                values=dict(zip(keys, system.values, strict=True)),
+                average=system.average,
+            )
+            for system in table.systems
+        ),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def _told_apart(rows: Sequence[OurRow]) -> list[OurRow]:
+    """Rows of equal names with their entries behind."""
+    names = [row.name for row in rows]
+    return [
+        row.model_copy(update={"name": f"{row.name} ({', '.join(row.entries)})"})
+        if names.count(row.name) > 1
+        else row
+        for row in rows
+    ]
 
 
 class _Part(NamedTuple):
@@ -137,9 +173,9 @@ class _Part(NamedTuple):
 
 
 def _parts(
-    evaluation: Evaluation, task: Task, table: PaperTable, *, others: Sequence[Evaluation]
+    evaluation: Evaluation, task: Task, table: PaperTable, *, evaluations: Sequence[Evaluation]
 ) -> Iterator[_Part]:
-    sizes = [] if repeats_others(evaluation, others) else [1]
+    sizes = [] if repeats_others(evaluation, evaluations) else [1]
     if evaluation.ensemble > 1:
         sizes.append(evaluation.ensemble)
     for size in sizes:
@@ -175,12 +211,16 @@ def _cells(
 def _cell(
     evaluation: Evaluation, split: str, metric: str, *, is_ensemble: bool
 ) -> FilledCell | None:
-    figures = evaluation.figures(split, metric)
-    kind, cut, entry = split.partition("-")[0], evaluation.cut_on(split), evaluation.entry
-    if not is_ensemble and figures.mean is not None:
-        return FilledCell(figures.mean, figures.sd, len(figures.runs), kind, entry, cut)
-    value = figures.ensemble if is_ensemble else figures.best
-    return None if value is None else FilledCell(value, None, 0, kind, entry, cut)
+    scores = evaluation.scores(split, metric)
+    about: dict[str, Any] = {
+        "split": split.partition("-")[0],
+        "entry": evaluation.entry,
+        "cut": evaluation.cut_on(split),
+    }
+    if not is_ensemble and scores.mean is not None:
+        return FilledCell(value=scores.mean, sd=scores.sd, runs=len(scores.runs), **about)
+    value = scores.ensemble if is_ensemble else scores.best
+    return None if value is None else FilledCell(value=value, **about)
 
 
 def _rows(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
@@ -192,28 +232,22 @@ def _rows(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
             rows.append(free := ([], {}))
         free[0].append(part.entry)
         free[1].update(part.cells)
+    order = [column.key for column in table.columns]
     return [
         OurRow(
-            name=_name(parts[0].name, cells, table),
+            name=f"{parts[0].name} [dev]" if other_splits(table.columns, cells) else parts[0].name,
             entries=tuple(sorted(entries)),
-            cells={
-                column.key: cells[column.key] for column in table.columns if column.key in cells
-            },
-            average=_average(cells) if table.has_average else None,
+            cells={key: cells[key] for key in order if key in cells},
+            average=_average(cells) if table is GLUE_TABLE else None,
         )
         for entries, cells in rows
     ]
 
 
-def _name(name: str, cells: Mapping[str, FilledCell], table: PaperTable) -> str:
-    """With the split that its cells are on, where that is not the paper's."""
-    return f"{name} [dev]" if any(is_other_split(table, key, cells) for key in cells) else name
-
-
-def is_other_split(table: PaperTable, key: str, cells: Mapping[str, FilledCell]) -> bool:
-    """Whether our cell in a column is on another split than the paper's numbers there."""
-    column = next(column for column in table.columns if column.key == key)
-    return key in cells and cells[key].split != column.split
+def other_splits(columns: Sequence[Column], cells: Mapping[str, FilledCell]) -> set[str]:
+    """Keys of the columns where our cell is on another split than the paper's numbers."""
+    splits = {column.key: column.split for column in columns}
+    return {key for key, cell in cells.items() if cell.split != splits[key]}
 
 
 def _average(cells: Mapping[str, FilledCell]) -> FilledCell | None:
@@ -222,7 +256,7 @@ def _average(cells: Mapping[str, FilledCell]) -> FilledCell | None:
         return None
     splits = {cell.split for cell in cells.values()}
     cut = tuple(dict.fromkeys(text for cell in cells.values() for text in cell.cut))
-    return FilledCell(value, None, 0, splits.pop() if len(splits) == 1 else _MIXED, "", cut)
+    return FilledCell(value=value, split=splits.pop() if len(splits) == 1 else _MIXED, cut=cut)
 
 
 def _notes(table: PaperTable, rows: Sequence[OurRow]) -> Iterator[str]:
@@ -240,7 +274,7 @@ def _notes(table: PaperTable, rows: Sequence[OurRow]) -> Iterator[str]:
         )
     if table is not GLUE_TABLE or not rows:
         return
-    others = any(is_other_split(table, key, row.cells) for row in rows for key in row.cells)
+    others = any(other_splits(table.columns, row.cells) for row in rows)
     on_test = any(cell.split == "test" for cell in cells)
     if others:
         yield (

@@ -55,9 +55,6 @@ class PaperTable:
     title: str
     columns: tuple[Column, ...]
     systems: tuple[System, ...]
-    has_average: bool = False
-    """Whether its last column is the mean of the others."""
-
     notes: tuple[str, ...] = ()
 
     def column(self, name: str, *, split: str) -> Column:
@@ -78,11 +75,9 @@ class PaperTable:
 
     def value(self, column: Column, *, model: PaperModel, layers: str = "") -> float | None:
         """The paper's number of a model, times 100; with layers that of the frozen model."""
-        place = self.columns.index(column)
-        for system in self.systems:
-            if system.model == model and (system.layers or "") == layers:
-                return system.values[place]
-        return None
+        number = self.columns.index(column)
+        rows = (row for row in self.systems if row.model == model and (row.layers or "") == layers)
+        return next((row.values[number] for row in rows), None)
 
 
 def _em_f1() -> tuple[Column, ...]:
@@ -145,7 +140,6 @@ GLUE_TABLE = PaperTable(
             model=_LARGE,
         ),
     ),
-    has_average=True,
     notes=(
         "F1 for QQP and MRPC, Spearman correlation for STS-B, Matthews correlation for CoLA, "
         "accuracy for the rest.",
@@ -243,7 +237,7 @@ def glue_average(scores: Mapping[str, float]) -> float | None:
 
 def paper_cells(task: Task, table: PaperTable) -> Iterator[tuple[str, str, Column]]:
     """Split, metric and column of each cell of a table that a task fills."""
-    for place, (key, name) in task.paper.items():
+    for scored, (key, name) in task.paper.items():
         if key == table.key:
-            split, _, metric = place.partition("/")
+            split, _, metric = scored.partition("/")
             yield split, metric, table.column(name, split=split)

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from model.tables.filled_tables import percent
+from model.tables.evaluations import DEV, percent
 from model.tables.result_rows import ResultRow
-from model.tables.task_results import DEV, cut_notes, marked
+from model.tasks.cut_data import cut_notes, marked
 from schemas.errors import PredictionsError
 
 # Okabe and Ito's palette without black and yellow, which bars are hard to read in.
@@ -31,7 +31,7 @@ _DOT_SPREAD = 0.18  # dots of restarts stand apart by so much of a bar at most
 _NUMBERS, _RIGHT = 102.0, 112.0  # where the column of numbers begins and ends
 
 
-class _Place(NamedTuple):
+class _Bar(NamedTuple):
     row: ResultRow
     y: float  # downward
 
@@ -57,29 +57,29 @@ def draw_results(rows: Sequence[ResultRow], *, title: str = "") -> bytes:
     return _png(_placed(shown), title=title)
 
 
-def _placed(rows: Sequence[ResultRow]) -> list[_Place]:
-    places: list[_Place] = []
+def _placed(rows: Sequence[ResultRow]) -> list[_Bar]:
+    bars: list[_Bar] = []
     y = 0.0
     for number, row in enumerate(rows):
         if number:
             y += 1.0 if row.task == rows[number - 1].task else 1.0 + _GAP
-        places.append(_Place(row, y))
-    return places
+        bars.append(_Bar(row, y))
+    return bars
 
 
-def _png(places: Sequence[_Place], *, title: str) -> bytes:
-    colours = _colours(places)
-    marks = _marks([place.row for place in places], colours)
-    cut = [line for note in _cut_notes(places) for line in textwrap.wrap(note, _NOTE_WIDTH)]
+def _png(bars: Sequence[_Bar], *, title: str) -> bytes:
+    colours = _colours(bars)
+    marks = _marks([bar.row for bar in bars], colours)
+    cut = [line for note in _cut_notes(bars) for line in textwrap.wrap(note, _NOTE_WIDTH)]
     lines = -(-len(marks) // _LEGEND_COLUMNS) + len(cut)
-    height = (places[-1].y + 2) * _ROW + _FRAME + lines * _LEGEND_LINE
+    height = (bars[-1].y + 2) * _ROW + _FRAME + lines * _LEGEND_LINE
     figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for place in places:
-        _draw_bar(axes, place, colour=colours[place.row.model])
-    _draw_tasks(axes, places)
-    _set_axes(axes, places)
+    for bar in bars:
+        _draw_bar(axes, bar, colour=colours[bar.row.model])
+    _draw_tasks(axes, bars)
+    _set_axes(axes, bars)
     axes.set_xlabel("\n".join(["times 100", *cut]), parse_math=False)
     figure.legend(
         handles=marks, loc="outside lower center", ncols=_LEGEND_COLUMNS, fontsize=8, frameon=False
@@ -90,27 +90,26 @@ def _png(places: Sequence[_Place], *, title: str) -> bytes:
     return data.getvalue()
 
 
-def _cut_notes(places: Sequence[_Place]) -> list[str]:
-    return cut_notes((place.row.entry, place.row.cut) for place in places)
+def _cut_notes(bars: Sequence[_Bar]) -> list[str]:
+    return cut_notes((bar.row.entry, bar.row.cut) for bar in bars)
 
 
-def _colours(places: Sequence[_Place]) -> dict[str, str]:
+def _colours(bars: Sequence[_Bar]) -> dict[str, str]:
     """A colour for each model; grey for the majority class and for more than there are colours."""
-    models = dict.fromkeys(place.row.model for place in places)
+    models = dict.fromkeys(bar.row.model for bar in bars)
     free = iter(_COLOURS)
     return {
         model: _MAJORITY if model == "majority class" else next(free, _OTHER) for model in models
     }
 
 
-def _draw_bar(axes: Axes, place: _Place, *, colour: str) -> None:
-    row, y = place
+def _draw_bar(axes: Axes, bar: _Bar, *, colour: str) -> None:
+    row, y = bar
     value = 100 * (row.shown or 0.0)
-    sd = row.figures.sd if row.figures.mean is not None else None
     axes.barh(y, value, height=0.72, color=colour, zorder=2)
-    if sd is not None:
-        axes.errorbar(value, y, xerr=100 * sd, color=_INK, linewidth=1.2, capsize=3, zorder=4)
-    runs = [100 * run for run in row.figures.runs]
+    if row.sd is not None:
+        axes.errorbar(value, y, xerr=100 * row.sd, color=_INK, linewidth=1.2, capsize=3, zorder=4)
+    runs = [100 * run for run in row.runs]
     if len(runs) > 1:
         offsets = [_DOT_SPREAD * (2 * n / (len(runs) - 1) - 1) for n in range(len(runs))]
         heights = [y + offset for offset in offsets]
@@ -119,23 +118,22 @@ def _draw_bar(axes: Axes, place: _Place, *, colour: str) -> None:
     if base is not None:
         face = "white" if row.paper_split != DEV else _INK
         axes.scatter(base, y, s=42, marker="D", color=face, edgecolors=_INK, zorder=6)
-    if row.figures.ensemble is not None and row.shown != row.figures.ensemble:
-        together = 100 * row.figures.ensemble
+    if row.ensemble is not None and row.shown != row.ensemble:
+        together = 100 * row.ensemble
         axes.scatter(together, y, s=36, marker="^", color="white", edgecolors=_INK, zorder=6)
-    axes.text(
-        _NUMBERS, y, marked(percent(row.shown, sd), row.cut), va="center", fontsize=8, color=_INK
-    )
+    number = marked(percent(row.shown, row.sd), row.cut)
+    axes.text(_NUMBERS, y, number, va="center", fontsize=8, color=_INK)
 
 
-def _draw_tasks(axes: Axes, places: Sequence[_Place]) -> None:
+def _draw_tasks(axes: Axes, bars: Sequence[_Bar]) -> None:
     """The name of each group, and its majority line."""
-    for task in dict.fromkeys(place.row.task for place in places):
-        group = [place for place in places if place.row.task == task]
+    for task in dict.fromkeys(bar.row.task for bar in bars):
+        group = [bar for bar in bars if bar.row.task == task]
         first, top, bottom = group[0].row, group[0].y - 0.5, group[-1].y + 0.5
         axes.text(
             0.0,
             top - 0.02,
-            f"{first.title} ({first.metric})",
+            f"{first.name} ({first.metric})",
             va="bottom",
             fontsize=9,
             fontweight="bold",
@@ -147,13 +145,13 @@ def _draw_tasks(axes: Axes, places: Sequence[_Place]) -> None:
             )
 
 
-def _set_axes(axes: Axes, places: Sequence[_Place]) -> None:
-    axes.set_ylim(places[-1].y + 0.7, places[0].y - 1.3)  # downward
-    lowest = min(100 * run for place in places for run in _drawn(place.row))
+def _set_axes(axes: Axes, bars: Sequence[_Bar]) -> None:
+    axes.set_ylim(bars[-1].y + 0.7, bars[0].y - 1.3)  # downward
+    lowest = min(100 * run for bar in bars for run in _drawn(bar.row))
     axes.set_xlim(min(0.0, lowest - 3), _RIGHT)
     axes.set_xticks(range(0, 101, 10))
-    axes.set_yticks([place.y for place in places])
-    axes.set_yticklabels([place.row.entry for place in places], fontsize=8)
+    axes.set_yticks([bar.y for bar in bars])
+    axes.set_yticklabels([bar.row.entry for bar in bars], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -163,7 +161,7 @@ def _set_axes(axes: Axes, places: Sequence[_Place]) -> None:
 
 def _drawn(row: ResultRow) -> list[float]:
     """Where something of a row is drawn: correlations may be below 0."""
-    return [row.shown or 0.0, *row.figures.runs]
+    return [row.shown or 0.0, *row.runs]
 
 
 def _marks(rows: Sequence[ResultRow], colours: dict[str, str]) -> list[Patch | Line2D]:
@@ -175,9 +173,9 @@ def _marks(rows: Sequence[ResultRow], colours: dict[str, str]) -> list[Patch | L
     ]
     if any(colour == _OTHER for colour in colours.values()):
         marks.append(Patch(color=_OTHER, label="other models"))
-    if any(len(row.figures.runs) > 1 for row in rows):
+    if any(len(row.runs) > 1 for row in rows):
         marks.append(_mark("o", 4.5, face="white", label="one restart"))
-    if any(row.figures.ensemble not in (None, row.shown) for row in rows):
+    if any(row.ensemble not in (None, row.shown) for row in rows):
         marks.append(_mark("^", 5.5, face="white", label="ensemble"))
     if any(row.majority is not None for row in rows):
         marks.append(Line2D([], [], color=_GREY, linestyle="--", label="majority class"))

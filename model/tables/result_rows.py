@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from model.tables.paper_tables import PAPER_TABLES, PaperModel
-from model.tables.task_results import (
+from pydantic import Field
+
+from model.tables.evaluations import (
     DEV,
     Evaluation,
-    Figures,
-    baselines,
+    Scores,
     feature_layers,
+    majority_scores,
     model_label,
     repeats_others,
 )
+from model.tables.paper_tables import PAPER_TABLES, PaperModel
 from model.tasks.task import Task
 
 
-class ResultRow(NamedTuple):
-    """One metric of one entry on one split."""
+class ResultRow(Scores):
+    """One metric of one entry on one split, as `tables.json` has it."""
 
     task: str
-    title: str
+    title: str = Field(default="", exclude=True)
+    """The task's; "" where the row was read from JSON."""
+
     entry: str
     model: str
     """In a few words; of an ensemble over other entries, with how many answer together."""
@@ -32,20 +35,19 @@ class ResultRow(NamedTuple):
     is_main: bool
     """Whether it is the metric that chose on dev."""
 
-    is_listed: bool
+    is_listed: bool = Field(default=True, exclude=True)
     """Whether it is one of the task's own metrics; others are in JSON and CSV alone."""
 
-    figures: Figures
-    cut: tuple[str, ...]
+    cut: tuple[str, ...] = ()
     """What the numbers were not given: rows, steps, ends of texts; a few words each."""
 
     majority: float | None
     """What always the most frequent label gives, a share of 1; None without such an entry."""
 
-    cells: int
+    trials: int = Field(alias="cells")
     """Trainings of the entry."""
 
-    ensemble: int
+    ensemble_of: int
     """Models that answer together; 1 for none."""
 
     paper: dict[PaperModel, float]
@@ -55,12 +57,9 @@ class ResultRow(NamedTuple):
     """What the paper's numbers are on; "" where there are none."""
 
     @property
-    def shown(self) -> float | None:
-        """The mean over restarts, or what there is: the ensemble's or the chosen model's."""
-        for value in (self.figures.mean, self.figures.ensemble, self.figures.best):
-            if value is not None:
-                return value
-        return None
+    def name(self) -> str:
+        """What the task is called in tables."""
+        return self.title or self.task
 
 
 def in_order(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[Evaluation]:
@@ -68,16 +67,12 @@ def in_order(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) ->
 
     The recipe's order changes nothing.
     """
-    places = {name: place for place, name in enumerate(tasks)}
-    return sorted(
-        evaluations,
-        key=lambda item: (
-            places.get(item.task, len(places)),
-            item.task,
-            item.is_majority,
-            item.entry,
-        ),
-    )
+    order = {name: number for number, name in enumerate(tasks)}
+
+    def key(item: Evaluation) -> tuple[int, str, bool, str]:
+        return order.get(item.task, len(order)), item.task, item.is_majority, item.entry
+
+    return sorted(evaluations, key=key)
 
 
 def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[ResultRow]:
@@ -86,13 +81,17 @@ def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task])
     Raises:
         ConfigError: a task names a column that its table has not.
     """
-    majority = baselines(evaluations)
-    found: list[ResultRow] = []
-    for item in evaluations:
-        others = [other for other in evaluations if other is not item]
-        is_repeat = repeats_others(item, others)
-        found += _rows(item, tasks.get(item.task), majority=majority, is_repeat=is_repeat)
-    return found
+    majority = majority_scores(evaluations)
+    return [
+        row
+        for item in evaluations
+        for row in _rows(
+            item,
+            tasks.get(item.task),
+            majority=majority,
+            is_repeat=repeats_others(item, evaluations),
+        )
+    ]
 
 
 def _rows(
@@ -107,11 +106,12 @@ def _rows(
     for split in _splits(item, task):
         names = sorted(item.metrics[split], key=lambda name: (name != item.metric, name))
         for metric in names:
-            figures = item.figures(split, metric)
+            scores = dict(item.scores(split, metric))
             if is_repeat:  # its single models have rows of their own
-                figures = figures._replace(runs=(), failed=0, best=None)
+                scores |= {"runs": (), "failed": 0, "best": None}
             paper, paper_split = _paper(item, task, split=split, metric=metric)
             yield ResultRow(
+                **scores,
                 task=item.task,
                 title=task.title if task else item.task,
                 entry=item.entry,
@@ -120,41 +120,36 @@ def _rows(
                 metric=metric,
                 is_main=metric == item.metric,
                 is_listed=task is None or metric in task.metrics,
-                figures=figures,
                 cut=item.cut_on(split),
                 majority=majority.get((item.task, split, metric)),
-                cells=len(item.cells),
-                ensemble=item.ensemble,
+                trials=len(item.trials),
+                ensemble_of=item.ensemble,
                 paper=paper,
                 paper_split=paper_split,
             )
 
 
 def _splits(item: Evaluation, task: Task | None) -> list[str]:
-    known = list(task.splits) if task else []
-    places = {split: place for place, split in enumerate(known)}
-    return sorted(
-        item.metrics, key=lambda split: (split != DEV, places.get(split, len(places)), split)
-    )
+    order = {split: number for number, split in enumerate(task.splits if task else ())}
+
+    def key(split: str) -> tuple[bool, int, str]:
+        return split != DEV, order.get(split, len(order)), split
+
+    return sorted(item.metrics, key=key)
 
 
 def _paper(
     item: Evaluation, task: Task | None, *, split: str, metric: str
 ) -> tuple[dict[PaperModel, float], str]:
     """Fine-tuned models beside the paper's, features beside features of the same layers."""
-    place = f"{split}/{metric}"
-    if task is None or item.is_majority or item.is_on_other_data or place not in task.paper:
-        return {}, ""
-    key, name = task.paper[place]
-    table = PAPER_TABLES[key]
-    column = table.column(name, split=split)
+    of_table = task.paper.get(f"{split}/{metric}") if task else None
     layers = feature_layers(item.model) if item.method == "features" else ""
-    if item.method == "features" and not layers:
+    is_unnamed = item.method == "features" and not layers
+    if of_table is None or item.is_majority or item.is_on_other_data or is_unnamed:
         return {}, ""
+    table, name = PAPER_TABLES[of_table[0]], of_table[1]
+    column = table.column(name, split=split)
     models: tuple[PaperModel, ...] = ("BERT_BASE", "BERT_LARGE")
-    found: dict[PaperModel, float] = {}
-    for model in models:
-        value = table.value(column, model=model, layers=layers)
-        if value is not None:
-            found[model] = value
+    values = {model: table.value(column, model=model, layers=layers) for model in models}
+    found = {model: value for model, value in values.items() if value is not None}
     return found, column.split if found else ""

@@ -6,7 +6,7 @@ kept as `cut` in the statistics of examples, cells and evaluations, and said whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from model.tasks.task import Row, Task
@@ -64,6 +64,19 @@ def cut_on(split: str, cut: Mapping[str, Any]) -> tuple[str, ...]:
     """The texts that belong to a score on a split."""
     own = cut.get("splits", {}).get(split)
     return (*cut.get("training", ()), *([own] if own else ()))
+
+
+def cut_notes(found: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """A line for each entry, given with what its number was not given, that is not of the whole."""
+    texts: dict[str, dict[str, None]] = {}
+    for entry, cut in found:
+        texts.setdefault(entry, {}).update(dict.fromkeys(cut))
+    return [f"{MARK} {entry}: {'; '.join(cut)}." for entry, cut in texts.items() if cut]
+
+
+def marked(text: str, cut: Sequence[str]) -> str:
+    """A number as it is shown, with the mark of those that are of cut-down data."""
+    return f"{text} {MARK}" if text and cut else text
 
 
 def joined(cuts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""What evaluations say: means over restarts, baselines, and entries compared with each other."""
+"""What evaluations say: scores of one entry, over its restarts; which entries repeat others."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
-from model.tasks.cut_data import MARK, cut_on
+from model.tasks.cut_data import cut_on
 from schemas.errors import PredictionsError
 from schemas.trial_names import grid_point
 
@@ -22,13 +22,64 @@ Metrics = dict[str, dict[str, float | None]]
 constant, say)."""
 
 
-class _Record(BaseModel):
-    # What the stage before adds later is no fault here.
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+class Record(BaseModel):
+    """What is read from statistics or `tables.json`; what another version adds is no fault."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        use_attribute_docstrings=True,
+    )
 
 
-class Cell(_Record):
-    """One training of a grid."""
+def wrong_fields(error: ValidationError) -> str:
+    """What is wrong with which fields, in one line."""
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+
+
+class Scores(Record):
+    """One metric of one entry on one split, in shares of 1."""
+
+    runs: tuple[float, ...]
+    """Of the best grid point's restarts, where they were scored on this split."""
+
+    failed: int
+    """Restarts of it whose metric has no value."""
+
+    best: float | None
+    """Of the trial that is best on dev."""
+
+    ensemble: float | None
+    """Of the ensemble, where the entry asks for one."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def mean(self) -> float | None:
+        """Over the restarts; None where one of them has no value, or there are none."""
+        return statistics.fmean(self.runs) if self.runs and not self.failed else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation over the restarts (of a sample: n - 1); None below two."""
+        return statistics.stdev(self.runs) if len(self.runs) > 1 and not self.failed else None
+
+    @property
+    def restarts(self) -> int:
+        """How many there are, with a value or without."""
+        return len(self.runs) + self.failed
+
+    @property
+    def shown(self) -> float | None:
+        """The mean over restarts, or what there is: the ensemble's or the chosen model's."""
+        return next((x for x in (self.mean, self.ensemble, self.best) if x is not None), None)
+
+
+class Trial(Record):
+    """What one training of a grid scored."""
 
     name: str
     """Point and restart: `b16-lr2e-05-e3-r0`."""
@@ -45,23 +96,22 @@ class Cell(_Record):
         return grid_point(self.name)
 
 
-class Evaluation(_Record):
+class Evaluation(Record):
     """The statistics of one `evaluate` artifact."""
 
     entry: str
     """Of the recipe's `finetune`."""
 
     task: str
-    kind: str = ""
     metric: str
     """The one that chose on dev."""
 
     metrics: Metrics
     """Of the chosen model, or of the ensemble where `ensemble` is above 1."""
 
-    cells: tuple[Cell, ...] = ()
+    trials: tuple[Trial, ...] = Field(default=(), alias="cells")
     best: str = ""
-    """Name of the cell with the best dev score."""
+    """Name of the trial with the best dev score."""
 
     best_point: str = ""
     """Name of the grid point with the best mean over its restarts."""
@@ -72,8 +122,8 @@ class Evaluation(_Record):
     """What of the data and the steps was left out (`model.tasks.cut_data`)."""
 
     model: dict[str, Any] = {}
-    """What was tuned: `start`, `layers`, `hidden_size`, `heads`, `method`; and `data`, what it was
-    tuned and scored on, where that is not the task's own."""
+    """What was fine-tuned: `start`, `layers`, `hidden_size`, `heads`, `method`; and `data`, what it
+    was fine-tuned and scored on, where that is not the task's own."""
 
     @property
     def is_on_other_data(self) -> bool:
@@ -93,12 +143,9 @@ class Evaluation(_Record):
         try:
             return cls.model_validate({**statistics, "entry": entry})
         except ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
-            )
             raise PredictionsError(
                 f"entry {entry}: its artifact's statistics are not those of an evaluation "
-                f"({wrong}). Rebuild the stage evaluate"
+                f"({wrong_fields(error)}). Rebuild the stage evaluate"
             ) from error
 
     @property
@@ -116,23 +163,23 @@ class Evaluation(_Record):
         return number(self.metrics.get(DEV, {}).get(self.metric))
 
     @property
-    def restarts(self) -> tuple[Cell, ...]:
-        """The cells of the best grid point, by restart."""
-        cells = [cell for cell in self.cells if cell.point == self.best_point]
-        return tuple(sorted(cells, key=lambda cell: (cell.restart, cell.name)))
+    def restarts(self) -> tuple[Trial, ...]:
+        """The trials of the best grid point, by restart."""
+        trials = [trial for trial in self.trials if trial.point == self.best_point]
+        return tuple(sorted(trials, key=lambda trial: (trial.restart, trial.name)))
 
-    def figures(self, split: str, metric: str) -> Figures:
+    def scores(self, split: str, metric: str) -> Scores:
         """What there is of one metric on one split."""
-        given = [cell.metrics.get(split, {}) for cell in self.restarts]
+        given = [trial.metrics.get(split, {}) for trial in self.restarts]
         found = [number(values.get(metric)) for values in given if metric in values]
         runs = tuple(value for value in found if value is not None)
         chosen = number(self.metrics.get(split, {}).get(metric))
         is_single = self.ensemble == 1
-        best_cell = next((cell for cell in self.cells if cell.name == self.best), None)
-        best = number(best_cell.metrics.get(split, {}).get(metric)) if best_cell else None
+        best_trial = next((trial for trial in self.trials if trial.name == self.best), None)
+        best = number(best_trial.metrics.get(split, {}).get(metric)) if best_trial else None
         if best is None and is_single:
             best = chosen
-        return Figures(
+        return Scores(
             runs=runs,
             failed=len(found) - len(runs),
             best=best,
@@ -140,51 +187,20 @@ class Evaluation(_Record):
         )
 
 
-class Figures(NamedTuple):
-    """One metric of one entry on one split, in shares of 1."""
-
-    runs: tuple[float, ...]
-    """Of the best grid point's restarts, where they were scored on this split."""
-
-    failed: int
-    """Restarts of it whose metric has no value."""
-
-    best: float | None
-    """Of the cell that is best on dev."""
-
-    ensemble: float | None
-    """Of the ensemble, where the entry asks for one."""
-
-    @property
-    def mean(self) -> float | None:
-        """Over the restarts; None where one of them has no value, or there are none."""
-        return statistics.fmean(self.runs) if self.runs and not self.failed else None
-
-    @property
-    def sd(self) -> float | None:
-        """Standard deviation over the restarts (of a sample: n - 1); None below two."""
-        return statistics.stdev(self.runs) if len(self.runs) > 1 and not self.failed else None
-
-
-def cut_notes(found: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
-    """A line for each entry, given with what its number was not given, that is not of the whole."""
-    texts: dict[str, dict[str, None]] = {}
-    for entry, cut in found:
-        texts.setdefault(entry, {}).update(dict.fromkeys(cut))
-    return [f"{MARK} {entry}: {'; '.join(cut)}." for entry, cut in texts.items() if cut]
-
-
-def marked(text: str, cut: Sequence[str]) -> str:
-    """A number as it is shown, with the mark of those that are of cut-down data."""
-    return f"{text} {MARK}" if text and cut else text
-
-
 def number(value: float | None) -> float | None:
     """The value, or None for what is no finite number."""
     return value if value is not None and math.isfinite(value) else None
 
 
-def baselines(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str, str], float]:
+def percent(value: float | None, sd: float | None = None) -> str:
+    """A share as the paper prints it, times 100 with one decimal, "" for None."""
+    if value is None:
+        return ""
+    shown = f"{100 * value:.1f}"
+    return shown if sd is None else f"{shown} ± {100 * sd:.1f}"
+
+
+def majority_scores(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str, str], float]:
     """What the majority class gives, by task, split and metric."""
     found: dict[tuple[str, str, str], float] = {}
     for given in (item for item in evaluations if item.is_majority):
@@ -195,31 +211,31 @@ def baselines(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str, str], f
     return found
 
 
-def repeats_others(evaluation: Evaluation, others: Sequence[Evaluation]) -> bool:
+def repeats_others(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
     """Whether an ensemble's single models are all those of other entries, and stand there already.
 
-    That is so for an ensemble over the cells of entries; an entry of its own trains its cells.
+    That is so for an ensemble over the trials of entries; an entry of its own trains its own.
     """
     if evaluation.ensemble == 1:
         return False
     known = {
-        _what_ran(cell)
-        for other in others
+        _what_ran(trial)
+        for other in evaluations
         if other.task == evaluation.task and _precedence(other) < _precedence(evaluation)
-        for cell in other.cells
+        for trial in other.trials
     }
-    return all(_what_ran(cell) in known for cell in evaluation.cells)
+    return all(_what_ran(trial) in known for trial in evaluation.trials)
 
 
 def _precedence(evaluation: Evaluation) -> tuple[bool, int, str]:
-    """Whose cells they are where several have the same: some order, for any two of them."""
-    return evaluation.ensemble > 1, len(evaluation.cells), evaluation.entry
+    """Whose trials they are where several have the same: some order, for any two of them."""
+    return evaluation.ensemble > 1, len(evaluation.trials), evaluation.entry
 
 
-def _what_ran(cell: Cell) -> str:
+def _what_ran(trial: Trial) -> str:
     # Not by the name: an ensemble over several entries puts the entry's before it.
-    point = [cell.batch, cell.learning_rate, cell.epochs, cell.restart]
-    return json.dumps([point, cell.metrics], sort_keys=True)
+    point = [trial.batch, trial.learning_rate, trial.epochs, trial.restart]
+    return json.dumps([point, trial.metrics], sort_keys=True)
 
 
 def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> str:

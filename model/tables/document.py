@@ -1,0 +1,41 @@
+"""What `tables.json` holds, to be written and read: ours as shares of 1, the paper's as printed."""
+
+from __future__ import annotations
+
+import json
+
+from model.tables.entry_comparison import EntryComparison
+from model.tables.evaluations import DEV, Record
+from model.tables.filled_tables import FilledTable
+from model.tables.result_rows import ResultRow
+
+JSON_FILE = "tables.json"
+
+
+class SubmittedFiles(Record):
+    """What GLUE's submission is made of."""
+
+    entries: dict[str, str]
+    """Whose predictions each file holds."""
+
+    missing: tuple[str, ...]
+    """Files that the server asks for and that are not there."""
+
+
+class Tables(Record):
+    """All numbers of a recipe's evaluations."""
+
+    results: tuple[ResultRow, ...]
+    comparisons: tuple[EntryComparison, ...]
+    tables: tuple[FilledTable, ...]
+    submission: SubmittedFiles | None = None
+
+    @property
+    def main(self) -> list[ResultRow]:
+        """Of every entry on dev by the metric that chooses."""
+        return [row for row in self.results if row.is_main and row.split == DEV]
+
+    def to_json(self) -> bytes:
+        """The file: sorted keys, so that equal tables are equal bytes."""
+        data = self.model_dump(mode="json")
+        return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

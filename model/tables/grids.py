@@ -1,0 +1,258 @@
+"""Tables of texts: each described once, written as GitHub Markdown or aligned text; values as CSV.
+
+A run's page shows the same tables as HTML (`flows/report/templates`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from model.tables.entry_comparison import EntryComparison
+from model.tables.evaluations import percent
+from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
+from model.tables.result_rows import ResultRow
+from model.tasks.cut_data import cut_notes, marked
+
+CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut")
+
+_Item = TypeVar("_Item")
+_Rows = tuple[tuple[str, ...], ...]
+
+
+class Grid(NamedTuple):
+    """A table of texts."""
+
+    title: str
+    header: tuple[str, ...]
+    groups: tuple[_Rows, ...]
+    """Rows in groups; plain text parts them with an empty line."""
+
+    notes: tuple[str, ...]
+    texts: int = 1
+    """How many columns from the left are words; the others are numbers, set to the right."""
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """Of all groups."""
+        return [row for group in self.groups for row in group]
+
+    @property
+    def columns(self) -> list[tuple[str, tuple[str, ...]]]:
+        """(title, cells) of each column."""
+        return list(zip(self.header, zip(*self.rows, strict=True), strict=True))
+
+
+def all_grids(
+    rows: Sequence[ResultRow],
+    comparisons: Sequence[EntryComparison],
+    filled: Sequence[FilledTable],
+) -> list[Grid]:
+    """Results, entries, comparisons, and those tables of the paper that have rows of ours."""
+    listed = [row for row in rows if row.is_listed]
+    grids = [results_grid(listed), entries_grid(rows)] if rows else []
+    if comparisons:
+        grids.append(comparisons_grid(comparisons))
+    return grids + [paper_grid(table) for table in filled if table.rows]
+
+
+def _cells(columns: Mapping[str, Callable[[_Item], str]], items: Sequence[_Item]) -> _Rows:
+    return tuple(tuple(cell(item) for cell in columns.values()) for item in items)
+
+
+_ENTRY: dict[str, Callable[[ResultRow], str]] = {
+    "task": lambda row: row.name,
+    "entry": lambda row: row.entry,
+    "model": lambda row: row.model,
+    "cells": lambda row: str(row.trials),
+    "ensemble of": lambda row: str(row.ensemble_of) if row.ensemble_of > 1 else "",
+}
+
+
+def entries_grid(rows: Sequence[ResultRow]) -> Grid:
+    """What each entry is."""
+    firsts = {row.entry: row for row in reversed(rows)}
+    shown = [firsts[entry] for entry in dict.fromkeys(row.entry for row in rows)]
+    notes = ("cells: trainings of the entry, over its grid and restarts.",)
+    return Grid("Entries", tuple(_ENTRY), (_cells(_ENTRY, shown),), notes, texts=3)
+
+
+_RESULT: dict[str, Callable[[ResultRow], str]] = {
+    "task": lambda row: row.name,
+    "entry": lambda row: row.entry,
+    "split": lambda row: row.split,
+    "metric": lambda row: row.metric,
+    "majority": lambda row: percent(row.majority),
+    "mean ± sd": lambda row: marked(percent(row.mean, row.sd), row.cut),
+    "runs": lambda row: str(row.restarts or ""),
+    "best": lambda row: marked(percent(row.best), row.cut),
+    "ensemble": lambda row: marked(percent(row.ensemble), row.cut),
+    "BERT_BASE": lambda row: _paper_text(row, row.paper.get("BERT_BASE")),
+    "BERT_LARGE": lambda row: _paper_text(row, row.paper.get("BERT_LARGE")),
+}
+
+
+def results_grid(rows: Sequence[ResultRow]) -> Grid:
+    """Entries, a row for each split and metric, in groups by task."""
+    columns = dict(_RESULT)
+    if all(row.ensemble is None for row in rows):
+        del columns["ensemble"]
+    tasks = dict.fromkeys(row.task for row in rows)
+    groups = tuple(_cells(columns, [row for row in rows if row.task == task]) for task in tasks)
+    return Grid("Results", tuple(columns), groups, tuple(_result_notes(rows)), texts=4)
+
+
+def _paper_text(row: ResultRow, value: float | None) -> str:
+    if value is None:
+        return ""
+    mark = "" if row.split.partition("-")[0] == row.paper_split else f" ({row.paper_split})"
+    return f"{value:.1f}{mark}"
+
+
+def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
+    notes = [
+        "Times 100. mean ± sd: over the restarts (runs) of the grid point with the best mean on "
+        "dev; sd of a sample. best: the one training of all cells that is best on dev.",
+        "majority: always the most frequent label of the training data. BERT_BASE, BERT_LARGE: "
+        "the paper's, with the split where it is another.",
+    ]
+    notes += [
+        f"{row.entry}, {row.split}: {row.metric} has no value in {row.failed} of {row.restarts} "
+        "restarts, so there is no mean."
+        for row in rows
+        if row.failed
+    ]
+    return notes + cut_notes((row.entry, row.cut) for row in rows)
+
+
+_COMPARISON: dict[str, Callable[[EntryComparison], str]] = {
+    "task": lambda item: item.task,
+    "better": lambda item: item.first,
+    "other": lambda item: item.second,
+    "metric": lambda item: item.metric,
+    "better mean": lambda item: marked(percent(item.first_mean), item.first_cut),
+    "other mean": lambda item: marked(percent(item.second_mean), item.second_cut),
+    "runs": lambda item: f"{item.first_runs}/{item.second_runs}",
+    "difference": lambda item: f"{100 * item.difference:+.1f}",
+    "95 % interval": lambda item: _interval(item.low, item.high),
+    "p": lambda item: "" if item.p is None else f"{item.p:.2g}",
+}
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{100 * low:+.1f} to {100 * high:+.1f}"
+
+
+def comparisons_grid(comparisons: Sequence[EntryComparison]) -> Grid:
+    """Each two entries of a task: the difference of means with its 95 % interval."""
+    cut = cut_notes(
+        pair
+        for item in comparisons
+        for pair in ((item.first, item.first_cut), (item.second, item.second_cut))
+    )
+    notes = (
+        "Means over the restarts of each entry's best grid point on dev, times 100; interval and "
+        "p of Welch's t test, where both have two restarts or more.",
+        "The points were chosen on the same dev rows, so means lean upward, and more after wider "
+        "grids. Neither interval nor p is corrected for the number of comparisons.",
+        *cut,
+    )
+    rows = _cells(_COMPARISON, comparisons)
+    return Grid("Entries on the same task", tuple(_COMPARISON), (rows,), notes, texts=4)
+
+
+def paper_grid(filled: FilledTable) -> Grid:
+    """The paper's rows, and ours beneath."""
+    header = ["system", *(column.key for column in filled.columns)]
+    header += ["Average"] if filled.has_average else []
+    paper = tuple((row.name, *_paper_cells(row, filled)) for row in filled.paper)
+    ours = tuple((f"ours: {row.name}", *_our_cells(row, filled)) for row in filled.rows)
+    return Grid(filled.title, tuple(header), (paper, ours), filled.notes)
+
+
+def _paper_cells(row: PaperRow, filled: FilledTable) -> list[str]:
+    values = [row.values[column.key] for column in filled.columns]
+    values += [row.average] if filled.has_average else []
+    return ["-" if value is None else f"{value:.1f}" for value in values]
+
+
+def _our_cells(row: OurRow, filled: FilledTable) -> Iterator[str]:
+    """Marked with * where others of the row are on another split than the paper's."""
+    others = other_splits(filled.columns, row.cells)
+    for column in filled.columns:
+        cell = row.cells.get(column.key)
+        mark = "*" if others and column.key not in others else ""
+        yield cell.text + mark if cell else ""
+    if filled.has_average:
+        yield row.average.text if row.average else ""
+
+
+def to_markdown(grids: Sequence[Grid], *, closing: Sequence[str] = ()) -> str:
+    """GitHub's tables, each with a heading and its notes below."""
+    blocks = []
+    for grid in grids:
+        lines = [_markdown_row(grid.header)]
+        aligned = ["---" if n < grid.texts else "---:" for n in range(len(grid.header))]
+        lines.append(_markdown_row(aligned))
+        lines += [_markdown_row(row) for row in grid.rows]
+        blocks += [f"## {_escaped(grid.title)}", "\n".join(lines)]
+        blocks += [_escaped(note) for note in grid.notes]
+    return "\n\n".join([*blocks, *(_escaped(line) for line in closing)]) + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    for sign in "\\|*_<":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def to_text(grids: Sequence[Grid], *, closing: Sequence[str] = ()) -> str:
+    """Columns aligned with spaces, an empty line between groups, notes below."""
+    blocks = [_text_block(grid) for grid in grids]
+    return "\n\n".join([*blocks, *closing]) + "\n"
+
+
+def _text_block(grid: Grid) -> str:
+    widths = [max(map(len, column)) for column in zip(grid.header, *grid.rows, strict=True)]
+    rule = "  ".join("-" * width for width in widths)
+    lines = [grid.title, "", _text_row(grid.header, widths, grid.texts), rule]
+    for number, group in enumerate(group for group in grid.groups if group):
+        lines += [""] if number else []
+        lines += [_text_row(row, widths, grid.texts) for row in group]
+    return "\n".join([*lines, "", *grid.notes])
+
+
+def _text_row(cells: Sequence[str], widths: Sequence[int], texts: int) -> str:
+    padded = (
+        cell.ljust(width) if number < texts else cell.rjust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join(padded).rstrip()
+
+
+def to_csv(rows: Sequence[ResultRow]) -> str:
+    """Long form: one value a line, shares of 1 in full (the paper's as it prints them, / 100)."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for row in rows:
+        for statistic, value in _values(row):
+            if value is not None:
+                cut = "; ".join(() if statistic.startswith("paper-") else row.cut)
+                about = (row.entry, row.task, row.split, row.metric)
+                writer.writerow((*about, statistic, repr(value), cut))
+    return out.getvalue()
+
+
+def _values(row: ResultRow) -> Iterator[tuple[str, float | int | None]]:
+    yield from (("mean", row.mean), ("sd", row.sd), ("runs", row.restarts), ("best", row.best))
+    yield from (("ensemble", row.ensemble), ("majority", row.majority), ("cells", row.trials))
+    yield from ((f"run-{number}", value) for number, value in enumerate(row.runs))
+    for model, value in row.paper.items():
+        yield f"paper-{model}-{row.paper_split}", round(value / 100, 6)
