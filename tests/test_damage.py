@@ -17,8 +17,6 @@ from report_runs import corpus_run
 from store_writing import describe, prepared, published
 
 from flows.bert import run_recipe
-from flows.lineage.export.event_file import read_events
-from flows.lineage.export.push import _Progress
 from flows.store.artifacts import LAYOUT, ArtifactStore
 from flows.store.leases import Holder, lease_path
 from flows.store.pointers import key_path, pointer_to
@@ -105,8 +103,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
         holder="r", host="h", system="s", pid=1, process_start="", expires_at=0.0, token="t"
     )
     store.backend.replace(lease_path("build-tokens", "0" * 64), sealed_json(holder.model_dump()))
-    events = read_events(store, record.run_id).events
-    _Progress(store, record.run_id, "http://localhost").record(events[:1])
+    sent = {"http://localhost": {f"runs/{record.run_id}/openlineage.ndjson": 1}}
+    store.backend.replace(f"runs/{record.run_id}/openlineage.sent.json", sealed_json(sent))
     return store
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.lineage.export.event_file import EventFile, read_events
+from flows.lineage.export.event_file import read_events, write_events
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError
 
@@ -36,27 +36,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 def test_events_come_back_in_order(store: ArtifactStore) -> None:
     with pytest.raises(ArtifactNotFoundError, match="no lineage events"):
         read_events(store, "run")
-    events = EventFile(store, "run")
-    events.append([line(1), line(2)])
-    events.append([line(3)], durable=True)
-    EventFile(store, "run").append([line(4)])
+    write_events(store, "run", [line(1), line(2)])
+    write_events(store, "run", [line(3)], durable=True)
+    write_events(store, "run", [line(4)])
     assert numbers(store) == [1, 2, 3, 4]
     assert store.backend.names("runs/run") == ["runs/run/openlineage.ndjson"]
 
 
 def test_threads_lose_nothing(store: ArtifactStore) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: EventFile(store, "run").append([line(n)]), range(200)))
+        list(pool.map(lambda n: write_events(store, "run", [line(n)]), range(200)))
     assert sorted(numbers(store)) == list(range(200))
 
 
 WRITER = """
 import sys
 from flows.store.artifacts import ArtifactStore
-from flows.lineage.export.event_file import EventFile
-events = EventFile(ArtifactStore(sys.argv[1]), "run")
+from flows.lineage.export.event_file import write_events
+store = ArtifactStore(sys.argv[1])
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 100):
-    events.append(['{"number": %d, "text": "%s"}' % (number, "x" * 5000)])
+    write_events(store, "run", ['{"number": %d, "text": "%s"}' % (number, "x" * 5000)])
 """
 
 
@@ -74,12 +73,12 @@ def test_processes_on_object_stores_have_files_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = ArtifactStore(f"memory://events-{uuid.uuid4().hex}")
-    EventFile(store, "run").append([line(1, time=1)])
+    write_events(store, "run", [line(1, time=1)])
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: -1)
-        EventFile(store, "run").append([line(2, time=2)])
-        EventFile(store, "run").append([line(4, time=4)])
-    EventFile(store, "run").append([line(3, time=3)])
+        write_events(store, "run", [line(2, time=2)])
+        write_events(store, "run", [line(4, time=4)])
+    write_events(store, "run", [line(3, time=3)])
     assert len(store.backend.names("runs/run")) == 2
     assert numbers(store) == [1, 2, 3, 4]
 
@@ -88,7 +87,7 @@ def test_files_on_object_stores_stay_small(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("flows.lineage.export.event_file._PART_BYTES", 150)
     store = ArtifactStore(f"memory://events-{uuid.uuid4().hex}")
     for number in range(10):
-        EventFile(store, "run").append([line(number, time=number)])
+        write_events(store, "run", [line(number, time=number)])
     sizes = store.backend.sizes("runs/run")
     assert len(sizes) > 2
     assert max(sizes.values()) < 300
@@ -97,8 +96,7 @@ def test_files_on_object_stores_stay_small(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_line_that_a_crash_cut_off_is_told_and_kept_apart(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path))
-    events = EventFile(store, "run")
-    events.append([line(1)])
+    write_events(store, "run", [line(1)])
     path = tmp_path / "runs" / "run" / "openlineage.ndjson"
     with path.open("ab") as file:
         file.write(b'{"number": 2, "eve')
@@ -107,7 +105,7 @@ def test_a_line_that_a_crash_cut_off_is_told_and_kept_apart(tmp_path: Path) -> N
     assert len(recorded.problems) == 1
     assert "ndjson:2: expected an event" in recorded.problems[0]
     assert "its writer was stopped" in recorded.problems[0]
-    events.append([line(3)])
+    write_events(store, "run", [line(3)])
     recorded = read_events(store, "run")
     assert [(found.line, found.event["number"]) for found in recorded.events] == [(1, 1), (3, 3)]
     assert len(recorded.problems) == 1
@@ -115,11 +113,10 @@ def test_a_line_that_a_crash_cut_off_is_told_and_kept_apart(tmp_path: Path) -> N
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ArtifactStore(str(tmp_path))
-    events = EventFile(store, "run")
-    events.append([line(1)])
+    write_events(store, "run", [line(1)])
     write = os.write
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda handle, data: write(handle, data[:10]))
         with pytest.raises(OSError, match="No space left"):
-            events.append([line(2)])
+            write_events(store, "run", [line(2)])
     assert numbers(store) == [1]

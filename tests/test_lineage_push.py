@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command_runs import Cli
 
-from flows.lineage.export.event_file import EventFile
+from flows.lineage.export.event_file import write_events
 from flows.lineage.export.events import LineageEvents
 from flows.lineage.export.push import Pushed, push
 from flows.store.artifacts import ArtifactStore
@@ -88,7 +88,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def store(tmp_path: Path) -> ArtifactStore:
     found = ArtifactStore(str(tmp_path / "store"))
     lines = [json.dumps({"number": number, "eventTime": ""}) for number in range(6)]
-    EventFile(found, RUN).append(lines)
+    write_events(found, RUN, lines)
     return found
 
 
@@ -105,7 +105,7 @@ def test_events_are_sent_once(store: ArtifactStore, server: Server) -> None:
     assert server.paths == {"/api/v1/lineage"}
     assert {headers["Content-Type"] for headers in server.headers} == {"application/json"}
     assert push(store, RUN, url=f"{server.url}/", say=said.append) == Pushed(0, 0)
-    EventFile(store, RUN).append([json.dumps({"number": 6})])
+    write_events(store, RUN, [json.dumps({"number": 6})])
     assert push(store, RUN, url=server.url, say=said.append) == Pushed(1, 0)
     assert server.numbers == list(range(7))
     assert push(store, RUN, url=server.url, say=said.append, again=True) == Pushed(7, 0)

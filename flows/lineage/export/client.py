@@ -8,14 +8,38 @@ everything in the store writes its events too, and is to take a second or two in
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 _PACKAGE = "openlineage.client"
+_FACETS = (
+    "column_lineage_dataset",
+    "dataset_version_dataset",
+    "datasource_dataset",
+    "documentation_job",
+    "error_message_run",
+    "execution_parameters_run",
+    "input_statistics_input_dataset",
+    "job_type_job",
+    "output_statistics_output_dataset",
+    "parent_run",
+    "processing_engine_run",
+    "schema_dataset",
+    "source_code_location_job",
+    "storage_dataset",
+    "tags_dataset",
+    "tags_run",
+)
+_SCHEMA_ID = "pkg:generic/bertloom?file=schemas/lineage_event.schema.json"
+"""`$id` of the schema that every event fits; our own facets point into it."""
+
+Plain = dict[str, Any]
+"""Something of OpenLineage's as it is written."""
 
 
 @contextmanager
@@ -39,77 +63,51 @@ def _without_transports() -> Iterator[None]:
             del parent.client
 
 
+def _facet_class(name: str) -> Any:
+    module = importlib.import_module(f"{_PACKAGE}.generated.{name}")
+    return getattr(module, f"{name.title().replace('_', '')}Facet")
+
+
 with _without_transports():
     from openlineage.client.generated import base
-    from openlineage.client.generated.column_lineage_dataset import ColumnLineageDatasetFacet
-    from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
-    from openlineage.client.generated.datasource_dataset import DatasourceDatasetFacet
-    from openlineage.client.generated.documentation_job import DocumentationJobFacet
-    from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
-    from openlineage.client.generated.execution_parameters_run import ExecutionParametersRunFacet
-    from openlineage.client.generated.input_statistics_input_dataset import (
-        InputStatisticsInputDatasetFacet,
-    )
-    from openlineage.client.generated.job_type_job import JobTypeJobFacet
-    from openlineage.client.generated.output_statistics_output_dataset import (
-        OutputStatisticsOutputDatasetFacet,
-    )
-    from openlineage.client.generated.parent_run import ParentRunFacet
-    from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
-    from openlineage.client.generated.schema_dataset import SchemaDatasetFacet
-    from openlineage.client.generated.source_code_location_job import SourceCodeLocationJobFacet
-    from openlineage.client.generated.storage_dataset import StorageDatasetFacet
-    from openlineage.client.generated.tags_dataset import TagsDatasetFacet
-    from openlineage.client.generated.tags_run import TagsRunFacet
     from openlineage.client.serde import Serde
-    from openlineage.client.uuid import generate_new_uuid, generate_static_uuid
+    from openlineage.client.uuid import generate_new_uuid as generate_new_uuid
+    from openlineage.client.uuid import generate_static_uuid as generate_static_uuid
 
-__all__ = [
-    "ColumnLineageDatasetFacet",
-    "DatasetVersionDatasetFacet",
-    "DatasourceDatasetFacet",
-    "DocumentationJobFacet",
-    "ErrorMessageRunFacet",
-    "ExecutionParametersRunFacet",
-    "InputStatisticsInputDatasetFacet",
-    "JobTypeJobFacet",
-    "OutputStatisticsOutputDatasetFacet",
-    "ParentRunFacet",
-    "Plain",
-    "ProcessingEngineRunFacet",
-    "SchemaDatasetFacet",
-    "SourceCodeLocationJobFacet",
-    "StorageDatasetFacet",
-    "TagsDatasetFacet",
-    "TagsRunFacet",
-    "base",
-    "generate_new_uuid",
-    "generate_static_uuid",
-    "plain",
-    "version_of",
-]
-
-Plain = dict[str, Any]
-"""Something of OpenLineage's as it is written."""
+    _CLASSES = {name: _facet_class(name) for name in _FACETS}
 
 
 @functools.cache
 def version_of(distribution: str) -> str:
-    """Of an installed distribution; `unknown` where it is not installed, as in a bare checkout."""
+    """The version of an installed distribution; `unknown` in a bare checkout."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
 
 
-base.set_producer(f"pkg:generic/bertloom@{version_of('bertloom')}")
+_PRODUCER = f"pkg:generic/bertloom@{version_of('bertloom')}"
+base.set_producer(_PRODUCER)
 
 
-def plain(kind: Callable[..., Any], **fields: Any) -> Plain:
-    """An object of the client as it is written; its class adds the producer and the schema.
+def facet(name: str, /, **fields: Any) -> Plain:
+    """A facet as it is written; its class adds the producer and the schema.
 
-    >>> plain(base.Run, runId="1", facets=None)
-    {'runId': '1'}
+    >>> facet("tags_run", tags=[])["_schemaURL"].rpartition("/")[2]
+    'TagsRunFacet'
     """
-    found: Plain = Serde.to_dict(kind(**fields))
+    found: Plain = Serde.to_dict(_CLASSES[name](**fields))
+    return found
+
+
+def own_facet(name: str, fields: Mapping[str, Any]) -> Plain:
+    """A facet of ours; fields that are None are left out."""
+    about = {"_producer": _PRODUCER, "_schemaURL": f"{_SCHEMA_ID}#/$defs/{name}"}
+    return about | {key: value for key, value in fields.items() if value is not None}
+
+
+def run_event(kind: str, *, time: str, run: Plain, job: Plain) -> Plain:
+    """An event of a run, without datasets."""
+    event = base.RunEvent(eventTime=time, eventType=base.EventType(kind), run=run, job=job)
+    found: Plain = Serde.to_dict(event)
     return found

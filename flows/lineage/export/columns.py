@@ -39,6 +39,7 @@ class Table(NamedTuple):
     """Columns of that input that decide which rows there are."""
 
 
+@functools.cache
 def table_of(name: str, *, vocab_size: int | None) -> Table | None:
     """A table with its types filled in; None for one without columns, or of no known size.
 
@@ -47,26 +48,21 @@ def table_of(name: str, *, vocab_size: int | None) -> Table | None:
         vocab_size: of the vocabulary that token ids belong to, if it is known.
     """
     stored = tables().get(name)
-    if stored is None:
+    if stored is None or (vocab_size is None and "{ids}" in str(stored)):
         return None
     # As `schemas.arrow.token_type` has it.
-    ids = "" if vocab_size is None else "uint16" if vocab_size <= 1 << 16 else "uint32"
-    columns = []
-    for column, found in stored["columns"].items():
-        if "{ids}" in found["type"] and not ids:
-            return None
-        kind = found["type"].replace("{ids}", ids)
-        columns.append(Column(column, kind, found["about"], found.get("from", {})))
-    return Table(tuple(columns), stored.get("made_from", ""), stored.get("decided_by", {}))
-
-
-# Not every build of PyYAML has the quick one.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    ids = "uint16" if (vocab_size or 0) <= 1 << 16 else "uint32"
+    columns = tuple(
+        Column(column, found["type"].replace("{ids}", ids), found["about"], found.get("from", {}))
+        for column, found in stored["columns"].items()
+    )
+    return Table(columns, stored.get("made_from", ""), stored.get("decided_by", {}))
 
 
 @functools.cache
 def tables() -> dict[str, Any]:
     """The file's tables, by `Manifest.table`."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # not every PyYAML has the quick one
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both are safe
+    found: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe
     return found

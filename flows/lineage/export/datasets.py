@@ -11,42 +11,11 @@ from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import quote, urlsplit
 
-import attr
-
 from flows.engine.stages import Step
-from flows.lineage.export.client import (
-    ColumnLineageDatasetFacet,
-    DatasetVersionDatasetFacet,
-    DatasourceDatasetFacet,
-    InputStatisticsInputDatasetFacet,
-    OutputStatisticsOutputDatasetFacet,
-    Plain,
-    SchemaDatasetFacet,
-    StorageDatasetFacet,
-    TagsDatasetFacet,
-    base,
-    plain,
-)
+from flows.lineage.export.client import Plain, facet, own_facet
 from flows.lineage.export.columns import DIRECT, Sources, Table, table_of
-from flows.lineage.export.facets import SCHEMA_ID, tags
+from flows.lineage.export.facets import tags
 from schemas.manifest import Manifest, RawInput
-
-
-@attr.define
-class ArtifactFacet(base.DatasetFacet):
-    """The artifact that a dataset is at that moment."""
-
-    artifactId: str  # noqa: N815 - names are as OpenLineage writes them
-    stage: str
-    stageVersion: int  # noqa: N815
-    cacheKey: str  # noqa: N815
-    manifest: str
-    madeByRun: str  # noqa: N815
-    wasCached: bool | None = None  # noqa: N815
-
-    @staticmethod
-    def _get_schema() -> str:
-        return f"{SCHEMA_ID}#/$defs/bertloom_artifact"
 
 
 def store_namespace(root: str) -> str:
@@ -71,7 +40,7 @@ def input_dataset(
     # What a stage that works piece by piece reads first, it reads to the last row; of other inputs
     # nobody counted what was read.
     if step.stage.keeps_pieces and step.stage.inputs[:1] == (name,):
-        read["inputStatistics"] = plain(InputStatisticsInputDatasetFacet, **_amounts(manifest))
+        read["inputStatistics"] = facet("input_statistics_input_dataset", **_amounts(manifest))
     return {
         "namespace": namespace,
         "name": f"{recipe}/{step.inputs[name]}",
@@ -89,16 +58,15 @@ def output_dataset(
     if table is not None and table.made_from in step.inputs:
         given = {"namespace": namespace, "name": f"{recipe}/{step.inputs[table.made_from]}"}
         decided = table.decided_by if manifest.config.get("remove_duplicates", True) else {}
-        facets["columnLineage"] = plain(
-            ColumnLineageDatasetFacet,
-            fields={
-                column.name: {"inputFields": _input_fields(column.sources, given=given)}
-                for column in table.columns
-                if column.sources
-            },
-            dataset=_input_fields(decided, given=given),
+        fields = {
+            column.name: {"inputFields": _input_fields(column.sources, given=given)}
+            for column in table.columns
+            if column.sources
+        }
+        facets["columnLineage"] = facet(
+            "column_lineage_dataset", fields=fields, dataset=_input_fields(decided, given=given)
         )
-    written = plain(OutputStatisticsOutputDatasetFacet, **_amounts(manifest))
+    written = facet("output_statistics_output_dataset", **_amounts(manifest))
     return {
         "namespace": namespace,
         "name": f"{recipe}/{step.label}",
@@ -108,44 +76,31 @@ def output_dataset(
 
 
 def _input_fields(sources: Sources, *, given: Plain) -> list[Plain]:
-    return [
-        {
-            **given,
-            "field": column,
-            "transformations": [
-                {"type": "DIRECT" if use in DIRECT else "INDIRECT", "subtype": use}
-            ],
-        }
-        for column, use in sources.items()
-    ]
+    found = []
+    for column, use in sources.items():
+        kind = "DIRECT" if use in DIRECT else "INDIRECT"
+        found.append(
+            {**given, "field": column, "transformations": [{"type": kind, "subtype": use}]}
+        )
+    return found
 
 
 def raw_datasets(raw: Iterable[RawInput]) -> list[Plain]:
     """Files from outside the store that a step read, each once."""
-    found = {_raw_name(item.uri): item for item in raw}
-    return [
-        {
-            "namespace": namespace,
-            "name": name,
-            "facets": {
-                "version": plain(
-                    DatasetVersionDatasetFacet, datasetVersion=f"sha256:{item.sha256}"
-                ),
-                "tags": plain(
-                    TagsDatasetFacet,
-                    tags=tags(
-                        {"file": item.name} | ({"checksum": item.checksum} if item.checksum else {})
-                    ),
-                ),
-            },
-            "inputFacets": {
-                "inputStatistics": plain(
-                    InputStatisticsInputDatasetFacet, size=item.size, fileCount=1
-                )
-            },
-        }
-        for (namespace, name), item in found.items()
-    ]
+    found = []
+    for (namespace, name), item in {_raw_name(item.uri): item for item in raw}.items():
+        said = {"file": item.name} | ({"checksum": item.checksum} if item.checksum else {})
+        version = facet("dataset_version_dataset", datasetVersion=f"sha256:{item.sha256}")
+        read = facet("input_statistics_input_dataset", size=item.size, fileCount=1)
+        found.append(
+            {
+                "namespace": namespace,
+                "name": name,
+                "facets": {"version": version, "tags": facet("tags_dataset", tags=tags(said))},
+                "inputFacets": {"inputStatistics": read},
+            }
+        )
+    return found
 
 
 def _raw_name(uri: str) -> tuple[str, str]:
@@ -162,22 +117,20 @@ def _artifact_facets(
 ) -> dict[str, Plain]:
     """What is known of an artifact; `was_cached` where it is the output of a step."""
     layer = namespace.partition(":")[0]
+    artifact = {
+        "artifactId": manifest.artifact_id,
+        "stage": manifest.stage,
+        "stageVersion": manifest.stage_version,
+        "cacheKey": manifest.cache_key,
+        "manifest": manifest.path,
+        "madeByRun": manifest.produced_by.run_id,
+        "wasCached": was_cached,
+    }
     facets = {
-        "version": plain(DatasetVersionDatasetFacet, datasetVersion=manifest.content),
-        "dataSource": plain(DatasourceDatasetFacet, name="bertloom-store", uri=namespace),
-        "storage": plain(
-            StorageDatasetFacet, storageLayer=layer, fileFormat=_file_format(manifest)
-        ),
-        "bertloom_artifact": plain(
-            ArtifactFacet,
-            artifactId=manifest.artifact_id,
-            stage=manifest.stage,
-            stageVersion=manifest.stage_version,
-            cacheKey=manifest.cache_key,
-            manifest=manifest.path,
-            madeByRun=manifest.produced_by.run_id,
-            wasCached=was_cached,
-        ),
+        "version": facet("dataset_version_dataset", datasetVersion=manifest.content),
+        "dataSource": facet("datasource_dataset", name="bertloom-store", uri=namespace),
+        "storage": facet("storage_dataset", storageLayer=layer, fileFormat=_file_format(manifest)),
+        "bertloom_artifact": own_facet("bertloom_artifact", artifact),
     }
     if (table := _table(manifest)) is not None:
         fields = [
@@ -190,7 +143,7 @@ def _artifact_facets(
             }
             for number, column in enumerate(table.columns, start=1)
         ]
-        facets["schema"] = plain(SchemaDatasetFacet, fields=fields)
+        facets["schema"] = facet("schema_dataset", fields=fields)
     return facets
 
 
@@ -214,11 +167,8 @@ def _file_format(manifest: Manifest) -> str | None:
 def _amounts(manifest: Manifest) -> dict[str, int | None]:
     """Rows of the artifact's own table, bytes and files."""
     # Documents come with a table of their duplicates, whose rows are no documents.
-    rows = [
-        entry.rows
-        for entry in manifest.files
-        if entry.rows is not None and not entry.path.endswith("duplicates.arrow")
-    ]
+    own = (entry for entry in manifest.files if not entry.path.endswith("duplicates.arrow"))
+    rows = [entry.rows for entry in own if entry.rows is not None]
     return {
         "rowCount": sum(rows) if rows else None,
         "size": manifest.size,

@@ -17,7 +17,7 @@ import heapq
 import os
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,29 +52,29 @@ class Recorded(NamedTuple):
     """Lines that are no events, such as one that a crash cut off."""
 
 
-class EventFile:
-    """Where the events of a run go. Any number of threads and processes may write to it."""
+def write_events(
+    store: ArtifactStore, run_id: str, lines: Iterable[str], *, durable: bool = False
+) -> None:
+    """Add events to those of a run. Any number of threads and processes may do so.
 
-    def __init__(self, store: ArtifactStore, run_id: str) -> None:
-        self._store = store
-        self._path = f"{_folder(run_id)}/{_NAME}{_SUFFIX}"
+    Args:
+        store: the store of the run.
+        run_id: the run.
+        lines: JSON objects without line breaks; all are there when this returns.
+        durable: wait until a power cut could not take them (local stores).
 
-    def append(self, lines: Sequence[str], *, durable: bool = False) -> None:
-        """Write lines, without line breaks in them; all are there when this returns.
-
-        Args:
-            lines: JSON objects.
-            durable: wait until a power cut could not take them (local stores).
-
-        Raises:
-            OSError: they cannot be written; then none of them is there.
-        """
-        data = "".join(f"{sealed_line(line)}\n" for line in lines).encode()
-        backend = self._store.backend
-        if backend.is_local:
-            _append(Path(backend.url(self._path)), data, durable=durable)
-            return
-        _written_here(self._store, self._path).append(data)
+    Raises:
+        OSError: they cannot be written; then none of them is there.
+    """
+    data = "".join(f"{sealed_line(line)}\n" for line in lines).encode()
+    path = f"runs/{run_id}/{_NAME}{_SUFFIX}"
+    if store.backend.is_local:
+        _append(Path(store.url(path)), data, durable=durable)
+        return
+    key = (os.getpid(), store.root, path)  # a forked process must not write its parent's file
+    with _PUT_LOCK:
+        file = _PUT.setdefault(key, _PutFile(store, path))
+    file.append(data)
 
 
 def _append(path: Path, data: bytes, *, durable: bool) -> None:
@@ -85,8 +85,7 @@ def _append(path: Path, data: bytes, *, durable: bool) -> None:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             data = b"\n" + data  # a line that a crash cut off must not take this one with it
-        written = os.write(handle, data)
-        if written != len(data):
+        if os.write(handle, data) != len(data):
             os.ftruncate(handle, size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         if durable:
@@ -95,42 +94,36 @@ def _append(path: Path, data: bytes, *, durable: bool) -> None:
         os.close(handle)  # which ends the lock
 
 
-class _WholeText:
+class _PutFile:
     """What this process wrote of a run's events, put again with each that is added."""
 
     def __init__(self, store: ArtifactStore, path: str) -> None:
         self._backend = store.backend
         self._first = self._path = path
         self._is_mine = False
-        self._text = b""
+        self._data = b""
         self._lock = threading.Lock()
 
     def append(self, data: bytes) -> None:
         with self._lock:
-            if len(self._text) >= _PART_BYTES:
+            if len(self._data) >= _PART_BYTES:
                 self._begin_another()
-            text = self._text + data
-            if not self._is_mine and self._backend.create(self._path, text):
+            data = self._data + data
+            if not self._is_mine and self._backend.create(self._path, data):
                 self._is_mine = True
             else:
                 if not self._is_mine:  # another process has the first name
                     self._begin_another()
-                self._backend.replace(self._path, text)
-            self._text = text
+                self._backend.replace(self._path, data)
+            self._data = data
 
     def _begin_another(self) -> None:
         self._path = f"{self._first.removesuffix(_SUFFIX)}.{uuid.uuid4().hex}{_SUFFIX}"
-        self._is_mine, self._text = True, b""
+        self._is_mine, self._data = True, b""
 
 
-_TEXTS: dict[tuple[int, str, str], _WholeText] = {}
-_TEXTS_LOCK = threading.Lock()
-
-
-def _written_here(store: ArtifactStore, path: str) -> _WholeText:
-    key = (os.getpid(), store.root, path)  # a forked process must not write its parent's file
-    with _TEXTS_LOCK:
-        return _TEXTS.setdefault(key, _WholeText(store, path))
+_PUT: dict[tuple[int, str, str], _PutFile] = {}
+_PUT_LOCK = threading.Lock()
 
 
 def read_events(store: ArtifactStore, run_id: str) -> Recorded:
@@ -139,10 +132,11 @@ def read_events(store: ArtifactStore, run_id: str) -> Recorded:
     Raises:
         ArtifactNotFoundError: there are none.
     """
+    folder = f"runs/{run_id}"
     paths = [
         path
-        for path in store.backend.names(_folder(run_id))
-        if path.rpartition("/")[2].startswith(f"{_NAME}.") and path.endswith(_SUFFIX)
+        for path in store.backend.names(folder)
+        if path.startswith(f"{folder}/{_NAME}.") and path.endswith(_SUFFIX)
     ]
     if not paths:
         raise ArtifactNotFoundError(
@@ -156,8 +150,7 @@ def read_events(store: ArtifactStore, run_id: str) -> Recorded:
 
 def _lines(store: ArtifactStore, path: str, problems: list[str]) -> list[RecordedEvent]:
     found = []
-    stored = store.backend.read(path)
-    lines = stored.split(b"\n")
+    lines = store.backend.read(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
@@ -169,7 +162,3 @@ def _lines(store: ArtifactStore, path: str, problems: list[str]) -> list[Recorde
                 f"{store.url(path)}:{number}: expected an event as JSON{cut}; passed over: {error}"
             )
     return found
-
-
-def _folder(run_id: str) -> str:
-    return f"runs/{run_id}"

@@ -13,18 +13,18 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step
 from flows.lineage.export.client import (
     Plain,
-    base,
     generate_new_uuid,
     generate_static_uuid,
-    plain,
+    own_facet,
+    run_event,
 )
 from flows.lineage.export.datasets import (
     input_dataset,
@@ -32,9 +32,8 @@ from flows.lineage.export.datasets import (
     raw_datasets,
     store_namespace,
 )
-from flows.lineage.export.event_file import EventFile, RecordedEvent, read_events
+from flows.lineage.export.event_file import read_events, write_events
 from flows.lineage.export.facets import (
-    RunOfRecipe,
     cache_tags,
     engine_facet,
     error_facet,
@@ -62,9 +61,6 @@ _ENDS: Mapping[str, Kind] = {
     "crashed": "ABORT",
 }
 _PUSH_SECONDS = 3.0
-_NO_REASON = "no reason was given"
-_LEFT_OPEN = "the run ended while this was at work"
-_ABANDONED = "the process that was at work on this is gone"
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -97,16 +93,16 @@ class LineageEvents:
             flow_run_id: Prefect's id of it; "" without Prefect.
             say: is given a line if events could not be sent; else it is logged.
         """
-        self._store = store
-        self._recipe = recipe
-        self._run_id = run_id
+        self._store, self._recipe, self._run_id = store, recipe, run_id
         self._flow_run_id = flow_run_id
         self._say = say or _LOGGER.warning
-        self._file = EventFile(store, run_id)
-        self._namespace = store_namespace(store.root)
-        self._id = _run_uuid(run_id, namespace=self._namespace)
+        self._names: dict[str, str] = {
+            "namespace": store_namespace(store.root),
+            "recipe": recipe.name,
+        }
+        self._id = _run_uuid(run_id, namespace=self._names["namespace"])
         self._open: dict[str, _OpenStep] = {}
-        self._datasets: dict[tuple[str, str, str], Plain] = {}
+        self._datasets: dict[tuple[str, ...], Plain] = {}
         self._lock = threading.Lock()
 
     # The run
@@ -129,8 +125,9 @@ class LineageEvents:
         kind = _ENDS[state]
         failed = {}
         if kind != "COMPLETE":
-            _abort_open(self._store, self._run_id, why=_LEFT_OPEN, with_run=False)
-            failed = {"errorMessage": error_facet(error or _NO_REASON)}
+            why = "the run ended while this was at work"
+            _abort_open(self._store, self._run_id, why=why, with_run=False)
+            failed = {"errorMessage": error_facet(error or "no reason was given")}
         self._write_run(kind, failed)
         if not (url := os.environ.get(URL_VARIABLE)):
             return
@@ -160,16 +157,10 @@ class LineageEvents:
     def step_completed(self, step: Step, manifest: Manifest, *, was_cached: bool) -> None:
         """A step that began has its artifact."""
         opened = self._close(step)
-        output = output_dataset(
-            step,
-            manifest,
-            namespace=self._namespace,
-            recipe=self._recipe.name,
-            was_cached=was_cached,
-        )
+        output = output_dataset(step, manifest, was_cached=was_cached, **self._names)
         tags = {"tags": cache_tags(manifest, was_cached=was_cached)}
         read = opened._replace(inputs=[*opened.inputs, *raw_datasets(manifest.raw_inputs)])
-        self._write_step("COMPLETE", step, read, tags, output=output, durable=not was_cached)
+        self._write_step("COMPLETE", step, read, tags, outputs=[output], durable=not was_cached)
 
     def step_failed(self, step: Step, error: BaseException) -> None:
         """A step that began has failed or, where the error is no `Exception`, was interrupted."""
@@ -185,21 +176,18 @@ class LineageEvents:
 
     def _input(self, step: Step, name: str, manifest: Manifest) -> Plain:
         # Hundreds of trials read the same artifacts: each is described once.
-        key = (step.stage.name, name, f"{step.inputs[name]}/{manifest.artifact_id}")
-        found = self._datasets.get(key)
-        if found is None:
-            found = self._datasets[key] = input_dataset(
-                step, name, manifest, namespace=self._namespace, recipe=self._recipe.name
-            )
-        return found
+        key = (step.stage.name, name, step.inputs[name], manifest.artifact_id)
+        if key not in self._datasets:
+            self._datasets[key] = input_dataset(step, name, manifest, **self._names)
+        return self._datasets[key]
 
     # Writing
 
     def _write_run(self, kind: Kind, facets: Mapping[str, Plain]) -> None:
         engine = engine_facet("prefect" if self._flow_run_id else "bertloom")
+        about = {"processing_engine": engine, **facets}
         job = recipe_job(self._recipe.name)
-        event = self._event(kind, self._id, job, {"processing_engine": engine, **facets})
-        self._file.append([json.dumps(event, sort_keys=True)], durable=kind != "START")
+        self._write(kind, self._id, job, about, durable=kind != "START")
 
     def _write_step(
         self,
@@ -208,16 +196,17 @@ class LineageEvents:
         opened: _OpenStep,
         facets: Mapping[str, Plain],
         *,
-        output: Plain | None = None,
+        outputs: list[Plain] | None = None,
         durable: bool = False,
     ) -> None:
         engine = step_engine_facet(step.stage, runner=self._recipe.execution.runner)
         about = {"processing_engine": engine, "parent": self._parent, **facets}
-        event = self._event(kind, opened.run_id, opened.job, about, label=step.label)
-        event |= {"inputs": opened.inputs, "outputs": [output] if output else []}
-        self._file.append([json.dumps(event, sort_keys=True)], durable=durable)
+        datasets = {"inputs": opened.inputs, "outputs": outputs or []}
+        self._write(
+            kind, opened.run_id, opened.job, about, label=step.label, durable=durable, **datasets
+        )
 
-    def _event(
+    def _write(
         self,
         kind: Kind,
         event_run: str,
@@ -225,18 +214,22 @@ class LineageEvents:
         facets: Mapping[str, Plain],
         *,
         label: str | None = None,
-    ) -> Plain:
-        about = plain(
-            RunOfRecipe,
-            runId=self._run_id,
-            recipe=self._recipe.name,
-            label=label,
-            flowRunId=self._flow_run_id or None,
-            gitDirty=checkout().is_dirty,
+        durable: bool,
+        **datasets: list[Plain],
+    ) -> None:
+        about = {
+            "runId": self._run_id,
+            "recipe": self._recipe.name,
+            "label": label,
+            "flowRunId": self._flow_run_id or None,
+            "gitDirty": checkout().is_dirty,
+        }
+        run = {"runId": event_run, "facets": {"bertloom_run": own_facet("bertloom_run", about)}}
+        run["facets"] |= facets
+        event = {**run_event(kind, time=now(), run=run, job=job), **datasets}
+        write_events(
+            self._store, self._run_id, [json.dumps(event, sort_keys=True)], durable=durable
         )
-        run = {"runId": event_run, "facets": {"bertloom_run": about, **facets}}
-        event_type = base.EventType(kind)
-        return plain(base.RunEvent, eventTime=now(), eventType=event_type, run=run, job=job)
 
     @functools.cached_property
     def _parent(self) -> Plain:
@@ -261,42 +254,31 @@ def close_abandoned(store: ArtifactStore, run_id: str) -> int:
     Only to be called of a run whose process is known to be gone. What is written already stays as
     it is, and a second call finds nothing to do.
     """
-    return _abort_open(store, run_id, why=_ABANDONED, with_run=True)
+    why = "the process that was at work on this is gone"
+    return _abort_open(store, run_id, why=why, with_run=True)
 
 
 def _abort_open(store: ArtifactStore, run_id: str, *, why: str, with_run: bool) -> int:
+    """Write an ABORT for each START without an end, steps before the run they are of."""
+    started: dict[str, dict[str, Any]] = {}
     try:
         recorded = read_events(store, run_id)
     except ArtifactNotFoundError:
         return 0  # it ended before its first event
-    started = [
-        event
-        for event in _open_runs(recorded.events)
-        if with_run or "parent" in event["run"]["facets"]
-    ]
-    if started:
-        lines = [_abort_line(event, why=why) for event in started]
-        EventFile(store, run_id).append(lines, durable=True)
-    return len(started)
-
-
-def _open_runs(events: Iterable[RecordedEvent]) -> list[Plain]:
-    """START events without an end, steps before the run they are of."""
-    started: dict[str, Plain] = {}
-    for found in events:
-        run_id = found.event.get("run", {}).get("runId", "")
-        kind = found.event.get("eventType")
-        if kind == "START":
-            started[run_id] = found.event
-        elif kind in _ENDS.values():
-            started.pop(run_id, None)
-    return list(reversed(started.values()))
-
-
-def _abort_line(started: Plain, *, why: str) -> str:
-    """An ABORT for the run that a START event began."""
-    facets = {**started["run"].get("facets", {}), "errorMessage": error_facet(why)}
-    facets.pop("executionParameters", None)
-    run = {"runId": started["run"]["runId"], "facets": facets}
-    event = {**started, "eventTime": now(), "eventType": "ABORT", "run": run}
-    return json.dumps(event, sort_keys=True)
+    for _, _, event in recorded.events:
+        event_run = event.get("run", {}).get("runId", "")
+        if event.get("eventType") == "START":
+            started[event_run] = event
+        elif event.get("eventType") in _ENDS.values():
+            started.pop(event_run, None)
+    lines = []
+    for event in reversed(started.values()):
+        facets = event["run"].get("facets", {}) | {"errorMessage": error_facet(why)}
+        if with_run or "parent" in facets:
+            facets.pop("executionParameters", None)
+            run = {"runId": event["run"]["runId"], "facets": facets}
+            ended = {**event, "eventTime": now(), "eventType": "ABORT", "run": run}
+            lines.append(json.dumps(ended, sort_keys=True))
+    if lines:
+        write_events(store, run_id, lines, durable=True)
+    return len(lines)

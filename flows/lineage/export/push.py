@@ -26,8 +26,6 @@ KEY_VARIABLE = "OPENLINEAGE_API_KEY"
 
 _TIMEOUT_SECONDS = 2.0
 
-Say = Callable[[str], None]
-
 
 class Pushed(NamedTuple):
     """How many events a push sent."""
@@ -42,7 +40,7 @@ def push(
     run_id: str,
     *,
     url: str,
-    say: Say,
+    say: Callable[[str], None],
     again: bool = False,
     seconds: float | None = None,
 ) -> Pushed:
@@ -64,14 +62,18 @@ def push(
     recorded = read_events(store, run_id)
     for problem in recorded.problems:
         say(problem)
-    progress = _Progress(store, run_id, server)
-    if again:
-        progress.forget()
-    waiting = [found for found in recorded.events if found.line > progress.of(found.path)]
-    if not waiting:
-        return Pushed(0, 0)
-    sent, problem = _send(waiting, url=url, seconds=seconds)
-    progress.record(waiting[:sent])
+    progress = f"runs/{run_id}/openlineage.sent.json"
+    try:
+        served = read_sealed(store.backend.read(progress)).value
+    except (FileNotFoundError, ValueError):
+        served = {}  # never sent, or unreadable: servers bear to be sent events again
+    before: dict[str, int] = served.get(server, {})
+    lines = {} if again else dict(before)
+    waiting = [found for found in recorded.events if found.line > lines.get(found.path, 0)]
+    sent, problem = _send(waiting, url=url, seconds=seconds) if waiting else (0, "")
+    lines |= {found.path: found.line for found in waiting[:sent]}
+    if lines != before:
+        store.backend.replace(progress, sealed_json({**served, server: lines}))
     if problem:
         say(
             f"lineage: {sent} of {len(waiting)} events sent to {server}: {problem}. They are kept; "
@@ -147,31 +149,3 @@ def _transport(url: str) -> HttpTransport:
             auth=ApiKeyTokenProvider({"api_key": key}) if key else TokenProvider({}),
         )
     )
-
-
-class _Progress:
-    """Up to which line of each file a server has been served."""
-
-    def __init__(self, store: ArtifactStore, run_id: str, server: str) -> None:
-        self._backend = store.backend
-        self._path = f"runs/{run_id}/openlineage.sent.json"
-        self._server = server
-        try:
-            stored = read_sealed(self._backend.read(self._path)).value
-        except (FileNotFoundError, ValueError):
-            stored = {}  # never sent, or unreadable: servers bear to be sent events again
-        self._lines: dict[str, dict[str, int]] = stored
-        self._is_known = server in self._lines
-
-    def of(self, path: str) -> int:
-        return int(self._lines.get(self._server, {}).get(path, 0))
-
-    def forget(self) -> None:
-        self._lines.pop(self._server, None)
-
-    def record(self, sent: Sequence[RecordedEvent]) -> None:
-        lines = self._lines.setdefault(self._server, {})
-        for found in sent:
-            lines[found.path] = found.line
-        if lines or self._is_known:
-            self._backend.replace(self._path, sealed_json(self._lines))
