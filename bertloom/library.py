@@ -18,8 +18,9 @@ from flows.bert import run_recipe
 from flows.engine.plan import PlannedStep
 from flows.engine.stages import find_stage
 from flows.lineage import queries
-from flows.lineage.names import find_artifact
-from flows.lineage.tracing import Trace
+from flows.lineage.names import resolve
+from flows.lineage.rows import find_shard
+from flows.lineage.tracing import Trace, trace_row
 from flows.nested import numbers
 from flows.recipes import files
 from flows.store.artifacts import ArtifactStore
@@ -139,7 +140,7 @@ class Artifact:
 
     def trace(self, row: int) -> Trace:
         """The documents that a row was made from (`trace`)."""
-        return queries.trace(self._store, self.id, row)
+        return Store(self._store).trace(self.id, row)
 
     def lineage(self, *, direction: queries.Direction = "up") -> queries.Lineage:
         """What it was made from, or what was made from it (`lineage`)."""
@@ -183,7 +184,7 @@ class Store:
         Raises:
             ArtifactNotFoundError: nothing is named so, or more than one artifact is.
         """
-        return Artifact(find_artifact(name, store=self._store), self._store)
+        return Artifact(resolve(name, store=self._store), self._store)
 
     def artifacts(self, stage: str | None = None) -> list[Artifact]:
         """All of a stage, or of all stages, the newest first."""
@@ -198,7 +199,8 @@ class Store:
 
     def trace(self, name: str, row: int) -> Trace:
         """As `trace`."""
-        return queries.trace(self._store, name, row)
+        shard = find_shard(name, open_store=lambda: self._store)
+        return trace_row(shard, row)
 
 
 def open_store(root: str | None = None) -> Store:

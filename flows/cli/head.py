@@ -12,7 +12,7 @@ from flows.cli.console import say_text
 from flows.cli.options import StoreOption, open_store
 from flows.lineage.head import Mark
 from flows.lineage.head import head as head_lines
-from flows.lineage.rows import at_row, find_shard
+from flows.lineage.rows import find_shard
 from schemas.disclosure import visible
 
 _STYLES = {
@@ -37,8 +37,8 @@ def head(
     store: StoreOption = None,
 ) -> None:
     """Print the first rows of a shard: instances decoded, with masks and segments visible."""
-    found, first = at_row(find_shard(shard, open_store=lambda: open_store(store)), start)
-    for marks in head_lines(found, rows=rows, start=first, vocab=vocab):
+    found = find_shard(shard, open_store=lambda: open_store(store))
+    for marks in head_lines(found, rows=rows, start=start, vocab=vocab):
         if sys.stdout.isatty():
             _print_styled(marks)
         else:

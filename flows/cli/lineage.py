@@ -15,12 +15,12 @@ from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.lineage.differences import difference, difference_lines, run_differences, run_lines
 from flows.lineage.export.push import push
-from flows.lineage.names import Metric, artifact_of_path, find_artifact
+from flows.lineage.names import Metric, artifact_of_path, resolve
 from flows.lineage.picture import lineage_page
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
 from flows.lineage.rendering import dot_text, graph_json, mermaid_text, trace_lines, tree_lines
-from flows.lineage.rows import at_row, find_shard
+from flows.lineage.rows import find_shard
 from flows.lineage.tracing import trace_row
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -143,7 +143,7 @@ def trace(
             f"{row!r}: expected SHARD:ROW, such as sample/build-instances.length-128:0:17 for row "
             "17 of the first shard"
         )
-    found = trace_row(*at_row(find_shard(shard, open_store=lambda: open_store(store)), int(number)))
+    found = trace_row(find_shard(shard, open_store=lambda: open_store(store)), int(number))
     if as_json:
         print_json(found.to_json())
     else:
@@ -183,7 +183,7 @@ def diff(
 def _artifact(text: str, store: str | None) -> Manifest:
     if (found := artifact_of_path(text)) is not None:
         return found[0]
-    return find_artifact(text, store=open_store(store))
+    return resolve(text, store=open_store(store))
 
 
 def _are_runs(*names: str) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text
 from flows.store.artifacts import ArtifactStore, raw_manifest
+from flows.store.pointers import Pointer
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
 
@@ -21,7 +22,7 @@ TRIALS, FILES = "trials", "files"
 """What the ids of groups begin with."""
 
 _SHOWN_FILES = 5
-"""Of the raw files of an artifact that has more than one besides."""
+"""Raw files of an artifact that are shown where it has more than one besides."""
 
 Edge = tuple[str, str]
 """Name of an input, and the id of the node at the other end."""
@@ -42,10 +43,10 @@ class Node:
     """What it holds, in a few words: `432,409 tokens`, `276.0 kB, verified sha1`."""
 
     manifest: Manifest | None = None
-    """Of an artifact; None where it is gone from the store."""
+    """None of a file or a group, and where the artifact is gone from the store."""
 
     raw_input: RawInput | None = None
-    """Of a raw file."""
+    """None of an artifact or a group."""
 
     count: int = 1
     """Artifacts or files that it stands for."""
@@ -95,9 +96,8 @@ def upstream_graph(
         manifest = waiting.pop()
         if manifest.artifact_id in graph.made_from:
             continue
-        graph.nodes[manifest.artifact_id] = artifact_node(manifest)
-        for item in manifest.raw_inputs:
-            graph.nodes.setdefault(file_id(item), file_node(item))
+        for node in (artifact_node(manifest), *map(file_node, manifest.raw_inputs)):
+            graph.nodes[node.id] = node
         edges = [(ref.name, ref.artifact_id) for ref in manifest.inputs]
         edges += [(item.name, file_id(item)) for item in manifest.raw_inputs]
         graph.made_from[manifest.artifact_id] = edges
@@ -133,15 +133,31 @@ def downstream_graph(
         collapse: see `collapsed`.
     """
     graph = _begun(manifests, files)
-    standing_for = {(item.stage, item.content): item.artifact_id for item in manifests}
-    for entry in _in_order_of_making(scan(store)):
-        edges = _edges(entry, graph.nodes, standing_for)
-        if entry.artifact_id not in graph.nodes:
-            if not edges:
-                continue
-            graph.nodes[entry.artifact_id] = artifact_node(store.read_manifest(entry.path))
-            standing_for.setdefault((entry.stage, entry.content), entry.artifact_id)
-        graph.made_from[entry.artifact_id] = edges
+    scanned = sorted(scan(store), key=lambda one: (one[0].committed, one[0].artifact_id))
+    published = {pointer.artifact_id: (pointer, raw) for pointer, raw in scanned}
+    users: dict[_Key, list[str]] = defaultdict(list)
+    for artifact_id, (pointer, raw) in published.items():
+        for _, *keys in _read_by(pointer, raw):
+            for key in keys:
+                users[key].append(artifact_id)
+    # By its content an artifact stands for those that are equal to it.
+    stands: dict[_Key, str] = {key: key for key in graph.nodes}
+    stands |= {(item.stage, item.content): item.artifact_id for item in manifests}
+    reached = list(stands)
+    for key in reached:  # grows as it is walked
+        for artifact_id in users[key]:
+            if artifact_id not in graph.nodes:
+                pointer, _ = published[artifact_id]
+                graph.nodes[artifact_id] = artifact_node(store.read_manifest(pointer.manifest))
+                stands[artifact_id] = artifact_id
+                stands.setdefault((pointer.stage, pointer.content), artifact_id)
+                reached += [artifact_id, (pointer.stage, pointer.content)]
+    for artifact_id in [key for key in published if key in graph.nodes]:
+        found: dict[str, str] = {}
+        for name, *keys in _read_by(*published[artifact_id]):
+            if (given := next((stands[key] for key in keys if key in stands), None)) is not None:
+                found.setdefault(given, name)
+        graph.made_from[artifact_id] = [(name, given) for given, name in found.items()]
     return collapsed(graph, keep=_asked(manifests, files)) if collapse else graph
 
 
@@ -164,26 +180,50 @@ def _begun(manifests: Sequence[Manifest], files: Sequence[RawInput]) -> LineageG
     return LineageGraph(focus=nodes[-1].id, nodes={node.id: node for node in nodes})
 
 
+_Key = str | tuple[str, str]
+"""A node's id, or the stage and content of an artifact."""
+
+
+def _read_by(pointer: Pointer, raw: Mapping[str, Any]) -> Iterator[tuple[str, *tuple[_Key, ...]]]:
+    """The name of each input of an artifact, and what it may be known by, the id first."""
+    for ref in raw["inputs"]:
+        content = ref["stage"], ref["content"]
+        # Equal checkpoints that were made from one another have no order but that.
+        is_own = content == (pointer.stage, pointer.content)
+        yield ref["name"], ref["artifact_id"], *(() if is_own else (content,))
+    for item in raw["raw_inputs"]:
+        yield item["name"], f"sha256:{item['sha256']}"
+
+
+def scan(store: ArtifactStore) -> Iterator[tuple[Pointer, dict[str, Any]]]:
+    """Every published artifact with the fields of its manifest, in no particular order."""
+    for pointer in store.pointers():
+        try:
+            stored = store.backend.read(pointer.manifest)
+        except FileNotFoundError:
+            continue  # `bertloom doctor` names such pointers
+        yield pointer, raw_manifest(stored, where=store.url(pointer.manifest))
+
+
 # Nodes
 
 
 def artifact_node(manifest: Manifest) -> Node:
     """The node of an artifact that is there."""
-    is_entry = find_stage(manifest.stage).holds == "evaluation"
-    entry = manifest.statistics.get("entry") if is_entry else None
-    title = f"{manifest.stage}.{entry}" if entry else manifest.stage
+    is_evaluation = find_stage(manifest.stage).holds == "evaluation"
+    entry = manifest.statistics.get("entry") if is_evaluation else None
     adopted = f", adopted of {manifest.adopted.artifact_id}" if manifest.adopted else ""
     return Node(
         id=manifest.artifact_id,
         kind="artifact",
-        title=title,
+        title=f"{manifest.stage}.{entry}" if entry else manifest.stage,
         detail=f"{amount(manifest)}{adopted}",
         manifest=manifest,
     )
 
 
 def file_id(item: RawInput) -> str:
-    """Of the node of a raw file."""
+    """The id of a raw file's node."""
     return f"sha256:{item.sha256}"
 
 
@@ -284,79 +324,3 @@ def _group(key: str, nodes: list[Node]) -> Node:
         made = [node.manifest for node in nodes if node.manifest is not None]
         detail = find_stage(made[0].stage).amounts(made) if made else nodes[0].detail
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)
-
-
-# The manifests of a store
-
-
-class Scanned(NamedTuple):
-    """As much of a published manifest as lineage needs."""
-
-    path: str
-    """Of the manifest, relative to the root of the store."""
-
-    artifact_id: str
-    stage: str
-    content: str
-    inputs: tuple[Mapping[str, Any], ...]
-    raw_inputs: tuple[Mapping[str, Any], ...]
-    files: tuple[Mapping[str, Any], ...]
-
-
-def scan(store: ArtifactStore) -> Iterator[Scanned]:
-    """Every published artifact, in no particular order."""
-    for pointer in store.pointers():
-        try:
-            stored = store.backend.read(pointer.manifest)
-        except FileNotFoundError:
-            continue  # `bertloom doctor` names such pointers
-        raw = raw_manifest(stored, where=store.url(pointer.manifest))
-        lists = (tuple(raw[name]) for name in ("inputs", "raw_inputs", "files"))
-        yield Scanned(pointer.manifest, pointer.artifact_id, pointer.stage, pointer.content, *lists)
-
-
-def _in_order_of_making(entries: Iterable[Scanned]) -> list[Scanned]:
-    """Each after the published ones that it was made from, or that are equal to those."""
-    by_id = {entry.artifact_id: entry for entry in entries}
-    by_content: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for entry in by_id.values():
-        by_content[entry.stage, entry.content].append(entry.artifact_id)
-    ordered: dict[str, Scanned] = {}
-    begun: set[str] = set()
-
-    def visit(key: str) -> None:
-        if key in begun:
-            return
-        begun.add(key)
-        entry = by_id[key]
-        for ref in entry.inputs:
-            equal = by_content[ref["stage"], ref["content"]] if _may_stand(entry, ref) else []
-            for other in sorted({*equal, ref["artifact_id"]} & by_id.keys()):
-                visit(other)
-        ordered[key] = entry
-
-    for key in sorted(by_id):
-        visit(key)
-    return list(ordered.values())
-
-
-def _may_stand(entry: Scanned, ref: Mapping[str, Any]) -> bool:
-    """Whether another artifact of an input's content may stand for it.
-
-    Equal checkpoints that were made from one another have no order but that.
-    """
-    return (ref["stage"], ref["content"]) != (entry.stage, entry.content)
-
-
-def _edges(
-    entry: Scanned, known: Collection[str], standing_for: Mapping[tuple[str, str], str]
-) -> list[Edge]:
-    found = {ref["artifact_id"]: ref["name"] for ref in entry.inputs if ref["artifact_id"] in known}
-    for ref in entry.inputs:
-        equal = standing_for.get((ref["stage"], ref["content"]))
-        if ref["artifact_id"] not in found and equal is not None and _may_stand(entry, ref):
-            found.setdefault(equal, ref["name"])
-    for item in entry.raw_inputs:
-        if (raw_id := f"sha256:{item['sha256']}") in known:
-            found[raw_id] = item["name"]
-    return [(name, key) for key, name in found.items()]

@@ -6,14 +6,12 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from flows.lineage.rows import LINES, Shard, file_url, open_columns, table_of
+from flows.lineage.rows import LABELS, LINES, Shard, at_row, file_url, open_columns, table_of
 from pipelines.instances.plan import pool_numbers
 from pipelines.io.file_systems import file_system
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
-
-_LABELS = {0: "B follows A (0)", 1: "B is random (1)", -1: "no B (-1)"}
 
 _SHOWN_SENTENCES = 12
 _SHOWN_CHARACTERS = 500
@@ -34,10 +32,18 @@ def head(
 ) -> Iterator[list[Mark]]:
     """The first rows of a shard, a list of marks a line.
 
+    Args:
+        shard: of `find_shard`.
+        rows: how many.
+        start: the first, from 0; of an artifact's shards where it was asked for as a whole.
+        vocab: a vocabulary's file, in place of the one the artifact was made with.
+
     Raises:
+        ArtifactNotFoundError: the artifact has fewer rows.
         ConfigError: the vocabulary that it needs cannot be found.
         ArtifactCorruptError: it is no Arrow file.
     """
+    shard, start = at_row(shard, start)
     if shard.path.endswith(LINES):
         yield from _text_lines(shard, rows=rows, start=start)
         return
@@ -116,8 +122,7 @@ def _input(shard: Shard, name: str) -> Manifest | None:
 
 def _document_name(shard: Shard) -> DocumentName:
     """Names the documents of an instance by their ids, or by their rows where nothing tells."""
-    tokens, store = _input(shard, "tokens"), shard.store
-    entry = shard.manifest.file(shard.path) if shard.manifest else None
+    tokens, store, entry = _input(shard, "tokens"), shard.store, shard.entry
     if tokens is None or store is None or entry is None or "pool" not in entry.statistics:
         # Version 1 of the table has no pool.
         return lambda at, row: f"row {row}" + (f" of token shard {at} of the pool" if at else "")
@@ -164,10 +169,8 @@ def _instance(
         for position, token in enumerate(ids)
     ]
     facts = f"document {name(0, row['document_row'])}, duplicate {row['duplicate']}"
-    yield [
-        Mark(f"{_LABELS.get(label, str(label))}; {facts}; ", "dim"),
-        Mark(f"{len(ids)} tokens, {len(original)} masked", "dim"),
-    ]
+    meaning = f"{LABELS[label]} ({label})" if label in LABELS else str(label)
+    yield [Mark(f"{meaning}; {facts}; {len(ids)} tokens, {len(original)} masked", "dim")]
     if label == 1:
         yield [Mark(f"B from document {name(row['segment_b_shard'], row['segment_b_row'])}", "dim")]
     yield [Mark("A: ", "dim"), *join_pieces(pieces[:border])]

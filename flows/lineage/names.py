@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import heapq
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,16 +18,14 @@ from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.io.file_systems import file_system
-from schemas.errors import ArtifactNotFoundError
+from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest, RawInput
 from schemas.trial_names import entry_label
 
-MANIFEST = "manifest.json"
 _LEAST_PREFIX, _LEAST_DIGITS = 4, 8
 """Digits that name an artifact, and a file."""
 
 _SHOWN, _SHOWN_NAMES = 6, 12
-_REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ def find_target(text: str, *, store: ArtifactStore) -> Target:
     """What a text names.
 
     Args:
-        text: what `find_artifact` takes; that with `:` and a file of the artifact or a metric
+        text: what `resolve` takes; that with `:` and a file of the artifact or a metric
             (`evaluate.cola:dev.matthews`); a raw file by its path, URL, name, sha256 or published
             checksum, digests also by their first eight or more digits; an artifact's file by its
             sha256; or a metric of the newest run.
@@ -72,9 +70,9 @@ def find_target(text: str, *, store: ArtifactStore) -> Target:
     if (of_artifact := _in_artifact(text, store)) is not None:
         return of_artifact
     try:
-        return Target(manifest=find_artifact(text, store=store))
+        return Target(manifest=resolve(text, store=store))
     except ArtifactNotFoundError as error:
-        if raw := _raw_file(text, store):
+        if (raw := _raw_file(text, store)) is not None:
             return Target(files=(raw,))
         if (holder := _holder_of(text, store)) is not None:
             return Target(manifest=holder)
@@ -114,38 +112,21 @@ def _holds(label: str) -> str:
 # Artifacts
 
 
-def find_artifact(text: str, *, store: ArtifactStore) -> Manifest:
-    """As `resolve`; also a step of the newest run, such as `evaluate.cola`.
-
-    Raises:
-        ArtifactNotFoundError: nothing is named so, or more than one artifact is.
-    """
-    # A stage's own name means its newest artifact, whatever the last run used.
-    if "." in text and "/" not in text and (run := newest_run(store)) is not None:
-        for step in run.steps:
-            if step.label == text:
-                return store.read_manifest(step.manifest)
-    return resolve(text, store=store)
-
-
 def resolve(text: str, *, store: ArtifactStore) -> Manifest:
     """The artifact that a text names.
 
     Args:
-        text: the name of a ref (`sample/build-tokens`), of a publication's part
-            (`corpus/simplewiki/latest/build-documents`), an artifact's id or cache key or the
-            first four or more digits of one, a stage (its newest artifact), or the path or URL of
-            an artifact's folder, of its manifest, or of one of its files.
+        text: a step of the newest run (`evaluate.cola`), the name of a ref (`sample/build-tokens`),
+            of a publication's part (`corpus/simplewiki/latest/build-documents`), an artifact's id
+            or cache key or the first four or more digits of one, a stage (its newest artifact), or
+            the path or URL of an artifact's folder, of its manifest, or of one of its files.
         store: where to look.
 
     Raises:
         ArtifactNotFoundError: nothing is named so, or more than one artifact is.
     """
-    if _REF_NAME.fullmatch(text):
-        if (pointer := store.ref(text)) is not None:
-            return store.read_manifest(pointer.manifest)
-        if (part := _part_of_publication(text, store)) is not None:
-            return store.read_manifest(part)
+    if (named := _by_name(text, store)) is not None:
+        return store.read_manifest(named)
     pointers = list(store.pointers())
     if (found := _by_stage(text, pointers) or _by_digits(text, pointers)) is not None:
         return store.read_manifest(found.manifest)
@@ -158,18 +139,25 @@ def resolve(text: str, *, store: ArtifactStore) -> Manifest:
     )
 
 
-def _part_of_publication(text: str, store: ArtifactStore) -> str | None:
-    """Path of the manifest of `PUBLICATION/LABEL`, or None."""
+def _by_name(text: str, store: ArtifactStore) -> str | None:
+    """Path of the manifest of a step of the newest run, a ref, or a part of a publication."""
+    # A stage's own name means its newest artifact, whatever the last run used.
+    if "." in text and "/" not in text and (run := newest_run(store)) is not None:
+        for step in run.steps:
+            if step.label == text:
+                return step.manifest
     publication, _, label = text.rpartition("/")
-    pointer = store.ref(publication) if publication else None
-    if pointer is None or not pointer.parts:
-        return None
-    if label not in pointer.parts:
-        raise ArtifactNotFoundError(
-            f"{store.root}: {publication} has no part {label!r}.{_hint(label, pointer.parts)} "
-            f"Expected {_names_like(label, pointer.parts)}"
-        )
-    return pointer.parts[label]
+    with contextlib.suppress(ConfigError):  # it cannot be the name of a ref
+        if (pointer := store.ref(text)) is not None:
+            return pointer.manifest
+        if publication and (pointer := store.ref(publication)) is not None and pointer.parts:
+            if label in pointer.parts:
+                return pointer.parts[label]
+            raise ArtifactNotFoundError(
+                f"{store.root}: {publication} has no part {label!r}.{_hint(label, pointer.parts)} "
+                f"Expected {_names_like(label, pointer.parts)}"
+            )
+    return None
 
 
 def _by_stage(text: str, pointers: list[Pointer]) -> Pointer | None:
@@ -226,9 +214,8 @@ def artifact_of_path(text: str) -> tuple[Manifest, str] | None:
     folder = str(path).rstrip("/")
     # The folder itself, its manifest, its data folder or a file in that or one level below.
     for _ in range(4):
-        if fs.isfile(f"{folder}/{MANIFEST}"):
-            where = str(fs.unstrip_protocol(f"{folder}/{MANIFEST}"))
-            manifest = parse_manifest(fs.cat_file(f"{folder}/{MANIFEST}"), where=where)
+        if fs.isfile(stored := f"{folder}/manifest.json"):
+            manifest = parse_manifest(fs.cat_file(stored), where=str(fs.unstrip_protocol(stored)))
             root = folder.removesuffix(manifest.location).rstrip("/")
             protocols = [fs.protocol] if isinstance(fs.protocol, str) else fs.protocol
             return manifest, root if "file" in protocols else str(fs.unstrip_protocol(root))
@@ -237,7 +224,7 @@ def artifact_of_path(text: str) -> tuple[Manifest, str] | None:
 
 
 def artifact_of_file(path: str) -> tuple[Manifest, ArtifactStore, str] | None:
-    """Of a file's path: its artifact, the store and its logical name; None if it is in none.
+    """The artifact that a file is in, the store, and the file's logical name; None if in none.
 
     Raises:
         ArtifactNotFoundError: it lies in an artifact's folder but is no part of the artifact.
@@ -266,7 +253,7 @@ def _in_artifact(text: str, store: ArtifactStore) -> Target | None:
     is_digest = name in ("sha256", "sha1", "md5")
     if not colon or not name or is_digest or part.startswith("//"):
         return None
-    manifest = find_artifact(name, store=store)
+    manifest = resolve(name, store=store)
     if manifest.file(part) is not None:
         return Target(manifest=manifest)
     if metrics := tuple(_matching(part, name, manifest)):
@@ -308,8 +295,8 @@ def _raw_file(text: str, store: ArtifactStore) -> RawInput | None:
     found: dict[str, RawInput] = {}
     exact: dict[str, RawInput] = {}
     paths = _paths(text)
-    for entry in scan(store):
-        for raw in entry.raw_inputs:
+    for _, manifest in scan(store):
+        for raw in manifest["raw_inputs"]:
             if not _is_named(raw, text, paths=paths):
                 continue
             found.setdefault(raw["sha256"], RawInput.model_validate(raw))
@@ -346,9 +333,9 @@ def _holder_of(text: str, store: ArtifactStore) -> Manifest | None:
     if not _is_digest(digits):
         return None
     holders = [
-        store.read_manifest(entry.path)
-        for entry in scan(store)
-        if any(str(file["sha256"]).startswith(digits) for file in entry.files)
+        store.read_manifest(pointer.manifest)
+        for pointer, manifest in scan(store)
+        if any(str(file["sha256"]).startswith(digits) for file in manifest["files"])
     ]
     return max(holders, key=lambda manifest: manifest.produced_by.ended, default=None)
 

@@ -8,8 +8,6 @@ from typing import Literal
 from flows.lineage.graph import LineageGraph, downstream_graph, joined, upstream_graph
 from flows.lineage.names import Metric, find_target, last_number
 from flows.lineage.rendering import tree_lines
-from flows.lineage.rows import at_row, find_shard
-from flows.lineage.tracing import Trace, trace_row
 from flows.store.artifacts import ArtifactStore
 
 Direction = Literal["up", "down", "both"]
@@ -61,19 +59,3 @@ def lineage(
         for way in ways[direction or ("down" if target.files else "up")]
     ]
     return Lineage(graph=joined(found[0], found[-1]), metrics=target.metrics)
-
-
-def trace(store: ArtifactStore, name: str, row: int) -> Trace:
-    """The documents that a row was made from, to their bytes in the raw files.
-
-    Args:
-        store: where to look.
-        name: see `flows.lineage.rows.find_shard`. Of an artifact, its shards follow each other.
-        row: from 0.
-
-    Raises:
-        ArtifactNotFoundError: there is no such row, or an artifact on the way is gone.
-        ConfigError: it is no shard of instances, tokens or documents of an artifact.
-        ArtifactCorruptError: the artifacts do not fit each other.
-    """
-    return trace_row(*at_row(find_shard(name, open_store=lambda: store), row))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from flows.lineage.names import artifact_of_file, resolve
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system
-from pipelines.io.shards import protocols_of
+from pipelines.io.shards import is_local
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
@@ -20,6 +20,9 @@ from schemas.manifest import FileEntry, Manifest
 
 LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
 """Ends of the names of files that are shown line by line."""
+
+LABELS = {0: "B follows A", 1: "B is random", -1: "no B"}
+"""What `next_sentence_label` means."""
 
 _TABLES_FILE = "tables.txt"
 _SHOWN_FILES = 6
@@ -36,6 +39,11 @@ class Shard(NamedTuple):
     store: ArtifactStore | None
     is_any: bool = False
     """Whether an artifact was asked for without saying which of its shards."""
+
+    @property
+    def entry(self) -> FileEntry | None:
+        """What the manifest says of it."""
+        return self.manifest.file(self.path) if self.manifest is not None else None
 
 
 def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
@@ -74,8 +82,7 @@ def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
     manifest, store = shard.manifest, shard.store
     if not shard.is_any or manifest is None or store is None:
         return shard, row
-    first = 0
-    shards = manifest.shards
+    first, shards = 0, manifest.shards
     for entry in shards:
         if row < first + (entry.rows or 0):
             return _shard(manifest, store, entry.path), row - first
@@ -137,8 +144,7 @@ def open_columns(
     A local one is mapped, a remote one read by ranges.
     """
     fs, path = file_system(url)
-    is_local = "file" in protocols_of(fs)
-    with pa.memory_map(path) if is_local else fs.open(path, "rb") as source:
+    with pa.memory_map(path) if is_local(url) else fs.open(path, "rb") as source:
         try:
             reader = pa.ipc.open_file(source)
         except pa.ArrowInvalid as error:

@@ -6,7 +6,8 @@ is a row of the document shard of the same number, which names the raw file by i
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from flows.lineage.rows import (
     Shard,
+    at_row,
     file_url,
     open_columns,
     read_row,
@@ -27,6 +29,12 @@ from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
 
 TokenIds = npt.NDArray[np.int64]
+
+_COPIED = (
+    *("document_id", "source", "title", "byte_start", "byte_end"),
+    *("page_id", "revision_id", "timestamp"),
+)
+"""Columns of the documents table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,16 +107,18 @@ def trace_row(shard: Shard, row: int) -> Trace:
     """The documents that a row was made from.
 
     Args:
-        shard: of the table `instances`, `tokens` or `documents`, in an artifact.
-        row: of the shard, from 0.
+        shard: of `find_shard`; in an artifact, and of the table `instances`, `tokens` or
+            `documents`.
+        row: from 0; of an artifact's shards where it was asked for as a whole.
 
     Raises:
         ArtifactNotFoundError: there is no such row, or an artifact on the way is gone.
         ConfigError: the file is in no artifact, or is no shard of these tables.
         ArtifactCorruptError: the artifacts do not fit each other.
     """
-    manifest, store = shard.manifest, shard.store
-    if manifest is None or store is None:
+    shard, row = at_row(shard, row)
+    manifest, store, entry = shard.manifest, shard.store, shard.entry
+    if manifest is None or store is None or entry is None:
         raise ConfigError(
             f"{shard.url}: is in no artifact of a store, and a file alone does not say what it "
             "was made from; name the shard as ARTIFACT:PART:ROW or by its path in the store"
@@ -117,7 +127,7 @@ def trace_row(shard: Shard, row: int) -> Trace:
     if shard.path.endswith(".arrow"):
         with open_columns(shard.url) as reader:
             table = table_of(reader)
-    entry, tracer = _entry(manifest, shard.path), _Tracer(store)
+    tracer = _Tracer(store)
     place = ShardRow(artifact_id=manifest.artifact_id, shard=shard.path, row=row)
     label = None
     if table == "instances":
@@ -125,8 +135,7 @@ def trace_row(shard: Shard, row: int) -> Trace:
     elif table == "tokens":
         segments = {"document": tracer.tokens(manifest, entry, row)}
     elif table == "documents":
-        found = read_row(shard.url, row)
-        segments = {"document": _document(manifest, place, found)}
+        segments = {"document": tracer.document(manifest, entry, row)}
     else:
         raise ConfigError(
             f"{shard.path}: expected a shard of instances, tokens, documents, found "
@@ -180,24 +189,40 @@ class _Tracer:
         kept = self._kept_rows(documents, shards[number], name)
         # Of several documents of one id, tokens stand in the order of the documents.
         earlier = sum(at < row for at in rows_with(url, "document_id", name))
-        document_url = self._url(documents, shards[number])
         if earlier >= len(kept):
             raise ArtifactCorruptError(
-                f"{document_url}: has no document {name!r}, which {tokens.artifact_id} was made "
-                "from; verify both artifacts with `bertloom verify`"
+                f"{self._url(documents, shards[number])}: has no document {name!r}, which "
+                f"{tokens.artifact_id} was made from; verify both artifacts with `bertloom verify`"
             )
-        document = read_row(document_url, kept[earlier])
-        place = ShardRow(
-            artifact_id=documents.artifact_id, shard=shards[number].path, row=kept[earlier]
+        place = ShardRow(artifact_id=tokens.artifact_id, shard=entry.path, row=row)
+        return self.document(
+            documents, shards[number], kept[earlier], tokens=place, segment=segment, token_row=found
         )
-        trace = replace(
-            _document(documents, place, document),
-            tokens=ShardRow(artifact_id=tokens.artifact_id, shard=entry.path, row=row),
+
+    def document(
+        self,
+        documents: Manifest,
+        entry: FileEntry,
+        row: int,
+        *,
+        tokens: ShardRow | None = None,
+        segment: TokenIds | None = None,
+        token_row: Mapping[str, Any] | None = None,
+    ) -> DocumentTrace:
+        """Where a document came from, by its row of the documents table."""
+        found = read_row(self._url(documents, entry), row)
+        sentences = None
+        if segment is not None and token_row is not None:
+            sentences = sentences_of(segment, token_row, of=len(found["sentences"]))
+        raw = (item for item in documents.raw_inputs if item.sha256 == found["file"])
+        return DocumentTrace(
+            **{name: found[name] for name in _COPIED},
+            raw_file=next(raw, None),
+            file_sha256=found["file"],
+            document=ShardRow(artifact_id=documents.artifact_id, shard=entry.path, row=row),
+            tokens=tokens,
+            sentences=sentences,
         )
-        if segment is None:
-            return trace
-        sentences = sentences_of(segment, found, of=len(document["sentences"]))
-        return replace(trace, sentences=sentences)
 
     def _kept_rows(self, documents: Manifest, shard: FileEntry, document_id: str) -> list[int]:
         """The rows of the documents of one id, without those that no stage reads."""
@@ -207,7 +232,12 @@ class _Tracer:
         dropped: set[int] = set()
         for entry in documents.files:
             if not entry.path.startswith("part-"):
-                dropped |= _repeated_rows(self._url(documents, entry), shard.path)
+                url = self._url(documents, entry)
+                with open_columns(url, columns=["shard", "reason", "row"]) as reader:
+                    table = reader.read_all()
+                is_of_shard = pc.equal(table.column("shard"), shard.path)
+                repeated = pc.and_(is_of_shard, pc.equal(table.column("reason"), "same-id"))
+                dropped.update(table.filter(repeated).column("row").to_pylist())
         return [row for row in rows if row not in dropped]
 
     def _url(self, manifest: Manifest, entry: FileEntry) -> str:
@@ -253,7 +283,9 @@ def segment_ids(row: dict[str, Any]) -> dict[str, TokenIds]:
     return {"a": ids[1 : border - 1], "b": ids[border:-1]}
 
 
-def sentences_of(segment: TokenIds, tokens: dict[str, Any], *, of: int) -> tuple[int, int] | None:
+def sentences_of(
+    segment: TokenIds, tokens: Mapping[str, Any], *, of: int
+) -> tuple[int, int] | None:
     """First and last sentence that a segment's tokens are of; None where it is not known.
 
     Args:
@@ -273,37 +305,3 @@ def sentences_of(segment: TokenIds, tokens: dict[str, Any], *, of: int) -> tuple
     ends = [at[0], at[0] + len(segment) - 1]
     first, last = np.searchsorted(np.cumsum(lengths), ends, side="right").tolist()
     return first, last
-
-
-def _document(documents: Manifest, at: ShardRow, row: dict[str, Any]) -> DocumentTrace:
-    """Where a document came from, by its row of the documents table."""
-    raw = (item for item in documents.raw_inputs if item.sha256 == row["file"])
-    names = ["document_id", "source", "title", "byte_start", "byte_end"]
-    names += ["page_id", "revision_id", "timestamp"]
-    return DocumentTrace(
-        **{name: row[name] for name in names},
-        raw_file=next(raw, None),
-        file_sha256=row["file"],
-        document=at,
-        tokens=None,
-    )
-
-
-def _repeated_rows(url: str, shard: str) -> set[int]:
-    """The rows of a document shard that no stage reads, for their ids are repeated."""
-    with open_columns(url, columns=["shard", "reason", "row"]) as reader:
-        table = reader.read_all()
-    mine = pc.and_(
-        pc.equal(table.column("shard"), shard), pc.equal(table.column("reason"), "same-id")
-    )
-    return set(table.filter(mine).column("row").to_pylist())
-
-
-def _entry(manifest: Manifest, path: str) -> FileEntry:
-    entry = manifest.file(path)
-    if entry is None:
-        raise ArtifactCorruptError(
-            f"artifact {manifest.artifact_id} ({manifest.stage}) has no file {path!r}, which "
-            "another was made from"
-        )
-    return entry

@@ -108,6 +108,8 @@ def own_facet(name: str, fields: Mapping[str, Any]) -> Plain:
 
 def run_event(kind: str, *, time: str, run: Plain, job: Plain) -> Plain:
     """An event of a run, without datasets."""
-    event = base.RunEvent(eventTime=time, eventType=base.EventType(kind), run=run, job=job)
-    found: Plain = Serde.to_dict(event)
+    event: Any = base.RunEvent  # which takes plain objects as well as its own
+    found: Plain = Serde.to_dict(
+        event(eventTime=time, eventType=base.EventType(kind), run=run, job=job)
+    )
     return found

@@ -224,8 +224,10 @@ class LineageEvents:
             "flowRunId": self._flow_run_id or None,
             "gitDirty": checkout().is_dirty,
         }
-        run = {"runId": event_run, "facets": {"bertloom_run": own_facet("bertloom_run", about)}}
-        run["facets"] |= facets
+        run = {
+            "runId": event_run,
+            "facets": {"bertloom_run": own_facet("bertloom_run", about), **facets},
+        }
         event = {**run_event(kind, time=now(), run=run, job=job), **datasets}
         write_events(
             self._store, self._run_id, [json.dumps(event, sort_keys=True)], durable=durable
