@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 from model.tasks.cut_data import cut_on
 from schemas.errors import PredictionsError
 from schemas.trial_names import grid_point
-from schemas.trial_names import grid_point
 
 MAJORITY = "majority"
 DEV = "dev"
