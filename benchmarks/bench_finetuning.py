@@ -47,7 +47,7 @@ from model.processes.distributed import Ranks
 from model.processes.stopping import StopRequest
 from model.task_types.text import build_features
 from model.tasks import find_task
-from model.tasks.file_examples import examples_of_file
+from model.tasks.examples import examples_of_file
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from pipelines.io.shards import ShardWriter

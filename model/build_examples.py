@@ -16,7 +16,7 @@ import pyarrow as pa
 from model.tasks import find_task
 from model.tasks.answer_names import AnswerNames
 from model.tasks.cut_data import cut_split, units_of
-from model.tasks.example_files import ExampleFile, find_files, raw_inputs_of
+from model.tasks.official_files import ExampleFile, find_files, raw_inputs_of
 from model.tasks.task import Bad, Row, Task
 from model.telling.amounts import examples_amount
 from pipelines.counters import Counters, check_balance
@@ -175,7 +175,7 @@ class _SplitBuild:
             self._judge(file, read=read, faults=faults, first=bad)
 
     def _judge(self, file: ExampleFile, *, read: int, faults: int, first: list[Bad]) -> None:
-        listing = "; ".join(f"{bad.place}: {bad.reason}: {bad.found}" for bad in first)
+        listing = "; ".join(f"{bad.position}: {bad.reason}: {bad.found}" for bad in first)
         more = "; ..." if faults > len(first) else ""
         told = f"{faults:,} of {read:,} rows are bad: {listing}{more}"
         if faults > self._config.max_bad_share * read:
@@ -234,9 +234,9 @@ def _to_batch(rows: list[Row], schema: pa.Schema, *, task: Task) -> pa.RecordBat
     batch = pa.RecordBatch.from_pylist(values, schema=schema)
     for field, column in zip(schema, batch.columns, strict=True):
         if not field.nullable and column.null_count:
-            place = rows[column.is_null().to_pylist().index(True)].place
+            position = rows[column.is_null().to_pylist().index(True)].position
             raise ExamplesError(
-                f"{place}: the reader of the task {task.name} gave no {field.name}, which every "
+                f"{position}: the reader of the task {task.name} gave no {field.name}, which every "
                 "example has to have: a fault of the reader"
             )
     return batch

@@ -17,7 +17,7 @@ from fake_site import FakeSite, Fault, fake_site
 from flows.fetch.labelled_sets import FetchedSet, fetch_sets
 from flows.fetch.sources import load_sources
 from model.tasks import TASKS
-from model.tasks.example_files import find_files
+from model.tasks.official_files import find_files
 from schemas.errors import ChecksumError, ConfigError, FetchError
 from schemas.task_configs import ExamplesConfig
 

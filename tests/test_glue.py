@@ -15,7 +15,7 @@ import pytest
 
 from model.tasks import TASKS, Bad, Row
 from model.tasks.answer_names import AnswerNames
-from model.tasks.file_examples import examples_of_file
+from model.tasks.examples import examples_of_file
 from schemas.errors import CorruptInputError, ExamplesError, InputError
 
 
@@ -71,7 +71,7 @@ def test_marks_and_line_ends_of_windows_change_nothing(compress: Any, tmp_path: 
         ("0", "good film ", "1"),
         ("1", "bad film", "0"),
     ]
-    assert [(item.place, item.reason, item.is_fault) for item in bad] == [
+    assert [(item.position, item.reason, item.is_fault) for item in bad] == [
         ("line 3", "blank-line", False)
     ]
 
@@ -92,7 +92,9 @@ def test_a_bad_row_says_where_and_why(line: str, reason: str, found: str, tmp_pa
     good = "5\tyes\tno\tnot_entailment\n"
     rows, bad = read("rte", "train", write(tmp_path / "a", f"{head}{good}{line}\n{good}"))
     assert len(rows) == 2
-    assert [(item.place, item.reason, item.is_fault) for item in bad] == [("line 3", reason, True)]
+    assert [(item.position, item.reason, item.is_fault) for item in bad] == [
+        ("line 3", reason, True)
+    ]
     assert found in bad[0].found
 
 
@@ -110,7 +112,7 @@ def test_a_row_that_is_not_utf_8_is_bad(tmp_path: Path) -> None:
     data = b"sentence\tlabel\ncaf\xe9\t1\ncaf\xc3\xa9\t1\n"
     rows, bad = read("sst-2", "train", write(tmp_path / "a", data))
     assert [row.values["text_a"] for row in rows] == ["café"]
-    assert [(item.place, item.reason) for item in bad] == [("line 2", "not-utf-8")]
+    assert [(item.position, item.reason) for item in bad] == [("line 2", "not-utf-8")]
 
 
 def test_what_is_mended_is_noted(tmp_path: Path) -> None:
@@ -307,7 +309,7 @@ def test_an_integer_beyond_the_labels_and_a_missing_text_are_bad() -> None:
     url = write_parquet("memory://glue-e/train.parquet", pa.table(data))
     rows, bad = read("sst-2", "train", url)
     assert [row.values["text_a"] for row in rows] == ["z"]
-    assert [(item.place, item.reason) for item in bad] == [
+    assert [(item.position, item.reason) for item in bad] == [
         ("row 0", "unknown-label"),
         ("row 1", "no-text"),
     ]
@@ -350,7 +352,7 @@ def test_a_bad_line_of_json_is_a_bad_row(tmp_path: Path) -> None:
     text = f"{json.dumps(RECORDS[0])}\n{{broken\n[1]\n\n{json.dumps({'text_a': 'x'})}\n"
     rows, bad = read("mnli", "train", write(tmp_path / "a", text))
     assert len(rows) == 1
-    assert [(item.place, item.reason) for item in bad] == [
+    assert [(item.position, item.reason) for item in bad] == [
         ("line 2", "malformed-json"),
         ("line 3", "malformed-json"),
         ("line 4", "blank-line"),
@@ -374,8 +376,8 @@ def test_a_comma_separated_file_is_quoted(tmp_path: Path) -> None:
         ('He said "no",\nand left', "good, too"),
         ("x", "bad"),
     ]
-    assert [row.place for row in rows] == ["line 2", "line 4"]
-    assert [(item.place, item.reason) for item in bad] == [("line 5", "too-few-columns")]
+    assert [row.position for row in rows] == ["line 2", "line 4"]
+    assert [(item.position, item.reason) for item in bad] == [("line 5", "too-few-columns")]
 
 
 def test_a_quotation_mark_never_closed_cannot_swallow_the_file_silently(tmp_path: Path) -> None:
@@ -388,7 +390,7 @@ def test_a_row_quoted_wrongly_is_bad_and_the_next_is_read(tmp_path: Path) -> Non
     text = 'label,sentence\ngood,"one" two\nbad,three\n'
     rows, bad = read("single-sentence", "train", write(tmp_path / "a.csv", text))
     assert values(rows, "text_a", "label") == [("three", "bad")]
-    assert [(item.place, item.reason) for item in bad] == [("line 2", "malformed-csv")]
+    assert [(item.position, item.reason) for item in bad] == [("line 2", "malformed-csv")]
 
 
 def test_any_score_will_do_for_ones_own_pairs(tmp_path: Path) -> None:

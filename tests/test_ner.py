@@ -49,7 +49,7 @@ def test_conll_documents_sentences_and_old_tags(write):
     rows, bad = read(CONLL, write(WITH_MARKS))
     assert bad == []
     assert [row.values["id"] for row in rows] == ["document-1", "document-2"]
-    assert [row.place for row in rows] == ["line 3", "line 13"]
+    assert [row.position for row in rows] == ["line 3", "line 13"]
     first = rows[0].values
     assert first["words"] == ["Mia", "Brand", "sang", "Oslo", "Bergen", "."]
     assert first["sentence_lengths"] == [3, 3]
@@ -101,7 +101,7 @@ def test_a_bad_line_costs_its_sentence_and_nothing_else(write):
         "-DOCSTART- O\n\nwide x O\n\nother LOC\n\n-DOCSTART- O\n\nfine B-LOC\n"
     )
     rows, bad = read(CONLL, write(content))
-    assert [(item.place, item.reason, item.is_fault) for item in bad] == [
+    assert [(item.position, item.reason, item.is_fault) for item in bad] == [
         ("line 5", "too-few-columns", True),
         ("line 13", "too-many-columns", True),
         ("line 15", "unknown-tag", True),
@@ -122,7 +122,7 @@ def test_a_missing_column_is_not_taken_for_another(write):
 
 def test_a_word_missing_before_a_tab_and_bytes_that_are_no_text(write):
     rows, bad = read(CONLL, write(b"a\tO\n\n\tO\n\n\xff\tO\nb\tO\n\nc\tO\n"))
-    assert [(item.place, item.reason) for item in bad] == [
+    assert [(item.position, item.reason) for item in bad] == [
         ("line 3", "no-word"),
         ("line 5", "not-utf-8"),
     ]

@@ -80,7 +80,7 @@ def test_bad_rows_are_told_with_place_and_reason(write_csv):
     assert len(rows) == 2
     assert rows[1].values["continuations"][0] == "stands up."
     # The first row has a line break in a field, so the second begins on line 4.
-    assert [(item.place, item.reason) for item in bad] == [
+    assert [(item.position, item.reason) for item in bad] == [
         ("line 4", "empty-text"),
         ("line 6", "unknown-label"),
         ("line 8", "unknown-label"),

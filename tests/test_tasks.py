@@ -75,7 +75,7 @@ def test_the_official_file_is_read_whole(task: Task, split: str, tmp_path: Path)
     schema = EXAMPLES[task.kind]
     for row in rows:
         assert set(row.values) <= set(schema.names)
-        assert row.place
+        assert row.position
     batch = pa.RecordBatch.from_pylist([row.values for row in rows], schema=schema)
     for field, column in zip(schema, batch.columns, strict=True):
         assert field.nullable or not column.null_count, field.name
@@ -113,7 +113,7 @@ def test_an_answer_that_is_none_makes_a_bad_row(task: Task, split: str, tmp_path
     # Of tagging a document is a row, and a sentence that cannot be used is one more.
     assert len(rows) + len(bad) == ROWS or task.kind == "tagging"
     for item in faults:
-        assert item.place
+        assert item.position
         assert item.found
         assert item.reason == item.reason.lower().replace(" ", "-")
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from flows.cli.models import answers
 from model.tasks import Task, find_task
-from model.tasks.file_examples import examples_of_file
+from model.tasks.examples import examples_of_file
 from schemas.arrow import EXAMPLES
 from schemas.errors import PredictionsError, UsageError
 

@@ -16,7 +16,7 @@ from model.task_types.squad_metrics import texts_by_id
 from model.task_types.squad_no_answer import official_figures, read_no_answer_probabilities
 from model.tasks import Task, find_task
 from model.tasks.cut_data import cut_split, split_text
-from model.tasks.file_examples import examples_of_file
+from model.tasks.examples import examples_of_file
 from schemas.errors import ConfigError, PredictionsError
 
 

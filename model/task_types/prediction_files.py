@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from model.task_types import TASK_TYPES
 from model.tasks import Task
-from model.tasks.raw_tables import file_lines
+from model.tasks.files import file_lines
 from schemas.errors import MissingInputError, PredictionsError
 from schemas.task_configs import Kind
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from model.tasks.json_files import read_json, write_json
+from model.tasks.files import read_json, write_json
 from schemas.errors import PredictionsError
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

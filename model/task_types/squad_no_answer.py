@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from model.task_types.squad_metrics import Gold, QuestionScore, gold_answers, score_question
-from model.tasks.json_files import read_json
+from model.tasks.files import read_json
 from schemas.errors import PredictionsError
 
 DEFAULT_THRESHOLD = 1.0

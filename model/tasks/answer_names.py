@@ -34,7 +34,7 @@ class AnswerNames:
         if split == "train":
             self._seen.add(label)
         elif label not in self._seen:
-            return Bad(found.place, "label-not-in-train", str(label))
+            return Bad(found.position, "label-not-in-train", str(label))
         return found
 
     def labels(self) -> tuple[str, ...]:

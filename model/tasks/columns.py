@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from model.tasks.entities import OUTSIDE, is_tag
-from model.tasks.raw_tables import file_lines, shown
+from model.tasks.files import file_lines, shown
 from schemas.errors import ExamplesError
 
 _MARK = "-DOCSTART-"

@@ -1,16 +1,21 @@
-"""Reading the artifact of `build-examples`."""
+"""A task's examples as tables: of the artifact of `build-examples`, or of one file of a user."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from model.tasks.task import Bad, Row, Task
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import EXAMPLES
-from schemas.errors import ArtifactCorruptError, ExamplesError
+from schemas.errors import ArtifactCorruptError, ConfigError, ExamplesError
 from schemas.manifest import StageInput
+
+_SHOWN = 5
 
 
 def splits_of(given: StageInput) -> tuple[str, ...]:
@@ -52,3 +57,67 @@ def _statistic(given: StageInput, name: str) -> Any:
             f"{given.artifact_id}: expected an artifact of build-examples, whose statistics say "
             f"{name}, found {', '.join(given.statistics) or 'none'}"
         ) from None
+
+
+def examples_of_file(
+    task: Task, url: str, *, split: str, labels: Sequence[str] = ()
+) -> tuple[pa.Table, dict[str, int]]:
+    """Read a file in a split's official layout.
+
+    Args:
+        task: whose layout.
+        url: path or any fsspec URL.
+        split: `dev`, `test`, ...
+        labels: of the model that is asked, where the task does not say them: a row with another
+            one is left out and counted.
+
+    Returns:
+        examples: those that are whole.
+        counts: `rows-in`, `rows-kept` and `rows-dropped-REASON`, which add up.
+
+    Raises:
+        ConfigError: the task has no such split.
+        ExamplesError: the file cannot be used, or no row of it can.
+    """
+    if split not in task.splits:
+        raise ConfigError(
+            f"--split {split}: {task.name} has no such split; choose from {', '.join(task.splits)}"
+        )
+    counts: Counter[str] = Counter()
+    kept: list[Row] = []
+    bad: list[Bad] = []
+    for found in _rows(task, url, split=split):
+        counts["rows-in"] += 1
+        item = _checked(found, task=task, labels=labels)
+        if isinstance(item, Bad):
+            counts[f"rows-dropped-{item.reason}"] += 1
+            bad.append(item)
+        else:
+            counts["rows-kept"] += 1
+            kept.append(item)
+    if not kept:
+        shown = "; ".join(f"{item.position}: {item.reason}: {item.found}" for item in bad[:_SHOWN])
+        raise ExamplesError(
+            f"{url}: as {task.name} {split}, none of {counts['rows-in']:,} rows can be used"
+            f"{f' ({shown})' if shown else ''}: is it the right file?"
+        )
+    values = [row.values for row in kept]
+    return pa.Table.from_pylist(values, schema=EXAMPLES[task.kind]), dict(counts)
+
+
+def _rows(task: Task, url: str, *, split: str) -> Iterator[Row | Bad]:
+    try:
+        yield from task.reader(task, split, url)
+    except IsADirectoryError as error:
+        raise ExamplesError(
+            f"{url}: expected the file of {task.name} {split}, found a folder; name a file in it"
+        ) from error
+
+
+def _checked(found: Row | Bad, *, task: Task, labels: Sequence[str]) -> Row | Bad:
+    if isinstance(found, Bad) or task.kind != "classification" or not labels:
+        return found
+    label = found.values.get("label")
+    if label is None or label in labels:
+        return found
+    return Bad(found.position, "label-not-of-the-model", str(label))

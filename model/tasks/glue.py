@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from model.tasks.example_files import table_globs
-from model.tasks.raw_tables import Record, base_name, file_lines, shown
+from model.tasks.files import base_name, file_lines, shown
+from model.tasks.official_files import table_globs
+from model.tasks.raw_tables import Record
 from model.tasks.task import Bad, Reader, Row, Task
 from model.tasks.text_rows import TextColumns, read_text_rows
 from pipelines.io.raw_files import list_folder_of
@@ -24,9 +25,8 @@ _MSR_IDS = ("#1 ID", "#2 ID")
 
 _SENTENCE = (("sentence",), ("text",), ("text_a",))
 _PAIR = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("text_a", "text_b"))
-_NLI = {"entailment": "entailment", "neutral": "neutral", "contradiction": "contradiction"}
-_MNLI_ORDER = ("contradiction", "entailment", "neutral")
-_TWO_WAY = {"entailment": "entailment", "not_entailment": "not_entailment"}
+_MNLI_LABELS = ("contradiction", "entailment", "neutral")
+_MNLI_HUB = ("entailment", "neutral", "contradiction")
 _DIAGNOSTIC = ("diagnostic-full", "diagnostic", "AX")
 _DIAGNOSTIC_FOLDERS = ("AX", "ax", "diagnostic")
 
@@ -51,7 +51,7 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         pair = tuple(str(record.values[name]).strip() for name in _MSR_IDS)
         if (pair in dev_pairs) == (split == "dev"):
             return None
-        return Bad(record.place, "other-split", " ".join(pair), is_fault=False)
+        return Bad(record.position, "other-split", " ".join(pair), is_fault=False)
 
     yield from read_text_rows(task, split, url, also=_MSR_IDS, left_out=other_split)
 
@@ -75,6 +75,51 @@ def _dev_pairs(url: str) -> set[tuple[str, ...]]:
             )
         pairs.add(pair)
     return pairs
+
+
+def _glue(
+    name: str,
+    title: str,
+    sizes: tuple[int, int, int],
+    *,
+    texts: Sequence[tuple[str, ...]] = _PAIR,
+    labels: tuple[str, ...] = ("0", "1"),
+    hub: str = "",
+    hub_names: Sequence[str] = (),
+    metrics: tuple[str, ...] = ("accuracy",),
+    columns: Mapping[str, Any] | None = None,
+    beside: Mapping[str, Sequence[str]] | None = None,
+    **more: Any,
+) -> Task:
+    """A task with the folder, the test server's file and the column of Table 1 of its title.
+
+    Args:
+        sizes: rows of train, dev and test.
+        texts: its columns of texts, alternatives.
+        hub: its folder on the hub; "" for its name.
+        hub_names: what the hub calls the labels, in the order of its integers; () for the labels.
+        columns: further fields of `TextColumns`.
+        beside: what is read beside a file, globs to names.
+    """
+    names = dict(zip(hub_names or labels, labels, strict=True))
+    text = TextColumns(texts=tuple(texts), names=names, **(columns or {}))
+    settings: dict[str, Any] = {
+        "kind": "classification",
+        "splits": _splits(title, hub or name),
+        "reader": read_text_rows,
+        "submission": {"test": f"{title}.tsv"},
+        "paper": _cells(title, metrics[0], "dev", "test"),
+        "columns": {"text": text, **({"beside": beside} if beside else {})},
+    }
+    return Task(
+        name=name,
+        title=title,
+        sizes=dict(zip(("train", "dev", "test"), sizes, strict=True)),
+        labels=labels,
+        metrics=metrics,
+        is_pair=len(texts[0]) > 1,
+        **(settings | more),
+    )
 
 
 def _splits(folder: str, hub: str, **more: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -101,176 +146,118 @@ def _mnli_splits() -> dict[str, tuple[str, ...]]:
     } | {"diagnostic": table_globs(*_DIAGNOSTIC, folders=_DIAGNOSTIC_FOLDERS)}
 
 
+def _nli_columns(*answers: str, **more: Any) -> dict[str, TextColumns]:
+    texts = (*_PAIR, ("Premise", "Hypothesis"))
+    names = {name: name for name in _MNLI_HUB}
+    return {"text": TextColumns(texts=texts, answers=answers, names=names, **more)}
+
+
 def _cells(column: str, metric: str, *splits: str) -> dict[str, tuple[str, str]]:
     """Cells of Table 1, which has scores on test; those on dev stand beside them."""
-    return {f"{split}/{metric}": ("table-1", column) for split in splits or ("dev", "test")}
-
-
-def _sizes(train: int, dev: int, test: int) -> dict[str, int]:
-    return {"train": train, "dev": dev, "test": test}
-
-
-def _columns(texts: Sequence[tuple[str, ...]], **more: Any) -> dict[str, TextColumns]:
-    return {"text": TextColumns(texts=tuple(texts), **more)}
-
-
-def _binary(no: str, yes: str) -> Mapping[str, str]:
-    """The hub's names of labels that the official files call 0 and 1."""
-    return {no: "0", yes: "1"}
-
-
-def _task(name: str, title: str, **more: Any) -> Task:
-    settings: dict[str, Any] = {
-        "kind": "classification",
-        "reader": read_text_rows,
-        "submission": {"test": f"{title}.tsv"},
-        "is_pair": True,
-    }
-    return Task(name=name, title=title, **(settings | more))
+    return {f"{split}/{metric}": ("table-1", column) for split in splits}
 
 
 _READ_MRPC: Reader = read_mrpc
 
+_MRPC = _glue(
+    "mrpc",
+    "MRPC",
+    (3_668, 408, 1_725),
+    texts=(("#1 String", "#2 String"), *_PAIR),
+    hub_names=("not_equivalent", "equivalent"),
+    metrics=("f1", "accuracy"),
+    columns={"answers": ("Quality", "label")},
+    splits=_splits(
+        "MRPC", "mrpc", train=(MSR_TRAIN,), dev=(MSR_TRAIN,), test=("msr_paraphrase_test.txt",)
+    ),
+    reader=_READ_MRPC,
+    beside={MSR_TRAIN: DEV_IDS},
+)
+
+_MNLI = Task(
+    name="mnli",
+    title="MNLI",
+    kind="classification",
+    splits=_mnli_splits(),
+    reader=read_text_rows,
+    is_pair=True,
+    sizes={"train": 392_702, "dev": 9_815, "test": 9_796}
+    | {"dev-mismatched": 9_832, "test-mismatched": 9_847, "diagnostic": 1_104},
+    labels=_MNLI_LABELS,
+    metrics=("accuracy",),
+    submission={"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
+    paper=_cells("MNLI-m", "accuracy", "dev", "test")
+    | _cells("MNLI-mm", "accuracy", "dev-mismatched", "test-mismatched"),
+    columns=_nli_columns("gold_label", "label", "Label", left_out=frozenset({"-"})),
+)
+
+_AX = Task(
+    name="ax",
+    title="AX",
+    kind="classification",
+    splits={"test": table_globs(*_DIAGNOSTIC, folders=_DIAGNOSTIC_FOLDERS, hub=("test",))},
+    reader=read_text_rows,
+    is_pair=True,
+    sizes={"test": 1_104},
+    labels=_MNLI_LABELS,
+    metrics=("matthews", "accuracy"),
+    submission={"test": "AX.tsv"},
+    columns=_nli_columns("label", "Label", "gold_label"),
+)
+
+_TWO_WAY = ("entailment", "not_entailment")
+
 GLUE_TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        _task(
+        _glue(
             "cola",
             "CoLA",
-            splits=_splits("CoLA", "cola"),
-            sizes=_sizes(8_551, 1_043, 1_063),
-            is_pair=False,
-            labels=("0", "1"),
+            (8_551, 1_043, 1_063),
+            texts=_SENTENCE,
+            hub_names=("unacceptable", "acceptable"),
             metrics=("matthews", "accuracy"),
-            paper=_cells("CoLA", "matthews"),
-            columns=_columns(
-                _SENTENCE,
-                headerless=("source", "label", "author", "sentence"),
-                names=_binary("unacceptable", "acceptable"),
-            ),
+            columns={"headerless": ("source", "label", "author", "sentence")},
         ),
-        _task(
+        _glue(
             "sst-2",
             "SST-2",
-            splits=_splits("SST-2", "sst2"),
-            sizes=_sizes(67_349, 872, 1_821),
-            is_pair=False,
-            labels=("0", "1"),
-            metrics=("accuracy",),
-            paper=_cells("SST-2", "accuracy"),
-            columns=_columns(_SENTENCE, names=_binary("negative", "positive")),
+            (67_349, 872, 1_821),
+            texts=_SENTENCE,
+            hub="sst2",
+            hub_names=("negative", "positive"),
         ),
-        _task(
-            "mrpc",
-            "MRPC",
-            splits=_splits(
-                "MRPC",
-                "mrpc",
-                train=(MSR_TRAIN,),
-                dev=(MSR_TRAIN,),
-                test=("msr_paraphrase_test.txt",),
-            ),
-            sizes=_sizes(3_668, 408, 1_725),
-            reader=_READ_MRPC,
-            labels=("0", "1"),
-            metrics=("f1", "accuracy"),
-            paper=_cells("MRPC", "f1"),
-            columns=_columns(
-                (("#1 String", "#2 String"), *_PAIR),
-                answers=("Quality", "label"),
-                names=_binary("not_equivalent", "equivalent"),
-            )
-            | {"beside": {MSR_TRAIN: DEV_IDS}},
-        ),
-        _task(
+        _MRPC,
+        _glue(
             "sts-b",
             "STS-B",
+            (5_749, 1_500, 1_379),
             kind="regression",
-            splits=_splits("STS-B", "stsb"),
-            sizes=_sizes(5_749, 1_500, 1_379),
+            labels=(),
+            hub="stsb",
             metrics=("spearman", "pearson"),
-            paper=_cells("STS-B", "spearman"),
-            columns=_columns(_PAIR, answers=("score", "label"), score_range=(0.0, 5.0)),
+            columns={"answers": ("score", "label"), "score_range": (0.0, 5.0)},
         ),
-        _task(
+        _glue(
             "qqp",
             "QQP",
-            splits=_splits("QQP", "qqp"),
-            sizes=_sizes(363_846, 40_430, 390_965),
-            labels=("0", "1"),
+            (363_846, 40_430, 390_965),
+            texts=(("question1", "question2"), ("text_a", "text_b")),
+            hub_names=("not_duplicate", "duplicate"),
             metrics=("f1", "accuracy"),
-            paper=_cells("QQP", "f1"),
-            columns=_columns(
-                (("question1", "question2"), ("text_a", "text_b")),
-                answers=("is_duplicate", "label"),
-                ids=("id", "index", "idx"),
-                names=_binary("not_duplicate", "duplicate"),
-            ),
+            columns={"answers": ("is_duplicate", "label"), "ids": ("id", "index", "idx")},
         ),
-        _task(
-            "mnli",
-            "MNLI",
-            splits=_mnli_splits(),
-            sizes=_sizes(392_702, 9_815, 9_796)
-            | {"dev-mismatched": 9_832, "test-mismatched": 9_847, "diagnostic": 1_104},
-            labels=_MNLI_ORDER,
-            metrics=("accuracy",),
-            submission={
-                "test": "MNLI-m.tsv",
-                "test-mismatched": "MNLI-mm.tsv",
-                "diagnostic": "AX.tsv",
-            },
-            paper=_cells("MNLI-m", "accuracy")
-            | _cells("MNLI-mm", "accuracy", "dev-mismatched", "test-mismatched"),
-            columns=_columns(
-                (*_PAIR, ("Premise", "Hypothesis")),
-                answers=("gold_label", "label", "Label"),
-                names=_NLI,
-                left_out=frozenset({"-"}),
-            ),
-        ),
-        _task(
+        _MNLI,
+        _glue(
             "qnli",
             "QNLI",
-            splits=_splits("QNLI", "qnli"),
-            sizes=_sizes(104_743, 5_463, 5_463),
-            labels=("entailment", "not_entailment"),
-            metrics=("accuracy",),
-            paper=_cells("QNLI", "accuracy"),
-            columns=_columns((("question", "sentence"), ("text_a", "text_b")), names=_TWO_WAY),
+            (104_743, 5_463, 5_463),
+            texts=(("question", "sentence"), ("text_a", "text_b")),
+            labels=_TWO_WAY,
         ),
-        _task(
-            "rte",
-            "RTE",
-            splits=_splits("RTE", "rte"),
-            sizes=_sizes(2_490, 277, 3_000),
-            labels=("entailment", "not_entailment"),
-            metrics=("accuracy",),
-            paper=_cells("RTE", "accuracy"),
-            columns=_columns(_PAIR, names=_TWO_WAY),
-        ),
-        _task(
-            "wnli",
-            "WNLI",
-            splits=_splits("WNLI", "wnli"),
-            sizes=_sizes(635, 71, 146),
-            labels=("0", "1"),
-            metrics=("accuracy",),
-            columns=_columns(_PAIR, names=_binary("not_entailment", "entailment")),
-        ),
-        _task(
-            "ax",
-            "AX",
-            splits={"test": table_globs(*_DIAGNOSTIC, folders=_DIAGNOSTIC_FOLDERS, hub=("test",))},
-            sizes={"test": 1_104},
-            labels=_MNLI_ORDER,
-            metrics=("matthews", "accuracy"),
-            columns=_columns(
-                (*_PAIR, ("Premise", "Hypothesis")),
-                answers=("label", "Label", "gold_label"),
-                names=_NLI,
-            ),
-        ),
+        _glue("rte", "RTE", (2_490, 277, 3_000), labels=_TWO_WAY),
+        _glue("wnli", "WNLI", (635, 71, 146), hub_names=_TWO_WAY[::-1], paper={}),
+        _AX,
     )
 }
 """GLUE's nine tasks and its diagnostic set, by name."""

@@ -31,6 +31,6 @@ def split_of(text: str, *, task: str, shares: Mapping[str, float]) -> str:
     return split
 
 
-def elsewhere(place: str, split: str) -> Bad:
+def elsewhere(position: str, split: str) -> Bad:
     """What a reader gives in place of a part that is in another split: no fault of the file."""
-    return Bad(place, "in-another-split", f"belongs to {split}", is_fault=False)
+    return Bad(position, "in-another-split", f"belongs to {split}", is_fault=False)

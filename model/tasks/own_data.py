@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from model.tasks.example_files import table_globs
+from model.tasks.official_files import table_globs
 from model.tasks.task import Task
 from model.tasks.text_rows import TextColumns, read_text_rows
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from model.tasks.files import is_text
+
 NOT_FOUND = -1
 """Start of an answer whose text is nowhere in the context."""
 
@@ -86,38 +88,27 @@ def _pairs(given: Any) -> list[tuple[str, int | None]]:
     return pairs
 
 
-def is_text(value: Any) -> bool:
-    """Whether a value is text that can be written as UTF-8 (JSON can hold half a surrogate)."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _find(text: str, start: int | None, context: str) -> tuple[str, int, str]:
     """The answer's text, where it starts, and what was mended ("" if nothing)."""
     if start is not None and start >= 0 and context.startswith(text, start):
         return text, start, ""
     near = start or 0
-    places = _places(re.escape(text), context)
-    if places:
-        return text, _nearest(places, near)[0], "answer-start-mended"
+    spans = _spans(re.escape(text), context)
+    if spans:
+        return text, _nearest(spans, near)[0], "answer-start-mended"
     loose = r"\s+".join(map(re.escape, text.split()))
-    places = _places(loose, context)
-    if places:
-        first, last = _nearest(places, near)
+    spans = _spans(loose, context)
+    if spans:
+        first, last = _nearest(spans, near)
         return context[first:last], first, "answer-space-mended"
     return text, NOT_FOUND, "answer-not-in-context"
 
 
-def _places(pattern: str, context: str) -> list[tuple[int, int]]:
-    # Looking ahead, so that places may overlap: "aa" is at 0 and 1 of "aaa".
+def _spans(pattern: str, context: str) -> list[tuple[int, int]]:
+    # Looking ahead, so that spans may overlap: "aa" is at 0 and 1 of "aaa".
     found = re.finditer(f"(?=({pattern}))", context)
     return [match.span(1) for match in found]
 
 
-def _nearest(places: list[tuple[int, int]], start: int) -> tuple[int, int]:
-    return min(places, key=lambda place: (abs(place[0] - start), place[0]))
+def _nearest(spans: list[tuple[int, int]], start: int) -> tuple[int, int]:
+    return min(spans, key=lambda span: (abs(span[0] - start), span[0]))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from model.tasks.json_files import read_json
-from model.tasks.span_answers import Answers, WrongAnswersError, check_answers, is_text
-from model.tasks.tabular import is_parquet, open_parquet
+from model.tasks.files import is_text, read_json
+from model.tasks.raw_tables import is_parquet, open_parquet
+from model.tasks.span_answers import Answers, WrongAnswersError, check_answers
 from model.tasks.task import Bad, Row, Task
 from schemas.errors import ExamplesError
 
@@ -24,7 +24,7 @@ _SHOWN = 60
 class _Question(NamedTuple):
     """A question as a file has it, nothing checked."""
 
-    place: str
+    position: str
     title: Any
     context: Any
     context_fault: tuple[str, str] | None
@@ -73,19 +73,19 @@ def _json(url: str) -> Iterator[_Question | Bad]:
             continue
         title = article.get("title", "")
         name = title if isinstance(title, str) and title else f"article {number}"
-        for position, paragraph in enumerate(paragraphs, start=1):
-            yield from _questions(paragraph, title, place=f"paragraph {position} of {name}")
+        for at, paragraph in enumerate(paragraphs, start=1):
+            yield from _questions(paragraph, title, position=f"paragraph {at} of {name}")
 
 
-def _questions(paragraph: Any, title: Any, *, place: str) -> Iterator[_Question | Bad]:
+def _questions(paragraph: Any, title: Any, *, position: str) -> Iterator[_Question | Bad]:
     questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
     if not isinstance(questions, list):
-        yield Bad(place, "missing-key", "no list qas")
+        yield Bad(position, "missing-key", "no list qas")
         return
     context = paragraph.get("context")
     fault = _fault_of(context, "context")
     for number, values in enumerate(questions, start=1):
-        where = f"question {number}, {place}"
+        where = f"question {number}, {position}"
         if isinstance(values, dict):
             yield _Question(where, title, context, fault, values)
         else:
@@ -123,9 +123,9 @@ def _row(given: _Question, *, task: Task, split: str, seen: set[str]) -> Row | B
         None if is_text(title) else ("malformed", f"title {title!r:.60}")
     )
     if fault is not None:
-        return Bad(given.place, *fault)
+        return Bad(given.position, *fault)
     if identity in seen:
-        return Bad(given.place, "duplicate-id", str(identity))
+        return Bad(given.position, "duplicate-id", str(identity))
     seen.add(str(identity))
     answers = _answers(given, task=task, split=split)
     if isinstance(answers, Bad):
@@ -140,37 +140,39 @@ def _row(given: _Question, *, task: Task, split: str, seen: set[str]) -> Row | B
         "answer_starts": found.starts,
         "is_impossible": is_impossible,
     }
-    return Row(given.place, columns, found.notes)
+    return Row(given.position, columns, found.notes)
 
 
 def _answers(given: _Question, *, task: Task, split: str) -> tuple[Answers, bool | None] | Bad:
     """The question's answers and whether it is known to have none."""
-    values, place = given.values, given.place
+    values, position = given.values, given.position
     said = values.get("is_impossible")
     if said is not None and not isinstance(said, bool):
-        return Bad(place, "malformed", f"is_impossible {said!r:.60}")
+        return Bad(position, "malformed", f"is_impossible {said!r:.60}")
     if values.get("answers") is None and said is not True:
         if split in _TRAINED_ON:
-            return Bad(place, "missing-key", "no answers")
+            return Bad(position, "missing-key", "no answers")
         return Answers([], [], ()), None
     try:
         found = check_answers(
             values.get("answers") or [], given.context, keeps_blank=split not in _TRAINED_ON
         )
     except WrongAnswersError as error:
-        return Bad(place, "malformed", str(error))
+        return Bad(position, "malformed", str(error))
     if not found.texts:
         if found.notes:
-            return Bad(place, "empty-answer", "answers without text")
+            return Bad(position, "empty-answer", "answers without text")
         if said is False:
-            return Bad(place, "no-answer", "no answer, and is_impossible is false")
+            return Bad(position, "no-answer", "no answer, and is_impossible is false")
         if not task.has_unanswerable:
-            return Bad(place, "unanswerable", f"no answer, and {task.title} has one for each")
+            return Bad(position, "unanswerable", f"no answer, and {task.title} has one for each")
         return found, True
     if said:
-        return Bad(place, "contradictory", f"is_impossible, and the answer {found.texts[0]!r:.60}")
+        return Bad(
+            position, "contradictory", f"is_impossible, and the answer {found.texts[0]!r:.60}"
+        )
     if split in _TRAINED_ON and not found.is_found:
-        return Bad(place, "answer-not-in-context", found.texts[0][:_SHOWN])
+        return Bad(position, "answer-not-in-context", found.texts[0][:_SHOWN])
     return found, False
 
 

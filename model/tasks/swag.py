@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from model.tasks.files import is_text, shown
 from model.tasks.one_file import elsewhere, split_of
-from model.tasks.raw_tables import RawTable, Record, shown
-from model.tasks.span_answers import is_text
-from model.tasks.tabular import is_json, is_parquet, open_json, open_parquet
+from model.tasks.raw_tables import Record, open_table, open_text_table
 from model.tasks.task import Bad, Row, Task
 from model.tasks.text_rows import is_answered
-from model.tasks.tsv import open_text_table
 from schemas.errors import ExamplesError
 
 _CHOICES = 4
@@ -37,7 +35,7 @@ def read_swag(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         ExamplesError: it is empty, or a column is missing.
         InputError: it is missing or damaged.
     """
-    table = _open_swag(url)
+    table = open_table(url, is_header=set(_SWAG_NEEDED).issubset)
     needs_label = is_answered(split)
     missing = [name for name in _SWAG_NEEDED if name not in table.columns]
     if needs_label and "label" not in table.columns:
@@ -66,18 +64,6 @@ def read_swag(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         )
 
 
-def _open_swag(url: str) -> RawTable:
-    if is_parquet(url):
-        return open_parquet(url)
-    if is_json(url):
-        return open_json(url)
-    return open_text_table(url, is_header=_is_swag_header)
-
-
-def _is_swag_header(columns: Sequence[str]) -> bool:
-    return set(_SWAG_NEEDED) <= set(columns)
-
-
 def read_codah(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     """The rows of CODAH's one file that are in the split; a `Reader`.
 
@@ -99,12 +85,12 @@ def read_codah(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
             if split == "train" or not record.is_fault:
                 yield record
             else:
-                yield elsewhere(record.place, "train, where it is counted as bad")
+                yield elsewhere(record.position, "train, where it is counted as bad")
             continue
         prompt, *endings = (record.values[name] for name in _CODAH_COLUMNS[1:-1])
         belongs = split_of(prompt.strip(), task=task.name, shares=task.columns["shares"])
         if belongs != split:
-            yield elsewhere(record.place, belongs)
+            yield elsewhere(record.position, belongs)
         else:
             yield _row(record, texts=[prompt, *endings], begin="", row_id=None, needs_label=True)
 
@@ -117,33 +103,29 @@ def _row(
     record: Record, *, texts: Sequence[Any], begin: str, row_id: Any, needs_label: bool
 ) -> Row | Bad:
     """An example of `texts`, the context and the endings."""
-    if not all(is_text(text) and text.strip() for text in texts):
-        names = ("context", *_SWAG_ENDINGS)
-        lacking = [
-            name
-            for name, text in zip(names, texts, strict=True)
-            if not is_text(text) or not text.strip()
-        ]
-        return Bad(record.place, "empty-text", f"nothing in {', '.join(lacking)}")
+    named = zip(("context", *_SWAG_ENDINGS), texts, strict=True)
+    lacking = [name for name, text in named if not is_text(text) or not text.strip()]
+    if lacking:
+        return Bad(record.position, "empty-text", f"nothing in {', '.join(lacking)}")
     context, *endings = (text.strip() for text in texts)
     given = record.values.get("label")
     label = _label(given)
     if label is None and not (given is None or given == ""):
         found = f"{shown(given)}, expected a number from 0 to {_CHOICES - 1}"
-        return Bad(record.place, "unknown-label", found)
+        return Bad(record.position, "unknown-label", found)
     label = None if label == _UNKNOWN else label
     if label is None and needs_label:
-        return Bad(record.place, "no-answer", f"label: {shown(given)}")
+        return Bad(record.position, "no-answer", f"label: {shown(given)}")
     name = str(record.number if row_id is None or row_id == "" else row_id)
     if not (is_text(name) and is_text(begin)):
-        return Bad(record.place, "malformed", f"id or sent2: {shown(repr((name, begin)))}")
+        return Bad(record.position, "malformed", f"id or sent2: {shown(repr((name, begin)))}")
     values = {
         "id": name,
         "context": context,
         "continuations": [f"{begin} {ending}".strip() for ending in endings],
         "label": label,
     }
-    return Row(record.place, values, record.notes)
+    return Row(record.position, values, record.notes)
 
 
 def _label(value: Any) -> int | None:

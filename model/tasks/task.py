@@ -12,7 +12,7 @@ from schemas.task_configs import Kind
 class Row(NamedTuple):
     """A row that became an example."""
 
-    place: str
+    position: str
     """Where it was, for messages: `line 17`, `row 3`, `paragraph 4 of Normans`."""
 
     values: dict[str, Any]
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 class Bad(NamedTuple):
     """A row that did not."""
 
-    place: str
+    position: str
     reason: str
     """Kebab-case, for the counter `rows-dropped-REASON`."""
 

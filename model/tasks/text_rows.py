@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
-from model.tasks.raw_tables import RawTable, Record, shown
-from model.tasks.span_answers import is_text
-from model.tasks.tabular import is_json, is_parquet, open_json, open_parquet
+from model.tasks.files import is_text, shown
+from model.tasks.raw_tables import RawTable, Record, open_table
 from model.tasks.task import Bad, Row, Task
-from model.tasks.tsv import open_text_table
 from schemas.errors import ExamplesError
 
 UNKNOWN = -1
@@ -43,6 +40,11 @@ class TextColumns:
 
     score_range: tuple[float, float] = (-math.inf, math.inf)
     """Lowest and highest score."""
+
+    def texts_in(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns of texts that are there; () for none."""
+        there = set(columns)
+        return next((names for names in self.texts if there.issuperset(names)), ())
 
 
 class _Chosen(NamedTuple):
@@ -82,7 +84,11 @@ def read_text_rows(
         InputError: it is missing or damaged.
     """
     layout: TextColumns = task.columns["text"]
-    table = _open(url, layout)
+    table = open_table(
+        url,
+        is_header=lambda columns: bool(layout.texts_in(columns)),
+        headerless=layout.headerless,
+    )
     chosen = _choose(table, task=task, split=split, url=url)
     _require(also, table, url=url)
     wanted = [*chosen.texts, *(name for name in (chosen.answer, chosen.row_id) if name), *also]
@@ -93,18 +99,6 @@ def read_text_rows(
             yield other
         else:
             yield _row(record, chosen, task=task, split=split)
-
-
-def _open(url: str, layout: TextColumns) -> RawTable:
-    if is_parquet(url):
-        return open_parquet(url)
-    if is_json(url):
-        return open_json(url)
-    return open_text_table(url, is_header=partial(_has_texts, layout), headerless=layout.headerless)
-
-
-def _has_texts(layout: TextColumns, columns: Sequence[str]) -> bool:
-    return any(set(names) <= set(columns) for names in layout.texts)
 
 
 def _require(columns: Sequence[str], table: RawTable, *, url: str) -> None:
@@ -118,7 +112,7 @@ def _require(columns: Sequence[str], table: RawTable, *, url: str) -> None:
 def _choose(table: RawTable, *, task: Task, split: str, url: str) -> _Chosen:
     layout: TextColumns = task.columns["text"]
     there = set(table.columns)
-    texts = next((names for names in layout.texts if set(names) <= there), ())
+    texts = layout.texts_in(table.columns)
     answer = next((name for name in layout.answers if name in there), None)
     row_id = next((name for name in layout.ids if name in there), None)
     if not texts or (answer is None and is_answered(split)):
@@ -145,15 +139,15 @@ def _row(record: Record, chosen: _Chosen, *, task: Task, split: str) -> Row | Ba
     except _BadValueError as error:
         reason, found = error.args
         is_fault = reason != "left-out-label"
-        return Bad(record.place, reason, found, is_fault=is_fault)
+        return Bad(record.position, reason, found, is_fault=is_fault)
     if answer is None and is_answered(split):
-        return Bad(record.place, "no-answer", f"{chosen.answer}: {shown(given)}")
+        return Bad(record.position, "no-answer", f"{chosen.answer}: {shown(given)}")
     row_id = values.get(chosen.row_id) if chosen.row_id else None
     name = str(record.number if row_id is None or row_id == "" else row_id)
     if not is_text(name):
-        return Bad(record.place, "malformed-id", shown(repr(name)))
+        return Bad(record.position, "malformed-id", shown(repr(name)))
     return Row(
-        record.place,
+        record.position,
         {
             "id": name,
             "text_a": texts[0],

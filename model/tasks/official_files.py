@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from model.tasks.raw_tables import base_name
+from model.tasks.files import base_name
 from model.tasks.task import Task
 from pipelines.io.raw_files import digest_file, expand_paths, filesystem, list_folder_of
 from schemas.errors import ConfigError, MissingInputError
@@ -89,13 +89,13 @@ def raw_inputs_of(
 ) -> tuple[RawInput, ...]:
     """The files with their digests, and those that are read beside them.
 
-    The cache key holds which split a file is for, its place in it, and its bytes; not its name.
+    The cache key holds which split a file is for, its position in it, and its bytes; not its name.
     """
     return tuple(
-        _raw_input(split, place, file)
+        _raw_input(split, position, file)
         for split, files in found.items()
         for number, file in enumerate(files)
-        for place, file in ((str(number), file), *_beside(file, task))
+        for position, file in ((str(number), file), *_beside(file, task))
     )
 
 
@@ -104,7 +104,7 @@ def is_needed(split: str) -> bool:
     return split in ("train", "dev")
 
 
-def _raw_input(split: str, place: str, file: ExampleFile) -> RawInput:
+def _raw_input(split: str, position: str, file: ExampleFile) -> RawInput:
     read = digest_file(file.uri)
     sha256 = read.digests["sha256"]
     return RawInput(
@@ -112,7 +112,7 @@ def _raw_input(split: str, place: str, file: ExampleFile) -> RawInput:
         uri=file.uri,
         size=read.size,
         sha256=sha256,
-        identity=f"{split} {place} sha256:{sha256}",
+        identity=f"{split} {position} sha256:{sha256}",
     )
 
 

@@ -1,26 +1,67 @@
-"""JSON files of questions and of predictions: whole, compressed or not, from any fsspec URL."""
+"""Files of tasks and predictions as lines and as JSON: compressed or not, from any fsspec URL."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.io.compression import Damage, compression_of, decompressed
 from pipelines.io.file_systems import file_system
+from pipelines.io.lines import Line, read_lines
 from pipelines.io.raw_files import open_file
+from pipelines.io.splits import SourceFile
 from schemas.errors import CorruptInputError, InputError
 
 _HEAD = 16
-_SHOWN = 60
+_SHOWN, _SHOWN_HEAD = 80, 60
 
 
-def read_json(url: str, *, error: type[InputError]) -> Any:
+def file_lines(url: str) -> Iterator[Line]:
+    """The lines of a file as bytes, without line ends (LF or CRLF) and without a byte-order mark.
+
+    The file may be plain, gzip, bzip2 or zstd, which its first bytes tell, not its name.
+
+    Raises:
+        CorruptInputError: a compressed file is cut off or damaged.
+        InputError: it is missing, cannot be reached, is UTF-16, or another kind of archive.
+    """
+    with open_file(url) as source:
+        size = source.seek(0, io.SEEK_END)
+    return read_lines(SourceFile(uri=url, name=base_name(url), size=size, sha256=""))
+
+
+def base_name(url: str) -> str:
+    """The last part of a path or URL."""
+    return url.rstrip("/").rpartition("/")[2]
+
+
+def shown(value: Any) -> str:
+    """A value for people, cut to one short line."""
+    text = repr(value) if not isinstance(value, str) else value.replace("\t", "\\t")
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is text that can be written as UTF-8 (JSON can hold half a surrogate)."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_json(url: str, *, error: type[InputError], expected: str = "one JSON value") -> Any:
     """What a JSON file holds; plain, .gz, .bz2 or .zst is told by its first bytes.
 
     Args:
         url: a path or any fsspec URL.
         error: what is raised when the content is no JSON.
+        expected: what the file should hold, for messages.
 
     Raises:
         MissingInputError: no file is there.
@@ -38,16 +79,16 @@ def read_json(url: str, *, error: type[InputError]) -> Any:
             "or download it again"
         ) from fault
     try:
-        return json.loads(text, object_pairs_hook=distinct_keys)
-    except RepeatedKeyError as fault:
+        return json.loads(text, object_pairs_hook=_distinct_keys)
+    except _RepeatedKeyError as fault:
         raise error(
-            f"{url}: the key {fault.key!r} stands twice in one object, and one value would hide "
-            "the other; remove one"
+            f"{url}: the key {fault.args[0]!r} stands twice in one object, and one value would "
+            "hide the other; remove one"
         ) from fault
     except (ValueError, RecursionError) as fault:
         raise error(
-            f"{url}: no JSON ({fault}); expected one JSON value. The file begins with "
-            f"{text[:_SHOWN]!r}"
+            f"{url}: no JSON ({fault}); expected {expected}. The file begins with "
+            f"{text[:_SHOWN_HEAD]!r}"
         ) from fault
 
 
@@ -79,25 +120,13 @@ def _read(url: str) -> bytes:
     return b"".join(parts)
 
 
-class RepeatedKeyError(ValueError):
-    """A key that an object has twice."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the key {key!r} stands twice in one object")
-        self.key = key
+class _RepeatedKeyError(ValueError):
+    """A key that an object has twice: one value would hide the other."""
 
 
-def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of its keys and values, for `json.loads`.
-
-    Raises:
-        RepeatedKeyError: a key is there twice, and one value would hide the other.
-    """
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise RepeatedKeyError(key)
-            seen.add(key)
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
     return found
