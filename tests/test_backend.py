@@ -55,7 +55,7 @@ backend._LOCKS = 1
 # Every file's lock is number 00 here; the parent's are spread, so all numbers are one file.
 root = Path(sys.argv[1])
 with contextlib.ExitStack() as stack:
-    stack.enter_context(backend.locked(root, "x/file"))
+    stack.enter_context(backend.open_backend(sys.argv[1])._lock("x/file"))
     for number in range(64):
         with contextlib.suppress(FileExistsError):
             (root / ".locks" / f"{number:02d}").hardlink_to(root / ".locks" / "00")

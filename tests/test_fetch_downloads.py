@@ -18,8 +18,10 @@ from fake_site import FakeSite, Fault, fake_site
 
 from flows.fetch import downloads
 from flows.fetch.client import Web, check_way, checked_address, shown_url, user_agent
-from flows.fetch.downloads import Fetched, Wanted, checked_name, fetch_files, publish
+from flows.fetch.downloads import Fetched, Wanted, fetch_files, publish
 from flows.fetch.folders import LOCK_FILE, locked_folder
+from flows.fetch.wikipedia import checked_name
+from pipelines.telling.progress import Reading, listening
 from schemas.errors import ChecksumError, ConfigError, FetchError
 
 pytestmark = pytest.mark.network
@@ -45,7 +47,7 @@ class Fetcher:
         self.site, self.folder = site, folder
         self.slept: list[float] = []
         self.said: list[str] = []
-        self.arrived = 0
+        self.readings: list[Reading] = []
 
     def wanted(self, path: str = PATH, data: bytes = DATA, **more: Any) -> Wanted:
         facts: dict[str, Any] = {
@@ -58,20 +60,17 @@ class Fetcher:
         return Wanted(**(facts | more))
 
     def __call__(self, *wanted: Wanted, tries: int = 4, connections: int = 2) -> list[Fetched]:
-        def arrived(size: int) -> None:
-            self.arrived += size
-
         with (
+            listening(self.readings.append),
             locked_folder(self.folder, say=self.said.append),
             closing(Web(say=self.said.append, sleep=self.slept.append, tries=tries)) as web,
         ):
             fetched = fetch_files(
+                "files",
                 wanted or [self.wanted()],
                 self.folder,
                 web=web,
                 connections=connections,
-                say=self.said.append,
-                arrived=arrived,
             )
             publish(fetched, self.folder)
         return fetched
@@ -94,7 +93,7 @@ def test_a_file_comes_whole_and_leaves_nothing_beside_it(fetch: Fetcher, site: F
     assert fetch.file.read_bytes() == DATA
     assert fetch.names() == {"part.bz2"}
     assert (fetched.bytes_downloaded, fetched.size, fetched.was_there) == (300_000, 300_000, False)
-    assert fetch.arrived == len(DATA)
+    assert fetch.readings[-1].done == len(DATA)
     assert (fetch.slept, fetch.said) == ([], [])
     assert site.asked(PATH) == [None]
 
@@ -190,7 +189,7 @@ def test_a_server_that_ignores_ranges_begins_anew(fetch: Fetcher, site: FakeSite
     site.faults[PATH] = [Fault(cut_after=100_000), Fault(ignores_range=True)]
     fetch()
     assert fetch.file.read_bytes() == DATA
-    assert fetch.arrived == len(DATA)
+    assert fetch.readings[-1].done == len(DATA)
     assert "does not go on in the middle" in "".join(fetch.said)
 
 

@@ -91,9 +91,7 @@ def test_a_lease_is_renewed(store: ArtifactStore) -> None:
     ],
     ids=["expired", "gone", "number-reused"],
 )
-def test_a_lease_that_nobody_has_is_taken_over(
-    store: ArtifactStore, left: dict[str, object]
-) -> None:
+def test_a_lease_that_nobody_has_is_taken(store: ArtifactStore, left: dict[str, object]) -> None:
     write_lease(store, **left)
     assert live_holder(store, STAGE, KEY) is None
     with try_lease(store, STAGE, KEY, holder="mine") as other:
@@ -115,12 +113,12 @@ def test_a_lease_that_is_none_blocks_nobody(store: ArtifactStore) -> None:
         assert other is None
 
 
-def test_a_lease_that_was_taken_over_is_left_to_the_other(
+def test_a_lease_that_another_took_is_left_to_it(
     store: ArtifactStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     with try_lease(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
         write_lease(store)
-        while "taken over" not in caplog.text:
+        while "another run took the lease" not in caplog.text:
             time.sleep(0.02)
     found = live_holder(store, STAGE, KEY)
     assert found is not None

@@ -6,6 +6,7 @@ it claims to unpack to more than such archives do.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import zipfile
@@ -13,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from flows.fetch.folders import check_space, hasher, partial_of
+from flows.fetch.folders import check_space, partial_of
 from schemas.errors import FetchError
 
 _CHUNK = 1 << 20
@@ -89,7 +90,7 @@ def _problem(info: zipfile.ZipInfo) -> str | None:
 
 
 def _write(opened: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path, *, where: str) -> str:
-    digest, written = hasher("sha256"), 0
+    digest, written = hashlib.sha256(), 0
     with opened.open(info) as source, target.open("wb") as sink:
         while chunk := source.read(_CHUNK):
             written += len(chunk)
@@ -101,5 +102,4 @@ def _write(opened: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path, *, wher
         os.fsync(sink.fileno())
     if written != info.file_size:
         raise FetchError(f"{where}: {info.filename} is shorter than it says")
-    found: str = digest.hexdigest()
-    return found
+    return digest.hexdigest()

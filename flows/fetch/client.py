@@ -48,14 +48,7 @@ class MissingError(FetchError):
 
 
 class Web:
-    """Requests of one fetch, from several threads.
-
-    Args:
-        say: prints a line, of waits.
-        tries: of a request that brings nothing, before the fetch ends.
-        sleep: waits so many seconds; else a wait that ends when another thread has failed.
-        timeout: seconds without a byte after which a connection counts as cut.
-    """
+    """Requests of one fetch, from several threads."""
 
     def __init__(
         self,
@@ -65,9 +58,16 @@ class Web:
         sleep: Callable[[float], object] | None = None,
         timeout: float = 60.0,
     ) -> None:
-        self.stopping = threading.Event()
-        self._say, self._tries = say, tries
-        self._sleep = sleep or self.stopping.wait
+        """Open no connection yet.
+
+        Args:
+            say: prints a line, of waits.
+            tries: of a request that brings nothing, before the fetch ends.
+            sleep: waits so many seconds; else a wait that ends when another thread has failed.
+            timeout: seconds without a byte after which a connection counts as cut.
+        """
+        self.say, self.stopping = say, threading.Event()
+        self._tries, self._sleep = tries, sleep or self.stopping.wait
         self._gate = threading.Lock()
         self._client = httpx.Client(
             headers={"User-Agent": user_agent(), "Accept-Encoding": "identity"},
@@ -150,7 +150,7 @@ class Web:
         # Two clients that a site threw out together must not come back together.
         jitter = float(rng_for(os.getpid(), "fetch-wait", url, failed).random())
         seconds = max(asked or 0.0, longest * (0.5 + 0.5 * jitter))
-        self._say(f"{what}: {fault}; trying again in {seconds:.0f} s")
+        self.say(f"{what}: {fault}; trying again in {seconds:.0f} s")
         with contextlib.nullcontext() if asked is None else self._gate:
             self._sleep(seconds)
 

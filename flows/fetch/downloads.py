@@ -7,29 +7,27 @@ others of its fetch, when these are whole and verified: see `publish`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+from tqdm import tqdm
 
 from flows.fetch.client import PassingFault, Say, Web, shown_url
-from flows.fetch.folders import (
-    FILE_NAME,
-    check_space,
-    drop_partial,
-    hash_of,
-    hasher,
-    notes_of,
-    partial_of,
-    sync_folder,
-    write_text,
-)
+from flows.fetch.folders import check_space, digest_of, drop_partial, notes_of, partial_of
+from flows.formats import byte_text, time_text
+from pipelines.io.local_files import sync_folder, write_whole
+from pipelines.telling.progress import Listeners, Reading
 from schemas.errors import ChecksumError, ConfigError, FetchError
 
 _MUCH = 1 << 20
@@ -41,6 +39,7 @@ _MOST_BEGINNINGS = 5
 _UNANNOUNCED = 512 << 20
 """The most bytes of a file whose size nobody announces."""
 
+_LINE_SECONDS, _READING_SECONDS = 15.0, 1.0
 _ANOTHER = "Use another mirror"
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
@@ -70,41 +69,20 @@ class Fetched(NamedTuple):
     """Under its final name, and right."""
 
 
-def checked_name(name: str, *, where: str) -> str:
-    """A name that a site says, if it is one of a file in one folder and nothing else.
-
-    Raises:
-        FetchError: it has a slash, begins with a dot, or has other characters no such file has.
-    """
-    if not FILE_NAME.fullmatch(name):
-        raise FetchError(
-            f"{where}: expected names of files, found {name!r}, which is none that may be written. "
-            "Do not trust this mirror; use another"
-        )
-    return name
-
-
 def fetch_files(
-    wanted: Sequence[Wanted],
-    folder: Path,
-    *,
-    web: Web,
-    connections: int,
-    say: Say,
-    arrived: Callable[[int], None],
+    what: str, wanted: Sequence[Wanted], folder: Path, *, web: Web, connections: int
 ) -> list[Fetched]:
-    """Bring all of them into the folder, which the caller has locked; in the order of `wanted`.
+    """Bring files into a folder, which the caller has locked; in the order of `wanted`.
 
-    None is published: see `publish`.
+    None is published: see `publish`. How far it is shows as a bar in a terminal, elsewhere as a
+    line now and then.
 
     Args:
+        what: they are, for these lines.
         wanted: of different names.
         folder: is there.
         web: makes the requests.
         connections: at most so many downloads at once.
-        say: prints a line.
-        arrived: called in any thread with the number of bytes that are there; negative if some
-            were given up.
 
     Raises:
         FetchError: one could not be fetched. Those under way stop, and keep what has arrived.
@@ -114,8 +92,11 @@ def fetch_files(
     if connections < 1:
         raise ConfigError(f"connections: expected 1 or more, found {connections}")
     check_space(folder, sum((item.size or 0) - bytes_there(item, folder) for item in wanted))
-    downloads = [_Download(item, folder, web=web, say=say, arrived=arrived) for item in wanted]
-    with ThreadPoolExecutor(connections, thread_name_prefix="fetch") as pool:
+    with (
+        _counted(what, wanted, folder, say=web.say) as arrived,
+        ThreadPoolExecutor(connections, thread_name_prefix="fetch") as pool,
+    ):
+        downloads = [_Download(item, folder, web=web, arrived=arrived) for item in wanted]
         under_way = [pool.submit(item.fetch) for item in downloads]
         failed = under_way  # unless the wait ends without an interrupt
         try:
@@ -152,18 +133,61 @@ def bytes_there(item: Wanted, folder: Path) -> int:
     return size if item.size is None else min(size, item.size)
 
 
+@contextlib.contextmanager
+def _counted(
+    what: str, wanted: Sequence[Wanted], folder: Path, *, say: Say
+) -> Iterator[Callable[[int], None]]:
+    """Yields a function to be called, in any thread, with the number of bytes that arrived.
+
+    Those that are in the folder already are among them; negative: some were given up.
+    """
+    total = sum(item.size or 0 for item in wanted)
+    first = sum(bytes_there(item, folder) for item in wanted)
+    in_terminal, listeners, lock = sys.stderr.isatty(), Listeners(), threading.Lock()
+    started = said = read = time.monotonic()
+    done = 0
+
+    def tell() -> None:
+        seconds = time.monotonic() - started
+        reading = Reading(what, done, total, "byte", bytes=done, seconds=seconds, first=first)
+        listeners.tell(reading)
+
+    def arrived(size: int) -> None:
+        nonlocal done, said, read
+        with lock:
+            done += size
+            bar.update(size)
+            now = time.monotonic()
+            if listeners and now - read >= _READING_SECONDS:
+                read = now
+                tell()
+            if not in_terminal and now - said >= _LINE_SECONDS:
+                said = now
+                shown = f"{byte_text(max(done, 0))} of {byte_text(total)}"
+                say(f"{what}: {shown} after {time_text(now - started)}")
+
+    bar = tqdm(
+        total=total, desc=what, unit="B", unit_scale=True, leave=False, disable=not in_terminal
+    )
+    with bar:
+        try:
+            yield arrived
+        finally:
+            tell()
+
+
 class _Download:
     """One wanted file and what of it is on the disk. `fetch` is called once."""
 
     def __init__(
-        self, wanted: Wanted, folder: Path, *, web: Web, say: Say, arrived: Callable[[int], None]
+        self, wanted: Wanted, folder: Path, *, web: Web, arrived: Callable[[int], None]
     ) -> None:
-        self._wanted, self._web, self._say, self._arrived = wanted, web, say, arrived
+        self._wanted, self._web, self._arrived = wanted, web, arrived
         self._path = folder / wanted.name
         self._partial = partial_of(self._path)
         self._shown = shown_url(wanted.url)
         self._notes: dict[str, Any] = {}
-        self._hash, self._have, self._total = hasher(wanted.algorithm), 0, wanted.size
+        self._have, self._total = 0, wanted.size
         self._downloaded = self._beginnings = 0
         self._is_resumed = False
 
@@ -175,37 +199,37 @@ class _Download:
             ChecksumError: it is not what its digest says; nothing is kept.
         """
         wanted = self._wanted
-        if (digest := self._final_digest()) is not None:
+        if self._is_there():
             size = self._path.stat().st_size
             self._arrived(size)
-            return Fetched(wanted, digest, size, 0, was_there=True)
-        self._take_up()
+            return Fetched(wanted, str(wanted.digest), size, 0, was_there=True)
+        self._resume()
         while True:
             while self._have != self._total or not self._partial.is_file():
                 self._web.patiently(wanted.url, self._request, what=self._what)
-            digest = self._hash.hexdigest()
+            digest = digest_of(self._partial, wanted.algorithm)
             if wanted.digest in (None, digest):
                 return Fetched(wanted, digest, self._have, self._downloaded, was_there=False)
-            is_ours = self._is_resumed and not self._beginnings
-            self._begin_anew("what was there of it did not fit the rest" if is_ours else "")
-            if not is_ours:
+            may_be_the_rest = self._is_resumed and not self._beginnings
+            self._begin_anew("what was there of it did not fit the rest" if may_be_the_rest else "")
+            if not may_be_the_rest:
                 raise ChecksumError(
-                    f"{self._shown}: expected {wanted.algorithm} {wanted.digest}, found "
-                    f"{digest}. Nothing was kept of it: run the command again later, or use "
-                    "another mirror"
+                    f"{self._shown}: expected {wanted.algorithm} {wanted.digest}, found {digest}. "
+                    "Nothing was kept of it: run the command again later, or use another mirror"
                 )
 
-    def _final_digest(self) -> str | None:
+    def _is_there(self) -> bool:
+        """Whether it has its final name, and is right."""
         wanted, path = self._wanted, self._path
         if wanted.digest is None or not path.is_file():
-            return None
+            return False
         is_as_long = wanted.size in (None, path.stat().st_size)
-        if is_as_long and hash_of(path, wanted.algorithm).hexdigest() == wanted.digest:
-            return wanted.digest
-        self._say(f"{path}: is there, and is not what it should be; fetching it again")
-        return None
+        if is_as_long and digest_of(path, wanted.algorithm) == wanted.digest:
+            return True
+        self._web.say(f"{path}: is there, and is not what it should be; fetching it again")
+        return False
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         """Continue from the partial file, if it can be one of this very file."""
         if not self._partial.is_file():
             return
@@ -222,7 +246,6 @@ class _Download:
             drop_partial(self._path)
             return
         self._notes = notes
-        self._hash = hash_of(self._partial, self._wanted.algorithm)
         self._move_to(have)
 
     def _move_to(self, have: int) -> None:
@@ -236,11 +259,10 @@ class _Download:
             FetchError: too often.
         """
         if why:
-            self._say(f"{self._wanted.name}: {why}; beginning anew")
+            self._web.say(f"{self._wanted.name}: {why}; beginning anew")
         drop_partial(self._path)
         self._move_to(0)
-        self._hash, self._total = hasher(self._wanted.algorithm), self._wanted.size
-        self._is_resumed = False
+        self._total, self._is_resumed = self._wanted.size, False
         self._beginnings += 1
         if self._beginnings > _MOST_BEGINNINGS:
             raise FetchError(
@@ -272,24 +294,29 @@ class _Download:
 
     def _is_answer_to(self, response: httpx.Response) -> bool:
         """Whether the body goes on where the file is; else what has arrived is given up."""
-        url = self._shown
-        if response.status_code == 206:
-            if not self._have:
-                raise FetchError(f"{url}: expected the whole file, found a part of it. {_ANOTHER}")
-            match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-            if match is None or int(match[1]) != self._have or match[3] == "*":
-                self._begin_anew(f"{url} sent another range")
-                return False
+        url, status = self._shown, response.status_code
+        if status == 200:
+            if self._have:
+                self._begin_anew(f"{url} does not go on in the middle")
+            self._note(response)
+            return True
+        if not self._have:
+            found = "a part of it" if status == 206 else f"that the site refuses it ({status})"
+            expected = "expected the whole file from its beginning"
+            raise FetchError(f"{url}: {expected}, found {found}. {_ANOTHER}")
+        match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        if status == 416:
+            self._begin_anew("")
+        elif match is None or int(match[1]) != self._have or match[3] == "*":
+            self._begin_anew(f"{url} sent another range")
+        else:
             self._announced(int(match[3]))
             self._is_resumed = True
             return True
-        if response.status_code == 416:
-            if not self._have:
-                raise FetchError(f"{url}: refuses to give the file from its beginning. {_ANOTHER}")
-            self._begin_anew("")
-            return False
-        if self._have:
-            self._begin_anew(f"{url} does not go on in the middle")
+        return False
+
+    def _note(self, response: httpx.Response) -> None:
+        """Begin the partial file, and note what it takes to go on with it."""
         length = response.headers.get("Content-Length", "")
         if length.isascii() and length.isdigit():
             self._announced(int(length))
@@ -297,9 +324,8 @@ class _Download:
         tag = response.headers.get("ETag", "")
         if not tag or tag.startswith("W/"):  # weak ones say nothing of single bytes
             tag = response.headers.get("Last-Modified", "")
-        self._notes = {"url": url, "digest": self._wanted.digest, "tag": tag}
-        write_text(notes_of(self._path), json.dumps(self._notes, indent=2) + "\n")
-        return True
+        self._notes = {"url": self._shown, "digest": self._wanted.digest, "tag": tag}
+        write_whole(notes_of(self._path), f"{json.dumps(self._notes, indent=2)}\n".encode())
 
     def _announced(self, size: int) -> None:
         if self._wanted.size not in (None, size):
@@ -321,7 +347,6 @@ class _Download:
                             "on. Nothing was kept of it: do not trust this mirror; use another"
                         )
                     sink.write(chunk)
-                    self._hash.update(chunk)
                     self._downloaded += len(chunk)
                     self._move_to(self._have + len(chunk))
                     if self._web.stopping.is_set():

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from flows.formats import byte_text
+from pipelines.io.local_files import file_lock
 from schemas.errors import ConfigError, FetchError
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-"""Of a file in one folder: no slash, no dot at its beginning."""
+"""A file in one folder: no slash, no dot at its beginning."""
 
 LOCK_FILE = ".fetch.lock"
 _SPARE = 64 << 20
@@ -44,16 +42,13 @@ def locked_folder(folder: Path, *, say: Callable[[str], None]) -> Iterator[None]
     Raises:
         FetchError: it cannot be made, written to or locked.
     """
+
+    def say_why() -> None:
+        say(f"{folder}: another fetch is writing here; waiting for it")
+
     with contextlib.ExitStack() as stack:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            stack.callback(os.close, handle)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say(f"{folder}: another fetch is writing here; waiting for it")
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            stack.enter_context(file_lock(folder / LOCK_FILE, before_waiting=say_why))
         except OSError as error:
             raise FetchError(
                 f"{folder}: expected a folder that can be written to and locked, found: "
@@ -78,37 +73,12 @@ def drop_partial(path: Path) -> None:
     notes_of(path).unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small file so that it is there as a whole or not at all."""
-    partial = partial_of(path)
-    try:
-        with partial.open("w", encoding="utf-8") as sink:
-            sink.write(text)
-            sink.flush()
-            os.fsync(sink.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names that were just given survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def hasher(algorithm: str) -> Any:
-    """A new hash; sha1 is what the dumps are published with, and stands for nothing else."""
-    return hashlib.new(algorithm, usedforsecurity=algorithm != "sha1")
-
-
-def hash_of(path: Path, algorithm: str) -> Any:
-    """The hash of a local file, to which more may be added."""
+def digest_of(path: Path, algorithm: str) -> str:
+    """The digest of a local file; sha1 is what dumps are published with, and protects nothing."""
     with path.open("rb") as source:
-        return hashlib.file_digest(source, lambda: hasher(algorithm))
+        return hashlib.file_digest(
+            source, lambda: hashlib.new(algorithm, usedforsecurity=algorithm != "sha1")
+        ).hexdigest()
 
 
 def check_space(folder: Path, needed: int) -> None:

@@ -17,16 +17,14 @@ from flows.fetch.archives import unpack
 from flows.fetch.client import Say, Web, shown_url
 from flows.fetch.downloads import Fetched, Wanted, fetch_files, publish
 from flows.fetch.folders import (
+    digest_of,
     drop_partial,
-    hash_of,
     local_folder,
     locked_folder,
     partial_of,
-    sync_folder,
-    write_text,
 )
-from flows.fetch.progress import counted
 from flows.fetch.sources import LabelledSet, SetFile, Sources
+from pipelines.io.local_files import sync_folder, write_whole
 from schemas.errors import ConfigError, FetchError
 
 RECORD = ".fetched.json"
@@ -68,7 +66,8 @@ def fetch_sets(
         folder: local; each set comes to the folder below it that `sources` says.
         say: prints a line.
         trust_first: take files that have no pinned sha256, and return what theirs is.
-        connections, sleep, tries: as for `flows.fetch.wikipedia.fetch_wikipedia`.
+        connections: at once.
+        sleep, tries: as for `Web`.
 
     Raises:
         ConfigError: a set is unknown, or an argument is not what it should be.
@@ -85,7 +84,7 @@ def fetch_sets(
             _refuse_unpinned(name, sources.sets[name])
     with contextlib.closing(Web(say=say, sleep=sleep, tries=tries)) as web:
         return [
-            _fetch_set(name, sources.sets[name], root, web=web, say=say, connections=connections)
+            _fetch_set(name, sources.sets[name], root, web=web, connections=connections)
             for name in names
         ]
 
@@ -94,28 +93,25 @@ def _refuse_unpinned(name: str, found: LabelledSet) -> None:
     if unpinned := [shown_url(file.url) for file in found.files if file.sha256 is None]:
         raise FetchError(
             f"{name}: no sha256 is pinned of {', '.join(unpinned)}, so nobody could tell whether "
-            "the right file came. Run with --trust-first to take what comes and be told its "
-            "digest; then pin that in a file for --sources"
+            "the right file came. Run with --trust-first to accept what comes and see its digest; "
+            "then pin that in a file for --sources"
         )
 
 
 def _fetch_set(
-    name: str, found: LabelledSet, root: Path, *, web: Web, say: Say, connections: int
+    name: str, found: LabelledSet, root: Path, *, web: Web, connections: int
 ) -> FetchedSet:
     folder = root / found.folder
-    with locked_folder(folder, say=say):
+    with locked_folder(folder, say=web.say):
         record = _read_record(folder)
         there = [file for file in found.files if _is_unpacked(file, folder, record)]
         rest = [file for file in found.files if file not in there]
         wanted = [Wanted(f.url, f.stored_as, f.size, "sha256", f.sha256) for f in rest]
         fetched: list[Fetched] = []
         if wanted:
-            with counted(name, wanted, folder, say=say) as arrived:
-                fetched = fetch_files(
-                    wanted, folder, web=web, connections=connections, say=say, arrived=arrived
-                )
+            fetched = fetch_files(name, wanted, folder, web=web, connections=connections)
         pairs = list(zip(rest, fetched, strict=True))
-        _land(pairs, folder, record)
+        _finish(pairs, folder, record)
     reused = [*there, *(file for file, item in pairs if item.was_there and not file.unpack)]
     return FetchedSet(
         name,
@@ -127,17 +123,17 @@ def _fetch_set(
     )
 
 
-def _land(pairs: Sequence[tuple[SetFile, Fetched]], folder: Path, record: _Record) -> None:
+def _finish(pairs: Sequence[tuple[SetFile, Fetched]], folder: Path, record: _Record) -> None:
     """Unpack archives, then give all files of the set their names."""
     archives = [(file, item) for file, item in pairs if file.unpack]
     for file, item in archives:
         archive = folder / file.stored_as
         stored = archive if item.was_there else partial_of(archive)
-        where = shown_url(file.url)
-        record[item.digest] = unpack(stored, file.unpack, folder, where=where)
+        record[item.digest] = unpack(stored, file.unpack, folder, where=shown_url(file.url))
     if archives:
         # Before the names: a record of files that are not there yet is only not believed.
-        write_text(folder / RECORD, json.dumps(record, indent=2, sort_keys=True) + "\n")
+        text = json.dumps(record, indent=2, sort_keys=True) + "\n"
+        write_whole(folder / RECORD, text.encode())
     publish([item for file, item in pairs if not file.unpack], folder)
     for file, item in archives:
         for target in file.unpack.values():
@@ -160,8 +156,7 @@ def _is_unpacked(file: SetFile, folder: Path, record: _Record) -> bool:
     known: Any = record.get(file.sha256 or "")
     if not file.unpack or not isinstance(known, dict):
         return False
-    paths = {name: folder / name for name in file.unpack.values()}
     return all(
-        path.is_file() and hash_of(path, "sha256").hexdigest() == known.get(name)
-        for name, path in paths.items()
+        (folder / name).is_file() and digest_of(folder / name, "sha256") == known.get(name)
+        for name in file.unpack.values()
     )

@@ -2,8 +2,8 @@
 
 `MIRROR/WIKI/` lists a folder for each date, and `MIRROR/WIKI/DATE/dumpstatus.json` says of each job
 whether it is `done`, and names its files with size and sha1. A large wiki has its articles in parts
-(job `articlesmultistreamdump`) and once more in one piece (`...recombine`); a small one in one
-piece, in the first of these jobs. All of it comes from elsewhere and is believed in nothing.
+(job `articlesmultistreamdump`) and once more in one file (`...recombine`); a small one in one file,
+in the first of these jobs. All of it comes from elsewhere, and nothing of it is believed.
 
 A dump comes to `FOLDER/WIKI/DATE`, as the site has it. Its files get their names together, once all
 of them are there and verified, with `WIKI-DATE-sha1sums.txt` beside them, by which
@@ -20,6 +20,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel, Field, ValidationError
+
 from flows.fetch.client import (
     CONTACT_VARIABLE,
     MissingError,
@@ -28,10 +30,10 @@ from flows.fetch.client import (
     checked_address,
     shown_url,
 )
-from flows.fetch.downloads import Wanted, bytes_there, checked_name, fetch_files, publish
-from flows.fetch.folders import drop_partial, local_folder, locked_folder, write_text
-from flows.fetch.progress import counted
+from flows.fetch.downloads import Wanted, bytes_there, fetch_files, publish
+from flows.fetch.folders import FILE_NAME, drop_partial, local_folder, locked_folder
 from flows.formats import byte_text
+from pipelines.io.local_files import write_whole
 from schemas.errors import ConfigError, FetchError
 
 MIRROR_VARIABLE = "BERTLOOM_MIRROR"
@@ -46,7 +48,6 @@ _WIKI = re.compile(r"[a-z][a-z0-9_]{1,63}")
 _DATE = re.compile(r"\d{8}")
 _LINK = re.compile(r"""href\s*+=\s*+["']?([^"'<>\s]++)""", re.IGNORECASE)
 _DATED = re.compile(r"(?:.*/)?(\d{8})/?")
-_SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
 class FetchedDump(NamedTuple):
@@ -131,18 +132,13 @@ def fetch_wikipedia(
         dump = _find(web, site, wiki, date)
         into = local_folder(folder) / dump.wiki / dump.date
         with locked_folder(into, say=say):
-            name, size = (
-                f"{wiki} {dump.date}",
-                byte_text(sum(item.size or 0 for item in dump.files)),
-            )
-            say(f"{name}: files: {len(dump.files)}, {size}, from {shown_url(site)}")
-            with counted(name, dump.files, into, say=say) as arrived:
-                fetched = fetch_files(
-                    dump.files, into, web=web, connections=connections, say=say, arrived=arrived
-                )
+            name, size = f"{wiki} {dump.date}", sum(item.size or 0 for item in dump.files)
+            text = f"{len(dump.files)}, {byte_text(size)}"
+            say(f"{name}: files: {text}, from {shown_url(site)}")
+            fetched = fetch_files(name, dump.files, into, web=web, connections=connections)
             lines = sorted((item.name, f"{item.digest}  {item.name}\n") for item in dump.files)
             sums = into / f"{dump.wiki}-{dump.date}-sha1sums.txt"
-            write_text(sums, "".join(line for _, line in lines))
+            write_whole(sums, "".join(line for _, line in lines).encode())
             publish(fetched, into)
             for item in dump.files:  # what earlier fetches left half of files that are whole now
                 drop_partial(into / item.name)
@@ -242,6 +238,16 @@ def check_date(date: str) -> str:
     return date
 
 
+# What the site has
+
+
+class _File(BaseModel):
+    """A file of a job in dumpstatus.json."""
+
+    size: int = Field(strict=True, gt=0, le=_LARGEST_FILE)
+    sha1: str = Field(pattern=r"^[0-9a-fA-F]{40}$")
+
+
 def _find(web: Web, mirror: str, wiki: str, date: str) -> _Dump:
     """The dump of a date, or the newest, whose articles are done."""
     check_wiki(wiki)
@@ -277,19 +283,14 @@ def _read_status(web: Web, mirror: str, wiki: str, date: str) -> dict[str, Any] 
     url = f"{mirror}/{wiki}/{date}/dumpstatus.json"
     try:
         text = web.read_text(url, most=_MOST_STATUS, what=f"the status of {wiki} {date}")
-        jobs = json.loads(text)["jobs"]
+        return dict[str, Any](json.loads(text)["jobs"])
     except MissingError:
         return None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FetchError(
-            f"{shown_url(url)}: expected JSON with jobs, found something else "
+            f"{shown_url(url)}: expected JSON with jobs by name, found something else "
             f"({error!r:.80}). Use another mirror"
         ) from error
-    if not isinstance(jobs, dict):
-        raise FetchError(
-            f"{shown_url(url)}: expected jobs by name, found {jobs!r:.80}. Use another mirror"
-        )
-    return jobs
 
 
 def _state(jobs: dict[str, Any] | None) -> str:
@@ -314,12 +315,11 @@ def _listed(files: Any, mirror: str, wiki: str, date: str) -> _Dump:
     if not isinstance(files, dict):
         raise FetchError(f"{where}: expected files by name, found {files!r:.80}")
     base = f"{wiki}-{date}-pages-articles-multistream"
-    number = r"(?P<part>\d*)"
     pattern = re.compile(
-        rf"{re.escape(base)}(?P<index>-index)?{number}\.(?(index)txt|xml)(?P<range>-p\d+p\d+)?\.bz2"
+        rf"{re.escape(base)}(?P<index>-index)?(?P<part>\d*)\.(?(index)txt|xml)"
+        r"(?P<range>-p(?P<first>\d+)p\d+)?\.bz2"
     )
-    pages: dict[tuple[int, int, str], Wanted] = {}
-    indexes: dict[tuple[int, int, str], Wanted] = {}
+    found: dict[bool, dict[tuple[int, int, str], Wanted]] = {True: {}, False: {}}
     for name, facts in files.items():
         match = pattern.fullmatch(checked_name(name, where=where))
         if match is None:
@@ -327,13 +327,12 @@ def _listed(files: Any, mirror: str, wiki: str, date: str) -> _Dump:
                 f"{where}: expected {base}*.bz2, found {name!r}: the site names its files in a new "
                 "way. Download this dump by hand"
             )
-        pages_of = match["range"] or ""
-        key = (int(match["part"] or 0), int(pages_of[2:].partition("p")[0] or 0), pages_of)
+        key = (int(match["part"] or 0), int(match["first"] or 0), match["range"] or "")
         wanted = _wanted(name, facts, url=f"{folder}/{name}", where=where)
-        (indexes if match["index"] else pages)[key] = wanted
-    found = pages.keys() | indexes.keys()
-    has_parts = any(key[0] for key in found)  # and perhaps the whole beside them
-    keys = sorted(key for key in found if key[0] or not has_parts)
+        found[match["index"] is not None][key] = wanted
+    indexes, pages = found[True], found[False]
+    has_parts = any(key[0] for key in {**indexes, **pages})  # and perhaps the whole beside them
+    keys = sorted(key for key in {**indexes, **pages} if key[0] or not has_parts)
     if lone := [indexes[key].name for key in keys if key not in pages]:
         raise FetchError(f"{where}: names {lone[0]}, the index of a dump that it does not name")
     return _Dump(
@@ -344,13 +343,26 @@ def _listed(files: Any, mirror: str, wiki: str, date: str) -> _Dump:
     )
 
 
+def checked_name(name: str, *, where: str) -> str:
+    """A name that a site says, if it is one of a file in one folder and nothing else.
+
+    Raises:
+        FetchError: it has a slash, begins with a dot, or has other characters no such file has.
+    """
+    if not FILE_NAME.fullmatch(name):
+        raise FetchError(
+            f"{where}: expected names of files, found {name!r}, which is none that may be written. "
+            "Do not trust this mirror; use another"
+        )
+    return name
+
+
 def _wanted(name: str, facts: Any, *, url: str, where: str) -> Wanted:
-    size = facts.get("size") if isinstance(facts, dict) else None
-    sha1 = facts.get("sha1") if isinstance(facts, dict) else None
-    is_size = isinstance(size, int) and not isinstance(size, bool) and 0 < size <= _LARGEST_FILE
-    if not is_size or not isinstance(sha1, str) or not _SHA1.fullmatch(sha1.lower()):
+    try:
+        file = _File.model_validate(facts)
+    except ValidationError as error:
         raise FetchError(
             f"{where}: {name}: expected its size and sha1, found {facts!r:.120}. Its checksums may "
             "not be computed yet: try again later"
-        )
-    return Wanted(url, name, size, "sha1", sha1.lower())
+        ) from error
+    return Wanted(url, name, file.size, "sha1", file.sha1.lower())

@@ -21,11 +21,10 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from flows.store.backend import open_backend
 from flows.store.pieces import withdraw_pieces
 from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
+from flows.store.records import content_of, parse_record, read_record
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -113,7 +112,7 @@ class ArtifactStore(StorePointers):
         return self.backend.root
 
     def url(self, path: str) -> str:
-        """Of something in the store, given relative to its root."""
+        """Path or URL of something in the store, given relative to its root."""
         return self.backend.url(path)
 
     # Reading
@@ -191,7 +190,7 @@ class ArtifactStore(StorePointers):
         """A new folder for a stage to write to."""
         artifact_id = uuid.uuid4().hex[:16]
         location = f"artifacts/{stage}/{artifact_id}"
-        return Attempt(artifact_id, location, self._folder(f"{location}/data"))
+        return Attempt(artifact_id, location, self.backend.make_folder(f"{location}/data"))
 
     def abandon(self, attempt: Attempt) -> None:
         """Delete an attempt that will not be published."""
@@ -199,7 +198,7 @@ class ArtifactStore(StorePointers):
 
     def work(self, stage: str, cache_key: str) -> str:
         """URL of a folder, which is there, for what a stage needs to go on under this key."""
-        return self._folder(f"work/{stage}/{cache_key}")
+        return self.backend.make_folder(f"work/{stage}/{cache_key}")
 
     def clear_work(self, stage: str, cache_key: str) -> None:
         """Delete that folder, as its artifact is published; the holder of the lease calls it."""
@@ -207,11 +206,7 @@ class ArtifactStore(StorePointers):
 
     def pieces(self, stage: str, digest: str) -> str:
         """URL of a folder, which is there, for records of finished pieces."""
-        return self._folder(f"pieces/{stage}/{digest}")
-
-    def _folder(self, path: str) -> str:
-        self.backend.make_folder(path)
-        return self.url(path)
+        return self.backend.make_folder(f"pieces/{stage}/{digest}")
 
     # Publishing
 
@@ -278,12 +273,7 @@ class ArtifactStore(StorePointers):
         """
         found = []
         for path in self.backend.names(_CONFLICTS):
-            try:
-                record = read_sealed(self.backend.read(path)).value
-            except ValueError as error:
-                raise ArtifactCorruptError(
-                    f"{self.url(path)}: expected the record of a conflict: {error}. Delete the file"
-                ) from error
+            record = read_record(self.backend, path)
             found.append({"stage": path.split("/")[2], "record": path, **record})
         return found
 
@@ -338,15 +328,12 @@ def parse_manifest(stored: bytes, *, where: str) -> Manifest:
     Raises:
         ArtifactCorruptError: they are not a manifest, or one of another version.
     """
-    raw = raw_manifest(stored, where=where)
-    if (version := raw.get("manifest_version")) != MANIFEST_VERSION:
+    version = raw_manifest(stored, where=where).get("manifest_version")
+    if version != MANIFEST_VERSION:
         raise ArtifactCorruptError(
             f"{where}: expected manifest_version {MANIFEST_VERSION}, found {version!r}"
         )
-    try:
-        return Manifest.model_validate(raw)
-    except ValidationError as error:
-        raise ArtifactCorruptError(f"{where}: expected a manifest: {error}") from error
+    return parse_record(Manifest, stored, where, kind="artifacts")
 
 
 def raw_manifest(stored: bytes, *, where: str) -> dict[str, Any]:
@@ -355,10 +342,4 @@ def raw_manifest(stored: bytes, *, where: str) -> dict[str, Any]:
     Raises:
         ArtifactCorruptError: it is not what was written.
     """
-    try:
-        return read_sealed(stored).value
-    except ValueError as error:
-        raise ArtifactCorruptError(
-            f"{where}: expected a manifest: {error}. `bertloom verify` takes the artifact back, "
-            "and the next run builds it again"
-        ) from error
+    return content_of(stored, where, kind="artifacts")

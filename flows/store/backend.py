@@ -22,7 +22,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import threading
@@ -35,6 +34,7 @@ from typing import IO, Any, NamedTuple, cast
 import fsspec
 
 from pipelines.io.file_systems import file_system
+from pipelines.io.local_files import file_lock, sync_folder, write_whole, written_beside
 from schemas.errors import StoreError
 
 _LOCKS = 64
@@ -96,7 +96,7 @@ class StoreBackend(abc.ABC):
         return str(self.fs.unstrip_protocol(self._root))
 
     def url(self, path: str) -> str:
-        """Of a file or folder: an absolute local path, or a URL."""
+        """A file or folder as an absolute local path or a URL."""
         return f"{self.root.rstrip('/')}/{path}"
 
     def _full(self, path: str) -> str:
@@ -124,6 +124,16 @@ class StoreBackend(abc.ABC):
         """A file's bytes as a stream, which the caller closes."""
         return cast("IO[bytes]", self.fs.open(self._full(path), "rb"))
 
+    def facts(self, folder: str) -> dict[str, FileFacts]:
+        """What is known of each file below a folder, hidden ones too, by path from the root."""
+        start = len(self._full(""))
+        return {
+            name[start:]: FileFacts(
+                int(info["size"]), self._modified(info), int(info.get("nlink", 1))
+            )
+            for name, info in self._listed(folder).items()
+        }
+
     def _listed(self, folder: str) -> dict[str, Any]:
         """What the file system says of each file below a folder, by its full path."""
         try:
@@ -131,20 +141,19 @@ class StoreBackend(abc.ABC):
         except FileNotFoundError:
             return {}
 
+    def _modified(self, info: Mapping[str, Any]) -> float:
+        moment = info.get("mtime", info.get("LastModified", 0.0))
+        return moment.timestamp() if isinstance(moment, datetime) else float(moment)
+
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of each file below a folder, by its path relative to that folder."""
-        start = len(self._full(folder)) + 1
-        return {str(name)[start:]: int(info["size"]) for name, info in self._listed(folder).items()}
-
-    def facts(self, folder: str) -> dict[str, FileFacts]:
-        """What is known of each file below a folder, hidden ones too, by path from the root."""
-        start = len(self._full(""))
-        return {str(name)[start:]: _facts(info) for name, info in self._listed(folder).items()}
+        found = self.facts(folder).items()
+        return {path.removeprefix(f"{folder}/"): facts.size for path, facts in found}
 
     def names(self, folder: str) -> list[str]:
         """Paths of the files below a folder, relative to the root, sorted; hidden ones left out."""
-        found = (f"{folder}/{name}" for name in self.sizes(folder))
-        return sorted(name for name in found if not name.rpartition("/")[2].startswith("."))
+        found = self.facts(folder)
+        return sorted(path for path in found if not path.rpartition("/")[2].startswith("."))
 
     def folders(self, folder: str) -> dict[str, float]:
         """When each folder in a folder on disk was last modified, by path from the root.
@@ -155,10 +164,7 @@ class StoreBackend(abc.ABC):
         return {}
 
     def identity(self, path: str) -> tuple[int, int, int] | None:
-        """Tells a file on disk from others, whatever it is called: disk, number and time of change.
-
-        None elsewhere.
-        """
+        """Disk, number and time of change of a file on disk, whatever it is called; else None."""
         del path
         return None
 
@@ -183,8 +189,16 @@ class StoreBackend(abc.ABC):
         """
         return self.create(path, data) if expected is None else self._swap(path, data, expected)
 
-    @abc.abstractmethod
-    def _swap(self, path: str, data: bytes, expected: bytes) -> bool: ...
+    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
+        with self._lock(path):
+            found = self.read_if_there(path)
+            if found == expected:
+                self.replace(path, data)
+        return found in (expected, data)
+
+    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
+        """Of a file, where the backend compares and writes in two steps."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def remove(self, path: str, *, expected: bytes) -> float | None:
@@ -215,9 +229,11 @@ class StoreBackend(abc.ABC):
         with contextlib.suppress(FileNotFoundError):
             self.fs.rm(self._full(path), recursive=True)
 
-    def make_folder(self, path: str) -> None:
-        """Object stores have no folders; elsewhere it is made with those above it."""
-        self.fs.makedirs(self._full(path), exist_ok=True)
+    def make_folder(self, path: str) -> str:
+        """The URL of a folder, made with those above it; object stores have none to make."""
+        if not self.is_remote:
+            self.fs.makedirs(self._full(path), exist_ok=True)
+        return self.url(path)
 
     # Trying the promises out
 
@@ -227,25 +243,23 @@ class StoreBackend(abc.ABC):
         Raises:
             StoreError: a file was created twice, or changed though it was not what was expected.
         """
-        path = f"probe/{uuid.uuid4().hex}"
-        try:
+        with self._probing() as path:
             if not self.create(path, b"first") or self.create(path, b"second"):
                 raise StoreError(
                     f"store {self.root}: the server lets a file be created twice, so two runs "
                     "could publish under one key. Use a server that honours If-None-Match (S3) or "
                     "ifGenerationMatch (GCS)"
                 )
-            swapped = self.swap(path, b"third", expected=b"first")
-            refused = not self.swap(path, b"fourth", expected=b"first")
-            ignored = self._ignores_condition(path, deleting=False)
-        finally:
-            self.delete(path)
-        if not (swapped and refused) or ignored:
-            raise StoreError(
-                f"store {self.root}: a file can be changed though it is not what the request says "
-                "it should be, so two runs could overwrite each other's refs. Use a server that "
-                "honours If-Match (S3) or ifGenerationMatch (GCS)"
-            )
+            if (
+                not self.swap(path, b"third", expected=b"first")
+                or self.swap(path, b"fourth", expected=b"first")
+                or self._ignores_condition(path, deleting=False)
+            ):
+                raise StoreError(
+                    f"store {self.root}: a file can be changed though it is not what the request "
+                    "says it should be, so two runs could overwrite each other's refs. Use a "
+                    "server that honours If-Match (S3) or ifGenerationMatch (GCS)"
+                )
 
     def ignores_conditions_on_delete(self) -> bool:
         """Whether the server deletes files under conditions that fail.
@@ -253,8 +267,7 @@ class StoreBackend(abc.ABC):
         Raises:
             StoreError: it refuses to delete under one that holds.
         """
-        path = f"probe/{uuid.uuid4().hex}"
-        try:
+        with self._probing() as path:
             self.create(path, b"first")
             if self._ignores_condition(path, deleting=True):
                 return True
@@ -267,6 +280,13 @@ class StoreBackend(abc.ABC):
                     "(S3) or ifGenerationMatch (GCS)"
                 )
             return False
+
+    @contextlib.contextmanager
+    def _probing(self) -> Iterator[str]:
+        """The path of a file that is deleted in the end."""
+        path = f"probe/{uuid.uuid4().hex}"
+        try:
+            yield path
         finally:
             self.delete(path)
 
@@ -274,12 +294,6 @@ class StoreBackend(abc.ABC):
         """Whether the server changes a file, which is there, under a condition that fails."""
         del path, deleting
         return False
-
-
-def _facts(info: Mapping[str, Any]) -> FileFacts:
-    moment = info.get("mtime", info.get("LastModified", 0.0))
-    modified = moment.timestamp() if isinstance(moment, datetime) else float(moment)
-    return FileFacts(int(info["size"]), modified, int(info.get("nlink", 1)))
 
 
 class _Disk(StoreBackend):
@@ -293,7 +307,7 @@ class _Disk(StoreBackend):
 
     def create(self, path: str, data: bytes) -> bool:
         target = Path(self._full(path))
-        with _written_beside(target, data) as written:
+        with written_beside(target, data) as written:
             try:
                 os.link(written, target)
             except FileExistsError:
@@ -303,29 +317,23 @@ class _Disk(StoreBackend):
                     f"{target}: no hard link can be made here ({error}), which the store needs to "
                     "publish safely. Put the store on another disk, or on s3:// or gs://"
                 ) from error
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         return True
 
     def replace(self, path: str, data: bytes) -> None:
-        target = Path(self._full(path))
-        with _written_beside(target, data) as written:
-            written.replace(target)
-        _sync_folder(target.parent)
+        write_whole(Path(self._full(path)), data)
 
-    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
-        with locked(Path(self._root), path):
-            found = self.read_if_there(path)
-            if found != expected:
-                return found == data
-            self.replace(path, data)
-            return True
+    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
+        """Of one of a few files in `.locks/`, which others may share."""
+        number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _LOCKS
+        return file_lock(Path(self._root) / ".locks" / f"{number:02d}")
 
     def remove(self, path: str, *, expected: bytes) -> float | None:
         # The time is read after the name is gone: whoever touched the file before shows in it,
         # whoever wants to touch it afterwards finds no file.
         target = Path(self._full(path))
         try:
-            with locked(Path(self._root), path), target.open("rb") as source:
+            with self._lock(path), target.open("rb") as source:
                 if source.read() != expected:
                     return None
                 target.unlink()
@@ -353,74 +361,25 @@ class _Disk(StoreBackend):
         return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-@contextlib.contextmanager
-def locked(root: Path, path: str) -> Iterator[None]:
-    """Hold the lock of a file of a local store; other files may share it.
-
-    The operating system takes it back when its holder dies, so that a `kill -9` blocks nobody.
-    `flock` holds between the machines that share a disk by NFS 4 as well.
-    """
-    folder = root / ".locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _LOCKS
-    handle = os.open(folder / f"{number:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        # Said, and not left to closing: a process forked meanwhile has the file open as well.
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def _written_beside(target: Path, data: bytes) -> Iterator[Path]:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    written = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with written.open("xb") as sink:
-            sink.write(data)
-            sink.flush()
-            os.fsync(sink.fileno())
-        yield written
-    finally:
-        written.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Without it a name can be lost in a power cut though its file is on disk.
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 class _Memory(StoreBackend):
     """fsspec's memory, which lives in one process."""
+
+    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
+        del path
+        return _MEMORY_LOCK
 
     def create(self, path: str, data: bytes) -> bool:
         with _MEMORY_LOCK:
             if self.fs.exists(self._full(path)):
                 return False
-            self.fs.pipe_file(self._full(path), data)
-            return True
-
-    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
-        with _MEMORY_LOCK:
-            found = self.read_if_there(path)
-            if found != expected:
-                return found == data
-            self.fs.pipe_file(self._full(path), data)
+            self.replace(path, data)
             return True
 
     def remove(self, path: str, *, expected: bytes) -> float | None:
         with _MEMORY_LOCK:
             if self.read_if_there(path) != expected:
                 return None
-            modified = float(self.fs.modified(self._full(path)).timestamp())
-            self.delete(path)
-            return modified
+            return float(self.fs.store.pop(self._full(path)).modified.timestamp())
 
     def touch(self, path: str) -> None:
         with _MEMORY_LOCK:
@@ -428,12 +387,8 @@ class _Memory(StoreBackend):
                 raise FileNotFoundError(path)
             self.fs.store[self._full(path)].modified = datetime.now(UTC)
 
-    def facts(self, folder: str) -> dict[str, FileFacts]:
-        def modified(path: str) -> float:
-            return float(self.fs.modified(self._full(path)).timestamp())
-
-        found = super().facts(folder)
-        return {path: facts._replace(modified=modified(path)) for path, facts in found.items()}
+    def _modified(self, info: Mapping[str, Any]) -> float:
+        return float(self.fs.modified(info["name"]).timestamp())
 
 
 class _Bucket(StoreBackend):
@@ -457,15 +412,14 @@ class _Bucket(StoreBackend):
         """Fetched side by side."""
         wanted = {self._full(path): path for path in paths}
         found = self.fs.cat(list(wanted), on_error="return") if wanted else {}
-        for data in found.values():
+        there = {}
+        for full, path in wanted.items():  # in the order that was asked for: fsspec sorts them
+            data = found.get(full)
             if isinstance(data, BaseException) and not isinstance(data, FileNotFoundError):
                 raise data
-        # In the order that was asked for: fsspec sorts them.
-        return {
-            path: bytes(found[full])
-            for full, path in wanted.items()
-            if full in found and not isinstance(found[full], OSError)
-        }
+            if data is not None and not isinstance(data, BaseException):
+                there[path] = bytes(data)
+        return there
 
     def _listed(self, folder: str) -> dict[str, Any]:
         # By prefix: a folder that is not there costs one request, not three.
@@ -476,22 +430,25 @@ class _Bucket(StoreBackend):
             return {}
 
     def create(self, path: str, data: bytes) -> bool:
-        full = self._full(path)
         try:
-            self.fs.pipe_file(full, data, mode="create")
+            self.fs.pipe_file(self._full(path), data, mode="create")
         except OSError as error:
-            if self.fs.exists(full):
-                return self.read(path) == data
+            if (found := self.read_if_there(path)) is not None:
+                return found == data
             if isinstance(error, FileExistsError):
                 return False
             raise
         return True
 
-    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
+    def _version(self, path: str) -> tuple[bytes | None, str]:
+        """As `_read_version`; None and "" where there is no file."""
         try:
-            found, version = self._read_version(path)
+            return self._read_version(path)
         except FileNotFoundError:
-            return False
+            return None, ""
+
+    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
+        found, version = self._version(path)
         return self._write(path, data, version=version) if found == expected else found == data
 
     def _write(self, path: str, data: bytes, *, version: str) -> bool:
@@ -499,33 +456,24 @@ class _Bucket(StoreBackend):
         try:
             self._put(path, data, version=version)
         except OSError as error:
-            try:
-                found, other = self._read_version(path)
-            except FileNotFoundError:
-                return False
+            found, other = self._version(path)
             if other == version and error.errno != errno.EBUSY:
                 raise  # nobody else wrote, so that the refusal has another cause
             return found == data
         return True
 
     def remove(self, path: str, *, expected: bytes) -> float | None:
-        try:
-            found, version = self._read_version(path)
-            if found != expected:
-                return None
-            self._delete(path, version=version)
-        except FileNotFoundError:
+        found, version = self._version(path)
+        if found != expected:
             return None
+        try:
+            self._delete(path, version=version)
         except OSError:
-            with contextlib.suppress(FileNotFoundError):
-                if self._read_version(path)[1] == version:
-                    raise  # nobody else wrote, so that the refusal has another cause
+            if self._version(path)[1] == version:
+                raise  # nobody else wrote, so that the refusal has another cause
             return None
         self.fs.invalidate_cache(self._full(path))
         return 0.0
-
-    def make_folder(self, path: str) -> None:
-        """There are none."""
 
     def _ignores_condition(self, path: str, *, deleting: bool) -> bool:
         _, version = self._read_version(path)

@@ -40,14 +40,11 @@ from flows.store.leases import read_lease
 from flows.store.pieces import blobs_of, piece_files
 from flows.store.pointers import now
 from flows.store.reachable import Survey, survey
-from schemas.errors import ArtifactCorruptError
-from schemas.sealed import read_sealed, sealed_json
+from flows.store.records import KINDS, read_record
+from schemas.sealed import sealed_json
 
 # What a write that was cut off leaves, here and where pieces are recorded.
 _CUT_OFF = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
-_SMALL_FILES = (
-    "keys", "refs", "pins", "leases", "quarantine", "tombstones", "reports", "runs", "pieces",
-)  # fmt: skip
 _UNUSED_SECONDS = 60 * 24 * 3600
 """A record of counts alone has no file to be missing: it goes when nothing has used it for longer
 than a monthly rebuild leaves it alone."""
@@ -263,14 +260,9 @@ def _tombstone(location: str) -> str:
 def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
     for path in store.backend.names("tombstones"):
         try:
-            record = read_sealed(store.backend.read(path)).value
+            record = read_record(store.backend, path)
         except FileNotFoundError:
             continue
-        except ValueError as error:
-            raise ArtifactCorruptError(
-                f"{store.url(path)}: expected the record of a deletion that was cut off: {error}. "
-                "Look at the artifact that the file is named for, then delete the file"
-            ) from error
         yield record["location"], record
 
 
@@ -287,7 +279,7 @@ def _leftovers(sweep: _Sweep, *, delete_runs: bool) -> Iterator[_Item]:
         for path, facts in backend.facts(folder).items():
             if facts.modified <= cutoff and not _CUT_OFF.search(path):
                 yield _Item(folder, path, {path: facts})
-    for folder in _SMALL_FILES:
+    for folder in (name for name in KINDS if name != "artifacts"):
         for path, facts in backend.facts(folder).items():
             if facts.modified <= cutoff and _CUT_OFF.search(path):
                 yield _Item("leftover", path, {path: facts})

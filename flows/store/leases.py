@@ -47,7 +47,7 @@ class Holder(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     holder: str
-    """What the holder calls itself: the id of its run."""
+    """The id of its run."""
 
     host: str
     system: str
@@ -56,7 +56,7 @@ class Holder(BaseModel):
     pid: int
     process_start: str
     expires_at: float
-    """Seconds since the epoch, by the holder's clock; 0 where it was let go."""
+    """Seconds since the epoch, by the holder's clock."""
 
     token: str
     """Differs each time that the lease is taken."""
@@ -88,15 +88,12 @@ def lease_path(stage: str, cache_key: str) -> str:
 
 def read_lease(backend: StoreBackend, path: str) -> StoredLease:
     """A lease as it is now."""
+    stored = backend.read_if_there(path)
     try:
-        stored = backend.read(path)
-    except FileNotFoundError:
-        return StoredLease(None, None)
-    try:
-        holder = Holder.model_validate(read_sealed(stored).value)
+        holder = stored and Holder.model_validate(read_sealed(stored).value)
     except ValueError:  # of which pydantic's are
-        return StoredLease(stored, None)
-    return StoredLease(stored, holder if holder.is_live else None)
+        holder = None
+    return StoredLease(stored, holder if holder and holder.is_live else None)
 
 
 def live_holder(store: ArtifactStore, stage: str, cache_key: str) -> Holder | None:
@@ -139,12 +136,13 @@ def try_lease(
     if (other := lease.take()) is not None:
         yield other
         return
-    renewing = threading.Thread(target=lease.renew, name="lease", daemon=True)
+    ended = threading.Event()
+    renewing = threading.Thread(target=lease.renew, args=(ended,), name="lease", daemon=True)
     renewing.start()
     try:
         yield None
     finally:
-        lease.ended.set()
+        ended.set()
         renewing.join()
         lease.let_go()
 
@@ -154,11 +152,9 @@ class _Lease:
 
     def __init__(self, backend: StoreBackend, path: str, holder: str, ttl_seconds: float) -> None:
         self._backend, self._path, self._ttl = backend, path, ttl_seconds
-        self._mine = Holder(
-            holder=holder, **this_process()._asdict(), expires_at=0, token=uuid.uuid4().hex
-        )
+        process, token = this_process()._asdict(), uuid.uuid4().hex
+        self._mine = Holder(holder=holder, **process, expires_at=0, token=token)
         self._stored = b""
-        self.ended = threading.Event()
 
     def take(self) -> Holder | None:
         """Take it if it is free; else its live holder."""
@@ -177,14 +173,13 @@ class _Lease:
         self._stored = data
         return True
 
-    def renew(self) -> None:
-        """Put its expiry off until `ended` is set."""
-        while not self.ended.wait(self._ttl / 3):
+    def renew(self, ended: threading.Event) -> None:
+        """Put its expiry off until `ended` is set, or another run has it."""
+        while not ended.wait(self._ttl / 3):
             try:
                 if not self._write(expected=self._stored):
                     _LOGGER.warning(
-                        "the lease %s was taken over by another run; the first one to publish wins",
-                        self._path,
+                        "another run took the lease %s; the first one to publish wins", self._path
                     )
                     return
             except Exception as error:  # the disk's or the network's; the next turn tries again

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from flows.store.backend import StoreBackend
+from flows.store.records import damaged, parse_record, read_record
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -29,8 +30,9 @@ from schemas.manifest import Manifest
 from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
-# Each part begins with something else than a dot: no way up, and no hidden file.
-_REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
+REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
+"""Each part begins with something else than a dot: no way up, and no hidden file."""
+
 _TRIES = 100
 
 
@@ -97,7 +99,7 @@ def ref_path(name: str) -> str:
     Raises:
         ConfigError: the name cannot be that of a ref.
     """
-    if not _REF_NAME.fullmatch(name):
+    if not REF_NAME.fullmatch(name):
         raise ConfigError(
             f"ref {name!r}: expected letters, digits and any of _-.@+= in parts between /, none "
             "of them beginning with a dot"
@@ -110,6 +112,13 @@ class StorePointers:
 
     backend: StoreBackend
 
+    def _parsed(self, path: str, stored: bytes) -> Pointer:
+        return parse_record(Pointer, stored, self.backend.url(path), kind=path.partition("/")[0])
+
+    def _pointer(self, path: str) -> Pointer | None:
+        stored = self.backend.read_if_there(path)
+        return None if stored is None else self._parsed(path, stored)
+
     # Keys
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
@@ -118,46 +127,39 @@ class StorePointers:
         Raises:
             ArtifactCorruptError: the file is no pointer.
         """
-        path = key_path(stage, cache_key)
-        stored = self.backend.read_if_there(path)
-        return None if stored is None else self._parsed(path, stored)
+        return self._pointer(key_path(stage, cache_key))
 
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
         """Every published key, of one stage or of all, in no particular order.
 
         A pointer that cannot be read is passed over with a warning; see `damaged_pointers`.
         """
-        for path, stored in self._stored_keys(stage):
-            try:
-                yield self._parsed(path, stored)
-            except ArtifactCorruptError as error:
-                _LOGGER.warning("passed over: %s", error)
+        for found in self._keys(stage).values():
+            if isinstance(found, Pointer):
+                yield found
+            else:
+                _LOGGER.warning("passed over: %s", found)
 
     def damaged_pointers(self) -> dict[tuple[str, str], str]:
         """What is wrong with each pointer that cannot be read, by its stage and cache key.
 
         A `lookup` of the key takes such a pointer back.
         """
-        found = {}
-        for path, stored in self._stored_keys(None):
-            try:
-                self._parsed(path, stored)
-            except ArtifactCorruptError as error:
-                _, stage, *_, name = path.split("/")
-                found[stage, name.removesuffix(".json")] = str(error)
-        return found
+        return {
+            (path.split("/")[1], path.rpartition("/")[2].removesuffix(".json")): str(found)
+            for path, found in self._keys(None).items()
+            if not isinstance(found, Pointer)
+        }
 
-    def _stored_keys(self, stage: str | None) -> Iterable[tuple[str, bytes]]:
+    def _keys(self, stage: str | None) -> dict[str, Pointer | ArtifactCorruptError]:
+        found: dict[str, Pointer | ArtifactCorruptError] = {}
         paths = self.backend.names(f"keys/{stage}" if stage else "keys")
-        return self.backend.read_many(paths).items()
-
-    def _parsed(self, path: str, stored: bytes) -> Pointer:
-        if (pointer := parse_pointer(stored)) is None:
-            raise ArtifactCorruptError(
-                f"{self.backend.url(path)}: expected a pointer to a manifest. Delete "
-                "the file, or run the recipe again; the stage is then built anew"
-            )
-        return pointer
+        for path, stored in self.backend.read_many(paths).items():
+            try:
+                found[path] = self._parsed(path, stored)
+            except ArtifactCorruptError as error:
+                found[path] = error
+        return found
 
     # Refs
 
@@ -167,17 +169,7 @@ class StorePointers:
         Raises:
             ArtifactCorruptError: the file is no pointer.
         """
-        return self._parsed_ref(name, self.backend.read_if_there(ref_path(name)))
-
-    def _parsed_ref(self, name: str, stored: bytes | None) -> Pointer | None:
-        if stored is None:
-            return None
-        if (pointer := parse_pointer(stored)) is None:
-            raise ArtifactCorruptError(
-                f"ref {name!r}: expected a pointer. Delete {ref_path(name)} in the store, or run "
-                "the recipe again"
-            )
-        return pointer
+        return self._pointer(ref_path(name))
 
     def refs(self) -> list[str]:
         """Every name, sorted."""
@@ -203,10 +195,10 @@ class StorePointers:
         )
 
     def swap_ref(self, name: str, pointer: Pointer, *, expected: Pointer | None) -> None:
-        """Let a name lead elsewhere, if it leads to where the caller thinks.
+        """Let a name, such as `corpus/simplewiki/latest`, lead elsewhere.
 
         Args:
-            name: such as `corpus/simplewiki/latest`.
+            name: of the ref.
             pointer: what it leads to from now on.
             expected: what it leads to; None: there is no such name.
 
@@ -215,7 +207,7 @@ class StorePointers:
         """
         path = ref_path(name)
         stored = self.backend.read_if_there(path)
-        found = self._parsed_ref(name, stored)
+        found = None if stored is None else self._parsed(path, stored)
         if found == expected:
             if self.backend.swap(path, pointer.to_json(), expected=stored):
                 return
@@ -260,13 +252,10 @@ class StorePointers:
         """
         found = {}
         for path in self.backend.names("pins"):
+            record = read_record(self.backend, path)
             try:
-                record = read_sealed(self.backend.read(path)).value
                 Pointer.model_validate(record["pointer"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise ArtifactCorruptError(
-                    f"{self.backend.url(path)}: expected a pin: {error}. Delete the file, and pin "
-                    "again"
-                ) from error
+            except (ValueError, KeyError) as error:
+                raise damaged(self.backend.url(path), "pins", error) from error
             found[path.removeprefix("pins/").removesuffix(".json")] = record
         return found

@@ -24,9 +24,9 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileFacts
 from flows.store.leases import live_holders
 from flows.store.pointers import Pointer, parse_pointer
-from flows.store.runs import judge, last_signs, record_path, run_ids
+from flows.store.records import damaged, read_record
+from flows.store.runs import judge, last_signs, run_ids, stored_records
 from schemas.errors import ArtifactCorruptError
-from schemas.sealed import read_sealed
 
 ELSEWHERE_DAYS = 30
 """For how long a run of another machine that does not say that it ended counts as going on, if it
@@ -138,13 +138,9 @@ def _named(store: ArtifactStore) -> Roots:
 def _of_runs(store: ArtifactStore, found: Survey, *, keep_runs: int) -> Roots:
     signs, ids = last_signs(store), run_ids(store)
     found.kept_runs = set(ids[max(len(ids) - keep_runs, 0) :])
-    paths = {record_path(run_id): run_id for run_id in ids}
-    for path, stored in store.backend.read_many(paths).items():
-        run_id = paths[path]
-        try:
-            record = read_sealed(stored).value
-        except ValueError as error:
-            found.notes.append(f"{store.url(path)}: expected the record of a run: {error}")
+    for run_id, record in stored_records(store, ids).items():
+        if isinstance(record, ArtifactCorruptError):
+            found.notes.append(str(record))
             continue
         # One that has just begun is not listed yet.
         _note_if_live(found, run_id, record, last_sign=signs.get(run_id, found.moment))
@@ -254,14 +250,10 @@ def _mark(store: ArtifactStore, found: Survey, roots: Mapping[str, str]) -> None
 def _files_and_inputs(store: ArtifactStore, path: str) -> tuple[list[str], list[str]]:
     """Physical names of the files of a manifest of any version, and paths of its inputs'."""
     try:
-        manifest = read_sealed(store.backend.read(path)).value
+        manifest = read_record(store.backend, path)
         files, inputs = manifest["files"], manifest["inputs"]
         return [entry["object"] for entry in files], [ref["manifest"] for ref in inputs]
     except FileNotFoundError:
         return [], []  # withdrawn since it was listed
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactCorruptError(
-            f"{store.url(path)}: expected a manifest, found {type(error).__name__}: {error}. What "
-            "the artifact was made from is not known, so nothing can be deleted safely: run "
-            "`bertloom verify` first, which withdraws it"
-        ) from error
+    except (KeyError, TypeError) as error:
+        raise damaged(store.url(path), "artifacts", error) from error

@@ -15,7 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -25,12 +25,9 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.pointers import now
 from flows.store.processes import ProcessName
-from schemas.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
-    ConfigError,
-)
-from schemas.sealed import read_sealed, sealed_json
+from flows.store.records import content_of, parse_record
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
+from schemas.sealed import sealed_json
 
 RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
 Close = Callable[[ArtifactStore, str], object]
@@ -136,20 +133,24 @@ def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
         ArtifactNotFoundError: there is none.
         ArtifactCorruptError: it cannot be read.
     """
-    try:
-        stored = store.backend.read(record_path(run_id))
-    except FileNotFoundError:
-        raise ArtifactNotFoundError(
-            f"{store.root}: no run {run_id!r}; `bertloom runs` lists them"
-        ) from None
-    return _parse_record(stored, where=store.url(record_path(run_id)))
+    path = record_path(run_id)
+    if (stored := store.backend.read_if_there(path)) is None:
+        raise ArtifactNotFoundError(f"{store.root}: no run {run_id!r}; `bertloom runs` lists them")
+    return parse_record(RunRecord, stored, store.url(path), kind="runs")
 
 
-def _parse_record(stored: bytes, *, where: str) -> RunRecord:
-    try:
-        return RunRecord.model_validate(read_sealed(stored).value)
-    except ValueError as error:  # of which pydantic's are
-        raise ArtifactCorruptError(f"{where}: expected the record of a run: {error}") from error
+def stored_records(
+    store: ArtifactStore, ids: Iterable[str]
+) -> dict[str, dict[str, Any] | ArtifactCorruptError]:
+    """The records of some runs as they are stored, of any version, by the runs' ids."""
+    found: dict[str, dict[str, Any] | ArtifactCorruptError] = {}
+    paths = {record_path(run_id): run_id for run_id in ids}
+    for path, stored in store.backend.read_many(paths).items():
+        try:
+            found[paths[path]] = content_of(stored, store.url(path), kind="runs")
+        except ArtifactCorruptError as error:
+            found[paths[path]] = error
+    return found
 
 
 def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
@@ -160,12 +161,8 @@ def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     moment, signs = time.time(), last_signs(store)
-    paths = {record_path(run_id): run_id for run_id in reversed(run_ids(store))}
-    for path, stored in store.backend.read_many(paths).items():
-        run_id = paths[path]
-        try:
-            record = read_sealed(stored).value
-        except ValueError:
+    for run_id, record in stored_records(store, reversed(run_ids(store))).items():
+        if isinstance(record, ArtifactCorruptError):
             found.append({"run_id": run_id, "state": "damaged"})
             continue
         state = str(record.get("state", "?"))
@@ -299,9 +296,7 @@ def settle_dead_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list
     return [
         record.run_id
         for record in _running(store, run_ids(store)[-_NEWEST:])
-        if record.recipe.get("name") == recipe
-        and record.is_dead
-        and _settle(store, record.run_id, close)
+        if record.recipe.get("name") == recipe and record.is_dead and _settle(store, record, close)
     ]
 
 
@@ -317,7 +312,7 @@ def settle_flow_run(
         record.run_id
         for record in _running(store, run_ids(store)[-_NEWEST_FLOW_RUNS:])
         if record.flow_run_id == flow_run_id
-        and _settle(store, record.run_id, close, state=state, reason=reason)
+        and _settle(store, record, close, state=state, reason=reason)
     ]
 
 
@@ -336,7 +331,7 @@ def settle_runs(store: ArtifactStore, *, close: Close) -> list[Settled]:
         is_over, why = judge(dict(record), silence=silence, unsigned_seconds=UNSIGNED_SECONDS)
         if run_id in holders and not record.is_dead:
             is_over, why = False, "it holds a lease"
-        found.append(Settled(run_id, is_over and _settle(store, run_id, close), why))
+        found.append(Settled(run_id, is_over and _settle(store, record, close), why))
     return found
 
 
@@ -344,7 +339,7 @@ def _running(store: ArtifactStore, ids: Sequence[str]) -> Iterator[RunRecord]:
     """The records among some that say `running`."""
     for path, stored in store.backend.read_many(map(record_path, ids)).items():
         try:
-            record = _parse_record(stored, where=store.url(path))
+            record = parse_record(RunRecord, stored, store.url(path), kind="runs")
         except ArtifactCorruptError as error:
             _LOGGER.debug("a run is passed over: %s", error)
             continue
@@ -354,17 +349,17 @@ def _running(store: ArtifactStore, ids: Sequence[str]) -> Iterator[RunRecord]:
 
 def _settle(
     store: ArtifactStore,
-    run_id: str,
+    record: RunRecord,
     close: Close,
     *,
     state: RunState = "crashed",
     reason: str = "",
 ) -> bool:
     # Read again: the process may have written its end just before it was found gone.
-    record = read_run(store, run_id)
-    if record.state != "running":
+    found = read_run(store, record.run_id)
+    if found.state != "running":
         return False
-    failures = {**record.failures, "": reason} if reason else record.failures
-    write_run(store, record.model_copy(update={"state": state, "failures": failures}))
-    close(store, run_id)
+    failures = {**found.failures, "": reason} if reason else found.failures
+    write_run(store, found.model_copy(update={"state": state, "failures": failures}))
+    close(store, found.run_id)
     return True

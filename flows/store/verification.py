@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flows.store.artifacts import LAYOUT, ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.pieces import check_blobs, delete_piece
 from flows.store.pointers import Pointer
+from flows.store.records import KINDS
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
@@ -25,18 +26,8 @@ from schemas.sealed import read_page, read_sealed
 if TYPE_CHECKING:
     from flows.store.rows import RowsFound
 
-_CHUNK = 1 << 20
 _DIGITS = re.compile(rb"[0-9a-f]{31}")
-_REMEDIES = {
-    "refs": "run the recipe again, or publish again, which writes it anew",
-    "pins": "delete the file, and pin again",
-    "runs": "delete the file: what the run made is there all the same",
-    "reports": "`bertloom report` writes it anew",
-    "leases": "delete the file if no run is going on",
-    "quarantine": "delete the file: it only says what was wrong before",
-    "tombstones": "look at the artifact that it is named for, then delete the file",
-    "pieces": "the piece is built again where it is needed",
-}
+_POINTED = ("artifact_id", "cache_key", "content", "stage")
 
 
 class Verdict(NamedTuple):
@@ -112,9 +103,6 @@ def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -
     )
 
 
-_POINTED = ("artifact_id", "cache_key", "content", "stage")
-
-
 def check_manifest(manifest: Manifest) -> list[str]:
     """What in a manifest contradicts itself, one text each."""
     computed = {
@@ -172,22 +160,15 @@ def _check_inputs(store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
             yield f"input {ref.name}: its content is not the one in the cache key"
 
 
-class _Reading(NamedTuple):
-    """What a file holds."""
-
-    sha256: str
-    rows: RowsFound | None = None
-
-
 class _Reader:
     """Reads files, and each that several artifacts share only once."""
 
     def __init__(self, store: ArtifactStore, *, rows: bool) -> None:
-        self._backend = store.backend
-        self._rows = rows
-        self._known: dict[tuple[int, int, int], _Reading] = {}
+        self._backend, self._rows = store.backend, rows
+        self._known: dict[tuple[int, int, int], tuple[str, RowsFound | None]] = {}
 
-    def read(self, path: str, entry: FileEntry) -> _Reading:
+    def read(self, path: str, entry: FileEntry) -> tuple[str, RowsFound | None]:
+        """The sha256 of a file; where it is that of the entry and rows are read, those too."""
         known = self._backend.identity(path)
         if known is None:
             return self._read(path, entry)
@@ -195,17 +176,15 @@ class _Reader:
             self._known[known] = self._read(path, entry)
         return self._known[known]
 
-    def _read(self, path: str, entry: FileEntry) -> _Reading:
-        digest = hashlib.sha256()
+    def _read(self, path: str, entry: FileEntry) -> tuple[str, RowsFound | None]:
         with self._backend.open(path) as source:
-            while chunk := source.read(_CHUNK):
-                digest.update(chunk)
-            if digest.hexdigest() != entry.sha256 or entry.rows is None or not self._rows:
-                return _Reading(digest.hexdigest())
+            digest = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
+            if digest != entry.sha256 or entry.rows is None or not self._rows:
+                return digest, None
             from flows.store.rows import read_rows  # start-up: 53 ms, pyarrow
 
             source.seek(0)
-            return _Reading(entry.sha256, read_rows(source))
+            return digest, read_rows(source)
 
 
 # Records
@@ -240,7 +219,9 @@ def check_records(store: ArtifactStore) -> RecordReport:
     checked = old = 0
     problems: list[RecordProblem] = []
     notes: list[str] = []
-    for folder, remedy in _REMEDIES.items():
+    for folder, (_, remedy) in KINDS.items():
+        if folder in ("keys", "artifacts"):
+            continue
         for path in store.backend.names(folder):
             if path.endswith(".blobs"):
                 continue  # with its record
