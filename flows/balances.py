@@ -42,7 +42,7 @@ def sources_of(counters: Mapping[str, int]) -> list[str]:
 
 
 def balances(counters: Mapping[str, int]) -> list[Balance]:
-    """Of all things that were counted in and kept (`pipelines.counters`), all sources first."""
+    """All things that were counted in and kept (`pipelines.counters`), all sources first."""
     return [
         found for source in ("", *sources_of(counters)) for found in _of_source(counters, source)
     ]

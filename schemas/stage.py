@@ -20,8 +20,8 @@ from schemas.manifest import Manifest, RawInput, StageOutput
 ANY = "*"
 """Among a stage's inputs: any number more, by names of the recipe's."""
 
-_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
-"""Of statistics that another version of a stage wrote, or of a task that is no more."""
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
+"""What reading statistics raises that another version wrote, or a task that is no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Stage:
         if self.describe is not None:
             try:
                 return self.describe(manifest)
-            except _UNREADABLE:
+            except UNREADABLE:
                 pass
         return counted(manifest)
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from fake_site import FakeSite, Fault, fake_site
 
+from flows.fetch import client
 from flows.fetch.labelled_sets import FetchedSet, fetch_sets
 from flows.fetch.sources import load_sources
 from model.tasks import TASKS
@@ -77,8 +78,6 @@ class Sets:
             sources=load_sources(self.write()),
             folder=str(self.folder / "data"),
             say=self.said.append,
-            sleep=lambda seconds: None,
-            tries=3,
             **more,
         )
 
@@ -90,6 +89,7 @@ class Sets:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.0)
     with fake_site() as served:
         yield served
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fake_site import FakeSite, Fault, fake_site
 
+from flows.fetch import client
 from flows.fetch.wikipedia import (
     JOBS,
     FetchedDump,
@@ -49,6 +50,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def site(monkeypatch: pytest.MonkeyPatch, dump: dict[str, bytes]) -> Iterator[FakeSite]:
     """Three dates; the newest is still being made."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.0)
     with fake_site() as served:
         monkeypatch.setenv("BERTLOOM_MIRROR", served.address)
         for date in (OLDER, DATE):
@@ -73,9 +75,7 @@ def in_parts(dump: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def fetch(into: Path, /, **more: Any) -> FetchedDump:
-    settings: dict[str, Any] = {
-        "folder": str(into), "say": lambda line: None, "sleep": lambda seconds: None, "tries": 3,
-    }  # fmt: skip
+    settings: dict[str, Any] = {"folder": str(into), "say": lambda line: None}
     return fetch_wikipedia("samplewiki", **(settings | more))
 
 
@@ -196,7 +196,7 @@ def test_no_part_has_its_name_until_all_are_there(
     site.add_dump("samplewiki", DATE, parts)
     last = f"/samplewiki/{DATE}/samplewiki-{DATE}-pages-articles-multistream10.xml-p901p1000.bz2"
     size = len(dump["pages"])
-    site.faults[last] = [Fault(cut_after=size // 2), *[Fault(status=503)] * 2]
+    site.faults[last] = [Fault(cut_after=size // 2), *[Fault(status=503)] * 5]
     with pytest.raises(FetchError, match="run the same command again"):
         fetch(tmp_path)
     folder = tmp_path / "samplewiki" / DATE

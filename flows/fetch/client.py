@@ -24,6 +24,9 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 
 _MOST_REDIRECTS = 5
+_TIMEOUT = 60.0
+"""Seconds without a byte after which a connection counts as cut."""
+
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 120.0
 _LONGEST_RETRY_AFTER = 900.0
 """Seconds. A site that asks for a longer wait is left alone until the command is run again."""
@@ -56,7 +59,6 @@ class Web:
         say: Say,
         tries: int = 6,
         sleep: Callable[[float], object] | None = None,
-        timeout: float = 60.0,
     ) -> None:
         """Open no connection yet.
 
@@ -64,14 +66,13 @@ class Web:
             say: prints a line, of waits.
             tries: of a request that brings nothing, before the fetch ends.
             sleep: waits so many seconds; else a wait that ends when another thread has failed.
-            timeout: seconds without a byte after which a connection counts as cut.
         """
         self.say, self.stopping = say, threading.Event()
         self._tries, self._sleep = tries, sleep or self.stopping.wait
         self._gate = threading.Lock()
         self._client = httpx.Client(
             headers={"User-Agent": user_agent(), "Accept-Encoding": "identity"},
-            timeout=timeout,
+            timeout=_TIMEOUT,
             follow_redirects=True,
             max_redirects=_MOST_REDIRECTS,
         )

@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
     size: int | None
     """Bytes; None where nobody says."""
     algorithm: str
-    """Of the digest: md5, sha1 or sha256."""
+    """How the digest is made: md5, sha1 or sha256."""
     digest: str | None
     """Hexadecimal, lower case. None: whatever comes is taken, and its digest returned."""
 

@@ -1,15 +1,15 @@
 """GLUE, SQuAD and SWAG from their official addresses, with pinned checksums (`sources.yaml`).
 
-Each set comes to the folder that `bertloom finetune --data` and recipes read, under the official
-names. What came out of an archive stands in `.fetched.json` beside it, so that a set that is there
-and right is not fetched again.
+Each set is written to the folder that `bertloom finetune --data` and recipes read, under the
+official names. What came out of an archive stands in `.fetched.json` beside it, so that a set that
+is there and right is not fetched again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from pipelines.io.local_files import sync_folder, write_whole
 from schemas.errors import ConfigError, FetchError
 
 RECORD = ".fetched.json"
-"""Of each archive by its sha256: the sha256 of the files that came out of it."""
+"""The sha256 of the files that came out of each archive, by that of the archive."""
 
 _Record = dict[str, dict[str, str]]
 
@@ -42,7 +42,7 @@ class FetchedSet(NamedTuple):
     """Local paths."""
     bytes_downloaded: int
     files_reused: int
-    """Of `files`: those that were there already, and right."""
+    """How many of `files` were there already, and right."""
     unpinned: tuple[tuple[str, str, int], ...]
     """Address, sha256 and size of what was taken on trust."""
 
@@ -55,19 +55,16 @@ def fetch_sets(
     say: Say,
     trust_first: bool = False,
     connections: int = 2,
-    sleep: Callable[[float], object] | None = None,
-    tries: int = 6,
 ) -> list[FetchedSet]:
     """Fetch labelled sets; what is there already and right is kept.
 
     Args:
         names: of `sources.sets`.
         sources: what there is, and where.
-        folder: local; each set comes to the folder below it that `sources` says.
+        folder: local; each set is written to the folder below it that `sources` says.
         say: prints a line.
         trust_first: take files that have no pinned sha256, and return what theirs is.
         connections: at once.
-        sleep, tries: as for `Web`.
 
     Raises:
         ConfigError: a set is unknown, or an argument is not what it should be.
@@ -82,7 +79,7 @@ def fetch_sets(
     for name in names:
         if not trust_first:
             _refuse_unpinned(name, sources.sets[name])
-    with contextlib.closing(Web(say=say, sleep=sleep, tries=tries)) as web:
+    with contextlib.closing(Web(say=say)) as web:
         return [
             _fetch_set(name, sources.sets[name], root, web=web, connections=connections)
             for name in names

@@ -29,7 +29,7 @@ class SetFile(Config):
     save_as: FileName | None = None
     """Its name in the set's folder; else the last part of its URL."""
     unpack: dict[str, FileName] = Field(default={})
-    """Of a zip archive: path in it to the name in the set's folder. The archive is not kept."""
+    """Path in a zip archive to the name in the set's folder. The archive is not kept."""
 
     @property
     def stored_as(self) -> str:

@@ -5,8 +5,8 @@ whether it is `done`, and names its files with size and sha1. A large wiki has i
 (job `articlesmultistreamdump`) and once more in one file (`...recombine`); a small one in one file,
 in the first of these jobs. All of it comes from elsewhere, and nothing of it is believed.
 
-A dump comes to `FOLDER/WIKI/DATE`, as the site has it. Its files get their names together, once all
-of them are there and verified, with `WIKI-DATE-sha1sums.txt` beside them, by which
+A dump is written to `FOLDER/WIKI/DATE`, as the site has it. Its files get their names together,
+once all of them are there and verified, with `WIKI-DATE-sha1sums.txt` beside them, by which
 `build-documents` verifies them again.
 """
 
@@ -17,7 +17,6 @@ import datetime
 import json
 import os
 import re
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
@@ -62,7 +61,7 @@ class FetchedDump(NamedTuple):
     """Local paths of the dump or its parts, in the order of their pages; without the indexes."""
     bytes_downloaded: int
     files_reused: int
-    """Of the files and their indexes: those that were there already, and right."""
+    """How many of the files and their indexes were there already, and right."""
 
 
 class PlannedFile(NamedTuple):
@@ -71,7 +70,7 @@ class PlannedFile(NamedTuple):
     name: str
     size: int
     bytes_there: int
-    """Of it, in the folder already; not verified."""
+    """How much of it is in the folder already; not verified."""
 
 
 class PlannedDump(NamedTuple):
@@ -107,20 +106,16 @@ def fetch_wikipedia(
     mirror: str | None = None,
     say: Say,
     connections: int = 2,
-    sleep: Callable[[float], object] | None = None,
-    tries: int = 6,
 ) -> FetchedDump:
     """Fetch the articles of a wiki: what is there and right is kept, what is half is resumed.
 
     Args:
         wiki: such as `simplewiki`.
         date: YYYYMMDD, or `latest`: the newest whose articles are done.
-        folder: local; the dump comes to `FOLDER/WIKI/DATE`.
+        folder: local; the dump is written to `FOLDER/WIKI/DATE`.
         mirror: http or https; else `$BERTLOOM_MIRROR`, else the official site.
         say: prints a line.
         connections: at once. The official site wants no more than two.
-        sleep: waits so many seconds between tries.
-        tries: of a request that brings nothing, before the fetch ends.
 
     Raises:
         ConfigError: an argument is not what it should be.
@@ -128,7 +123,7 @@ def fetch_wikipedia(
         ChecksumError: a file is not what the site's dumpstatus.json says; nothing of it is kept.
     """
     site = chosen_mirror(mirror, say=say)
-    with contextlib.closing(Web(say=say, sleep=sleep, tries=tries)) as web:
+    with contextlib.closing(Web(say=say)) as web:
         dump = _find(web, site, wiki, date)
         into = local_folder(folder) / dump.wiki / dump.date
         with locked_folder(into, say=say):

@@ -154,7 +154,7 @@ class ArtifactStore(StorePointers):
         return parse_manifest(stored, where=self.url(path))
 
     def manifest(self, path: str) -> Manifest:
-        """As `read_manifest`; from S3 or GCS each is fetched once, as what is published stays."""
+        """Like `read_manifest`; from S3 or GCS each is fetched once, as what is published stays."""
         if path not in self._manifests:
             return self._remembered(self.read_manifest(path))
         return self._manifests[path]

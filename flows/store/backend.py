@@ -197,7 +197,7 @@ class StoreBackend(abc.ABC):
         return found in (expected, data)
 
     def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        """Of a file, where the backend compares and writes in two steps."""
+        """The lock under which a file is compared, then written."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -324,7 +324,7 @@ class _Disk(StoreBackend):
         write_whole(Path(self._full(path)), data)
 
     def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        """Of one of a few files in `.locks/`, which others may share."""
+        """One of a few files in `.locks/`, which other files share."""
         number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _LOCKS
         return file_lock(Path(self._root) / ".locks" / f"{number:02d}")
 
@@ -441,7 +441,7 @@ class _Bucket(StoreBackend):
         return True
 
     def _version(self, path: str) -> tuple[bytes | None, str]:
-        """As `_read_version`; None and "" where there is no file."""
+        """Like `_read_version`; None and "" where there is no file."""
         try:
             return self._read_version(path)
         except FileNotFoundError:

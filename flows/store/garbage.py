@@ -152,7 +152,7 @@ class _Item(NamedTuple):
     kind: str
     path: str
     facts: Mapping[str, FileFacts]
-    """Of each file by its path from the root; where `path` is none of them, it is a folder."""
+    """Its files by their paths from the root; where `path` is none of them, it is a folder."""
 
     expected: bytes | None = None
     """The file is deleted only if it holds this still."""

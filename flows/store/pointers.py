@@ -30,9 +30,8 @@ from schemas.manifest import Manifest
 from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
-REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
-"""Each part begins with something else than a dot: no way up, and no hidden file."""
-
+# Each part begins with something else than a dot: no way up, and no hidden file.
+_REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
 _TRIES = 100
 
 
@@ -57,10 +56,10 @@ class Pointer(BaseModel):
     """ISO 8601, UTC."""
 
     parts: dict[str, str] = {}
-    """Of a publication of several artifacts: path of the manifest of each, by the step's label."""
+    """A publication of several artifacts: path of the manifest of each, by the step's label."""
 
     def to_json(self) -> bytes:
-        """As it is stored."""
+        """The bytes of its file."""
         return sealed_json(self.model_dump(exclude_defaults=True))
 
     def __str__(self) -> str:
@@ -99,7 +98,7 @@ def ref_path(name: str) -> str:
     Raises:
         ConfigError: the name cannot be that of a ref.
     """
-    if not REF_NAME.fullmatch(name):
+    if not _REF_NAME.fullmatch(name):
         raise ConfigError(
             f"ref {name!r}: expected letters, digits and any of _-.@+= in parts between /, none "
             "of them beginning with a dot"

@@ -70,7 +70,7 @@ class Survey:
     """Why a location is kept; the ones that are not in it are garbage."""
 
     listed: dict[str, set[str]] = field(default_factory=dict)
-    """Of each kept location with a manifest: the files that count, by path from the root."""
+    """The files that count of each kept location with a manifest, by path from the root."""
 
     live_runs: dict[str, float] = field(default_factory=dict)
     """When each run that is going on began."""

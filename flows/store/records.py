@@ -72,7 +72,7 @@ def content_of(stored: bytes, where: str, *, kind: str) -> dict[str, Any]:
 
 
 def parse_record(model: type[Model], stored: bytes, where: str, *, kind: str) -> Model:
-    """As `content_of`, and checked to be of a model."""
+    """Like `content_of`, and checked to be of a model."""
     try:
         return model.model_validate(content_of(stored, where, kind=kind))
     except ValidationError as error:

@@ -82,4 +82,4 @@ def _tables() -> list[Any]:
 
 
 _SIZES = (1 << 16, (1 << 16) + 1)
-"""Of vocabularies: the largest of two-byte ids, the smallest of four-byte ids."""
+"""Vocabularies: the largest of two-byte ids, the smallest of four-byte ids."""

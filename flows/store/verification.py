@@ -110,7 +110,7 @@ def check_manifest(manifest: Manifest) -> list[str]:
         "content": content_digest(manifest.files),
         "logical_content": logical_digest(manifest.files),
     }
-    return _differences(manifest, computed, "but comes to")
+    return _differences(manifest, computed, "but what it says gives")
 
 
 def _differences(manifest: Manifest, expected: dict[str, str], but: str) -> list[str]:

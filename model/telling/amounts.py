@@ -7,11 +7,8 @@ from typing import Any
 
 from model.tasks import find_task
 from model.tasks.cut_data import cut_on, split_text
-from schemas.errors import BertloomError
 from schemas.manifest import Manifest
-
-_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
-"""Of statistics that another version of a stage wrote, or of a task that is no more."""
+from schemas.stage import UNREADABLE
 
 
 def training_amount(manifest: Manifest) -> str:
@@ -41,7 +38,7 @@ def trials_amount(manifests: Sequence[Manifest]) -> str:
     count = f"{len(manifests)} trial{'s' if len(manifests) != 1 else ''}"
     try:
         firsts = [next(iter(_dev_metrics(manifest)), None) for manifest in manifests]
-    except _UNREADABLE:
+    except UNREADABLE:
         return count
     values = [found[1] for found in firsts if found is not None]
     if not values or firsts[0] is None:

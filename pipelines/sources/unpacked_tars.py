@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bz2
 import contextlib
-import fcntl
 import gzip
 import lzma
 import uuid
@@ -19,6 +18,7 @@ from typing import IO, Any
 
 import zstandard
 
+from pipelines.io.local_files import file_lock
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import CACHE_VARIABLE, cache_folder
@@ -78,9 +78,7 @@ def _lock_of(path: Path) -> Path:
 
 def _make(file: SourceFile, path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _lock_of(path).open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with file_lock(_lock_of(path)):
             if not path.exists():
                 _unpack(file, path)
     except OSError as error:
