@@ -18,8 +18,7 @@ from fake_site import FakeSite, Fault, fake_site
 
 from flows.fetch import downloads
 from flows.fetch.client import Web, check_way, checked_address, shown_url, user_agent
-from flows.fetch.downloads import Fetched, Wanted, fetch_files, publish
-from flows.fetch.folders import LOCK_FILE, locked_folder
+from flows.fetch.downloads import LOCK_FILE, Fetched, Wanted, fetch_files, locked_folder, publish
 from flows.fetch.wikipedia import checked_name
 from pipelines.telling.progress import Reading, listening
 from schemas.errors import ChecksumError, ConfigError, FetchError

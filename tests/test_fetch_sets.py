@@ -15,8 +15,7 @@ import yaml
 from fake_site import FakeSite, Fault, fake_site
 
 from flows.fetch import client
-from flows.fetch.labelled_sets import FetchedSet, fetch_sets
-from flows.fetch.sources import load_sources
+from flows.fetch.labelled_sets import FetchedSet, fetch_sets, load_sources
 from model.tasks import TASKS
 from model.tasks.official_files import find_files
 from schemas.errors import ChecksumError, ConfigError, FetchError

@@ -128,7 +128,7 @@ def test_a_password_of_a_mirror_is_nowhere(
     said: list[str] = []
     mirror = site.address.replace("://", "://someone:secret@")
     pages = f"/samplewiki/{DATE}/{PAGES.format(DATE)}"
-    site.faults[pages] = [Fault(cut_after=10), *[Fault(status=503)] * 2]
+    site.faults[pages] = [Fault(cut_after=10), *[Fault(status=503)] * 5]
     with pytest.raises(FetchError) as caught:
         fetch(tmp_path, mirror=mirror, say=said.append)
     kept = [path.read_bytes() for path in tmp_path.rglob("*.json")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_runs import Cli
 
-from flows.fetch.sources import load_sources
+from flows.fetch.labelled_sets import load_sources
 from flows.recipes.files import load_recipe, packaged_recipes, packaged_text, parse_yaml
 from flows.recipes.yaml_texts import MAX_BYTES, MAX_NESTING, MAX_VALUES, load_yaml
 from schemas.errors import ConfigError

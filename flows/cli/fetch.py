@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.console import print_found, print_json, print_lines, print_table, say
-from flows.fetch.labelled_sets import FetchedSet, fetch_sets
-from flows.fetch.sources import load_sources
+from flows.fetch.labelled_sets import FetchedSet, fetch_sets, load_sources
 from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
 from flows.formats import byte_text, columns
 from schemas.errors import UsageError

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from flows.fetch.folders import check_space, partial_of
+from flows.fetch.downloads import check_space, partial_of
 from schemas.errors import FetchError
 
 _CHUNK = 1 << 20

@@ -29,8 +29,16 @@ from flows.fetch.client import (
     checked_address,
     shown_url,
 )
-from flows.fetch.downloads import Wanted, bytes_there, fetch_files, publish
-from flows.fetch.folders import FILE_NAME, drop_partial, local_folder, locked_folder
+from flows.fetch.downloads import (
+    FILE_NAME,
+    Wanted,
+    bytes_there,
+    drop_partial,
+    fetch_files,
+    local_folder,
+    locked_folder,
+    publish,
+)
 from flows.formats import byte_text
 from pipelines.io.local_files import write_whole
 from schemas.errors import ConfigError, FetchError
