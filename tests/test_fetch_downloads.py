@@ -17,7 +17,7 @@ import pytest
 from fake_site import FakeSite, Fault, fake_site
 
 from flows.fetch import downloads
-from flows.fetch.client import Web, check_way, checked_address, shown_url, user_agent
+from flows.fetch.client import Web, check_redirects, checked_address, shown_url, user_agent
 from flows.fetch.downloads import LOCK_FILE, Fetched, Wanted, fetch_files, locked_folder, publish
 from flows.fetch.wikipedia import checked_name
 from pipelines.telling.progress import Reading, listening
@@ -329,9 +329,9 @@ def test_what_began_with_https_does_not_end_without() -> None:
     began = httpx.Response(302, request=httpx.Request("GET", "https://a.example/x"))
     ended = httpx.Response(200, request=httpx.Request("GET", "http://b.example/x"), history=[began])
     with pytest.raises(FetchError, match="https -> http"):
-        check_way(ended, "https://a.example/x")
+        check_redirects(ended, "https://a.example/x")
     upwards = httpx.Response(200, request=began.request, history=[ended])
-    check_way(upwards, "http://b.example/x")
+    check_redirects(upwards, "http://b.example/x")
 
 
 def test_a_full_disk_is_noticed_before(

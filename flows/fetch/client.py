@@ -95,7 +95,7 @@ class Web:
             pass
         try:
             with self._client.stream("GET", url, headers=dict(headers or {})) as response:
-                check_way(response, url)
+                check_redirects(response, url)
                 _check_status(response, url)
                 yield response
         except httpx.UnsupportedProtocol as error:
@@ -152,7 +152,7 @@ class Web:
         jitter = float(rng_for(os.getpid(), "fetch-wait", url, failed).random())
         seconds = max(asked or 0.0, longest * (0.5 + 0.5 * jitter))
         self.say(f"{what}: {fault}; trying again in {seconds:.0f} s")
-        with contextlib.nullcontext() if asked is None else self._gate:
+        with self._gate if asked is not None else contextlib.nullcontext():
             self._sleep(seconds)
 
     def read_text(self, url: str, *, most: int, what: str) -> str:
@@ -223,7 +223,7 @@ def user_agent() -> str:
     return f"bertloom/{version('bertloom')} ({'; '.join(about)})"
 
 
-def check_way(response: httpx.Response, url: str) -> None:
+def check_redirects(response: httpx.Response, url: str) -> None:
     """See that redirects stayed on the web, and never gave up encryption.
 
     Raises:

@@ -9,6 +9,7 @@ where a pointer or a ref is swapped       `pointers`, by `StoreBackend.create` a
 what is published, under which names      `listing`
 how a file is created or changed by one   `backend`: local disk, memory, S3, GCS
 caller only
+what is said of a damaged record          `records`
 where a lease expires                     `leases`: `Holder.is_live`
 whether a process is still there          `processes`
 which runs are over                       `runs`: `judge`, `settle_runs`

@@ -189,16 +189,8 @@ class StoreBackend(abc.ABC):
         """
         return self.create(path, data) if expected is None else self._swap(path, data, expected)
 
-    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
-        with self._lock(path):
-            found = self.read_if_there(path)
-            if found == expected:
-                self.replace(path, data)
-        return found in (expected, data)
-
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        """The lock under which a file is compared, then written."""
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _swap(self, path: str, data: bytes, expected: bytes) -> bool: ...
 
     @abc.abstractmethod
     def remove(self, path: str, *, expected: bytes) -> float | None:
@@ -296,7 +288,21 @@ class StoreBackend(abc.ABC):
         return False
 
 
-class _Disk(StoreBackend):
+class _Locking(StoreBackend):
+    """Compares and writes in two steps, under a lock."""
+
+    @abc.abstractmethod
+    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]: ...
+
+    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
+        with self._lock(path):
+            found = self.read_if_there(path)
+            if found == expected:
+                self.replace(path, data)
+        return found in (expected, data)
+
+
+class _Disk(_Locking):
     """A local folder. A file is written beside its name and flushed, then linked or renamed."""
 
     is_local = True
@@ -361,7 +367,7 @@ class _Disk(StoreBackend):
         return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-class _Memory(StoreBackend):
+class _Memory(_Locking):
     """fsspec's memory, which lives in one process."""
 
     def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:

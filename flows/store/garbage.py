@@ -130,7 +130,7 @@ def collect_garbage(
     if not dry_run:
         revived = sweep.delete_artifacts()
         for item in rest:
-            item.delete(store.backend)
+            _delete(store.backend, item)
     gone = [item for item in sweep.artifacts() if item.path not in revived]
     kept = (
         Kept(location, sum(facts.size for facts in found.attempts[location].values()), reason)
@@ -138,7 +138,7 @@ def collect_garbage(
         if location in found.attempts
     )
     return GarbageReport(
-        garbage=tuple(item.as_garbage() for item in (*gone, *rest)),
+        garbage=(*gone, *rest),
         kept=tuple(kept),
         revived=tuple(sorted(revived)),
         notes=tuple(found.notes),
@@ -146,30 +146,22 @@ def collect_garbage(
     )
 
 
-class _Item(NamedTuple):
-    """A file or folder that nothing needs, and what it held when that was found."""
+def _garbage(kind: str, path: str, files: Mapping[str, FileFacts]) -> Garbage:
+    sizes = [facts.size for facts in files.values()]
+    freed = sum(facts.size for facts in files.values() if facts.links == 1)
+    return Garbage(kind, path, len(sizes), sum(sizes), freed)
 
-    kind: str
-    path: str
-    facts: Mapping[str, FileFacts]
-    """Its files by their paths from the root; where `path` is none of them, it is a folder."""
 
-    expected: bytes | None = None
-    """The file is deleted only if it holds this still."""
-
-    def as_garbage(self) -> Garbage:
-        files = self.facts.values()
-        freed = sum(item.size for item in files if item.links == 1)
-        return Garbage(self.kind, self.path, len(files), sum(f.size for f in files), freed)
-
-    def delete(self, backend: StoreBackend) -> None:
-        """Take it away; it may be gone already."""
-        if self.expected is not None:
-            backend.remove(self.path, expected=self.expected)
-        elif self.path in self.facts:
-            backend.delete(self.path)
-        else:
-            backend.delete_folder(self.path)
+def _delete(backend: StoreBackend, item: Garbage) -> None:
+    """Take away what is no artifact; it may be gone already, or a lease be held again."""
+    if item.kind == "lease":
+        stored, holder = read_lease(backend, item.path)
+        if stored is not None and holder is None:
+            backend.remove(item.path, expected=stored)
+    elif item.kind in ("work", "run"):
+        backend.delete_folder(item.path)
+    else:
+        backend.delete(item.path)
 
 
 # Artifacts
@@ -194,11 +186,11 @@ class _Sweep:
                 found.keepers[location] = "a run that is going on may have found it"
         self.dead = sorted(found.attempts.keys() - found.keepers.keys())
 
-    def artifacts(self) -> Iterator[_Item]:
+    def artifacts(self) -> Iterator[Garbage]:
         """What is deleted of artifacts and attempts."""
         for location in self.dead:
             kind = "artifact" if location in self.found.published else "attempt"
-            yield _Item(kind, location, self.found.attempts[location])
+            yield _garbage(kind, location, self.found.attempts[location])
 
     def delete_artifacts(self) -> set[str]:
         """Delete in the order that the module describes; those that came into use meanwhile."""
@@ -269,7 +261,7 @@ def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
 # Everything else
 
 
-def _leftovers(sweep: _Sweep, *, delete_runs: bool) -> Iterator[_Item]:
+def _leftovers(sweep: _Sweep, *, delete_runs: bool) -> Iterator[Garbage]:
     """Everything to delete that is no artifact; runs that are not kept only if asked for."""
     backend, cutoff = sweep.backend, sweep.cutoff
     yield from _old_work(sweep)
@@ -278,16 +270,16 @@ def _leftovers(sweep: _Sweep, *, delete_runs: bool) -> Iterator[_Item]:
     for folder in ("quarantine", "probe"):
         for path, facts in backend.facts(folder).items():
             if facts.modified <= cutoff and not _CUT_OFF.search(path):
-                yield _Item(folder, path, {path: facts})
+                yield _garbage(folder, path, {path: facts})
     for folder in (name for name in KINDS if name != "artifacts"):
         for path, facts in backend.facts(folder).items():
             if facts.modified <= cutoff and _CUT_OFF.search(path):
-                yield _Item("leftover", path, {path: facts})
+                yield _garbage("leftover", path, {path: facts})
     yield from _unlisted(sweep)
     if delete_runs:
         for folder, files in sorted(_by_folder(backend.facts("runs"), 1).items()):
             if folder.split("/")[1] not in sweep.found.kept_runs:
-                yield _Item("run", folder, files)
+                yield _garbage("run", folder, files)
 
 
 def _by_folder(facts: Mapping[str, FileFacts], depth: int) -> dict[str, dict[str, FileFacts]]:
@@ -298,7 +290,7 @@ def _by_folder(facts: Mapping[str, FileFacts], depth: int) -> dict[str, dict[str
     return grouped
 
 
-def _old_work(sweep: _Sweep) -> Iterator[_Item]:
+def _old_work(sweep: _Sweep) -> Iterator[Garbage]:
     backend = sweep.backend
     grouped = _by_folder(backend.facts("work"), 2)
     # On disks, folders without a file too.
@@ -312,10 +304,10 @@ def _old_work(sweep: _Sweep) -> Iterator[_Item]:
         files = grouped.get(folder, {})
         times = (newest.get(folder, 0.0), *(facts.modified for facts in files.values()))
         if max(times) <= sweep.cutoff and (stage, cache_key) not in sweep.found.held:
-            yield _Item("work", folder, files)
+            yield _garbage("work", folder, files)
 
 
-def _old_pieces(sweep: _Sweep) -> Iterator[_Item]:
+def _old_pieces(sweep: _Sweep) -> Iterator[Garbage]:
     """Records of pieces none of whose files are left anywhere."""
     found, dead = sweep.found, set(sweep.dead)
     there = {path for name, files in found.attempts.items() if name not in dead for path in files}
@@ -331,17 +323,17 @@ def _old_pieces(sweep: _Sweep) -> Iterator[_Item]:
         if not any(there.issuperset(names) and (names or is_used) for names in artifacts):
             for name in (path, blobs_of(path)):
                 if name in listed:
-                    yield _Item("pieces", name, {name: listed[name]})
+                    yield _garbage("pieces", name, {name: listed[name]})
 
 
-def _free_leases(backend: StoreBackend) -> Iterator[_Item]:
+def _free_leases(backend: StoreBackend) -> Iterator[Garbage]:
     for path in backend.names("leases"):
         stored, holder = read_lease(backend, path)
         if stored is not None and holder is None:
-            yield _Item("lease", path, {path: FileFacts(len(stored), 0.0)}, expected=stored)
+            yield Garbage("lease", path, 1, len(stored), len(stored))
 
 
-def _unlisted(sweep: _Sweep) -> Iterator[_Item]:
+def _unlisted(sweep: _Sweep) -> Iterator[Garbage]:
     """Files beside those of an artifact, such as a repeated worker leaves."""
     found = sweep.found
     for location, listed in sorted(found.listed.items()):
@@ -349,4 +341,4 @@ def _unlisted(sweep: _Sweep) -> Iterator[_Item]:
             continue  # perhaps it is just being published
         for path, facts in found.attempts[location].items():
             if path not in listed and facts.modified <= sweep.cutoff:
-                yield _Item("leftover", path, {path: facts})
+                yield _garbage("leftover", path, {path: facts})
