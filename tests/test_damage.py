@@ -39,11 +39,11 @@ from schemas.sealed import read_sealed, sealed_json, sealed_line
 from schemas.task_configs import TrialConfig
 
 
-def flip(path: Path, place: int, bit: int) -> bytes:
+def flip(path: Path, position: int, bit: int) -> bytes:
     """Flip one bit of a file; the file as it was."""
     before = path.read_bytes()
     data = bytearray(before)
-    data[place] ^= 1 << bit
+    data[position] ^= 1 << bit
     path.write_bytes(data)
     return before
 
@@ -52,7 +52,7 @@ def flip(path: Path, place: int, bit: int) -> bytes:
 
 
 def _kind(path: str) -> str:
-    """Files of one kind have one place in the store and one end of their names."""
+    """Files of one kind have one folder in the store and one end of their names."""
     parts = path.split("/")
     end = parts[-1].rpartition(".")[2]
     if parts[0] == "artifacts":
@@ -122,8 +122,8 @@ def _flips(store: ArtifactStore, each: int) -> Iterator[tuple[str, Path, int, in
         path = Path(name)
         for number in range(each):
             drawn = hashlib.blake2b(f"{kind} {number}".encode(), digest_size=8).digest()
-            place = int.from_bytes(drawn, "big")
-            yield kind, path, place // 8 % path.stat().st_size, place % 8
+            position = int.from_bytes(drawn, "big")
+            yield kind, path, position // 8 % path.stat().st_size, position % 8
 
 
 @pytest.mark.slow
@@ -140,11 +140,11 @@ def test_verify_finds_every_flipped_bit(
     assert {"pieces blobs", "runs openlineage.ndjson", "runs openlineage.sent.json"} <= kinds
     assert len(flips) >= 60
     missed = []
-    for kind, path, place, bit in flips:
-        before = flip(path, place, bit)
+    for kind, path, position, bit in flips:
+        before = flip(path, position, bit)
         try:
             if cli("verify", "--store", whole.root, "--keep").code != 1:
-                missed.append(f"{kind}: bit {bit} of byte {place}")
+                missed.append(f"{kind}: bit {bit} of byte {position}")
         finally:
             path.write_bytes(before)
     assert missed == []
@@ -156,10 +156,10 @@ def test_every_byte_of_a_record_counts() -> None:
     stored, line = sealed_json(record), sealed_line(json.dumps(record)).encode()
     for data in (stored, line):
         assert read_sealed(data) == (record, True)
-        for place in range(len(data)):
+        for position in range(len(data)):
             for bit in range(8):
                 changed = bytearray(data)
-                changed[place] ^= 1 << bit
+                changed[position] ^= 1 << bit
                 try:
                     found, is_sealed = read_sealed(bytes(changed))
                 except ValueError:
@@ -301,7 +301,7 @@ def test_damaged_bytes_take_the_records_of_their_piece_alone(
 def test_nothing_is_made_from_a_damaged_shard(
     corpus: _Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Token ids changed in place: instances used to be made of them, and kept as sound."""
+    """Token ids changed where they lie: instances used to be made of them, and kept as sound."""
     first = _run(corpus)
     tokens = first["build-tokens"]
     path = corpus.root / tokens.data / tokens.files[0].object
@@ -342,7 +342,7 @@ def _given(stages: _Stages) -> dict[str, StageInput]:
 
 
 @pytest.mark.parametrize(
-    ("stage", "name", "path", "place"),
+    ("stage", "name", "path", "position"),
     [
         ("vocabulary", "documents", "part-00000-000.arrow", 0),
         ("vocabulary", "documents", "part-00001-000.arrow", -1),
@@ -356,7 +356,7 @@ def _given(stages: _Stages) -> dict[str, StageInput]:
     ],
 )
 def test_a_stage_reads_no_damaged_input(
-    stages: _Stages, tmp_path: Path, stage: str, name: str, path: str, place: int
+    stages: _Stages, tmp_path: Path, stage: str, name: str, path: str, position: int
 ) -> None:
     """Whatever part of the file the stage has a use for."""
     given = _given(stages)
@@ -372,7 +372,7 @@ def test_a_stage_reads_no_damaged_input(
         "tokens": build_tokens,
         "instances": build_instances,
     }[stage]
-    before = flip(file, place, 2)
+    before = flip(file, position, 2)
     _rows_by_shard.cache_clear()  # of what the stage before read in this process
     try:
         with pytest.raises(ArtifactCorruptError, match="is damaged: expected") as caught:

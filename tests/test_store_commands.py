@@ -41,13 +41,13 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
     store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
 
 
-def cell(store: ArtifactStore, number: int, **changes: Any) -> Any:
+def trial(store: ArtifactStore, number: int, **changes: Any) -> Any:
     statistics = {"task": "sst-2", "metrics": {"dev": {"accuracy": 0.9 + number / 100}}}
     return published(
         store,
-        f"cell {number}",
+        f"trial {number}",
         stage="finetune",
-        spec={"cell": number},
+        spec={"trial": number},
         statistics=statistics,
         **changes,
     )
@@ -71,10 +71,10 @@ def test_ls_shows_the_newest_first_with_what_they_hold(cli: Cli, store: Artifact
     assert json.loads(cli("ls", "build-documents", "--json").out) == []
 
 
-def test_ls_shows_the_cells_of_a_grid_as_one(cli: Cli, store: ArtifactStore) -> None:
+def test_ls_shows_the_trials_of_a_grid_as_one(cli: Cli, store: ArtifactStore) -> None:
     for number in range(3):
         name = f"fake/finetune.sst-2.b32-lr5e-5-e3-r{number + 1}"
-        store.set_ref(name, cell(store, number))
+        store.set_ref(name, trial(store, number))
     collapsed = cli("ls").out.splitlines()
     assert len(collapsed) == 2
     assert "3 trials, accuracy .900 to .920" in collapsed[1]
