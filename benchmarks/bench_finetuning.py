@@ -24,6 +24,7 @@ memory settings as they are here; our own trainings get better ones
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import os
 import statistics
@@ -45,7 +46,7 @@ from model.finetuning.loop import TrialTraining
 from model.finetuning.setup import open_trial
 from model.processes.distributed import Ranks
 from model.processes.stopping import StopRequest
-from model.task_types.text import build_features
+from model.task_types import TASK_TYPES
 from model.tasks import find_task
 from model.tasks.examples import examples_of_file
 from model.training.checkpoints import Checkpoints
@@ -161,14 +162,8 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
         start = open_trial(job)
         tokenizer = WordPieceTokenizer(start.tokenizer.vocab, lowercase=True)  # knows no word yet
         began = time.perf_counter()
-        build_features(
-            table,
-            tokenizer,
-            task=start.task,
-            labels=("0", "1"),
-            config=job.features,
-            is_training=True,
-        )
+        encoding = dataclasses.replace(start, tokenizer=tokenizer)
+        TASK_TYPES["classification"].build_features(table, encoding, is_training=True)
         features = time.perf_counter() - began
         checkpoints = Checkpoints(f"{work}/checkpoints", keep_last=1)
         device = torch.device("cpu")

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.processes.launcher import call
-from model.task_types.official_predictions import official_files
-from model.task_types.prediction_files import Scored, predictions_file, score_file, to_lines
+from model.task_types import TASK_TYPES
+from model.task_types.prediction_files import predictions_file, to_lines
+from model.task_types.task_type import Scored
 from model.tasks import Task, find_task
 from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
@@ -72,8 +73,8 @@ def evaluate(
         known = {split: found.metrics for split, found in scored.items() if found.metrics}
         for split, found in scored.items():
             table = read_examples(examples, split)
-            official = official_files(
-                task, table, predictions=found.predictions, split=split, threshold=threshold
+            official = TASK_TYPES[task.kind].official_files(
+                table, found.predictions, task=task, split=split, threshold=threshold
             )
             for name, content in official.items():
                 Path(folder, name).write_bytes(content)
@@ -139,9 +140,11 @@ def _answer(
 ) -> float:
     """Write the predictions of each split to `folder`; the threshold they were made with."""
     best = chosen[0]
+    task_type = TASK_TYPES[find_task(str(examples.statistics["task"])).kind]
     if best.method == "majority":
         for split in splits:
-            found = best.majority_predictions(read_examples(examples, split))
+            table = read_examples(examples, split)
+            found = task_type.majority_predictions(table, best.majority)
             Path(folder, predictions_file(split)).write_bytes(to_lines(found))
         return 0.0
     asked = splits
@@ -172,7 +175,8 @@ def _copy(given: StageInput, path: str, *, folder: str) -> None:
 
 def _score(task: Task, examples: StageInput, *, split: str, folder: str) -> Scored:
     table = read_examples(examples, split)
-    return score_file(f"{folder}/{predictions_file(split)}", table, task=task)
+    file = f"{folder}/{predictions_file(split)}"
+    return TASK_TYPES[task.kind].score_file(file, table, task=task)
 
 
 def _publish(folder: str, *, output: str) -> Iterator[FileEntry]:

@@ -21,9 +21,9 @@ from model.finetuning.jobs import (
     RECORDS,
     TrialJob,
 )
-from model.finetuning.majority import majority_answer, majority_predictions
 from model.processes.launcher import call
-from model.task_types.prediction_files import predictions_file, score_file, to_lines
+from model.task_types import TASK_TYPES
+from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks import find_task
 from model.tasks.cut_data import examples_cut
 from model.tasks.examples import read_examples, splits_of
@@ -138,15 +138,16 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
     task = find_task(str(examples.statistics["task"]))
     labels = tuple(str(label) for label in examples.statistics.get("labels", ()))
     train = read_examples(examples, _TRAIN)
-    answer = majority_answer(train, task=task, labels=labels)
+    task_type = TASK_TYPES[task.kind]
+    answer = task_type.majority_answer(train, task=task, labels=labels)
     metrics: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="bertloom-majority-") as name:
         folder = Path(name)
         if _DEV in splits_of(examples):
             dev = read_examples(examples, _DEV)
             file = folder / predictions_file(_DEV)
-            file.write_bytes(to_lines(majority_predictions(dev, answer)))
-            found = score_file(str(file), dev, task=task).metrics
+            file.write_bytes(to_lines(task_type.majority_predictions(dev, answer)))
+            found = task_type.score_file(str(file), dev, task=task).metrics
             metrics = {_DEV: found} if found else {}
         (folder / MAJORITY_FILE).write_bytes(to_json(answer))
         (folder / METRICS_FILE).write_bytes(to_json(metrics))

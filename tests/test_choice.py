@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_text import CLS, SEP, VOCAB, a_task, ids, sequences
+from test_text import CLS, SEP, VOCAB, a_task, ids, score, sequences
 
-from model.task_types.choice import build_features, decode, score
 from model.task_types.features import Features
+from model.task_types.task_type import Encoding
+from model.task_types.texts import Choice
 from model.tasks.task import Task
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import CHOICE_EXAMPLES
@@ -33,17 +34,17 @@ def table(*rows: tuple[str, list[str], int | None]) -> pa.Table:
 def features_of(
     examples: pa.Table, *, task: Task = TASK, length: int = 32, is_training: bool = False
 ) -> Features:
-    return build_features(
-        examples, WordPieceTokenizer(VOCAB, lowercase=True), task=task, labels=(),
-        config=FeaturesConfig(max_seq_length=length), is_training=is_training,
-    )  # fmt: skip
+    return Choice().build_features(examples, encoding(task, length), is_training=is_training)
+
+
+def encoding(task: Task = TASK, length: int = 32) -> Encoding:
+    tokenizer = WordPieceTokenizer(VOCAB, lowercase=True)
+    config = FeaturesConfig(max_seq_length=length)
+    return Encoding(task=task, labels=(), tokenizer=tokenizer, config=config)
 
 
 def decoded(examples: pa.Table, features: Features, outputs: Any) -> list[dict[str, Any]]:
-    return decode(
-        examples, features, outputs, tokenizer=WordPieceTokenizer(VOCAB, lowercase=True),
-        task=TASK, labels=(), config=FeaturesConfig(), threshold=0.0,
-    )  # fmt: skip
+    return Choice().decode(examples, outputs, features=features, encoding=encoding())
 
 
 def test_four_sequences_a_unit() -> None:

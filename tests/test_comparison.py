@@ -13,18 +13,25 @@ import pytest
 
 from model.finetuning.comparison import Trial, compare, read_trials
 from model.task_types import TASK_TYPES
-from model.task_types.official_predictions import official_files, read_any
-from model.task_types.prediction_files import (
-    check_ids,
-    is_answered,
-    read_lines,
-    score_file,
-    to_lines,
-)
-from model.tasks import TASKS
+from model.task_types.prediction_files import check_ids, read_lines, to_lines
+from model.task_types.task_type import Scored
+from model.tasks import TASKS, Task
 from schemas.arrow import EXAMPLES
 from schemas.errors import CorruptInputError, InputError, PredictionsError
 from schemas.manifest import StageInput
+
+
+def read_any(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
+    return TASK_TYPES[task.kind].read_predictions(url, examples, task=task)
+
+
+def score_file(url: str, examples: pa.Table, *, task: Task) -> Scored:
+    return TASK_TYPES[task.kind].score_file(url, examples, task=task)
+
+
+def official_files(task: Task, examples: pa.Table, **given: Any) -> dict[str, bytes]:
+    said = given.pop("predictions")
+    return TASK_TYPES[task.kind].official_files(examples, said, task=task, **given)
 
 
 def trial(name: str, value: float | None, **more: Any) -> Trial:
@@ -95,7 +102,8 @@ def test_trials_without_the_metric_cannot_be_compared() -> None:
 def test_a_majority_says_the_same_of_all() -> None:
     (found,) = read_trials({"x": trial("x", 0.0, majority={"label": "1"}).given})
     table = pa.table({"id": ["0", "1"]})
-    assert found.majority_predictions(table) == [
+    said = TASK_TYPES["classification"].majority_predictions(table, found.majority)
+    assert said == [
         {"id": "0", "label": "1"},
         {"id": "1", "label": "1"},
     ]
@@ -124,7 +132,7 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     found = score_file(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
     assert found.metrics == {"accuracy": 0.5}
     unknown = [{**row, "label": None} for row in TEXTS]
-    assert not is_answered("classification", table("classification", unknown))
+    assert not TASK_TYPES["classification"].is_answered(table("classification", unknown))
     assert (
         score_file(str(file), table("classification", unknown), task=TASKS["sst-2"]).metrics == {}
     )

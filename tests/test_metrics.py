@@ -119,7 +119,7 @@ def test_predictions_are_of_the_examples() -> None:
         check_answered(examples("yes", None), said, column="label")
 
 
-@pytest.mark.parametrize("module", ["metrics", "text", "choice", "text_pairs"])
+@pytest.mark.parametrize("module", ["metrics", "texts", "task_type"])
 def test_loading_is_light(module: str) -> None:
     heavy = "{'torch', 'sklearn', 'scipy', 'transformers', 'apache_beam', 'prefect'}"
     code = f"import sys, model.task_types.{module}; print(sorted(set(sys.modules) & {heavy}))"

@@ -18,16 +18,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from span_oracle import SQUAD_1, SQUAD_2, TINY_VOCAB, Oracle, table
-from test_span_windows import BERT_CONFIG, TINY, TINY_CASED, example, real_examples, train
+from test_span_windows import (
+    BERT_CONFIG,
+    TINY,
+    TINY_CASED,
+    encoding,
+    example,
+    real_examples,
+    train,
+)
 from tokenizers import Encoding
 
 from model.task_types.features import Features
-from model.task_types.span import apply_threshold, build_features, decode, score, tune_threshold
+from model.task_types.span import Span, best_threshold
 from model.task_types.span_decoding import NO_ANSWER_ODDS
 from model.tasks.task import Task
 from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
 from schemas.errors import PredictionsError
 from schemas.task_configs import FeaturesConfig
+
+SPAN = Span()
 
 
 def ask(
@@ -40,19 +50,11 @@ def ask(
     threshold: float = 0.0,
 ) -> list[dict[str, Any]]:
     """Predictions of outputs, or of those that a function makes of the features."""
-    features = build_features(
-        examples, tokenizer, task=task, labels=(), config=config, is_training=False
-    )
-    return decode(
-        examples,
-        features,
-        np.asarray(outputs(features), np.float32),
-        tokenizer=tokenizer,
-        task=task,
-        labels=(),
-        config=config,
-        threshold=threshold,
-    )
+    reads = encoding(tokenizer, config, task=task)
+    features = SPAN.build_features(examples, reads, is_training=False)
+    said = np.asarray(outputs(features), np.float32)
+    found = SPAN.decode(examples, said, features=features, encoding=reads)
+    return SPAN.apply_threshold(found, threshold) if task.has_unanswerable else found
 
 
 def pointing(*spans: tuple[int, int, float, float]) -> Any:
@@ -199,7 +201,7 @@ def test_where_no_span_may_be_the_answer_there_is_none() -> None:
             assert item["text"] == ""
             assert item["null_odds"] == NO_ANSWER_ODDS
             assert [(e["text"], e["probability"]) for e in item["n_best"]] == [("", 1.0)]
-        assert [item["text"] for item in apply_threshold(found, 1e12)] == ["", ""]
+        assert [item["text"] for item in SPAN.apply_threshold(found, 1e12)] == ["", ""]
 
 
 def test_the_null_score_is_the_lowest_of_all_windows() -> None:
@@ -238,17 +240,10 @@ def test_outputs_that_do_not_fit_are_refused(outputs: Any, expected: str) -> Non
 def test_features_of_another_configuration_are_refused() -> None:
     examples = table({"context": " ".join(["mill"] * 40)})
     features = train(examples, TINY, FeaturesConfig(max_seq_length=20))
+    outputs = np.zeros((len(features.input_ids), 2), np.float32)
+    other = encoding(TINY, FeaturesConfig(max_seq_length=21))
     with pytest.raises(PredictionsError, match="windows that differ"):
-        decode(
-            examples,
-            features,
-            np.zeros((len(features.input_ids), 2), np.float32),
-            tokenizer=TINY,
-            task=SQUAD_1,
-            labels=(),
-            config=FeaturesConfig(max_seq_length=21),
-            threshold=0.0,
-        )
+        SPAN.decode(examples, outputs, features=features, encoding=other)
 
 
 def said(identity: str, best: str, odds: float) -> dict[str, Any]:
@@ -274,9 +269,9 @@ def test_tau_is_the_best_of_all(tried: list[tuple[list[str], str, float]]) -> No
     predictions = [said(f"q{n}", best, odds) for n, (_, best, odds) in enumerate(tried)]
 
     def f1(tau: float) -> float:
-        return score(examples, apply_threshold(predictions, tau), task=SQUAD_2)["f1"]
+        return SPAN.score(examples, SPAN.apply_threshold(predictions, tau), task=SQUAD_2)["f1"]
 
-    tau = tune_threshold(examples, predictions)
+    tau = best_threshold(examples, predictions)
     assert math.isfinite(tau)
     candidates = [odds + shift for *_, odds in tried for shift in (-1e-7, 0.0, 1e-7)]
     assert f1(tau) == pytest.approx(max(map(f1, [-100.0, *candidates, 100.0])))
@@ -285,18 +280,18 @@ def test_tau_is_the_best_of_all(tried: list[tuple[list[str], str, float]]) -> No
 def test_tau_needs_the_predictions_of_the_examples() -> None:
     examples = table({"context": "mill", "answers": ["mill"]}, {"context": "mill"})
     with pytest.raises(PredictionsError, match="in their order"):
-        tune_threshold(examples, [said("q1", "mill", 0.0), said("q0", "mill", 0.0)])
+        best_threshold(examples, [said("q1", "mill", 0.0), said("q0", "mill", 0.0)])
 
 
 def test_scores_are_by_id_and_tell_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
     examples = table({"context": "mill", "answers": ["mill"]}, {"context": "mill"})
     predictions = [{"id": "q1", "text": ""}, {"id": "q0", "text": "the mill"}]
-    perfect = score(examples, predictions, task=SQUAD_2)
+    perfect = SPAN.score(examples, predictions, task=SQUAD_2)
     assert perfect == dict.fromkeys(
         ("em", "f1", "has-answer-em", "has-answer-f1", "no-answer-em", "no-answer-f1"), 1.0
     )
     with caplog.at_level(logging.WARNING):
-        found = score(
+        found = SPAN.score(
             examples, [{"id": "q0", "text": "mill"}, {"id": "x", "text": ""}], task=SQUAD_2
         )
     assert found["f1"] == 0.5
@@ -372,16 +367,8 @@ def test_real_answers_come_back_from_their_labels(
     outputs = np.zeros((len(features.input_ids), 2), np.float32)
     for side in (0, 1):
         outputs[features.offsets[:-1][is_inside] + labels[is_inside, side], side] = 9.0
-    found = decode(
-        examples,
-        features,
-        outputs,
-        tokenizer=tokenizer,
-        task=SQUAD_1,
-        labels=(),
-        config=BERT_CONFIG,
-        threshold=0.0,
-    )
+    reads = encoding(tokenizer, BERT_CONFIG)
+    found = SPAN.decode(examples, outputs, features=features, encoding=reads)
     library = bert_tokenizer(tokenizer.vocab, lowercase=lowercase)
     encode = functools.cache(library.encode)
     reasons: Counter[str] = Counter()

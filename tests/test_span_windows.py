@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from span_oracle import SQUAD_1, TINY_VOCAB, Oracle, table
 
 from model.task_types.features import Features
-from model.task_types.span import build_features
-from model.task_types.span_windows import Plan, max_context, plan_windows
-from model.task_types.span_words import split_words
+from model.task_types.span import Span
+from model.task_types.span_windows import Plan, max_context, plan_windows, split_words
+from model.task_types.task_type import Encoding
 from model.tasks.squad import SQUAD_TASKS
-from model.tasks.task import Row
+from model.tasks.task import Row, Task
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.errors import ConfigError, ExamplesError
@@ -51,18 +51,20 @@ def example(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def train(examples: pa.Table, tokenizer: WordPieceTokenizer, config: FeaturesConfig) -> Features:
-    return build_features(
-        examples, tokenizer, task=SQUAD_1, labels=(), config=config, is_training=True
-    )
+    return Span().build_features(examples, encoding(tokenizer, config), is_training=True)
+
+
+def encoding(
+    tokenizer: WordPieceTokenizer, config: FeaturesConfig, *, task: Task = SQUAD_1
+) -> Encoding:
+    return Encoding(task=task, labels=(), tokenizer=tokenizer, config=config)
 
 
 def check_against_oracle(
     examples: pa.Table, tokenizer: WordPieceTokenizer, config: FeaturesConfig
 ) -> Oracle:
     oracle = Oracle(examples, tokenizer, config)
-    features = build_features(
-        examples, tokenizer, task=SQUAD_1, labels=(), config=config, is_training=False
-    )
+    features = Span().build_features(examples, encoding(tokenizer, config), is_training=False)
     assert features.labels is None
     assert features.rows.tolist() == [window.row for window in oracle.windows]
     assert features.b_starts.tolist() == [window.b_start for window in oracle.windows]
@@ -189,9 +191,7 @@ def test_questions_that_cannot_be_trained_on_are_counted() -> None:
     assert counters["rows-kept"] == 2
     assert counters["rows-dropped-no-token"] == 1
     assert counters["rows-dropped-answer-not-found"] == 2
-    asked = build_features(
-        examples, TINY, task=SQUAD_1, labels=(), config=BERT_CONFIG, is_training=False
-    )
+    asked = Span().build_features(examples, encoding(TINY, BERT_CONFIG), is_training=False)
     assert asked.rows.tolist() == [0, 2, 3, 4]
     assert asked.counters["rows-without-token"] == 1
 

@@ -12,8 +12,12 @@ from command_runs import Cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.task_types.squad_metrics import Gold, score_question
-from model.task_types.squad_no_answer import official_figures, read_no_answer_probabilities
+from model.task_types.squad_metrics import (
+    Gold,
+    official_figures,
+    read_no_answer_probabilities,
+    score_question,
+)
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.errors import PredictionsError
 

@@ -3,8 +3,8 @@ import pyarrow as pa
 import pytest
 
 from model.task_types.features import IGNORED
-from model.task_types.tag_windows import plan_windows
-from model.task_types.tagging import build_features, decode, score
+from model.task_types.tagging import Tagging, plan_windows
+from model.task_types.task_type import Encoding
 from model.tasks.ner import NER_TASKS
 from model.tasks.task import Row
 from pipelines.wordpiece.ids import WordPieceTokenizer
@@ -40,27 +40,20 @@ def table(*documents, tags=None):
 
 
 def features_of(examples, tokenizer, *, labels=LABELS, **config):
-    return build_features(
-        examples,
-        tokenizer,
-        task=TASK,
-        labels=labels,
-        config=FeaturesConfig(**config),
-        is_training=True,
-    )
+    return Tagging().build_features(examples, encoding(tokenizer, labels, config), is_training=True)
+
+
+def encoding(tokenizer, labels, config):
+    return Encoding(task=TASK, labels=labels, tokenizer=tokenizer, config=FeaturesConfig(**config))
+
+
+def score(examples, said):
+    return Tagging().score(examples, said, task=TASK)
 
 
 def decoded(examples, features, outputs, tokenizer, *, labels=LABELS, **config):
-    return decode(
-        examples,
-        features,
-        outputs,
-        tokenizer=tokenizer,
-        task=TASK,
-        labels=labels,
-        config=FeaturesConfig(**config),
-        threshold=0.0,
-    )
+    reads = encoding(tokenizer, labels, config)
+    return Tagging().decode(examples, outputs, features=features, encoding=reads)
 
 
 def unit(features, number):
@@ -252,7 +245,7 @@ def test_tags_come_back_to_their_words_through_windows(tokenizer):
         outputs = outputs_for(features.labels) + rng.uniform(0, 0.4, (len(features.labels), 3))
         found = decoded(examples, features, outputs.astype(np.float32), tokenizer, **config)
         assert [prediction["tags"] for prediction in found] == tags
-        assert score(examples, found, task=TASK)["entity-f1"] == 1.0
+        assert score(examples, found)["entity-f1"] == 1.0
 
 
 def test_outputs_that_do_not_fit_are_refused(tokenizer):
@@ -270,24 +263,24 @@ def test_scores_by_sentence_and_only_where_tags_are_known():
         {"id": "document-1", "tags": ["B-A", "B-A"]},
         {"id": "document-2", "tags": ["B-A"]},
     ]
-    scores = score(examples, predictions, task=TASK)
+    scores = score(examples, predictions)
     # Two sentences: the I- begins an entity, which is the same one.
     assert scores["entity-f1"] == 1.0
     assert scores["word-accuracy"] == 0.5
     assert scores["entity-f1:A"] == 1.0
     assert set(TASK.metrics) <= set(scores)
-    assert score(examples.slice(1), predictions[1:], task=TASK) == {}
+    assert score(examples.slice(1), predictions[1:]) == {}
 
 
 def test_predictions_of_other_documents_are_refused():
     examples = table([["a"]], [["c"]])
     right = [{"id": "document-1", "tags": ["O"]}, {"id": "document-2", "tags": ["O"]}]
     with pytest.raises(PredictionsError, match="number 2 should be 'document-2' and is no more"):
-        score(examples, right[:1], task=TASK)
+        score(examples, right[:1])
     with pytest.raises(PredictionsError, match="number 1 should be 'document-1'"):
-        score(examples, right[::-1], task=TASK)
+        score(examples, right[::-1])
     with pytest.raises(PredictionsError, match="expected 1 tags, one a word, found 2"):
-        score(examples, [right[0], {"id": "document-2", "tags": ["O", "O"]}], task=TASK)
+        score(examples, [right[0], {"id": "document-2", "tags": ["O", "O"]}])
 
 
 # Real data
@@ -337,7 +330,7 @@ def test_each_word_of_wikigold_is_tagged_once_with_most_context(wikigold, cased,
         labels=labels,
         max_seq_length=length,
     )
-    scores = score(wikigold, perfect, task=TASK)
+    scores = score(wikigold, perfect)
     assert scores["entity-f1"] == scores["word-accuracy"] == 1.0
 
 

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.task_types import TASK_TYPES
 from model.task_types.features import Features
-from model.task_types.text import build_features, decode, score
-from model.task_types.text_pairs import truncated_lengths
+from model.task_types.task_type import Encoding
+from model.task_types.texts import truncated_lengths
 from model.tasks import TASKS
 from model.tasks.task import Bad, Row, Task
 from pipelines.wordpiece.ids import WordPieceTokenizer
@@ -66,10 +67,13 @@ def features_of(
     length: int = 16, is_training: bool = False,
 ) -> Features:  # fmt: skip
     task = task or a_task()
-    return build_features(
-        examples, tokenizer, task=task, labels=task.labels,
-        config=FeaturesConfig(max_seq_length=length), is_training=is_training,
-    )  # fmt: skip
+    config = FeaturesConfig(max_seq_length=length)
+    encoding = Encoding(task=task, labels=task.labels, tokenizer=tokenizer, config=config)
+    return TASK_TYPES[task.kind].build_features(examples, encoding, is_training=is_training)
+
+
+def score(examples: pa.Table, said: Any, *, task: Task) -> dict[str, float]:
+    return TASK_TYPES[task.kind].score(examples, said, task=task)
 
 
 def sequences(features: Features) -> list[list[int]]:
@@ -167,10 +171,9 @@ def decoded(
     examples: pa.Table, features: Features, outputs: Any, tokenizer: WordPieceTokenizer,
     *, task: Task,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    return decode(
-        examples, features, outputs, tokenizer=tokenizer, task=task, labels=task.labels,
-        config=FeaturesConfig(), threshold=0.0,
-    )  # fmt: skip
+    config = FeaturesConfig()
+    encoding = Encoding(task=task, labels=task.labels, tokenizer=tokenizer, config=config)
+    return TASK_TYPES[task.kind].decode(examples, outputs, features=features, encoding=encoding)
 
 
 def test_predictions_and_their_score(tokenizer: WordPieceTokenizer) -> None:

@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from flows.cli.models import answers, open_predictors
 from model.task_types import TASK_TYPES
-from model.task_types.official_predictions import read_any
-from model.task_types.prediction_files import check_ids, is_answered, to_lines
-from model.task_types.squad_metrics import texts_by_id
-from model.task_types.squad_no_answer import official_figures, read_no_answer_probabilities
+from model.task_types.prediction_files import check_ids, to_lines
+from model.task_types.squad_metrics import (
+    official_figures,
+    read_no_answer_probabilities,
+    texts_by_id,
+)
 from model.tasks import Task, find_task
 from model.tasks.cut_data import cut_split, split_text
 from model.tasks.examples import examples_of_file
@@ -60,7 +62,7 @@ def score_predictions(
             f"--na-prob-file: every question of {found.name} has an answer; it is for squad-2.0"
         )
     examples, counts = examples_of_file(found, gold, split=split)
-    read = read_any(predictions, examples, task=found)
+    read = TASK_TYPES[found.kind].read_predictions(predictions, examples, task=found)
     score = _score(found, examples, read, counts, split=split, where=gold)
     if no_answer is None:
         return score
@@ -143,14 +145,15 @@ def _score(
     split: str,
     where: str,
 ) -> Score:
-    if not is_answered(task.kind, examples):
+    task_type = TASK_TYPES[task.kind]
+    if not task_type.is_answered(examples):
         raise PredictionsError(
             f"{where}: not every example has an answer to compare with: expected a file with them, "
             "such as dev; `bertloom predict --file` answers one without"
         )
     if task.kind != "span":  # whose official scorer goes by id, and counts what is missing as 0
         check_ids(predictions, examples, where="the predictions")
-    metrics = TASK_TYPES[task.kind].score(examples, predictions, task=task)
+    metrics = task_type.score(examples, predictions, task=task)
     kept = sum(map(len, examples["sentence_lengths"])) if task.kind == "tagging" else len(examples)
     cut = cut_split(kept, left_out=0, split=split, task=task, data="")
     return Score(

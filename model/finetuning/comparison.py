@@ -6,9 +6,6 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from model.finetuning.majority import majority_predictions
 from schemas.errors import PredictionsError
 from schemas.manifest import StageInput
 from schemas.trial_names import AXES, grid_point, trial_entry
@@ -63,9 +60,10 @@ class Trial(NamedTuple):
         found: dict[str, dict[str, float]] = self.given.statistics["metrics"]
         return found
 
-    def majority_predictions(self, examples: pa.Table) -> list[dict[str, Any]]:
-        """What a majority says of examples: always the same."""
-        return majority_predictions(examples, self.given.statistics["majority"])
+    @property
+    def majority(self) -> dict[str, Any]:
+        """What a majority says of every example."""
+        return dict(self.given.statistics["majority"])
 
 
 class Comparison(NamedTuple):

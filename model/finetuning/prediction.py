@@ -23,17 +23,15 @@ from model.processes.distributed import choose_device
 from model.processes.stopping import StopRequest
 from model.task_types import TASK_TYPES
 from model.task_types.features import Features
-from model.task_types.prediction_files import is_answered, predictions_file, to_lines
-from model.tasks import Task, find_task
+from model.task_types.prediction_files import predictions_file, to_lines
+from model.task_types.task_type import Encoding
+from model.tasks import find_task
 from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocabulary import VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.task_configs import FeaturesConfig
-
-_PROBABLE = frozenset({"classification", "choice", "tagging"})
-"""Task types whose outputs are logits of a softmax over each row."""
 
 
 def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
@@ -47,36 +45,31 @@ def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
     if job.threads:
         torch.set_num_threads(job.threads)
     predictors = [Predictor.open(member.data, device=job.device) for member in job.members]
-    threshold = predictors[0].threshold
-    task = predictors[0].task
+    task, threshold = predictors[0].task, predictors[0].threshold
+    task_type = TASK_TYPES[task.kind]
     for split in job.splits:
         examples = read_examples(job.examples, split)
-        tunes = task.has_unanswerable and len(predictors) > 1 and split == "dev"
         found = answer(
             predictors,
             examples,
-            threshold=0.0 if tunes else threshold,
             micro_batch_tokens=job.micro_batch_tokens,
             progress=f"{job.name} {split}",
         )
-        if tunes and is_answered(task.kind, examples):
-            kind = TASK_TYPES[task.kind]
-            threshold = kind.tune_threshold(examples, found)
-            found = kind.apply_threshold(found, threshold)
+        if len(predictors) > 1 and split == "dev":
+            tuned = task_type.tune_threshold(examples, found, task=task)
+            threshold = threshold if tuned is None else tuned
+        if task.has_unanswerable:
+            found = task_type.apply_threshold(found, threshold)
         Path(job.folder, predictions_file(split)).write_bytes(to_lines(found))
     return {"threshold": threshold}
 
 
-@dataclass(frozen=True)
-class Predictor:
-    """A model, its tokenizer, and how its features are made."""
+@dataclass(frozen=True, kw_only=True)
+class Predictor(Encoding):
+    """A model, and how it reads examples."""
 
     folder: str
     model: nn.Module
-    tokenizer: WordPieceTokenizer
-    task: Task
-    labels: tuple[str, ...]
-    config: FeaturesConfig
     threshold: float
     """Tau of questions without answer, tuned on dev; 0 for other tasks."""
 
@@ -110,58 +103,11 @@ class Predictor:
             device=chosen,
         )
 
-    def features(self, examples: pa.Table) -> Features:
-        """The examples as this model reads them."""
-        features: Features = TASK_TYPES[self.task.kind].build_features(
-            examples,
-            self.tokenizer,
-            task=self.task,
-            labels=self.labels,
-            config=self.config,
-            is_training=False,
-        )
-        return features
-
-    def outputs(
-        self, features: Features, *, micro_batch_tokens: int = 16_384, progress: str = ""
-    ) -> Float32s:
-        """Raw outputs, see `model.task_types`."""
-        return predict(
-            self.model,
-            features,
-            micro_batch_tokens=micro_batch_tokens,
-            device=self.device,
-            pad_id=self.tokenizer.pad_id,
-            progress=progress,
-        )
-
-    def decode(
-        self,
-        examples: pa.Table,
-        features: Features,
-        *,
-        outputs: Float32s,
-        threshold: float | None = None,
-    ) -> list[dict[str, Any]]:
-        """Predictions from raw outputs, one a row of the examples."""
-        found: list[dict[str, Any]] = TASK_TYPES[self.task.kind].decode(
-            examples,
-            features,
-            outputs,
-            tokenizer=self.tokenizer,
-            task=self.task,
-            labels=self.labels,
-            config=self.config,
-            threshold=self.threshold if threshold is None else threshold,
-        )
-        return found
-
 
 def answer(
     predictors: Sequence[Predictor],
     examples: pa.Table,
     *,
-    threshold: float | None = None,
     micro_batch_tokens: int = 16_384,
     progress: str = "",
 ) -> list[dict[str, Any]]:
@@ -173,7 +119,6 @@ def answer(
     Args:
         predictors: at least one, all of one task with equal labels and features.
         examples: of the task's kind.
-        threshold: tau in place of the first model's own.
         micro_batch_tokens: bounds memory.
         progress: what to call this in a progress bar; "" for none.
 
@@ -181,21 +126,34 @@ def answer(
         PredictionsError: the models do not read or answer alike.
     """
     first = predictors[0]
-    features = first.features(examples)
+    task_type = TASK_TYPES[first.task.kind]
+    features = task_type.build_features(examples, first, is_training=False)
     said = []
     for predictor in predictors:
         _check_alike(predictor, first)
-        own = features if predictor is first else predictor.features(examples)
+        own = features
+        if predictor is not first:
+            own = task_type.build_features(examples, predictor, is_training=False)
         if not np.array_equal(own.input_ids, features.input_ids):
             raise PredictionsError(
                 f"{predictor.folder} and {first.folder} cut the examples into other word pieces: "
                 "expected models with one vocabulary in an ensemble"
             )
         said.append(
-            predictor.outputs(own, micro_batch_tokens=micro_batch_tokens, progress=progress)
+            predict(
+                predictor.model,
+                own,
+                micro_batch_tokens=micro_batch_tokens,
+                device=predictor.device,
+                pad_id=predictor.tokenizer.pad_id,
+                progress=progress,
+            )
         )
-    outputs = _mean(said, is_probable=first.task.kind in _PROBABLE)
-    return first.decode(examples, features, outputs=outputs, threshold=threshold)
+    outputs = _mean(said, is_probable=task_type.is_softmax)
+    found = task_type.decode(examples, outputs, features=features, encoding=first)
+    return (
+        task_type.apply_threshold(found, first.threshold) if first.task.has_unanswerable else found
+    )
 
 
 def _check_alike(predictor: Predictor, first: Predictor) -> None:
@@ -276,6 +234,7 @@ def predict(
     was_training = model.training
     model.eval()
     outputs: Float32s | None = None
+    offsets = features.output_offsets
     sizes = np.diff(features.offsets[:: features.per_unit])  # tokens of each unit
     bar = tqdm(
         total=int(sizes.sum()),
@@ -299,9 +258,12 @@ def predict(
                 )
                 (batch,) = step.micro_batches
                 said = model(batch._replace(labels=None).to(device)).logits.float().cpu().numpy()
-                rows = _rows(features, units)
+                rows = units
+                if offsets is not None:
+                    rows = ranges(offsets[units], offsets[units + 1] - offsets[units])
                 if outputs is None:
-                    outputs = np.empty((_size(features), *said.shape[1:]), np.float32)
+                    size = features.units if offsets is None else int(offsets[-1])
+                    outputs = np.empty((size, *said.shape[1:]), np.float32)
                 outputs[rows] = said
                 bar.update(step.tokens)
     finally:
@@ -321,23 +283,6 @@ def _groups(sizes: Int64s, *, limit: int) -> list[Int64s]:
         groups.append(np.sort(order[begin:end]))
         begin = end
     return groups
-
-
-def _size(features: Features) -> int:
-    """Rows of the outputs."""
-    if features.kind == "span":
-        return int(features.offsets[-1])
-    if features.positions is not None:
-        return len(features.positions)
-    return features.units
-
-
-def _rows(features: Features, units: Int64s) -> Int64s:
-    """Where the outputs of these units belong among all."""
-    offsets = features.offsets if features.kind == "span" else features.position_offsets
-    if offsets is None:
-        return units
-    return ranges(offsets[units], offsets[units + 1] - offsets[units])
 
 
 def _nothing(model: nn.Module, features: Features) -> Float32s:

@@ -16,7 +16,7 @@ from model.finetuning.setup import DEV, TrialSetup
 from model.processes.distributed import device_name
 from model.processes.stopping import StopRequest
 from model.task_types import TASK_TYPES
-from model.task_types.prediction_files import is_answered, predictions_file, score_file, to_lines
+from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks.cut_data import examples_cut
 from model.telling.report import TrialReport
 from model.training.artifact_files import to_json
@@ -78,7 +78,7 @@ def _answer_dev(
         return {}, 0.0
     examples, features = setup.splits[DEV]
     task, job = setup.task, setup.job
-    kind = TASK_TYPES[task.kind]
+    task_type = TASK_TYPES[task.kind]
     outputs = predict(
         setup.model,
         features,
@@ -88,24 +88,14 @@ def _answer_dev(
         progress=f"{job.name}: dev",
         stop=stop,
     )
-    predictions = kind.decode(
-        examples,
-        features,
-        outputs,
-        tokenizer=setup.tokenizer,
-        task=task,
-        labels=setup.labels,
-        config=job.features,
-        threshold=0.0,
-    )
-    threshold = 0.0
-    if task.has_unanswerable and is_answered(task.kind, examples):
-        threshold = float(kind.tune_threshold(examples, predictions))
-        predictions = kind.apply_threshold(predictions, threshold)
+    predictions = task_type.decode(examples, outputs, features=features, encoding=setup)
+    threshold = task_type.tune_threshold(examples, predictions, task=task)
+    if threshold is not None:
+        predictions = task_type.apply_threshold(predictions, threshold)
     file = folder / predictions_file(DEV)
     file.write_bytes(to_lines(predictions))
-    found = score_file(str(file), examples, task=task).metrics
-    return ({DEV: found} if found else {}), threshold
+    found = task_type.score_file(str(file), examples, task=task).metrics
+    return ({DEV: found} if found else {}), threshold or 0.0
 
 
 def _model_files(setup: TrialSetup, *, threshold: float) -> dict[str, bytes]:

@@ -26,7 +26,8 @@ from model.encoder.hf_config import (
 )
 from model.encoder.hf_weights import fill_parameters, from_hf_state, hf_state, read_checkpoint
 from model.finetuning.feature_tagger import FeatureTagger
-from model.finetuning.task_model import POOLED_KINDS, TaskModel
+from model.finetuning.task_model import TaskModel
+from model.task_types import TASK_TYPES
 from schemas.errors import CheckpointError, ConfigError
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import Kind
@@ -34,19 +35,6 @@ from schemas.task_configs import Kind
 ABOUT_KEY = "bertloom"
 SHAPE_KEY = "bertloom_feature_tagger"
 """Keys of config.json: what was said of the model, and what only a feature-based tagger has."""
-
-_ARCHITECTURES: dict[Kind, str] = {
-    "classification": "BertForSequenceClassification",
-    "regression": "BertForSequenceClassification",
-    "choice": "BertForMultipleChoice",
-    "span": "BertForQuestionAnswering",
-    "tagging": "BertForTokenClassification",
-}
-_PROBLEMS: dict[Kind, str] = {
-    "classification": "single_label_classification",
-    "regression": "regression",
-}
-_LABELLED = ("classification", "tagging")
 
 
 class TunedModel(NamedTuple):
@@ -104,13 +92,13 @@ def save_task_model(
         tensors = dict(sorted((hf_state(encoder) | _own_parameters(model)).items()))
         config = json.dumps(described, indent=2, sort_keys=True)
     else:
-        described["architectures"] = [_ARCHITECTURES[model.kind]]
+        described["architectures"] = [TASK_TYPES[model.kind].architecture]
         described["classifier_dropout"] = model.dropout.rate
         described[ABOUT_KEY] = _plain(about)
         state = {
             _hf_name(name, model.kind): value
             for name, value in model.named_parameters()
-            if model.kind in POOLED_KINDS or not name.startswith("bert.pooler.")
+            if TASK_TYPES[model.kind].is_pooled or not name.startswith("bert.pooler.")
         }
         tensors = hf_state(state)
         # Labels stay in the order of their numbers.
@@ -156,7 +144,9 @@ def load_task_model(folder_url: str) -> TunedModel:
             **shape,
         )
         found = _task_tensors(model, state, where=weights_url)
-    labels = _labels(described, outputs=outputs, where=where) if kind in _LABELLED else ()
+    labels = (
+        _labels(described, outputs=outputs, where=where) if TASK_TYPES[kind].outputs is None else ()
+    )
     fill_parameters(model, found)
     return TunedModel(model, labels, about)
 
@@ -222,7 +212,7 @@ def _task_tensors(
     parameters = dict(model.named_parameters())
     shapes = {theirs: parameters[name].shape for theirs, name in names.items()}
     found = from_hf_state(state, shapes, where=where)
-    if kind in POOLED_KINDS and "bert.pooler.weight" not in found:
+    if TASK_TYPES[kind].is_pooled and "bert.pooler.weight" not in found:
         raise CheckpointError(f"{where}: no pooler, which {kind} reads: it is no whole model")
     return {names[theirs]: value for theirs, value in found.items()}
 
@@ -251,7 +241,7 @@ def _plain(about: Mapping[str, Any]) -> Any:
 
 def _label_fields(kind: Kind, labels: tuple[str, ...], *, outputs: int) -> dict[str, Any]:
     """What config.json says of the outputs; transformers takes their number from id2label."""
-    expected = outputs if kind in _LABELLED else 0
+    expected = outputs if TASK_TYPES[kind].outputs is None else 0
     if len(labels) != expected or len(set(labels)) != expected:
         raise CheckpointError(
             f"labels {labels} for {kind} with {outputs} outputs: expected {expected} different ones"
@@ -259,21 +249,22 @@ def _label_fields(kind: Kind, labels: tuple[str, ...], *, outputs: int) -> dict[
     if kind in ("choice", "span"):
         return {}
     names = labels or ("LABEL_0",)
+    problem = TASK_TYPES[kind].problem
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
-        **({"problem_type": _PROBLEMS[kind]} if kind in _PROBLEMS else {}),
+        **({"problem_type": problem} if problem else {}),
     }
 
 
 def _kind(hf: Mapping[str, Any], *, where: str) -> Kind:
     named = named_architectures(hf, where=where)
-    kinds = [kind for kind, architecture in _ARCHITECTURES.items() if architecture in named]
+    kinds = [kind for kind, found in TASK_TYPES.items() if found.architecture in named]
     if not kinds:
+        known = sorted({found.architecture for found in TASK_TYPES.values()})
         raise CheckpointError(
-            f"{where}: architectures is {list(named)}, expected one of "
-            f"{', '.join(sorted(set(_ARCHITECTURES.values())))}: this is no fine-tuned model; "
-            "fine-tune it first"
+            f"{where}: architectures is {list(named)}, expected one of {', '.join(known)}: this is "
+            "no fine-tuned model; fine-tune it first"
         )
     if kinds != ["classification", "regression"]:
         return kinds[0]
@@ -283,11 +274,11 @@ def _kind(hf: Mapping[str, Any], *, where: str) -> Kind:
         is_one = isinstance(names, dict) and len(names) == 1
         return "regression" if is_one else "classification"
     for kind in kinds:
-        if _PROBLEMS[kind] == problem:
+        if TASK_TYPES[kind].problem == problem:
             return kind
     raise CheckpointError(
         f"{where}: problem_type is {shown(problem)}, expected one of "
-        f"{', '.join(_PROBLEMS.values())}"
+        f"{', '.join(TASK_TYPES[kind].problem for kind in kinds)}"
     )
 
 

@@ -11,14 +11,10 @@ import pyarrow as pa
 from model.encoder.hf_config import parse_object
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.jobs import TrialJob
-from model.finetuning.task_model import (
-    TaskModel,
-    new_task_model,
-    outputs_of,
-    task_model_from_checkpoint,
-)
+from model.finetuning.task_model import TaskModel, new_task_model, task_model_from_checkpoint
 from model.task_types import TASK_TYPES
 from model.task_types.features import Features
+from model.task_types.task_type import Encoding
 from model.tasks import Task, find_task
 from model.tasks.examples import read_examples, splits_of
 from pipelines.io.file_systems import read_file
@@ -46,15 +42,10 @@ class Split(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialSetup:
+class TrialSetup(Encoding):
     """A trial that is ready for its first step, but for the optimiser."""
 
     job: TrialJob
-    task: Task
-    labels: tuple[str, ...]
-    """Names of the model's outputs; () for regression, choice and span."""
-
-    tokenizer: WordPieceTokenizer
     model: TaskModel | FeatureTagger
     splits: dict[str, Split]
     """`train`, and `augmentation` and `dev` where they are there."""
@@ -84,28 +75,21 @@ def open_trial(job: TrialJob) -> TrialSetup:
         CheckpointError, VocabularyError: the model or its vocabulary cannot be read.
     """
     task = find_task(str(job.examples.statistics["task"]))
-    labels = tuple(str(label) for label in job.examples.statistics.get("labels", ()))
+    task_type = TASK_TYPES[task.kind]
+    labels: tuple[str, ...] = ()
+    if task_type.outputs is None:
+        labels = tuple(str(label) for label in job.examples.statistics.get("labels", ()))
     notes: list[str] = []
     tokenizer = _open_tokenizer(job, notes=notes)
     if task.is_cased is not None and task.is_cased == tokenizer.lowercase:
         own, used = ("cased", "uncased") if task.is_cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
-    outputs = outputs_of(task.kind, labels)
+    outputs = task_type.outputs or len(labels)
     model = _open_model(job, task=task, outputs=outputs, tokenizer=tokenizer, notes=notes)
-    splits = {
-        split: _open_split(job, split, task=task, labels=labels, tokenizer=tokenizer)
-        for split in _wanted(job, notes=notes)
-    }
+    encoding = Encoding(task=task, labels=labels, tokenizer=tokenizer, config=job.config)
+    splits = {split: _open_split(job, split, encoding) for split in _wanted(job, notes=notes)}
     _check_lengths(job, splits, positions=model.config.max_position_embeddings)
-    return TrialSetup(
-        job=job,
-        task=task,
-        labels=labels if task.kind in ("classification", "tagging") else (),
-        tokenizer=tokenizer,
-        model=model,
-        splits=splits,
-        notes=notes,
-    )
+    return TrialSetup(**vars(encoding), job=job, model=model, splits=splits, notes=notes)
 
 
 def _wanted(job: TrialJob, *, notes: list[str]) -> list[str]:
@@ -120,19 +104,11 @@ def _wanted(job: TrialJob, *, notes: list[str]) -> list[str]:
     return wanted
 
 
-def _open_split(
-    job: TrialJob, split: str, *, task: Task, labels: tuple[str, ...], tokenizer: WordPieceTokenizer
-) -> Split:
-    examples = read_examples(job.examples, split)
+def _open_split(job: TrialJob, split: str, encoding: Encoding) -> Split:
+    examples, task = read_examples(job.examples, split), encoding.task
     is_training = split != DEV
-    features: Features = TASK_TYPES[task.kind].build_features(
-        examples,
-        tokenizer,
-        task=task,
-        labels=labels,
-        config=job.features,
-        is_training=is_training,
-    )
+    task_type = TASK_TYPES[task.kind]
+    features = task_type.build_features(examples, encoding, is_training=is_training)
     if is_training and (features.labels is None or not features.units):
         found = "no examples" if not features.units else "examples without labels"
         raise ExamplesError(

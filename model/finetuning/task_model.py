@@ -5,7 +5,6 @@ Letters for shapes as in `model.data.batches`; U units, P tagged tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_weights import fill_parameters, from_hf_state, read_checkpoint
 from model.finetuning.batches import TaskBatch, TaskOutput
+from model.task_types import TASK_TYPES
 from model.task_types.features import IGNORED
 from schemas.errors import TrainingError
 from schemas.model_configs import ModelConfig
@@ -25,17 +25,8 @@ from schemas.task_configs import Kind
 
 Model = TypeVar("Model", bound=nn.Module)
 
-POOLED_KINDS: frozenset[Kind] = frozenset({"classification", "regression", "choice"})
-"""Kinds that read one vector a sequence, through the pooler; the others read tokens."""
-
-_FIXED_OUTPUTS: dict[Kind, int] = {"regression": 1, "choice": 1, "span": 2}
 _HEADS = ("cls.", "classifier.", "qa_outputs.")
 """How the names of heads begin in Hugging Face's checkpoints."""
-
-
-def outputs_of(kind: Kind, labels: Sequence[str]) -> int:
-    """Outputs of the last dense layer: one a label, or what the kind needs."""
-    return _FIXED_OUTPUTS.get(kind, len(labels))
 
 
 class TaskModel(nn.Module):
@@ -85,14 +76,14 @@ class TaskModel(nn.Module):
             config: shape of the encoder, and its dropout.
             vocab_size: word pieces.
             kind: of the task.
-            outputs: of the head, see `outputs_of`.
+            outputs: of the head, see `TaskType.outputs`.
             dropout: of the head.
             is_causal: whether tokens see only those before them and themselves.
             seed: decides all weights (`initialize_weights`).
             draws_weights: False leaves weights zero, for who fills them in at once.
         """
         super().__init__()
-        expected = _FIXED_OUTPUTS.get(kind)
+        expected = TASK_TYPES[kind].outputs
         if outputs < 1 or expected not in (None, outputs):
             raise TrainingError(
                 f"{kind} with {outputs} outputs: expected {expected or 'one for each label'}"
@@ -108,7 +99,7 @@ class TaskModel(nn.Module):
         if draws_weights:
             initialize_weights(self, initializer_range=config.initializer_range, seed=seed)
         seed_dropout(self, 0)
-        if kind not in POOLED_KINDS:
+        if not TASK_TYPES[kind].is_pooled:
             self.bert.pooler.requires_grad_(False)
         if kind == "choice":
             self.classifier.bias.requires_grad_(False)
@@ -278,7 +269,7 @@ def task_model_from_checkpoint(
     has_pooler = "bert.pooler.weight" in found
     _draw_head(model, seed=seed, draws_pooler=not has_pooler)
     notes = []
-    if not has_pooler and kind in POOLED_KINDS:
+    if not has_pooler and TASK_TYPES[kind].is_pooled:
         notes.append(f"{weights_url} has no pooler: drawn anew with seed {seed}")
     if any(name.startswith(_HEADS[1:]) for name in state):
         notes.append(
@@ -287,7 +278,7 @@ def task_model_from_checkpoint(
     if model.is_causal:
         notes.append(
             f"{read.where} is of a causal model, which stays causal"
-            + (", pooled at the last token of each sequence" if kind in POOLED_KINDS else "")
+            + (", pooled at the last token of each sequence" if TASK_TYPES[kind].is_pooled else "")
         )
     return FromCheckpoint(model, tuple(notes))
 

@@ -58,6 +58,12 @@ class Features:
         return len(self.rows)
 
     @property
+    def output_offsets(self) -> Int64s | None:
+        """Unit u has the rows [offsets[u], offsets[u + 1]) of a model's outputs; None where it has
+        one row."""
+        return self.offsets if self.kind == "span" else self.position_offsets
+
+    @property
     def lengths(self) -> Int64s:
         """Tokens of each sequence, (N,)."""
         return np.diff(self.offsets)

@@ -1,4 +1,4 @@
-"""Predictions on disk: one JSON object a line, as `model.task_types` describes them. No torch here.
+"""Predictions on disk: one JSON object a line, as `model.task_types.task_type` describes them.
 
 Every score is computed from such a file read back, so that what is kept is what was scored.
 """
@@ -7,35 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-from model.task_types import TASK_TYPES
-from model.tasks import Task
 from model.tasks.files import file_lines
 from schemas.errors import MissingInputError, PredictionsError
-from schemas.task_configs import Kind
 
 PREDICTIONS_FILE = "predictions-{split}.jsonl"
-
-_GOLD = {
-    "classification": "label",
-    "regression": "score",
-    "choice": "label",
-    "span": "is_impossible",
-    "tagging": "tags",
-}
-"""Column of the examples that is null where the answer is not known."""
-
-
-class Scored(NamedTuple):
-    """Predictions beside what is known."""
-
-    metrics: dict[str, float]
-    """By name; empty where the examples have no answers."""
-
-    predictions: list[dict[str, Any]]
 
 
 def predictions_file(split: str) -> str:
@@ -65,6 +44,31 @@ def raw_lines(url: str) -> Iterator[bytes]:
         ) from error
 
 
+def text_lines(url: str) -> list[str]:
+    """The lines as text; LF alone ends one, for a word may hold any of Unicode's other line ends.
+
+    Raises:
+        PredictionsError: as `raw_lines`, or a line is not UTF-8.
+    """
+    found = []
+    for number, line in enumerate(raw_lines(url), start=1):
+        try:
+            found.append(line.decode())
+        except UnicodeDecodeError as error:
+            raise PredictionsError(f"{url}, line {number}: not UTF-8: convert the file") from error
+    return found
+
+
+def is_ours(url: str) -> bool:
+    """Whether a file's first line is a prediction in our own form."""
+    try:
+        found = json.loads(next(raw_lines(url), b""))
+    except (ValueError, RecursionError):
+        return False
+    # SQuAD's own JSON may stand in one line; no question has the id "id".
+    return isinstance(found, dict) and "id" in found
+
+
 def read_lines(url: str) -> list[dict[str, Any]]:
     """The predictions of a file, local or of any fsspec URL, compressed or not.
 
@@ -85,25 +89,6 @@ def read_lines(url: str) -> list[dict[str, Any]]:
             )
         found.append(item)
     return found
-
-
-def is_answered(kind: Kind, examples: pa.Table) -> bool:
-    """Whether the answers to all examples are known, so that predictions can be scored."""
-    return bool(len(examples)) and examples.column(_GOLD[kind]).null_count == 0
-
-
-def score_file(url: str, examples: pa.Table, *, task: Task) -> Scored:
-    """Read predictions back and score them.
-
-    Raises:
-        PredictionsError: they are not of these examples: another number, or other ids.
-    """
-    predictions = read_lines(url)
-    check_ids(predictions, examples, where=url)
-    if not is_answered(task.kind, examples):
-        return Scored({}, predictions)
-    metrics = TASK_TYPES[task.kind].score(examples, predictions, task=task)
-    return Scored({name: float(value) for name, value in metrics.items()}, predictions)
 
 
 def check_ids(predictions: list[dict[str, Any]], examples: pa.Table, *, where: str) -> None:

@@ -1,162 +1,219 @@
-"""What spans of a passage are asked and scored as: SQuAD 1.1 and 2.0 (paper 4.2, 4.3). No torch.
+"""Spans of a passage that answer a question: SQuAD 1.1 and 2.0 (paper 4.2, 4.3).
 
 A unit is a window over a context (`model.task_types.span_windows`); a question with a long context
-has several. The functions are those of `model.task_types`, and two for the tau of questions without
-answer.
+has several.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from model.task_types.features import Features
 from model.task_types.span_decoding import SpanTexts, best_entries, to_prediction
-from model.task_types.span_labels import answer_spans, window_labels
-from model.task_types.span_windows import Plan, plan_windows, window_ids
+from model.task_types.span_windows import (
+    Plan,
+    answer_spans,
+    plan_windows,
+    window_ids,
+    window_labels,
+)
 from model.task_types.squad_metrics import (
     gold_answers,
+    read_predictions,
     score_question,
     score_texts,
     texts_by_id,
 )
+from model.task_types.task_type import Encoding, Prediction, TaskType, most_frequent
+from model.task_types.texts import check_outputs
 from model.tasks.task import Task
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.arrays import Float32s
 from schemas.errors import PredictionsError
-from schemas.task_configs import FeaturesConfig
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def build_features(
-    examples: pa.Table,
-    tokenizer: WordPieceTokenizer,
-    *,
-    task: Task,
-    labels: Sequence[str],
-    config: FeaturesConfig,
-    is_training: bool,
-) -> Features:
-    """Cut SPAN_EXAMPLES into windows `[CLS] question [SEP] part of the context [SEP]`.
-
-    For training each window has the places of the first answer that stands in the context, or
-    (0, 0) if it does not hold the whole of it or there is none. Questions whose answer stands
-    nowhere, or whose context has no token, are left out and counted; at prediction every question
-    is kept, and only a context without a token has no window.
-
-    Raises:
-        ConfigError: a question leaves no room for its context.
-        ExamplesError: training, and the answers of a row are not known.
-    """
-    del task, labels  # of other kinds
-    plan = plan_windows(examples, tokenizer, config=config)
-    counters = {"rows-in": len(examples), "questions-cut": plan.cut_questions}
-    has_window = np.zeros(len(examples), np.bool_)
-    has_window[plan.rows] = True
-    counters["rows-without-token"] = int((~has_window).sum())
-    spans_at = None
-    if is_training:
-        spans = answer_spans(examples, plan, tokenizer)
-        kept = has_window & spans.is_usable
-        counters["rows-dropped-no-token"] = counters.pop("rows-without-token")
-        counters["rows-dropped-answer-not-found"] = int((has_window & ~spans.is_usable).sum())
-        counters["rows-kept"] = int(kept.sum())
-        plan = plan.taken(kept)
-        spans_at = window_labels(plan, spans)
-        counters["windows-without-answer"] = int((spans_at[:, 0] == 0).sum())
-    input_ids, offsets = window_ids(plan, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
-    counters["windows"] = len(plan.rows)
-    return Features(
-        kind="span",
-        offsets=offsets,
-        input_ids=input_ids,
-        b_starts=plan.b_starts,
-        rows=plan.rows,
-        labels=spans_at,
-        counters=counters,
-    )
-
-
-def decode(
-    examples: pa.Table,
-    features: Features,
-    outputs: npt.NDArray[np.float32],
-    *,
-    tokenizer: WordPieceTokenizer,
-    task: Task,
-    labels: Sequence[str],
-    config: FeaturesConfig,
-    threshold: float,
-) -> list[dict[str, Any]]:
-    """The answer to each question and its n best, cut out of the original context.
+class Span(TaskType):
+    """Answers with the logits of starts and ends.
 
     For an ensemble the mean of the models' *logits* is right, token by token: answers are ranked by
     sums of logits, which a mean of probabilities (normalised in each window for itself) would make
     incomparable between windows.
-
-    Args:
-        outputs: float32 (T, 2), logits of start and end of each token of `features.input_ids`.
-        config: the one the features were built with.
-        threshold: with `has_unanswerable`, the answer is "" where `null_odds` is above it.
-
-    Returns:
-        One prediction a row of `examples`, in order: `id`, `text`, `null_odds`, `n_best`.
-
-    Raises:
-        PredictionsError: outputs, features and examples do not belong together, or an output is
-            not finite.
     """
-    del labels  # of other kinds
-    plan = plan_windows(examples, tokenizer, config=config)
-    if len(plan.rows) != len(features.rows):
-        kept = np.zeros(len(examples), np.bool_)
-        kept[features.rows[features.rows < len(examples)]] = True
-        plan = plan.taken(kept)  # features made for training leave out some rows
-    _check_fit(plan, features, outputs)
-    found = best_entries(
-        plan,
-        outputs,
-        texts=SpanTexts(plan, tokenizer),
-        config=config,
-        has_unanswerable=task.has_unanswerable,
-    )
-    used = threshold if task.has_unanswerable else None
-    return [
-        to_prediction(identity, entries, null_odds, threshold=used)
-        for identity, (entries, null_odds) in zip(
-            examples.column("id").to_pylist(), found, strict=True
+
+    answer_column = "is_impossible"
+    outputs = 2
+    architecture = "BertForQuestionAnswering"
+
+    def build_features(
+        self, examples: pa.Table, encoding: Encoding, *, is_training: bool
+    ) -> Features:
+        """Windows `[CLS] question [SEP] part of the context [SEP]`.
+
+        For training each window has the positions of the first answer that stands in the context,
+        or (0, 0) if it does not hold the whole of it or there is none. Questions whose answer
+        stands nowhere, or whose context has no token, are left out and counted; at prediction every
+        question is kept, and only a context without a token has no window.
+
+        Raises:
+            ConfigError: a question leaves no room for its context.
+        """
+        tokenizer = encoding.tokenizer
+        plan = plan_windows(examples, tokenizer, config=encoding.config)
+        counters = {"rows-in": len(examples), "questions-cut": plan.cut_questions}
+        has_window = np.zeros(len(examples), np.bool_)
+        has_window[plan.rows] = True
+        counters["rows-without-token"] = int((~has_window).sum())
+        spans_at = None
+        if is_training:
+            spans = answer_spans(examples, plan, tokenizer)
+            kept = has_window & spans.is_usable
+            counters["rows-dropped-no-token"] = counters.pop("rows-without-token")
+            counters["rows-dropped-answer-not-found"] = int((has_window & ~spans.is_usable).sum())
+            counters["rows-kept"] = int(kept.sum())
+            plan = plan.taken(kept)
+            spans_at = window_labels(plan, spans)
+            counters["windows-without-answer"] = int((spans_at[:, 0] == 0).sum())
+        input_ids, offsets = window_ids(plan, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
+        counters["windows"] = len(plan.rows)
+        return Features(
+            kind="span",
+            offsets=offsets,
+            input_ids=input_ids,
+            b_starts=plan.b_starts,
+            rows=plan.rows,
+            labels=spans_at,
+            counters=counters,
         )
-    ]
+
+    def decode(
+        self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
+    ) -> list[dict[str, Any]]:
+        """The answer to each question and its n best, cut out of the original context.
+
+        With `has_unanswerable`, the answer is "" where `null_odds` is above 0.
+        """
+        plan = plan_windows(examples, encoding.tokenizer, config=encoding.config)
+        if len(plan.rows) != len(features.rows):
+            kept = np.zeros(len(examples), np.bool_)
+            kept[features.rows[features.rows < len(examples)]] = True
+            plan = plan.taken(kept)  # features made for training leave out some rows
+        _check_fit(plan, features)
+        check_outputs(outputs, (len(features.input_ids), 2), task=encoding.task)
+        found = best_entries(
+            plan,
+            outputs,
+            texts=SpanTexts(plan, encoding.tokenizer),
+            config=encoding.config,
+            has_unanswerable=encoding.task.has_unanswerable,
+        )
+        threshold = 0.0 if encoding.task.has_unanswerable else None
+        return [
+            to_prediction(identity, entries, null_odds, threshold=threshold)
+            for identity, (entries, null_odds) in zip(
+                examples.column("id").to_pylist(), found, strict=True
+            )
+        ]
+
+    def score(
+        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+    ) -> dict[str, float]:
+        """Exact match and F1 by the official rules: `em`, `f1`.
+
+        With `has_unanswerable` also `has-answer-em`, `has-answer-f1`, `no-answer-em`,
+        `no-answer-f1`. Questions without a prediction count 0; they and predictions of unknown ids
+        are logged.
+        """
+        golds = gold_answers(examples, has_unanswerable=task.has_unanswerable)
+        found = score_texts(golds, texts_by_id(predictions), has_unanswerable=task.has_unanswerable)
+        for ids, problem in (
+            (found.unanswered, "questions have no prediction and count 0"),
+            (found.unknown, "predictions are of no question and are left out"),
+        ):
+            if ids:
+                _LOGGER.warning("%s: %d %s, first %s", task.title, len(ids), problem, ids[0])
+        return found.metrics
+
+    def tune_threshold(
+        self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
+    ) -> float | None:
+        """The tau with the highest F1 on these examples, see `best_threshold`."""
+        if not (task.has_unanswerable and self.is_answered(examples)):
+            return None
+        return best_threshold(examples, predictions)
+
+    def apply_threshold(
+        self, predictions: Sequence[Prediction], threshold: float
+    ) -> list[dict[str, Any]]:
+        """The predictions with "" where `null_odds` is above this tau."""
+        return [
+            {**item, "text": "" if item["null_odds"] > threshold else _best_answer(item)}
+            for item in predictions
+        ]
+
+    def majority_answer(
+        self, examples: pa.Table, *, task: Task, labels: Sequence[str]
+    ) -> dict[str, Any]:
+        """The most frequent `text`, "" among them where questions may have no answer."""
+        del labels
+        firsts = (answers[0] if answers else "" for answers in examples["answers"].to_pylist())
+        texts = [text for text in firsts if text or task.has_unanswerable]
+        text = most_frequent(texts, task=task)
+        entry = {"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}
+        # Above or below every threshold that is near 0: no answer, or one.
+        return {"text": text, "null_odds": -1.0 if text else 1.0, "n_best": [entry]}
+
+    def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
+        """SQuAD's JSON of ids and answers, in any order.
+
+        Some may be missing (they have the text None, and count 0) and others be too many (they are
+        logged).
+        """
+        del task
+        answers = read_predictions(url)
+        ids = examples.column("id").to_pylist()
+        unknown = sorted(set(answers) - set(ids))
+        if unknown and len(unknown) == len(answers):
+            raise PredictionsError(
+                f"{url}: none of {len(answers):,} answers is to a question of the file, the first "
+                f"has the id {unknown[0]!r}: score them against the file that they are of"
+            )
+        if unknown:
+            _LOGGER.warning(
+                "%s: %d of %d answers are to no question of the file and are left out, first %s",
+                url,
+                len(unknown),
+                len(answers),
+                unknown[0],
+            )
+        return [{"id": name, "text": answers.get(name)} for name in ids]
+
+    def official_files(
+        self,
+        examples: pa.Table,
+        predictions: Sequence[Prediction],
+        *,
+        task: Task,
+        split: str,
+        threshold: float,
+    ) -> dict[str, bytes]:
+        """SQuAD's JSON of answers, and for 2.0 of null odds: above 0 there is no answer."""
+        del examples
+        answers = {str(item["id"]): item["text"] for item in predictions}
+        files = {f"answers-{split}.json": _json(answers)}
+        if task.has_unanswerable:
+            odds = {str(item["id"]): item["null_odds"] - threshold for item in predictions}
+            files[f"null-odds-{split}.json"] = _json(odds)
+        return files
 
 
-def score(
-    examples: pa.Table, predictions: Sequence[Mapping[str, Any]], *, task: Task
-) -> dict[str, float]:
-    """Exact match and F1 by the official rules: `em`, `f1`, shares of 1.
-
-    With `has_unanswerable` also `has-answer-em`, `has-answer-f1`, `no-answer-em`, `no-answer-f1`.
-    Questions without a prediction count 0; they and predictions of unknown ids are logged.
-
-    Raises:
-        PredictionsError: answers are not known, or an id is there twice.
-    """
-    golds = gold_answers(examples, has_unanswerable=task.has_unanswerable)
-    found = score_texts(golds, texts_by_id(predictions), has_unanswerable=task.has_unanswerable)
-    for ids, problem in (
-        (found.unanswered, "questions have no prediction and count 0"),
-        (found.unknown, "predictions are of no question and are left out"),
-    ):
-        if ids:
-            _LOGGER.warning("%s: %d %s, first %s", task.title, len(ids), problem, ids[0])
-    return found.metrics
-
-
-def tune_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> float:
+def best_threshold(examples: pa.Table, predictions: Sequence[Prediction]) -> float:
     """The tau with the highest F1 on these examples (SQuAD 2.0; paper 4.3).
 
     Every tau that makes a difference is tried: in the order of rising `null_odds` one question
@@ -175,7 +232,7 @@ def tune_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]])
     odds = np.array([item["null_odds"] for item in predictions], np.float64)
     gains = np.zeros(len(golds))
     for row, (gold, item) in enumerate(zip(golds, predictions, strict=True)):
-        answer = score_question(best_answer(item), gold, has_unanswerable=True)
+        answer = score_question(_best_answer(item), gold, has_unanswerable=True)
         empty = score_question("", gold, has_unanswerable=True)
         gains[row] = answer.f1 - empty.f1
     order = np.argsort(odds, kind="stable")
@@ -186,22 +243,12 @@ def tune_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]])
     return float(odds[best]) if gained[best] > 0 else float(odds[0] - 1.0)
 
 
-def apply_threshold(
-    predictions: Sequence[Mapping[str, Any]], threshold: float
-) -> list[dict[str, Any]]:
-    """The predictions with the answers that this tau gives: "" where `null_odds` is above it."""
-    return [
-        {**item, "text": "" if item["null_odds"] > threshold else best_answer(item)}
-        for item in predictions
-    ]
-
-
-def best_answer(prediction: Mapping[str, Any]) -> str:
+def _best_answer(prediction: Prediction) -> str:
     """The best of its n best that is not ""; "" if there is none."""
     return next((entry["text"] for entry in prediction["n_best"] if entry["text"]), "")
 
 
-def _check_fit(plan: Plan, features: Features, outputs: npt.NDArray[np.float32]) -> None:
+def _check_fit(plan: Plan, features: Features) -> None:
     if not (
         np.array_equal(plan.rows, features.rows)
         and np.array_equal(plan.sequence_lengths, features.lengths)
@@ -212,15 +259,7 @@ def _check_fit(plan: Plan, features: Features, outputs: npt.NDArray[np.float32])
             f"the {len(features.rows):,} of the features; decode with the examples, vocabulary and "
             "configuration that the features were built with"
         )
-    expected = (len(features.input_ids), 2)
-    if outputs.shape != expected:
-        raise PredictionsError(
-            f"expected outputs of shape {expected}, a start and an end logit for each token, found "
-            f"{outputs.shape}"
-        )
-    if not np.isfinite(outputs).all():
-        row = int(np.argmin(np.isfinite(outputs).all(axis=1)))
-        raise PredictionsError(
-            f"the outputs of token {row:,} are not finite: {outputs[row].tolist()}; the model has "
-            "diverged, train it anew with a lower learning rate"
-        )
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=0) + "\n").encode()

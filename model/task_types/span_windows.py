@@ -1,29 +1,148 @@
-"""Windows over passages: what of a long context the model reads at once (run_squad.py).
+"""Windows over passages: their words and pieces, what of them is read at once, where answers are.
 
-A window is `[CLS] question [SEP] part of the context [SEP]`. Windows begin every `window_step`
-pieces until one reaches the end. A piece that stands in several windows is scored in the one where
-it has most context. Letters as in `model.task_types.span_words`, U windows, D context pieces of all
-windows.
+Words are what run_squad.py takes for words: what stands between white space (space, tab, line feed,
+carriage return and U+202F). Every distinct word is tokenised once. A window is
+`[CLS] question [SEP] part of the context [SEP]`. Windows begin every `window_step` pieces until one
+reaches the end. A piece that stands in several windows is scored in the one where it has most
+context.
+
+Letters: R rows of examples, C distinct contexts, W words and P pieces of all contexts, U windows,
+D context pieces of all windows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.task_types.span_words import Contexts, encode_texts, read_contexts
-from pipelines.arrays import Int64s, Ragged, offsets_of, ranges
+from model.tasks.span_answers import NOT_FOUND
+from pipelines.arrays import Int64s, Ragged, joined, offsets_of, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, ExamplesError
 from schemas.task_configs import FeaturesConfig
 
 Bools = npt.NDArray[np.bool_]
 
 _MARKS = 3  # [CLS], [SEP], [SEP]
 _BLOCK_WINDOWS = 8192  # put together at a time; bounds the memory of the indices
+
+BATCH_CHARACTERS = 4 << 20
+"""Characters split together; their working memory is about 20 bytes each."""
+
+_SPACE = " "
+_OTHER_SPACES = "\t\n\r\u202f"
+
+
+class Contexts(NamedTuple):
+    """The distinct contexts of some examples."""
+
+    texts: list[str]
+    """(C,)"""
+
+    of_row: Int64s
+    """(R,): context of each example."""
+
+    word_offsets: Int64s
+    """(C + 1,): context c has the words word_offsets[c] .. word_offsets[c + 1] - 1."""
+
+    word_starts: Int64s
+    word_ends: Int64s
+    """(W,): characters of its context that each word is: start .. end - 1."""
+
+    piece_offsets: Int64s
+    """(W + 1,): word w has the pieces piece_offsets[w] .. piece_offsets[w + 1] - 1. A word may have
+    none: control characters are no text."""
+
+    piece_ids: npt.NDArray[np.int64]
+    """(P,)"""
+
+    @property
+    def context_pieces(self) -> Int64s:
+        """(C + 1,): context c has the pieces context_pieces[c] .. context_pieces[c + 1] - 1."""
+        pieces: Int64s = self.piece_offsets[self.word_offsets]
+        return pieces
+
+
+def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Contexts:
+    """Split and tokenise the contexts of examples, each distinct one once."""
+    encoded = column.cast(pa.large_string()).dictionary_encode().unify_dictionaries()
+    chunks = encoded.chunks
+    texts: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
+    of_row = [chunk.indices.to_numpy().astype(np.int64) for chunk in chunks]
+    words: list[SplitWords] = []
+    pieces: list[Ragged] = []
+    for batch in _batches(texts):
+        words.append(split_words(batch))
+        pieces.append(encode_texts(words[-1].words, tokenizer))
+    return Contexts(
+        texts=texts,
+        of_row=joined(of_row),
+        word_offsets=offsets_of(joined([np.diff(split.offsets) for split in words])),
+        word_starts=joined([split.starts for split in words]),
+        word_ends=joined([split.ends for split in words]),
+        piece_offsets=offsets_of(joined([part.lengths for part in pieces])),
+        piece_ids=joined([part.values for part in pieces]),
+    )
+
+
+class SplitWords(NamedTuple):
+    """The words of some texts."""
+
+    words: list[str]
+    offsets: Int64s
+    """Text i has the words offsets[i] .. offsets[i + 1] - 1."""
+
+    starts: Int64s
+    ends: Int64s
+    """Characters in its text."""
+
+
+def split_words(texts: Sequence[str]) -> SplitWords:
+    """The words of texts and where they stand."""
+    joined = _SPACE.join([*texts, ""])
+    for space in _OTHER_SPACES:
+        joined = joined.replace(space, _SPACE)
+    codes = np.frombuffer(joined.encode("utf-32-le"), "<u4")
+    is_word = np.zeros(len(codes) + 2, np.bool_)
+    is_word[1:-1] = codes != ord(_SPACE)
+    edges = np.flatnonzero(is_word[1:] != is_word[:-1])
+    starts, ends = edges[::2], edges[1::2]
+    text_starts = offsets_of(np.fromiter((len(text) + 1 for text in texts), np.int64, len(texts)))
+    offsets = np.searchsorted(starts, text_starts)
+    shift = np.repeat(text_starts[:-1], np.diff(offsets))
+    words = [word for word in joined.split(_SPACE) if word]
+    return SplitWords(words, offsets, starts - shift, ends - shift)
+
+
+def encode_texts(texts: list[str], tokenizer: WordPieceTokenizer) -> Ragged:
+    """The word pieces of each text; equal texts are tokenised once."""
+    encoded = pa.array(texts, pa.large_string()).dictionary_encode()
+    ids, lengths = tokenizer.encode_sentences(encoded.dictionary)
+    index = encoded.indices.to_numpy()
+    begins = offsets_of(lengths)[:-1][index]
+    own = lengths.astype(np.int64)[index]
+    return Ragged(ids[ranges(begins, own)].astype(np.int64), offsets_of(own))
+
+
+def _batches(texts: list[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text) + 1
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+# Windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,3 +283,119 @@ def _context(plan: Plan, windows: Int64s, pieces: Int64s) -> npt.NDArray[np.floa
     # As floats, like the reference, so that rounding breaks ties as it does there.
     context: npt.NDArray[np.float64] = np.minimum(left, lengths - 1 - left) + 0.01 * lengths
     return context
+
+
+# Answers
+
+
+NO_SPAN = -1
+
+
+class Spans(NamedTuple):
+    """The answer of each example in pieces of its context.
+
+    Attributes:
+        first, last: int64 (R,), both included; NO_SPAN where the question has no answer or its
+            answer cannot be found.
+        is_usable: bool (R,): False where it has one that cannot be found.
+    """
+
+    first: Int64s
+    last: Int64s
+    is_usable: npt.NDArray[np.bool_]
+
+
+def answer_spans(examples: pa.Table, plan: Plan, tokenizer: WordPieceTokenizer) -> Spans:
+    """The pieces of the first answer that stands in the context.
+
+    First the words that hold the answer, then, within their pieces, the first run that is exactly
+    the answer's own pieces, if there is one: 1895 in "(1895-1943)" (run_squad.py).
+
+    Raises:
+        ExamplesError: a row's answers are not known.
+    """
+    _check_known(examples)
+    starts, ends, texts = _first_answers(examples)
+    rows = np.flatnonzero(starts != NOT_FOUND)
+    contexts = plan.contexts
+    first, last = (np.full(len(starts), NO_SPAN, np.int64) for _ in range(2))
+    words_from = contexts.word_offsets[contexts.of_row[rows]]
+    first_word = words_from + _word_at(plan, rows, starts[rows])
+    last_word = words_from + _word_at(plan, rows, ends[rows] - 1)
+    begins = contexts.piece_offsets[first_word]
+    stops = contexts.piece_offsets[last_word + 1]
+    own = encode_texts([texts[row] for row in rows.tolist()], tokenizer)
+    begins, stops = _improved(contexts.piece_ids, begins, stops, own)
+    origin = contexts.context_pieces[contexts.of_row[rows]]
+    has_pieces = stops > begins
+    first[rows[has_pieces]] = (begins - origin)[has_pieces]
+    last[rows[has_pieces]] = (stops - 1 - origin)[has_pieces]
+    is_impossible = examples.column("is_impossible").to_numpy()
+    return Spans(first, last, (first != NO_SPAN) | is_impossible.astype(np.bool_))
+
+
+def window_labels(plan: Plan, spans: Spans) -> Int64s:
+    """Places of the answer's first and last token in each window, (U, 2).
+
+    (0, 0) where the question has no answer or the window does not hold the whole of it.
+    """
+    first, last = spans.first[plan.rows], spans.last[plan.rows]
+    is_inside = (first >= plan.starts) & (last < plan.starts + plan.lengths) & (first != NO_SPAN)
+    shift = plan.b_starts - plan.starts
+    return np.where(is_inside[:, None], np.stack([first + shift, last + shift], axis=1), 0)
+
+
+def _check_known(examples: pa.Table) -> None:
+    column = examples.column("is_impossible")
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise ExamplesError(
+            f"question {examples.column('id')[row]}: its answers are not known, so no model can be "
+            "trained on it; train on a split with answers"
+        )
+
+
+def _first_answers(examples: pa.Table) -> tuple[Int64s, Int64s, list[str]]:
+    """Of each row: character where the answer starts, where it ends, and its text.
+
+    The start is NOT_FOUND where there is none. White space around it is no part of it.
+    """
+    starts, ends = (np.full(len(examples), NOT_FOUND, np.int64) for _ in range(2))
+    texts = [""] * len(examples)
+    columns = (examples.column(name).to_pylist() for name in ("answers", "answer_starts"))
+    for row, (answers, places) in enumerate(zip(*columns, strict=True)):
+        for text, place in zip(answers, places, strict=True):
+            stripped = text.strip()
+            if place != NOT_FOUND and stripped:
+                start = place + len(text) - len(text.lstrip())
+                starts[row], ends[row], texts[row] = start, start + len(stripped), stripped
+                break
+    return starts, ends, texts
+
+
+def _word_at(plan: Plan, rows: Int64s, characters: Int64s) -> Int64s:
+    """Number in its context of the word that holds a character of the context of each row."""
+    contexts = plan.contexts
+    # One ascending key for all words: contexts are kept apart by the longest one's length.
+    longest = int(contexts.word_ends.max(initial=0)) + 1
+    of_word = np.repeat(np.arange(len(contexts.texts)), np.diff(contexts.word_offsets))
+    keys = of_word * longest + contexts.word_starts
+    of_row = contexts.of_row[rows]
+    found = np.searchsorted(keys, of_row * longest + characters, side="right") - 1
+    return np.asarray(found - contexts.word_offsets[of_row], np.int64)
+
+
+def _improved(ids: Int64s, begins: Int64s, stops: Int64s, answers: Ragged) -> tuple[Int64s, Int64s]:
+    """Narrow each span of pieces to the first run in it that is the answer's pieces."""
+    begins, stops = begins.copy(), stops.copy()
+    lengths = answers.lengths
+    for row in np.flatnonzero((stops - begins > lengths) & (lengths > 0)).tolist():
+        span = ids[begins[row] : stops[row]].tolist()
+        wanted = answers.values[answers.offsets[row] : answers.offsets[row + 1]].tolist()
+        size = len(wanted)
+        for at in range(len(span) - size + 1):
+            if span[at] == wanted[0] and span[at : at + size] == wanted:
+                stops[row] = begins[row] + at + size
+                begins[row] += at
+                break
+    return begins, stops

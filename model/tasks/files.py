@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from pipelines.io.compression import Damage, compression_of, decompressed
-from pipelines.io.file_systems import file_system
 from pipelines.io.lines import Line, read_lines
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
@@ -90,19 +88,6 @@ def read_json(url: str, *, error: type[InputError], expected: str = "one JSON va
             f"{url}: no JSON ({fault}); expected {expected}. The file begins with "
             f"{text[:_SHOWN_HEAD]!r}"
         ) from fault
-
-
-def write_json(value: Any, url: str) -> None:
-    """Write JSON to a path or any fsspec URL, compressed if its name ends in .gz.
-
-    Equal values in equal order are equal bytes.
-    """
-    data = (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode()
-    if url.endswith(".gz"):
-        data = gzip.compress(data, mtime=0)
-    fs, path = file_system(url)
-    with fs.open(path, "wb") as target:
-        target.write(data)
 
 
 def _read(url: str) -> bytes:
