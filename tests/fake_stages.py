@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flows.engine import keys as step_keys
+from flows.engine.code import forget_loaded
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
 from schemas.configs import DocumentsConfig, InstancesConfig, TextSource
 from schemas.recipe import Recipe
@@ -138,7 +138,7 @@ class FakeStages:
 
 def forget_code() -> None:
     """Let this process look at stages' code anew, as another process would."""
-    step_keys.code_of.cache_clear()
+    forget_loaded()
 
 
 @contextmanager

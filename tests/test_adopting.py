@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_runs import Cli
@@ -14,6 +13,7 @@ from fake_stages import FakeStages, forget_code, installed
 from flows.bert import plan, run_recipe, steps
 from flows.engine.adopting import AdoptedStep
 from flows.engine.adopting import adopt as adopt_steps
+from flows.engine.code import Code
 from flows.store.artifacts import ArtifactStore
 from flows.store.verification import verify, withdraw
 from schemas.configs import DocumentsConfig, InstancesConfig, TextSource
@@ -21,6 +21,7 @@ from schemas.errors import ArtifactCorruptError
 from schemas.fingerprint import code_fingerprint
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
+from schemas.stage import Stage
 
 EDITED = "def change(word):\n    return str(word).lower()\n"  # another tree, the same bytes
 
@@ -153,7 +154,7 @@ def test_finished_work_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path.write_text(f"One story of many, number {number}. It has two sentences.\n" * 3)
     recipe = text_recipe(tmp_path / "store", texts[:2])
     before = run(recipe, until="build-documents")["build-documents"]
-    monkeypatch.setattr("flows.engine.keys.code_fingerprint", _other_code)
+    monkeypatch.setattr("flows.engine.code.code_on_disk", _other_code)
     forget_code()
     store = ArtifactStore(recipe.store)
     (done,) = adopt(recipe, store=store, until="build-documents")
@@ -165,9 +166,9 @@ def test_finished_work_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (built.produced_by.reuse.pieces, built.produced_by.reuse.pieces_reused) == (3, 2)
 
 
-def _other_code(module: str, **named: Any) -> tuple[str, dict[str, str]]:
-    digest, modules = code_fingerprint(module, **named)
-    return f"{digest}0", {**modules, "schemas.another": "sha256:0"}
+def _other_code(stage: Stage) -> Code:
+    digest, modules = code_fingerprint(stage.module, packages=stage.packages)
+    return Code(f"{digest}0", {**modules, "schemas.another": "sha256:0"})
 
 
 def text_recipe(store: Path, paths: Sequence[Path]) -> Recipe:

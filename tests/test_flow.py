@@ -240,8 +240,10 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
 def test_a_look_ahead_is_not_believed(
     recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from flows.orchestration import flows
+
     ahead = [PlannedStep(label, "cached") for label in LABELS]
-    monkeypatch.setattr(bert, "plan", lambda *_, **__: ahead)
+    monkeypatch.setattr(flows, "plan_steps", lambda *_, **__: ahead)
     results = run_recipe(recipe, say=lambda line: None)
     assert not any(result.was_cached for result in results)
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]

@@ -246,7 +246,7 @@ def test_the_record_of_a_run_tells_what_is_done_so_far(
 def test_a_second_signal_ends_the_process_at_once() -> None:
     program = (
         "import time\n"
-        "from flows.orchestration.signals import ended_by_a_second_signal\n"
+        "from flows.orchestration.loop import ended_by_a_second_signal\n"
         "with ended_by_a_second_signal():\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"

@@ -11,13 +11,17 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_stages import FakeStages, installed
 
 from flows.store.artifacts import ArtifactStore
+from schemas.recipe import Recipe
+from schemas.task_configs import ExamplesConfig
 
 TRIALS = 12
+LEAST = TRIALS // 3
 SLOWLY = """
 
 _instances = instances
@@ -26,16 +30,20 @@ _instances = instances
 def instances(config, *, inputs, output, execution):
     import os
     import time
+    from collections import Counter
 
-    if "MEETING" in os.environ:
-        # Each process builds a trial while the other does: none waits for the other's.
-        meeting = Path(os.environ["MEETING"])
-        (meeting / str(os.getpid())).touch()
-        deadline = time.monotonic() + 60
-        while len(list(meeting.iterdir())) < 2:
-            assert time.monotonic() < deadline, "the other run builds nothing"
-            time.sleep(0.02)
-    time.sleep(float(os.environ["SECONDS"]))
+    # Each process begins its first, second and further trial only when the other has come as far,
+    # until each has begun a third of them: neither waits for the other's, however late it began.
+    meeting, own = Path(os.environ["MEETING"]), str(os.getpid())
+    (meeting / f"{own}-{config.seed}").touch()
+    deadline = time.monotonic() + 300
+    while True:
+        begun = Counter(path.name.partition("-")[0] for path in meeting.iterdir())
+        if len(begun) == 2 and min(begun.values()) >= min(begun[own], int(os.environ["LEAST"])):
+            break
+        assert time.monotonic() < deadline, "the other run builds nothing"
+        time.sleep(0.02)
+    time.sleep(0.1)
     return _instances(config, inputs=inputs, output=output, execution=execution)
 """
 RUN = f"""
@@ -75,9 +83,8 @@ def share(folder: Path, *, engine: str, limit: int, **environment: str) -> list[
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(paths),
-                    **({} if engine == "prefect" else {"MEETING": str(folder / "meeting")}),
-                    # Prefect's server is slow to begin a run; both are to find some work left.
-                    "SECONDS": "2" if engine == "prefect" else "0.3",
+                    "MEETING": str(folder / "meeting"),
+                    "LEAST": str(LEAST),
                     **environment,
                 },
                 stdout=subprocess.PIPE,
@@ -95,11 +102,11 @@ def share(folder: Path, *, engine: str, limit: int, **environment: str) -> list[
     return [json.loads(text.splitlines()[-1]) for text in told]
 
 
-def check_shared(folder: Path, told: list[list[int]], *, least: int = TRIALS // 4) -> None:
+def check_shared(folder: Path, told: list[list[int]]) -> None:
     (one, some), (other, all_of) = told
     assert some == all_of == TRIALS + 3
     assert one + other == TRIALS  # none is built twice
-    assert min(one, other) >= least
+    assert min(one, other) >= LEAST
     pointers = list(ArtifactStore(str(folder / "store")).pointers("build-instances"))
     assert len(pointers) == TRIALS
 
@@ -120,7 +127,7 @@ def test_two_processes_share_twelve_trials_with_prefect(
 
     url = str(get_current_settings().api.url)
     told = share(tmp_path, engine="prefect", limit=limit, PREFECT_API_URL=url)
-    check_shared(tmp_path, told, least=1)  # one may begin seconds before the other
+    check_shared(tmp_path, told)
 
 
 @pytest.fixture
@@ -129,33 +136,93 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
         yield found
 
 
-def test_from_the_command_to_a_stage_there_are_eight_frames_at_most(
-    fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+MOST = 8
+"""Frames of ours from the command to the function of a stage, which is not counted."""
+
+ROOT = Path(__file__).parents[1]
+OURS = tuple(str(ROOT / name) for name in ("bertloom", "flows", "model", "pipelines", "schemas"))
+
+
+def own_frames() -> list[str]:
+    """What of ours is on this thread's stack, the outermost first."""
+    frames = traceback.extract_stack()
+    return [
+        f"{Path(frame.filename).relative_to(ROOT)}:{frame.name}"
+        for frame in frames
+        if frame.filename.startswith(OURS)
+    ]
+
+
+def call_command(recipe: Recipe, folder: Path, *options: str) -> None:
+    """`bertloom run` of a recipe, in this process."""
     from flows import __main__ as command
 
-    root = Path(__file__).parents[1]
-    ours = [str(root / name) for name in ("bertloom", "flows", "model", "pipelines", "schemas")]
+    file = folder / "recipe.yaml"
+    file.write_text(recipe.model_dump_json(exclude={"store", "execution"}))
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
+        patch.setattr(
+            sys, "argv", ["bertloom", "run", str(file), "--store", recipe.store, *options]
+        )
+        command.main()
+
+
+def look_from_documents(fakes: FakeStages, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The frames of ours that the stage is called from, each time that it is."""
     found: list[list[str]] = []
     documents = fakes.module.documents
 
     def look(*given: object, **named: object) -> object:
-        frames = traceback.extract_stack()
-        found.append(
-            [f"{f.filename}:{f.name}" for f in frames if f.filename.startswith(tuple(ours))]
-        )
+        found.append(own_frames())
         return documents(*given, **named)
 
     monkeypatch.setattr(fakes.module, "documents", look)
-    recipe = tmp_path / "recipe.yaml"
-    written = fakes.recipe(str(tmp_path / "store")).model_dump_json(exclude={"store", "execution"})
-    recipe.write_text(written)
-    store = str(tmp_path / "store")
-    monkeypatch.setattr(
-        sys, "argv", ["bertloom", "run", str(recipe), "--store", store, "--engine", "local"]
-    )
-    with contextlib.suppress(SystemExit):
-        command.main()
+    return found
+
+
+def test_from_the_command_to_a_stage_there_are_eight_frames_at_most(
+    fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = look_from_documents(fakes, monkeypatch)
+    call_command(fakes.recipe(str(tmp_path / "store")), tmp_path, "--engine", "local")
     [frames] = found
     assert frames[0].endswith("app.py:main")
-    assert len(frames) <= 8, frames
+    assert len(frames) <= MOST, frames
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("limit", [1, 2])
+def test_with_prefect_there_are_no_more(
+    prefect_server: None,
+    fakes: FakeStages,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+) -> None:
+    """Nor where a part has a flow run of its own, and its tasks run in threads.
+
+    The path is then that of the thread, after the one to where its task was submitted.
+    """
+    from prefect.task_runners import ThreadPoolTaskRunner
+
+    from flows.orchestration import run as runs
+
+    submitted: dict[str, list[str]] = {}
+    submit = ThreadPoolTaskRunner.submit
+
+    def look(runner: Any, task: Any, parameters: dict[str, Any], *rest: Any, **more: Any) -> Any:
+        submitted[parameters["title"]] = own_frames()
+        return submit(runner, task, parameters, *rest, **more)
+
+    monkeypatch.setattr(ThreadPoolTaskRunner, "submit", look)
+    monkeypatch.setattr(runs, "check_inputs", lambda steps: None)
+    found = look_from_documents(fakes, monkeypatch)
+    # Of two parts, each is a flow run; that of examples fails.
+    examples = {"a": ExamplesConfig(task="cola", folder=str(tmp_path / "cola"))}
+    recipe = fakes.recipe(str(tmp_path / "store"), build_examples=examples)
+    call_command(recipe, tmp_path, "--engine", "prefect", "--parallel", str(limit))
+    [frames] = found
+    assert ("build-documents" in submitted) == (limit > 1)
+    path = [*submitted.get("build-documents", []), *frames]
+    assert path[0].endswith("app.py:main")
+    assert [name.rpartition(":")[2] for name in path].count("run_step_task") == 1
+    assert len(path) <= MOST, path

@@ -10,6 +10,8 @@ import pytest
 from fake_stages import FakeStages, forget_code, installed
 
 from flows.bert import plan, run_recipe, stages, steps
+from flows.engine import code
+from flows.engine.code import remember_loaded
 from flows.engine.keys import describe_differences, step_key
 from flows.engine.plan import PlannedStep
 from flows.engine.provenance import key_environment
@@ -19,6 +21,7 @@ from flows.orchestration import loop as local_engine
 from flows.orchestration.run import Run
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
+from pipelines import build_documents, build_tokens
 from pipelines.telling.progress import step_name
 from schemas.configs import (
     DocumentsConfig,
@@ -36,6 +39,7 @@ from schemas.errors import (
     RunnerError,
     VocabularyError,
 )
+from schemas.fingerprint import code_fingerprint
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -477,9 +481,49 @@ def test_a_stage_that_was_edited_since_the_run_began_is_not_built(
     step = steps(recipe)[0]
     step_key(step, inputs={}, code_identity="closure")
     fakes.write("letters", EDITED)
-    with pytest.raises(ConfigError, match=r"fakestages\.letters changed on disk .* Run again"):
+    with pytest.raises(ConfigError, match=r"fakestages\.letters changed on disk .* Start a new"):
         Run(recipe, steps(recipe)).execute(step)
     assert not list(store.pointers())
+
+
+def test_code_that_was_edited_since_it_was_loaded_has_no_key(fakes: FakeStages, root: str) -> None:
+    recipe = fakes.recipe(root)
+    assert fakes.module  # is loaded
+    remember_loaded(("fakestages",))
+    fakes.write("letters", EDITED)
+    refused = pytest.raises(ConfigError, match=r"letters changed on disk .* Start a new process")
+    with refused:
+        plan(recipe, store=None)
+    with refused:
+        run(recipe)
+    forget_code()  # as a new process, which loads what is on disk
+    assert plan(recipe, store=None)[0].state == "build"
+
+
+def test_the_code_of_real_stages_is_followed_once_while_no_file_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path))
+    wanted = code.code_on_disk(build_tokens.STAGE)
+    followed: list[str] = []
+
+    def follow(module: str, **named: Any) -> Any:
+        followed.append(module)
+        return code_fingerprint(module, **named)
+
+    monkeypatch.setattr(code, "code_fingerprint", follow)
+    assert code.code_on_disk(build_tokens.STAGE) == wanted
+    code._remembered.cache_clear()  # as in another process
+    assert code.code_on_disk(build_tokens.STAGE) == wanted
+    assert followed == []
+    code.code_on_disk(build_documents.STAGE)
+    code.code_on_disk(build_tokens.STAGE)
+    assert followed == ["pipelines.build_documents"]
+    monkeypatch.setattr(code, "_state_of", lambda packages: "another")
+    assert code.code_on_disk(build_tokens.STAGE) == wanted
+    monkeypatch.setattr(code, "_state_of", lambda packages: "")  # a file that was written just now
+    assert code.code_on_disk(build_tokens.STAGE) == wanted
+    assert followed[1:] == ["pipelines.build_tokens"] * 2
 
 
 # Plans

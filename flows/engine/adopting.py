@@ -13,21 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from flows.engine.keys import (
-    StepKey,
-    changed_modules,
-    code_of,
-    differing_fields,
-    pieces_digest,
-    step_key,
-)
+from flows.engine.code import changed_modules, code_of
+from flows.engine.finding import find, keyed_steps
+from flows.engine.keys import StepKey, pieces_digest
 from flows.engine.stages import Step
 from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
 from pipelines.beam.reuse import moved_record
 from pipelines.beam.reuse_files import PieceFiles
-from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Adoption, FileEntry, Manifest
 from schemas.recipe import Recipe
 
@@ -62,54 +57,23 @@ def adopt(recipe: Recipe, steps: Iterable[Step], *, store: ArtifactStore) -> lis
     """
     manifests: dict[str, Manifest] = {}
     done = []
-    for step in steps:
-        missing = [label for label in step.inputs.values() if label not in manifests]
-        if missing:
+    for step, inputs, key, missing in keyed_steps(recipe, steps, manifests=manifests):
+        if key is None:
             done.append(AdoptedStep(step.label, "unknown", reason=f"after {', '.join(missing)}"))
             continue
-        inputs = {name: manifests[label] for name, label in step.inputs.items()}
-        key = step_key(step, inputs=inputs, code_identity=recipe.code_identity)
-        hit = store.lookup(step.stage.name, key.cache_key)
-        if hit is not None:
-            result = AdoptedStep(step.label, "cached", hit.artifact_id)
-        elif (found := adoptable(recipe, step, key, store=store)).manifest is None:
-            result = AdoptedStep(step.label, "different", reason=found.reason)
+        found = find(recipe, step, key, store=store, adopts=True)
+        manifest = found.manifest
+        if manifest is None:
+            done.append(AdoptedStep(step.label, "different", reason=found.reason))
+            continue
+        if found.is_adoptable:
+            of, manifest = manifest, publish(manifest, step, key, store=store, inputs=inputs)
+            store.set_ref(f"{recipe.name}/{step.label}", manifest)
+            done.append(AdoptedStep(step.label, "adopted", manifest.artifact_id, of=of.artifact_id))
         else:
-            hit = publish(found.manifest, step, key, store=store, inputs=inputs)
-            store.set_ref(f"{recipe.name}/{step.label}", hit)
-            result = AdoptedStep(step.label, "adopted", hit.artifact_id, found.manifest.artifact_id)
-        if hit is not None:
-            manifests[step.label] = hit
-        done.append(result)
+            done.append(AdoptedStep(step.label, "cached", manifest.artifact_id))
+        manifests[step.label] = manifest
     return done
-
-
-class Adoptable(NamedTuple):
-    """The artifact that may stand for a step, or why there is none."""
-
-    manifest: Manifest | None
-    reason: str = ""
-
-
-def adoptable(recipe: Recipe, step: Step, key: StepKey, *, store: ArtifactStore) -> Adoptable:
-    """The recipe's last artifact of a step, if its key differs from `key` in its code alone."""
-    try:
-        pointer = store.ref(f"{recipe.name}/{step.label}")
-        if pointer is None:
-            return Adoptable(None, f"the recipe {recipe.name!r} has built none in this store")
-        own = store.pointer(pointer.stage, pointer.cache_key)
-        if own is None or own.manifest != pointer.manifest:
-            why = "was withdrawn: damaged, or taken back (see quarantine/)"
-            return Adoptable(None, f"{pointer.artifact_id} {why}")
-        manifest = store.read_manifest(pointer.manifest)
-        store.check_files(manifest)
-    except (ArtifactNotFoundError, ArtifactCorruptError) as error:
-        return Adoptable(None, str(error))
-    others = [name for name in differing_fields(manifest.key_spec, key.spec) if name != "code"]
-    if others:
-        which = f"{manifest.artifact_id} differs in more than its code"
-        return Adoptable(None, f"{which}: {', '.join(others)}")
-    return Adoptable(manifest)
 
 
 def publish(
@@ -132,7 +96,7 @@ def publish(
     work = store.url(f"pieces/{stage.name}/{pieces_digest(key.spec)}")
     try:
         files = _linked(found, PieceFiles(pieces=work, output=attempt.output), store=store)
-        code = code_of(stage.module, stage.packages)[1]
+        code = code_of(stage).modules
         manifest = found.model_copy(
             update={
                 "artifact_id": attempt.artifact_id,

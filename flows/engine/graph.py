@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 
+from flows.engine.code import remember_loaded
 from flows.engine.plan import PlannedStep, plan_steps
 from flows.engine.stages import Step, Steps, steps_until
 from flows.store.artifacts import ArtifactStore
@@ -30,6 +31,7 @@ class Graph:
         self.__name__, self.__doc__ = add_steps.__name__, add_steps.__doc__
         self.add_steps, self.flow_name, self.after = add_steps, flow_name, tuple(after)
         self.modules, self.is_whole = tuple(modules), is_whole
+        remember_loaded()  # which the stages' modules are by now
 
     @property
     def stages(self) -> list[Stage]:

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flows.engine.code_memory import code_digest
+from flows.engine.code import code_of
 from flows.engine.provenance import key_environment
 from flows.engine.stages import Step
 from flows.nested import leaves
-from schemas.fingerprint import (
-    FIRST_PARTY,
-    cache_key,
-    code_fingerprint,
-    fingerprint,
-    key_spec,
-)
+from schemas.fingerprint import cache_key, fingerprint, key_spec
 from schemas.manifest import Manifest, RawInput
-from schemas.stage import Stage
-
-
-@functools.cache
-def code_of(module: str, packages: Sequence[str] = FIRST_PARTY) -> tuple[str, dict[str, str]]:
-    """`code_fingerprint` as it was when this process first asked: of the code that it runs."""
-    return code_fingerprint(module, packages=packages, digest_of=code_digest)
 
 
 class StepKey(NamedTuple):
@@ -52,7 +38,7 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest], code_identity: str) 
         config=step.config.identity(),
         inputs={name: _input_identity(inputs[name]) for name in step.inputs},
         raw_inputs=[item.identity or item.sha256 for item in raw],
-        code="version" if code_identity == "version" else code_of(stage.module, stage.packages)[0],
+        code="version" if code_identity == "version" else code_of(stage).digest,
         environment=key_environment(stage.libraries),
     )
     return StepKey(cache_key(spec), spec, raw)
@@ -71,16 +57,6 @@ def pieces_digest(spec: Mapping[str, Any]) -> str:
     """
     shared = {name: spec[name] for name in ("v", "stage", "stage_version", "code", "environment")}
     return fingerprint({**shared, "config": spec["config"]}).removeprefix("sha256:")
-
-
-def code_now(stage: Stage) -> dict[str, str]:
-    """Digests of a stage's modules as they are on disk at this moment."""
-    return code_fingerprint(stage.module, packages=stage.packages, digest_of=code_digest)[1]
-
-
-def changed_modules(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Names of the modules whose digests differ, or that only one of two codes has."""
-    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
 def differing_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

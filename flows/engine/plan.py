@@ -6,15 +6,9 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
-from flows.engine.adopting import adoptable
-from flows.engine.keys import (
-    StepKey,
-    changed_modules,
-    code_of,
-    describe_differences,
-    differing_fields,
-    step_key,
-)
+from flows.engine.code import changed_modules, code_of
+from flows.engine.finding import find, keyed_steps
+from flows.engine.keys import StepKey, describe_differences, differing_fields
 from flows.engine.preflight import check_inputs
 from flows.engine.stages import Step, rebuilt_labels
 from flows.store.artifacts import ArtifactStore
@@ -65,16 +59,13 @@ def plan_steps(
     manifests: dict[str, Manifest] = {}
     earlier = _Earlier(recipe, store) if store is not None else None
     planned = []
-    for step in found:
-        missing = [label for label in step.inputs.values() if label not in manifests]
-        if missing:
+    for step, _, key, missing in keyed_steps(recipe, found, manifests=manifests):
+        if key is None:
             entries = dict.fromkeys(entry_label(label) for label in missing)
             reason = f"after {_few(list(entries))}"
             planned.append(PlannedStep(step.label, "unknown", reason=reason))
             continue
-        inputs = {name: manifests[label] for name, label in step.inputs.items()}
-        key = step_key(step, inputs=inputs, code_identity=recipe.code_identity)
-        manifest, reason = _find(recipe, step, key, store=store, earlier=earlier)
+        manifest, reason = _look(recipe, step, key, store=store, earlier=earlier)
         if manifest is not None:
             manifests[step.label] = manifest
         if manifest is None or step.label in rebuilt:
@@ -86,7 +77,7 @@ def plan_steps(
     return planned
 
 
-def _find(
+def _look(
     recipe: Recipe,
     step: Step,
     key: StepKey,
@@ -94,21 +85,13 @@ def _find(
     store: ArtifactStore | None,
     earlier: _Earlier | None,
 ) -> tuple[Manifest | None, str]:
-    """The artifact of a step, or None and the reason why it has to be built."""
+    """The artifact that a run would take, or None and the reason why it would build one."""
     if store is None or earlier is None:
         return None, "no store yet"
-    try:
-        pointer = store.pointer(step.stage.name, key.cache_key)
-        if pointer is not None:
-            manifest = store.read_manifest(pointer.manifest)
-            store.check_files(manifest)
-            return manifest, ""
-    except (ArtifactCorruptError, ArtifactNotFoundError) as error:
-        return None, str(error)
-    if recipe.code_identity == "version":
-        last = adoptable(recipe, step, key, store=store).manifest
-        if last is not None:  # the run will adopt it
-            return last, ""
+    adopts = recipe.code_identity == "version"
+    found = find(recipe, step, key, store=store, adopts=adopts, changes_nothing=True)
+    if found.manifest is not None or found.damage:
+        return found.manifest, found.damage
     nearest = earlier.nearest(step, key)
     return None, _compare(step, key, nearest) if nearest else "never built"
 
@@ -149,7 +132,7 @@ def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:
         return f"{earlier.artifact_id} was withdrawn: damaged, or taken back (see quarantine/)"
     differences = describe_differences(earlier.key_spec, key.spec)
     if key.spec["code"] != earlier.key_spec.get("code"):
-        now = code_of(step.stage.module, step.stage.packages)[1]
+        now = code_of(step.stage).modules
         changed = changed_modules(earlier.code, now)
         where = _few(changed) if changed else "counted another way"
         differences = [text for text in differences if not text.startswith("code")]

@@ -15,7 +15,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flows.engine.keys import StepKey, changed_modules, code_now, code_of, pieces_digest
+from flows.engine.code import code_of, edited_modules, refuse_edited
+from flows.engine.keys import StepKey, pieces_digest
 from flows.engine.provenance import checkout, environment, host_kind
 from flows.engine.stages import Step, amount
 from flows.formats import time_text
@@ -25,7 +26,7 @@ from flows.store.runs import StepRecord
 from pipelines.telling.progress import working_on
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
-from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.errors import BertloomError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput
 
@@ -120,11 +121,7 @@ def build_step(
         ConfigError: the stage's code was edited since this process looked at it first.
         BertloomError: as the stage and the store say. Nothing is published then.
     """
-    if changed := changed_code(step):
-        raise ConfigError(
-            f"{step.label}: {', '.join(changed)} changed on disk since this run began, so that "
-            "what it would make is not what its key says. Run again"
-        )
+    refuse_edited(edited_modules(step.stage))
     stage = step.stage
     given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
     folders = _folders(step, key, store=store, rebuild=rebuild)
@@ -207,7 +204,7 @@ def _manifest(
         stage_version=key.spec["stage_version"],
         cache_key=key.cache_key,
         key_spec=key.spec,
-        code=code_of(stage.module, stage.packages)[1],
+        code=code_of(stage).modules,
         content=content_digest(files),
         logical_content=logical_digest(files),
         location=attempt.location,
@@ -238,12 +235,6 @@ def input_ref(name: str, manifest: Manifest) -> InputRef:
     )
 
 
-def changed_code(step: Step) -> list[str]:
-    """Modules of a step's stage that were edited since this process looked at them first."""
-    stage = step.stage
-    return changed_modules(code_of(stage.module, stage.packages)[1], code_now(stage))
-
-
 def _warning(step: Step, manifest: Manifest, *, replaced: str) -> str:
     """What a rebuild or an edit during the run has brought to light."""
     if replaced != manifest.content:
@@ -251,7 +242,7 @@ def _warning(step: Step, manifest: Manifest, *, replaced: str) -> str:
             "the rebuild made other files than before under the same key: the stage depends on "
             "something that is not in it"
         )
-    if changed := changed_code(step):
+    if changed := edited_modules(step.stage):
         return (
             f"{', '.join(changed)} changed on disk while the stage ran; the key is that of the "
             "code as it was at the start"

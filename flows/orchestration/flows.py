@@ -8,17 +8,17 @@ own thread, so that a signal interrupts the step itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from prefect import Flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State, TaskRun
+from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
@@ -27,22 +27,22 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
 from flows.engine.graph import Graph
+from flows.engine.plan import plan_steps
 from flows.engine.stages import Step
-from flows.engine.steps import RETRY_DELAYS, StepResult, is_passing
-from flows.orchestration.hooks import settle_cancelled, settle_crashed, settle_failed
-from flows.orchestration.run import LOOK_SECONDS, Run
-from flows.orchestration.session import (
-    RecipeParameter,
-    current_run,
-    load_parameter,
-    prepare_run,
-    running,
-)
+from flows.engine.steps import RETRY_DELAYS, StepResult, is_passing, opened_store
+from flows.lineage.export.events import close_abandoned
+from flows.orchestration.run import Run, Say, as_current, current_run, look_pauses
 from flows.orchestration.views import flush_views, show_found, show_summary, watched
-from flows.store.leases import live_holder
+from flows.recipes.files import load_recipe, recipe_from
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import RunState, settle_flow_run
 from schemas.disclosure import visible, without_secrets
-from schemas.errors import BertloomError, RunnerError
+from schemas.errors import BertloomError
+from schemas.recipe import Recipe
 from schemas.trial_names import entry_label
+
+RecipeParameter = str | dict[str, Any]
+"""How flows take a recipe: the name of a packaged one, a file, or all of it as plain JSON."""
 
 _THREADS = 32
 """Tasks that may be submitted and wait for others; how many work is the recipe's limit."""
@@ -80,6 +80,43 @@ def log_errors_in_a_sentence() -> None:
         logging.getLogger(name).addFilter(_FILTER)
 
 
+def prepare_run(
+    graph: Graph,
+    recipe: Recipe | RecipeParameter,
+    *,
+    say: Say = log_line,
+    changes: Sequence[str] = (),
+    store: str | None = None,
+    rebuild: Collection[str] = (),
+    until: str = "",
+) -> Run:
+    """A run that is not begun yet, with the steps that need nothing but to be looked up.
+
+    Raises:
+        ConfigError: there is no such recipe, or something in it cannot be used.
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = _load_parameter(recipe, changes=changes, store=store)
+    steps = graph.steps(recipe, until)
+    try:
+        opened = opened_store(recipe.store)
+        planned = plan_steps(recipe, steps, store=opened, rebuild=rebuild)
+        cached = [step.label for step in planned if step.state == "cached"]
+    except BertloomError as error:  # the step that it is about says it in its turn
+        _LOGGER.debug("no plan: %s", error)
+        cached = []
+    return Run(recipe, steps, say=say, rebuild=rebuild, engine="prefect", cached=cached)
+
+
+def _load_parameter(
+    recipe: RecipeParameter, *, changes: Sequence[str], store: str | None
+) -> Recipe:
+    if isinstance(recipe, str):
+        return load_recipe(recipe, changes=changes, store=store)
+    where = "the flow's parameter `recipe`"
+    return recipe_from(recipe, where=where, folder=Path.cwd(), changes=changes, store=store)
+
+
 # Flows
 
 
@@ -99,7 +136,11 @@ def flow_of(graph: Graph) -> Flow[..., Any]:
         rebuild: list[str] | None = None,
         until: str = "",
     ) -> list[dict[str, Any]]:
-        return _run_flow(graph, recipe, changes or (), store, rebuild or (), until)
+        given = {"changes": changes or (), "store": store, "rebuild": rebuild or ()}
+        with _flow_calls(graph, recipe, {**given, "until": until}) as calls:
+            for bundle, begin in calls:
+                calls.note(bundle, begin(wait_for=calls.waits_for(bundle)))
+        return _records(calls.results())
 
     run.__name__ = run.__qualname__ = graph.add_steps.__name__
     run.__doc__ = f"""{graph.add_steps.__doc__}
@@ -116,73 +157,277 @@ def flow_of(graph: Graph) -> Flow[..., Any]:
         name=graph.flow_name,
         flow_run_name=_flow_run_name,
         persist_result=False,
-        on_failure=[settle_failed],
-        on_crashed=[settle_crashed],
-        on_cancellation=[settle_cancelled],
+        on_failure=[settle_run],
+        on_crashed=[settle_run],
+        on_cancellation=[settle_run],
     )
 
 
-def _run_flow(
-    graph: Graph,
-    recipe: RecipeParameter,
-    changes: Sequence[str],
-    store: str | None,
-    rebuild: Sequence[str],
-    until: str,
-) -> list[dict[str, Any]]:
-    """A part of the run around it, or else a run of its own with all that its steps need."""
+@contextlib.contextmanager
+def _flow_calls(
+    graph: Graph, recipe: RecipeParameter, given: dict[str, Any]
+) -> Iterator[FlowCalls]:
+    """What a flow run is to begin: of the run around it, or else of a run of its own."""
     log_errors_in_a_sentence()
     run = current_run()
     if run is not None and run.is_begun:
-        own = graph.own(run.steps)
-        run_tasks(run, own, states={})
-        for step in own:
-            if (error := run.failures.get(step.label)) is not None:
-                raise error
-        return _records([run.done[step.label] for step in own if step.label in run.done])
-    if run is None:
-        loaded = load_parameter(recipe, changes=changes, store=store)
-        run = prepare_run(graph, loaded, say=log_line, rebuild=rebuild, until=until)
+        calls = FlowCalls(run, [(None, graph.own(run.steps))])
+        with contextlib.closing(calls):
+            yield calls
+        calls.raise_failure()
+        return
+    run = run or prepare_run(graph, recipe, **given)
     context = FlowRunContext.get()
     run.flow_run_id = str(context.flow_run.id) if context and context.flow_run else ""
+    calls = FlowCalls(run, _groups(graph, run), recipe=recipe)
     try:
-        with running(run), run:
-            if graph.is_whole:
-                _run_parts(run, graph.after, recipe)
-            else:
-                run_tasks(run, run.steps, states={})
+        with as_current(run), run, contextlib.closing(calls):
+            yield calls
     finally:
         show_summary(run)
         flush_views()
-    return _records(run.results())
+
+
+def _groups(graph: Graph, run: Run) -> list[tuple[Graph | None, list[Step]]]:
+    """The steps of a run in order, those of each part with the part if it gets a flow run.
+
+    It gets one, as Prefect's pages show it by itself then, if it has something to build and is not
+    all there is: a flow run costs a second.
+    """
+    if not graph.is_whole:
+        return [(None, list(run.steps))]
+    found = [(part, own) for part in graph.after if (own := part.own(run.steps))]
+    return [
+        (None if len(found) == 1 or {s.label for s in own} <= run.cached else part, own)
+        for part, own in found
+    ]
 
 
 def _records(results: Sequence[StepResult]) -> list[dict[str, Any]]:
     return [result.record.model_dump() for result in results]
 
 
-def _run_parts(run: Run, parts: Sequence[Graph], recipe: RecipeParameter) -> None:
-    """Run parts that have something to build as flow runs of their own within this one.
+_RUN_STATES: dict[StateType, RunState] = {
+    StateType.CRASHED: "crashed",
+    StateType.FAILED: "failed",
+}
 
-    Prefect's pages show each by itself then. Steps of others are tasks of this flow, as a flow run
-    costs a second.
+
+def settle_run(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """Prefect's hook for flow runs that end badly: the run's record is to say so, too.
+
+    A run that is interrupted or fails writes its record itself. This is for those that cannot any
+    more: after SIGKILL the worker calls it, in its own process.
     """
-    found = [(part, own) for part in parts if (own := part.own(run.steps))]
-    states: dict[str, State[Any]] = {}
-    for part, own in found:
-        if len(found) == 1 or all(step.label in run.cached for step in own):
-            run_tasks(run, own, states=states)
-            continue
-        labels = {step.label for step in own}
-        needed = {label for step in own for label in step.inputs.values()} - labels
-        # One state stands for all steps of a part.
-        waited = {id(states[label]): states[label] for label in sorted(needed & states.keys())}
-        ended: Any = flow_of(part)(recipe=recipe, wait_for=list(waited.values()), return_state=True)
-        state: State[Any] = ended
+    if flow_run.parent_task_run_id is not None:
+        return  # the run is that of the flow around it
+    given = flow_run.parameters
+    try:
+        recipe = _load_parameter(
+            given["recipe"], changes=given.get("changes") or (), store=given.get("store")
+        )
+        store = ArtifactStore(recipe.store, create=False)
+    except BertloomError as error:  # then there was no run either
+        _LOGGER.debug("%s of flow %s has no record: %s", flow_run.id, flow.name, error)
+        return
+    ended = _RUN_STATES.get(state.type, "interrupted")
+    reason = state.message or state.name or ended
+    settle_flow_run(store, str(flow_run.id), state=ended, reason=reason, close=close_abandoned)
+
+
+class Bundle(NamedTuple):
+    """Steps that Prefect shows as one: a step, trials of a grid that are all there, or a part."""
+
+    title: str
+    steps: tuple[Step, ...]
+    part: Graph | None = None
+    """Whose flow runs them; None for a task."""
+
+    @property
+    def labels(self) -> list[str]:
+        """Of its steps."""
+        return [step.label for step in self.steps]
+
+    @property
+    def needs(self) -> list[str]:
+        """Labels of the steps of others that these read from."""
+        read = dict.fromkeys(label for step in self.steps for label in step.inputs.values())
+        return [label for label in read if label not in self.labels]
+
+    @property
+    def task(self) -> Task[..., Any]:
+        """Named after the stage, and tagged: for Prefect's limits, filters and automations."""
+        stage = self.steps[0].stage
+        tags = [f"stage:{stage.name}"]
+        if any(uses_gpu(step) for step in self.steps):
+            tags.append("gpu")
+        return run_step_task.with_options(name=stage.name, tags=tags)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of the task."""
+        return {"title": self.title, "labels": self.labels}
+
+
+def uses_gpu(step: Step) -> bool:
+    """Whether a step computes on a GPU: its stage can, its configuration lets it, there is one."""
+    device = str(getattr(step.config, "device", "cpu"))
+    if not step.stage.uses_gpu or device == "cpu":
+        return False
+    return device != "auto" or any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def bundles(steps: Sequence[Step], *, cached: frozenset[str]) -> list[Bundle]:
+    """The steps in order, as tasks."""
+    found = []
+    for entry, group in itertools.groupby(steps, key=lambda step: entry_label(step.label)):
+        trials = tuple(group)
+        if len(trials) > 1 and all(trial.label in cached for trial in trials):
+            found.append(Bundle(f"{entry} ({len(trials)} trials)", trials))
+        else:
+            found += [Bundle(trial.label, (trial,)) for trial in trials]
+    return found
+
+
+Ended = State[Any] | PrefectFuture[Any]
+"""What a task or the flow of a part ended in, or will end in."""
+
+Begin = Callable[..., Ended]
+"""Begins a bundle; called with `wait_for`. No function of ours: the path to a stage is short."""
+
+
+class FlowCalls:
+    """What one flow run begins, each when it may begin. What became of the steps is in the run.
+
+    A step that failed keeps those from running that need it, and no others.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        groups: Sequence[tuple[Graph | None, Sequence[Step]]],
+        *,
+        recipe: RecipeParameter = "",
+    ) -> None:
+        """Nothing is begun yet.
+
+        Args:
+            run: what the steps belong to.
+            groups: steps, each after those that it needs, and the part whose flow runs them.
+            recipe: as the flows of parts take it.
+        """
+        self._run, self._groups, self._recipe = run, groups, recipe
+        self._states: dict[str, Ended] = {}
+        self._futures: dict[PrefectFuture[Any], Bundle] = {}
+        self._calls = self._in_order()
+
+    def __iter__(self) -> Iterator[tuple[Bundle, Begin]]:
+        return self._calls
+
+    def close(self) -> None:
+        """Begin nothing more, and wait for what was begun."""
+        self._calls.close()
+
+    def waits_for(self, bundle: Bundle) -> list[Ended]:
+        """What Prefect draws edges from; one state or future may stand for several steps."""
+        found = [self._states[label] for label in bundle.needs if label in self._states]
+        return list({id(item): item for item in found}.values())
+
+    def note(self, bundle: Bundle, ended: Ended) -> None:
+        """Take what a bundle ended in, or will."""
+        if isinstance(ended, PrefectFuture):
+            self._futures[ended] = bundle
+            self._states.update(dict.fromkeys(bundle.labels, ended))
+        else:
+            self._settle(bundle, ended)
+
+    def results(self) -> list[StepResult]:
+        """Of the steps that are done, in their order."""
+        labels = [step.label for _, steps in self._groups for step in steps]
+        return [self._run.done[label] for label in labels if label in self._run.done]
+
+    def raise_failure(self) -> None:
+        """Raise what the first step that failed failed with, if one did."""
+        for _, steps in self._groups:
+            for step in steps:
+                if (error := self._run.failures.get(step.label)) is not None:
+                    raise error
+
+    def _in_order(self) -> Iterator[tuple[Bundle, Begin]]:
+        for part, steps in self._groups:
+            if part is not None:
+                flow = functools.partial(flow_of(part), recipe=self._recipe, return_state=True)
+                yield Bundle(part.flow_name, tuple(steps), part), flow
+            elif self._run.limit == 1:
+                yield from self._in_turn(bundles(steps, cached=self._run.cached))
+            else:
+                yield from self._at_once(bundles(steps, cached=self._run.cached))
+
+    def _in_turn(self, found: Sequence[Bundle]) -> Iterator[tuple[Bundle, Begin]]:
+        waiting, pauses = list(found), look_pauses()
+        while ready := [b for b in waiting if all(self._run.has_inputs(s) for s in b.steps)]:
+            for bundle in ready:
+                with self._claimed(bundle) as is_free:
+                    if is_free:
+                        waiting.remove(bundle)
+                        pauses = look_pauses()
+                        named = {**bundle.arguments, "return_state": True}
+                        yield bundle, functools.partial(bundle.task, **named)
+                        break
+            else:  # wait only when nothing else is left
+                self._run.pause(ready[0].steps[0], next(pauses))
+        for bundle in waiting:
+            self._run.say_not_run(bundle.title, bundle.needs)
+
+    @contextlib.contextmanager
+    def _claimed(self, bundle: Bundle) -> Iterator[bool]:
+        """Whether a task may begin in this block; the lease of what is to be built is held then."""
+        run, step = self._run, bundle.steps[0]
+        with contextlib.ExitStack() as held:
+            other = None
+            try:
+                if step.label not in run.cached and not run.is_there(step):
+                    other = held.enter_context(run.claim(step))
+            except Exception as error:  # the task meets it again, and tries again if it may pass
+                _LOGGER.debug("%s: not looked at: %s", step.label, error)
+            yield other is None
+
+    def _at_once(self, found: Sequence[Bundle]) -> Iterator[tuple[Bundle, Begin]]:
+        run = self._run
+        runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max(_THREADS, run.limit))
+        with runner:
+            try:
+                for bundle in found:
+                    if not run.done.keys() | self._states.keys() >= {*bundle.needs}:
+                        run.say_not_run(bundle.title, bundle.needs)
+                        continue
+                    yield bundle, functools.partial(runner.submit, bundle.task, bundle.arguments)
+                for future in as_completed(list(self._futures)):
+                    future.wait()  # it has ended; this fetches its state
+                    self._settle(self._futures.pop(future), future.state)
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    # A signal reaches this thread alone, and Prefect ends no flow, and no part of
+                    # one, before the tasks in its other threads have ended.
+                    run.stop()
+                raise
+
+    def _settle(self, bundle: Bundle, state: State[Any]) -> None:
+        """Take the state that a task or the flow of a part ended in."""
+        run = self._run
+        for label in bundle.labels:
+            self._states.pop(label, None)
         if state.is_completed():
-            states.update(dict.fromkeys(labels & run.done.keys(), _as_node(state)))
-        elif not labels & run.failures.keys():
-            raise error_of_state(state) or RuntimeError(f"{part.flow_name} ended as {state}")
+            node = state if bundle.part is None else _as_node(state)
+            self._states.update(dict.fromkeys(set(bundle.labels) & run.done.keys(), node))
+        elif bundle.part is not None:
+            if not set(bundle.labels) & run.failures.keys():
+                raise error_of_state(state) or RuntimeError(f"{bundle.title} ended as {state}")
+        elif not all(run.has_inputs(step) for step in bundle.steps):  # as Prefect found, too
+            run.say_not_run(bundle.title, bundle.needs)
+        else:
+            failed = next(step for step in bundle.steps if step.label not in run.done)
+            run.fail(failed, error_of_state(state) or RuntimeError(str(state)))
 
 
 def _as_node(state: State[Any]) -> State[Any]:
@@ -204,51 +449,6 @@ def error_of_state(state: State[Any]) -> BaseException | None:
 
 
 # Tasks
-
-
-class Bundle(NamedTuple):
-    """Steps that are one task: a step, or the trials of a grid where all artifacts are there."""
-
-    title: str
-    steps: tuple[Step, ...]
-
-    def needs(self) -> list[str]:
-        """Labels of the steps that these read from."""
-        return list(dict.fromkeys(label for s in self.steps for label in s.inputs.values()))
-
-    @property
-    def task(self) -> Task[..., Any]:
-        """Named after the stage, and tagged: for Prefect's limits, filters and automations."""
-        stage = self.steps[0].stage
-        tags = [f"stage:{stage.name}"]
-        if any(uses_gpu(step) for step in self.steps):
-            tags.append("gpu")
-        return run_step_task.with_options(name=stage.name, tags=tags)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Of the task."""
-        return {"title": self.title, "labels": [step.label for step in self.steps]}
-
-
-def uses_gpu(step: Step) -> bool:
-    """Whether a step computes on a GPU: its stage can, its configuration lets it, there is one."""
-    device = str(getattr(step.config, "device", "cpu"))
-    if not step.stage.uses_gpu or device == "cpu":
-        return False
-    return device != "auto" or any(Path("/dev").glob("nvidia[0-9]*"))
-
-
-def bundles(steps: Sequence[Step], *, cached: frozenset[str]) -> list[Bundle]:
-    """The steps in order, as tasks."""
-    found = []
-    for entry, group in itertools.groupby(steps, key=lambda step: entry_label(step.label)):
-        trials = tuple(group)
-        if len(trials) > 1 and all(trial.label in cached for trial in trials):
-            found.append(Bundle(f"{entry} ({len(trials)} trials)", trials))
-        else:
-            found += [Bundle(trial.label, (trial,)) for trial in trials]
-    return found
 
 
 def _may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -276,126 +476,20 @@ def run_step_task(title: str, labels: list[str]) -> Any:
     run = current_run()
     if run is None:
         raise RuntimeError("a step's task runs in a flow of bertloom only")
-    results = [_run_step(run, run.by_label[label]) for label in labels]
+    results: list[StepResult] = []
+    for step in (run.by_label[label] for label in labels):
+        for pause in look_pauses():
+            with run.slots, watched(run, step.label) as view:
+                outcome = run.execute(step)
+            if isinstance(outcome, StepResult):
+                results.append(outcome)
+                if step.label not in run.cached:
+                    view.show(outcome)
+                break
+            run.pause(step, pause)  # another run builds it: others may go on meanwhile
     records = _records(results)
     if all(result.was_cached for result in results):
         show_found(run, results)
         message = ", ".join(record["manifest"] for record in records)
         return Completed(name="Cached", message=message, data=records)
     return records
-
-
-def _run_step(run: Run, step: Step) -> StepResult:
-    seconds, most = LOOK_SECONDS
-    while True:
-        with run.slots:
-            if step.label in run.cached:
-                outcome = run.execute(step)
-            else:
-                with watched(run, step.label) as view:
-                    outcome = run.execute(step)
-                    if isinstance(outcome, StepResult):
-                        view.show(outcome)
-        if isinstance(outcome, StepResult):
-            return outcome
-        # Another run builds it: others may go on meanwhile.
-        if run.stopping.wait(seconds):
-            raise RunnerError(f"{step.label}: not begun, as the run was stopped")
-        seconds = min(2 * seconds, most)
-
-
-def run_tasks(run: Run, steps: Sequence[Step], *, states: dict[str, State[Any]]) -> None:
-    """Run steps in the flow one is in. What became of them is in the run.
-
-    One that failed keeps those from running that need it, and no others.
-
-    Args:
-        run: what the steps belong to.
-        steps: each after those that it needs.
-        states: by label, the states of the tasks of this flow run; added to.
-    """
-    found = bundles(steps, cached=run.cached)
-    if run.limit == 1:
-        _call_tasks(run, found, states)
-        return
-    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max(_THREADS, run.limit))
-    with runner:
-        try:
-            _submit_tasks(run, runner, found, states)
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                # A signal reaches this thread alone, and Prefect ends no flow, and no part of one,
-                # before the tasks in its other threads have ended.
-                run.stop()
-            raise
-
-
-def _submit_tasks(
-    run: Run,
-    runner: ThreadPoolTaskRunner[Any],
-    found: Sequence[Bundle],
-    states: dict[str, State[Any]],
-) -> None:
-    futures: dict[PrefectFuture[Any], Bundle] = {}
-    by_label: dict[str, Any] = dict(states)
-    for bundle in found:
-        if any(label not in by_label and label not in run.done for label in bundle.needs()):
-            run.say_not_run(bundle.title, bundle.needs())
-            continue
-        future = runner.submit(bundle.task, bundle.arguments, wait_for=_unique(bundle, by_label))
-        futures[future] = bundle
-        by_label.update(dict.fromkeys((step.label for step in bundle.steps), future))
-    for ended in as_completed(list(futures)):
-        ended.wait()  # it has ended; this fetches its state
-        _note(run, futures[ended], ended.state, states)
-
-
-def _call_tasks(run: Run, found: Sequence[Bundle], states: dict[str, State[Any]]) -> None:
-    waiting = list(found)
-    seconds, most = LOOK_SECONDS
-    while ready := [b for b in waiting if all(run.has_inputs(step) for step in b.steps)]:
-        free = next((bundle for bundle in ready if not _is_elsewhere(run, bundle)), None)
-        if free is None:  # wait only when nothing else is left
-            time.sleep(seconds)
-            seconds = min(2 * seconds, most)
-            continue
-        waiting.remove(free)
-        wait_for = _unique(free, states)
-        state: State[Any] = free.task(**free.arguments, wait_for=wait_for, return_state=True)
-        _note(run, free, state, states)
-    for bundle in waiting:
-        run.say_not_run(bundle.title, bundle.needs())
-
-
-def _is_elsewhere(run: Run, bundle: Bundle) -> bool:
-    """Whether another run builds what a task would build."""
-    step = bundle.steps[0]
-    if step.label in run.cached:
-        return False
-    try:
-        name, key = step.stage.name, run.key(step).cache_key
-        if step.label not in run.rebuilt and run.store.pointer(name, key) is not None:
-            return False
-        other = live_holder(run.store, name, key)
-    except Exception as error:  # the task meets it again, says it, and tries again if it may pass
-        _LOGGER.debug("%s: not looked at: %s", step.label, error)
-        return False
-    if other is not None:
-        run.say_waiting(step, other)
-    return other is not None
-
-
-def _unique(bundle: Bundle, by_label: dict[str, Any]) -> list[Any]:
-    """What a task waits for; one state or future may stand for several steps."""
-    found = [by_label[label] for label in bundle.needs() if label in by_label]
-    return list({id(item): item for item in found}.values())
-
-
-def _note(run: Run, bundle: Bundle, state: State[Any], states: dict[str, State[Any]]) -> None:
-    if state.is_completed():
-        states.update(dict.fromkeys((step.label for step in bundle.steps), state))
-    elif not all(run.has_inputs(step) for step in bundle.steps):  # as Prefect found, too
-        run.say_not_run(bundle.title, bundle.needs())
-    else:
-        failed = next(step for step in bundle.steps if step.label not in run.done)
-        run.fail(failed, error_of_state(state) or RuntimeError(str(state)))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from types import FrameType
 
 from flows.engine.stages import Step
 from flows.engine.steps import RETRY_DELAYS, StepResult, is_passing
-from flows.orchestration.run import LOOK_SECONDS, Run
-from flows.orchestration.signals import ended_by_a_second_signal
+from flows.orchestration.run import Run, look_pauses
 from flows.store.leases import Holder
 
 _LOGGER = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ def run_steps(run: Run) -> None:
     """
     waiting = dict(run.by_label)
     later: dict[str, float] = {}
-    tries, looks = Counter[str](), Counter[str]()
+    tries, looks = Counter[str](), defaultdict[str, Iterator[float]](look_pauses)
     running: dict[Future[StepResult | Holder], Step] = {}
     with _pool(run) as pool:
         while True:
@@ -63,13 +65,16 @@ def run_steps(run: Run) -> None:
 
 
 def _pause(
-    run: Run, step: Step, outcome: Outcome, *, tries: Counter[str], looks: Counter[str]
+    run: Run,
+    step: Step,
+    outcome: Outcome,
+    *,
+    tries: Counter[str],
+    looks: dict[str, Iterator[float]],
 ) -> float | None:
     """Seconds until a step is to be tried again; None where it is over."""
     if isinstance(outcome, Holder):
-        looks[step.label] += 1
-        first, most = LOOK_SECONDS
-        return min(first * 2.0 ** looks[step.label], most)
+        return next(looks[step.label])
     if isinstance(outcome, StepResult):
         return None
     if not isinstance(outcome, Exception):
@@ -101,3 +106,23 @@ def _pool(run: Run) -> Iterator[ThreadPoolExecutor | None]:
             pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
+
+
+@contextlib.contextmanager
+def ended_by_a_second_signal() -> Iterator[None]:
+    """Within it, SIGINT and SIGTERM end this process at once, without a word to any thread."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        os._exit(128 + number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        before = {number: signal.signal(number, end) for number in numbers}
+    except ValueError:  # not the main thread: signals are somebody else's affair
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

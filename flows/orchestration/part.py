@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flows.engine.graph import AddSteps, Graph
+from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
@@ -53,9 +54,12 @@ class Part(Graph):
         if engine not in ENGINES:
             raise ConfigError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
         if engine == "prefect":
-            from flows.orchestration.calls import run_with_prefect  # start-up: 2 s
+            from flows.orchestration.launch import in_prefect  # start-up: 300 ms
 
-            return run_with_prefect(self, recipe, say=say, rebuild=rebuild, until=until)
+            with in_prefect(self, recipe, say=say, rebuild=rebuild, until=until) as run:
+                named = without_secrets(recipe.model_dump(mode="json"))
+                self.flow(named, rebuild=list(rebuild), until=until)
+            return run.results()
         from flows.orchestration.loop import run_steps  # start-up: 300 ms
         from flows.orchestration.run import Run
 
@@ -84,10 +88,12 @@ class Part(Graph):
         Returns:
             The records of all steps, in order.
         """
-        from flows.orchestration.calls import call_flow  # start-up: 2 s
+        from flows.orchestration.launch import in_prefect  # start-up: 300 ms
 
         given = {"changes": list(changes or ()), "rebuild": list(rebuild or ()), "until": until}
-        return call_flow(self, {"recipe": recipe, "store": store, **given})
+        with in_prefect(self, recipe, store=store, **given):
+            records: list[dict[str, Any]] = self.flow(recipe, store=store, **given)
+        return records
 
     @functools.cached_property
     def flow(self) -> Flow[..., Any]:

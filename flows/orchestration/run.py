@@ -7,19 +7,22 @@ Prefect. Both call `Run.execute`.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from flows.engine.adopting import adoptable, publish
+from flows.engine.adopting import publish
+from flows.engine.code import code_of
 from flows.engine.extras import check_packages
-from flows.engine.keys import StepKey, code_of, step_key
+from flows.engine.finding import find
+from flows.engine.keys import StepKey, step_key
 from flows.engine.preflight import check_inputs
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step, rebuilt_labels
@@ -50,7 +53,7 @@ from schemas.trial_names import entry_label
 RUNNERS_HERE = frozenset({"local", "threads"})
 _STEPS_ELSEWHERE = 8
 
-LOOK_SECONDS = (0.05, 1.0)
+_LOOK_SECONDS = (0.05, 1.0)
 """How long to wait before looking again at a step that another run builds: at first, at most."""
 
 _RECORD_SECONDS = 2.0
@@ -60,6 +63,30 @@ _STOP_SECONDS = 0.5
 
 Say = Callable[[str], None]
 _LOGGER = logging.getLogger(__name__)
+_CURRENT: contextvars.ContextVar[Run | None] = contextvars.ContextVar("_CURRENT", default=None)
+
+
+def current_run() -> Run | None:
+    """The run that the code of this context belongs to: Prefect is handed names and labels only."""
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def as_current(run: Run) -> Iterator[None]:
+    """Flows and tasks that are called in this block belong to a run."""
+    token = _CURRENT.set(run)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def look_pauses() -> Iterator[float]:
+    """Seconds to wait before each further look at a step that another run builds."""
+    seconds, most = _LOOK_SECONDS
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, most)
 
 
 def step_limit(execution: ExecutionConfig) -> int:
@@ -127,7 +154,7 @@ class Run:
         """One for each step that may work at once, where tasks are started by another scheduler."""
 
         self._keys: dict[str, StepKey] = {}
-        self._looked_at, self._waited_for = set[str](), set[str]()
+        self._looked_at, self._waited_for, self._claimed = set[str](), set[str](), set[str]()
         self._over, self._lock, self._written = threading.Event(), threading.Lock(), 0.0
 
     @property
@@ -164,7 +191,7 @@ class Run:
         check_packages(self.steps)
         check_inputs(self.steps)
         for step in self.steps:
-            code_of(step.stage.module, step.stage.packages)  # before anyone edits it
+            code_of(step.stage)  # before anyone edits it
         settle_dead_runs(self.store, recipe=self.recipe.name, close=close_abandoned)
         self.is_begun = True
         self._record("running")
@@ -283,26 +310,26 @@ class Run:
         Raises:
             BertloomError: as the stage and the store say. Nothing is published then.
         """
-        clock, store, name = time.monotonic(), self.store, step.stage.name
+        clock = time.monotonic()
         if step.label not in self._looked_at:
             self.events.step_started(step, self.inputs(step))
             self._looked_at.add(step.label)
         try:
             key = self.key(step)
-            made = self._found(step, key)
+            made = self._find(step, key, adopts=False)
             if made is None:
-                with try_lease(store, name, key.cache_key, holder=self.run_id) as other:
+                with self.claim(step) as other:
                     if other is not None:
-                        self.say_waiting(step, other)
                         return other
-                    self._check_stopping(step)
+                    self.pause(step, 0)
                     # Another run may have published it since the look above.
-                    made = self._found(step, key) or self._adopted(step, key)
+                    adopts = self.recipe.code_identity == "version"
+                    made = self._find(step, key, adopts=adopts)
                     if made is None:
                         made = build_step(
                             step,
                             key,
-                            store=store,
+                            store=self.store,
                             inputs=self.inputs(step),
                             execution=self.recipe.execution,
                             run_id=self.run_id,
@@ -318,44 +345,64 @@ class Run:
         self._note(step, result)
         return result
 
-    def _found(self, step: Step, key: StepKey) -> Made | None:
-        """The artifact of a step, if it is there and sound."""
+    def _find(self, step: Step, key: StepKey, *, adopts: bool) -> Made | None:
+        """The artifact of a step, if it is there and sound.
+
+        With `adopts` also one that was built when the recipe still counted code, published under
+        the step's own key: its stage's version stands for the code now.
+        """
         if step.label in self.rebuilt:
             return None
-        hit = self.store.lookup(step.stage.name, key.cache_key)
-        if hit is not None and self.recipe.execution.verify_on_hit != "size":
+        hit, is_adoptable, *_ = find(self.recipe, step, key, store=self.store, adopts=adopts)
+        if hit is not None and is_adoptable:
+            try:
+                hit = publish(hit, step, key, store=self.store, inputs=self.inputs(step))
+            except ArtifactCorruptError as error:
+                _LOGGER.warning("%s: built, and not adopted: %s", step.label, error)
+                return None
+        elif hit is not None and self.recipe.execution.verify_on_hit != "size":
             verdicts = verify(self.store, [pointer_to(hit)])
             if not verdicts[0].is_sound:
                 withdraw(self.store, verdicts)
                 return None
         return Made(hit, is_ours=False) if hit is not None else None
 
-    def _adopted(self, step: Step, key: StepKey) -> Made | None:
-        """What was built when the recipe still counted code: its stage's version stands for it now.
+    def is_there(self, step: Step) -> bool:
+        """Whether the store leads to an artifact of a step that need not be built anew."""
+        if step.label in self.rebuilt:
+            return False
+        return self.store.pointer(step.stage.name, self.key(step).cache_key) is not None
 
-        Only where the recipe says so, and what is there is sound.
+    @contextlib.contextmanager
+    def claim(self, step: Step) -> Iterator[Holder | None]:
+        """Hold a step's lease in this block. Yields who has it instead, and says so once.
+
+        A claim within another one of the same step is that one.
         """
-        if step.label in self.rebuilt or self.recipe.code_identity != "version":
-            return None
-        last = adoptable(self.recipe, step, key, store=self.store).manifest
-        if last is None:
-            return None
-        try:
-            hit = publish(last, step, key, store=self.store, inputs=self.inputs(step))
-        except ArtifactCorruptError as error:
-            _LOGGER.warning("%s: built, and not adopted: %s", step.label, error)
-            return None
-        return Made(hit, is_ours=False)
+        if step.label in self._claimed:
+            yield None
+            return
+        key = self.key(step).cache_key
+        with try_lease(self.store, step.stage.name, key, holder=self.run_id) as other:
+            if other is not None:
+                if step.label not in self._waited_for:
+                    self._waited_for.add(step.label)
+                    self.say(f"{step.label}  {other} is building the same; waiting for it")
+                yield other
+                return
+            self._claimed.add(step.label)
+            try:
+                yield None
+            finally:
+                self._claimed.discard(step.label)
 
-    def say_waiting(self, step: Step, other: Holder) -> None:
-        """Say once who builds a step that this run waits for."""
-        self._check_stopping(step)
-        if step.label not in self._waited_for:
-            self._waited_for.add(step.label)
-            self.say(f"{step.label}  {other} is building the same; waiting for it")
+    def pause(self, step: Step, seconds: float) -> None:
+        """Wait before a step is looked at again.
 
-    def _check_stopping(self, step: Step) -> None:
-        if self.stopping.is_set():
+        Raises:
+            RunnerError: the run is to end.
+        """
+        if self.stopping.wait(seconds):
             raise RunnerError(f"{step.label}: not begun, as the run was stopped")
 
     def _note(self, step: Step, result: StepResult) -> None:

@@ -1,86 +1,59 @@
-"""Calling the flows from this process: on the server that is configured, or on one of its own.
+"""Launching a flow in this process: on the server that is configured, or on one of its own.
 
 Prefect takes two seconds to load. It is loaded while the server starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from flows.engine.graph import Graph
-from flows.engine.steps import StepResult, opened_store
+from flows.engine.steps import opened_store
 from flows.lineage.export.events import close_abandoned
-from flows.orchestration.run import Run, Say
+from flows.orchestration.run import Run, as_current, current_run
 from flows.orchestration.server import heartbeats, prefect_api, server_for_this_process
-from flows.orchestration.session import current_run, load_parameter, prepare_run, running
 from flows.store.runs import read_run, settle_dead_runs
-from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
 if TYPE_CHECKING:
-    from prefect import Flow
     from prefect.client.orchestration import SyncPrefectClient
 
 
-def run_with_prefect(
-    graph: Graph, recipe: Recipe, *, say: Say, rebuild: Collection[str], until: str
-) -> list[StepResult]:
-    """Run a recipe's steps as a flow; see `flows.orchestration.part.Part.run`."""
-    given = {"recipe": without_secrets(recipe.model_dump(mode="json")), "until": until}
+@contextlib.contextmanager
+def in_prefect(graph: Graph, recipe: Recipe | str | dict[str, Any], **given: Any) -> Iterator[Run]:
+    """The flow of a part can be called in this block, for the run that is yielded.
 
-    def prepared() -> Run:
-        return prepare_run(graph, recipe, say=say, rebuild=rebuild, until=until)
+    Args:
+        graph: the part.
+        recipe: what to run, or what a flow's parameter of that name may be.
+        given: as of `flows.orchestration.flows.prepare_run`.
 
-    run, _ = _call(graph, prepared, {**given, "rebuild": list(rebuild)})
-    return run.results()
-
-
-def call_flow(graph: Graph, parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Call a flow with parameters; what it returns."""
-
-    def prepared() -> Run:
-        from flows.orchestration.flows import log_line  # start-up: 2 s
-
-        recipe = load_parameter(
-            parameters["recipe"], changes=parameters["changes"], store=parameters["store"]
-        )
-        more = {"rebuild": parameters["rebuild"], "until": parameters["until"]}
-        return prepare_run(graph, recipe, say=log_line, **more)
-
-    return _call(graph, prepared, parameters)[1]
-
-
-def _call(
-    graph: Graph, prepared: Callable[[], Run], parameters: dict[str, Any]
-) -> tuple[Run, list[dict[str, Any]]]:
-    flow_around = current_run()
-    if flow_around is not None and flow_around.is_begun:
+    Raises:
+        ConfigError: Prefect is not installed, or the recipe cannot be used.
+        RunnerError: the server does not start.
+    """
+    around = current_run()
+    if around is not None and around.is_begun:
         raise RuntimeError("a run of bertloom calls no other run of bertloom")
     try:
         server = server_for_this_process()
         # Meanwhile, in this process: Prefect and the flows are loaded, and artifacts looked up.
-        flow = _flow_of(graph)
+        from flows.orchestration.flows import prepare_run  # start-up: 2 s, while the server starts
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "prefect":
             raise
         raise ConfigError(
             "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
         ) from error
-    run = prepared()
+    run = prepare_run(graph, recipe, **given)
     is_short = len(run.cached) == len(run.steps)
-    with prefect_api(server), heartbeats(are_needed=not is_short), running(run):
+    with prefect_api(server), heartbeats(are_needed=not is_short), as_current(run):
         _report_dead_runs(run.recipe)
-        records: list[dict[str, Any]] = flow(**parameters)
-    return run, records
-
-
-def _flow_of(graph: Graph) -> Flow[..., Any]:
-    from flows.orchestration.flows import flow_of  # start-up: 2 s, while the server starts
-
-    return flow_of(graph)
+        yield run
 
 
 def _report_dead_runs(recipe: Recipe) -> None:
