@@ -12,7 +12,7 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -292,8 +292,9 @@ def bundles(steps: Sequence[Step], *, cached: frozenset[str]) -> list[Bundle]:
 Ended = State[Any] | PrefectFuture[Any]
 """What a task or the flow of a part ended in, or will end in."""
 
-Begin = Callable[..., Ended]
-"""Begins a bundle; called with `wait_for`. No function of ours: the path to a stage is short."""
+Begins = Generator[tuple[Bundle, Callable[..., Ended]], None, None]
+"""Bundles, and what begins each, called with `wait_for`: Prefect's own functions, so that nothing
+of ours stands between a flow and its tasks."""
 
 
 class FlowCalls:
@@ -321,7 +322,7 @@ class FlowCalls:
         self._futures: dict[PrefectFuture[Any], Bundle] = {}
         self._calls = self._in_order()
 
-    def __iter__(self) -> Iterator[tuple[Bundle, Begin]]:
+    def __iter__(self) -> Begins:
         return self._calls
 
     def close(self) -> None:
@@ -353,17 +354,17 @@ class FlowCalls:
                 if (error := self._run.failures.get(step.label)) is not None:
                     raise error
 
-    def _in_order(self) -> Iterator[tuple[Bundle, Begin]]:
+    def _in_order(self) -> Begins:
         for part, steps in self._groups:
             if part is not None:
-                flow = functools.partial(flow_of(part), recipe=self._recipe, return_state=True)
+                flow: Any = functools.partial(flow_of(part), recipe=self._recipe, return_state=True)
                 yield Bundle(part.flow_name, tuple(steps), part), flow
             elif self._run.limit == 1:
                 yield from self._in_turn(bundles(steps, cached=self._run.cached))
             else:
                 yield from self._at_once(bundles(steps, cached=self._run.cached))
 
-    def _in_turn(self, found: Sequence[Bundle]) -> Iterator[tuple[Bundle, Begin]]:
+    def _in_turn(self, found: Sequence[Bundle]) -> Begins:
         waiting, pauses = list(found), look_pauses()
         while ready := [b for b in waiting if all(self._run.has_inputs(s) for s in b.steps)]:
             for bundle in ready:
@@ -371,8 +372,9 @@ class FlowCalls:
                     if is_free:
                         waiting.remove(bundle)
                         pauses = look_pauses()
+                        task: Any = bundle.task
                         named = {**bundle.arguments, "return_state": True}
-                        yield bundle, functools.partial(bundle.task, **named)
+                        yield bundle, functools.partial(task, **named)
                         break
             else:  # wait only when nothing else is left
                 self._run.pause(ready[0].steps[0], next(pauses))
@@ -392,9 +394,9 @@ class FlowCalls:
                 _LOGGER.debug("%s: not looked at: %s", step.label, error)
             yield other is None
 
-    def _at_once(self, found: Sequence[Bundle]) -> Iterator[tuple[Bundle, Begin]]:
+    def _at_once(self, found: Sequence[Bundle]) -> Begins:
         run = self._run
-        runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max(_THREADS, run.limit))
+        runner: Any = ThreadPoolTaskRunner(max(_THREADS, run.limit))
         with runner:
             try:
                 for bundle in found:

@@ -90,9 +90,15 @@ class Part(Graph):
         """
         from flows.orchestration.launch import in_prefect  # start-up: 300 ms
 
-        given = {"changes": list(changes or ()), "rebuild": list(rebuild or ()), "until": until}
-        with in_prefect(self, recipe, store=store, **given):
-            records: list[dict[str, Any]] = self.flow(recipe, store=store, **given)
+        given: dict[str, Any] = {
+            "recipe": recipe,
+            "changes": list(changes or ()),
+            "store": store,
+            "rebuild": list(rebuild or ()),
+            "until": until,
+        }
+        with in_prefect(self, **given):
+            records: list[dict[str, Any]] = self.flow(**given)
         return records
 
     @functools.cached_property
