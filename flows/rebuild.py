@@ -23,7 +23,7 @@ from flows.corpus import build_corpus
 from flows.engine.steps import opened_store
 from flows.lineage.export.events import close_abandoned
 from flows.orchestration.server import prefect_api, server_for_this_process
-from flows.publish.comparison import Comparison, Corpus
+from flows.publish.comparison import Corpus, CorpusComparison
 from flows.publish.publishing import CorpusRefusedError, Publication
 from flows.publish.rebuilding import (
     RebuildOrder,
@@ -35,7 +35,6 @@ from flows.publish.rebuilding import (
     find_work,
     publish_rebuilt,
 )
-from flows.publish.rendering import comparison_markdown, verdict
 from flows.recipes.files import load_recipe
 from flows.store.runs import settle_dead_runs
 from schemas.disclosure import visible, without_secrets
@@ -97,18 +96,7 @@ def rebuild(
         CorpusRefusedError: the corpus is beyond a limit; it is kept, and not published.
         BertloomError: the dump cannot be had, or a step failed.
     """
-    order = RebuildOrder(
-        recipe=recipe,
-        wiki=wiki,
-        date=date,
-        downloads=downloads,
-        keep_downloads=keep_downloads,
-        changes=tuple(changes or ()),
-        store=store,
-        mirror=mirror,
-        force=force,
-        workers=workers,
-    )
+    order = RebuildOrder(**{**locals(), "changes": changes or ()})
     if (called := _CALLED.get()) is not None:
         order = called.order
     work, files = fetch(order)
@@ -143,15 +131,15 @@ def compare_and_publish(
         _show(order, work, error.comparison, "Refused: beyond the limits below, and kept.")
         raise
     if publication.comparison is not None:
-        _show(order, work, publication.comparison, verdict(publication))
+        _show(order, work, publication.comparison, publication.verdict)
     clear_downloads(order, work, say=_say())
     return publication
 
 
-def _show(order: RebuildOrder, work: RebuildWork, comparison: Comparison, text: str) -> None:
+def _show(order: RebuildOrder, work: RebuildWork, comparison: CorpusComparison, text: str) -> None:
     title = f"{order.wiki} {work.date} beside the published corpus"
     create_markdown_artifact(
-        comparison_markdown(comparison, title=title, verdict=text),
+        comparison.markdown(title=title, verdict=text),
         key=re.sub("[^a-z0-9]+", "-", f"corpus-of-{order.wiki}"),
         description=text,
     )

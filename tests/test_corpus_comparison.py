@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 from published_corpora import build, figures
 
-from flows.publish.comparison import Comparison, Limit, Row, compare_corpora, dump_dates
-from flows.publish.rendering import (
-    comparison_json,
-    comparison_lines,
-    comparison_markdown,
-)
+from flows.publish.comparison import CorpusComparison, Limit, Row, compare_corpora, dump_dates
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 from schemas.publish_configs import ChangeLimits
@@ -30,7 +25,7 @@ def corpus(store: ArtifactStore, **given: Any) -> dict[str, Manifest]:
     return build(store, figures(documents, **changes), **given)
 
 
-def row(comparison: Comparison, step: str, figure: str) -> Row:
+def row(comparison: CorpusComparison, step: str, figure: str) -> Row:
     (found,) = [r for r in comparison.rows if (r.step, r.figure) == (step, figure)]
     return found
 
@@ -167,14 +162,14 @@ def test_dump_dates(store: ArtifactStore) -> None:
 def test_lines_json_and_markdown_tell_the_same(store: ArtifactStore) -> None:
     old, new = corpus(store), corpus(store, documents=500)
     compared = compare_corpora(new, old, limits=ChangeLimits())
-    lines = comparison_lines(compared)
+    lines = compared.lines()
     (line,) = [line for line in lines if re.match(r"build-tokens +tokens ", line)]
     shown = " ".join(line.split()[2:])
     assert shown == "70,000 35,000 -50.00 % -2 to +25 % BEYOND"
-    told = json.loads(json.dumps(comparison_json(compared), allow_nan=False))
+    told = json.loads(json.dumps(compared.to_json(), allow_nan=False))
     (tokens,) = [r for r in told["rows"] if r["figure"] == "tokens"]
     assert (tokens["published"], tokens["new"], tokens["within"]) == (70_000, 35_000, False)
     assert tokens["limit"] == [0.02, 0.25]
-    page = comparison_markdown(compared, title="a | b", verdict="Refused <b>")
+    page = compared.markdown(title="a | b", verdict="Refused <b>")
     assert "| build-tokens | tokens | 70,000 | 35,000 | -50.00 % |" in page
     assert page.startswith("# a \\| b\n\nRefused &lt;b>")

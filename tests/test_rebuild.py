@@ -10,9 +10,16 @@ from command_runs import Cli
 from fake_site import FakeSite, fake_site
 from published_corpora import build, corpus_recipe, figures
 
-from flows.publish.dump_folders import MARK, delete_old, downloads_folder, make_folder
 from flows.publish.publishing import publish, roll_back
-from flows.publish.rebuilding import RebuildOrder, RebuildWork, find_work
+from flows.publish.rebuilding import (
+    MARK,
+    RebuildOrder,
+    RebuildWork,
+    delete_old,
+    downloads_folder,
+    find_work,
+    make_folder,
+)
 from flows.publish.rebuilding import corpus_recipe as recipe_of
 from flows.recipes.files import load_recipe
 from flows.sample import World, write_pages

@@ -21,12 +21,6 @@ from flows.orchestration.server import prepare_prefect
 from flows.publish.publishing import CorpusRefusedError, built_corpus, roll_back
 from flows.publish.publishing import publish as publish_corpus
 from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus
-from flows.publish.rendering import (
-    comparison_json,
-    comparison_lines,
-    publication_json,
-    publication_lines,
-)
 from flows.recipes.files import load_recipe
 from schemas.errors import ConfigError, UsageError
 
@@ -73,7 +67,7 @@ def rebuild(
         date=date,
         downloads=downloads,
         keep_downloads=keep_downloads,
-        changes=tuple(changes or ()),
+        changes=changes or (),
         store=store,
         mirror=mirror,
         force=force,
@@ -134,12 +128,11 @@ def publish(
             found = publish_corpus(loaded, built, store=opened, force=force, dry_run=dry_run)
     except CorpusRefusedError as error:
         if as_json:
-            compared = comparison_json(error.comparison)
-            print_json({"outcome": "refused", "comparison": compared})
+            print_json({"outcome": "refused", "comparison": error.comparison.to_json()})
         else:
-            print_lines([*comparison_lines(error.comparison), ""])
+            print_lines([*error.comparison.lines(), ""])
         raise
     if as_json:
-        print_json(publication_json(found))
+        print_json(found.to_json())
     else:
-        print_lines(publication_lines(found))
+        print_lines(found.lines())

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flows.balances import balances
-from flows.formats import byte_text
+from flows.formats import byte_text, columns
+from flows.lineage.differences import changes
 from flows.nested import leaves
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -24,6 +25,7 @@ Corpus = Mapping[str, Manifest]
 """Manifests by step label, such as `build-instances.length-128`."""
 
 _DUMP_NAME = re.compile(r"^([a-z][a-z0-9_]*)-(\d{8})-")
+_TITLES = ("step", "figure", "published", "new", "change", "allowed", "")
 _SHOWN_FILES = 3
 _ROUNDING = 1e-12
 """Differences of shares carry rounding errors; a change of just the limit is within it."""
@@ -72,15 +74,12 @@ class Row(NamedTuple):
 
     def texts(self) -> tuple[str, str, str, str]:
         """The old figure, the new one, the change and the limit: `+1.2 %`, `±2 %`."""
-        change = self.change
-        if change in (None, float("inf")):
-            moved = "" if change is None else "from none"
-        else:
-            digits, unit = (3, "points") if self.kind == "share" else (2, "%")
-            moved = f"{100 * change:+.{digits}f} {unit}"
-        allowed = ""
+        digits, unit = (3, "points") if self.kind == "share" else (2, "%")
+        moved = allowed = ""
+        if self.change is not None:
+            is_new = self.change == float("inf")
+            moved = "from none" if is_new else f"{100 * self.change:+.{digits}f} {unit}"
         if self.limit is not None:
-            unit = "points" if self.kind == "share" else "%"
             down, up = (f"{100 * share:g}" for share in self.limit)
             allowed = f"±{up} {unit}" if down == up else f"-{down} to +{up} {unit}"
         return self._value(self.old), self._value(self.new), moved, allowed
@@ -93,7 +92,7 @@ class Row(NamedTuple):
         return f"{100 * value:.3f} %" if self.kind == "share" else f"{value:,.0f}"
 
 
-class Comparison(NamedTuple):
+class CorpusComparison(NamedTuple):
     """A new corpus beside the published one."""
 
     rows: tuple[Row, ...]
@@ -106,10 +105,67 @@ class Comparison(NamedTuple):
     problems: tuple[str, ...]
     """A sentence for each thing that is beyond a limit; none: it may be published."""
 
+    def _texts(self, beyond: str) -> list[tuple[str, ...]]:
+        """Texts of each figure; the last is `beyond` for one that is beyond its limit."""
+        return [
+            (row.step, row.figure, *row.texts(), "" if row.is_within else beyond)
+            for row in self.rows
+        ]
+
+    def lines(self) -> list[str]:
+        """As aligned lines of plain text."""
+        published, new = self.files
+        lines = [f"published from: {published}", f"new one from:   {new}", ""]
+        lines += columns([_TITLES, *self._texts("BEYOND")], right=(2, 3, 4))
+        if self.differences:
+            lines += ["", "configured otherwise:", *(f"  {text}" for text in self.differences)]
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values; a change from nothing to something is null."""
+        return {
+            "published_files": self.files[0],
+            "new_files": self.files[1],
+            "rows": [
+                {
+                    "step": row.step,
+                    "figure": row.figure,
+                    "kind": row.kind,
+                    "published": row.old,
+                    "new": row.new,
+                    "change": None if row.change == float("inf") else row.change,
+                    "limit": list(row.limit) if row.limit else None,
+                    "within": row.is_within,
+                }
+                for row in self.rows
+            ],
+            "differences": list(self.differences),
+            "problems": list(self.problems),
+        }
+
+    def markdown(self, *, title: str, verdict: str) -> str:
+        """As a page of Markdown that says what became of the new corpus (`verdict`)."""
+        published, new = (_escaped(text) for text in self.files)
+        lines = [f"# {_escaped(title)}", "", _escaped(verdict), ""]
+        lines += [f"- published from: {published}", f"- new one from: {new}", ""]
+        listed = {"Beyond the limits": self.problems, "Configured otherwise": self.differences}
+        for heading, texts in listed.items():
+            if texts:
+                lines += [f"## {heading}", "", *(f"- {_escaped(text)}" for text in texts), ""]
+        lines += ["## Figures", "", f"| {' | '.join(_TITLES)} |", "|---|---|--:|--:|--:|---|---|"]
+        for row in self._texts("**beyond**"):
+            lines.append(f"| {' | '.join(map(_escaped, row))} |")
+        return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    # File names and configuration come from others; none may end a cell or become a tag.
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
 
 def compare_corpora(
     new: Corpus, old: Corpus, *, limits: ChangeLimits, vocabulary_overlap: float | None = None
-) -> Comparison:
+) -> CorpusComparison:
     """Compare two corpora step by step.
 
     Args:
@@ -137,7 +193,7 @@ def compare_corpora(
             before, after, change, allowed = row.texts()
             figure = f"{row.step}: {row.figure} {before} -> {after}"
             problems.append(f"{figure} ({change}; allowed {allowed})")
-    return Comparison(
+    return CorpusComparison(
         rows=tuple(rows),
         files=(_files_text(old), _files_text(new)),
         differences=tuple(_differences(new, old)),
@@ -209,15 +265,19 @@ _FIGURES: Mapping[str, tuple[_Figure, ...]] = {  # by stage, in order
 def _step_rows(label: str, new: Manifest, old: Manifest, *, limits: ChangeLimits) -> Iterator[Row]:
     before, after = old.counters, new.counters
     for figure in _FIGURES[_stage(label)]:
-        yield from _counted(label, figure, before, after, limits=limits)
+        limit = None
+        if figure.limits:
+            down, up = (getattr(limits, f"{figure.limits}_{way}") for way in ("shrink", "growth"))
+            limit = Limit(down, up)
+        counted = {figure.counter: figure.title}
         prefix = f"{figure.counter}@"
-        sources = sorted(
-            {name.removeprefix(prefix) for name in {*before, *after} if name.startswith(prefix)}
-        )
-        for source in sources if figure.by_source and len(sources) > 1 else ():
-            title, counter = f"{figure.title} of {source}", f"{prefix}{source}"
-            own = figure._replace(title=title, counter=counter)
-            yield from _counted(label, own, before, after, limits=limits)
+        by_source = sorted(name for name in {*before, *after} if name.startswith(prefix))
+        if figure.by_source and len(by_source) > 1:
+            counted |= {n: f"{figure.title} of {n.removeprefix(prefix)}" for n in by_source}
+        for counter, title in counted.items():
+            if counter in before or counter in after:
+                ends = before.get(counter, 0), after.get(counter, 0)
+                yield Row(label, title, figure.kind, *ends, limit)
     if _stage(label) == TOKENS:
         old_rate, new_rate = (
             counters.get("unknown-tokens", 0) / max(counters.get("tokens", 0), 1)
@@ -227,24 +287,6 @@ def _step_rows(label: str, new: Manifest, old: Manifest, *, limits: ChangeLimits
         yield Row(label, "unknown tokens", "share", old_rate, new_rate, allowed)
     yield from _drop_rows(label, before, after, limit=limits.drop_share_change)
     yield Row(label, "size", "bytes", old.size, new.size)
-
-
-def _counted(
-    label: str,
-    figure: _Figure,
-    before: Mapping[str, int],
-    after: Mapping[str, int],
-    *,
-    limits: ChangeLimits,
-) -> Iterator[Row]:
-    if figure.counter not in before and figure.counter not in after:
-        return
-    limit = None
-    if figure.limits:
-        ends = (getattr(limits, f"{figure.limits}_{way}") for way in ("shrink", "growth"))
-        limit = Limit(*ends)
-    old, new = (counters.get(figure.counter, 0) for counters in (before, after))
-    yield Row(label, figure.title, figure.kind, old, new, limit)
 
 
 def _drop_rows(
@@ -293,7 +335,7 @@ def _differences(new: Corpus, old: Corpus) -> Iterator[str]:
             leaves(manifest.key_spec.get("config", {}), name_items=True)
             for manifest in (before, after)
         )
-        for field in sorted({*was, *now}):
-            if was.get(field) != now.get(field):
-                ends = (str(found.get(field, "(none)")) for found in (was, now))
-                yield f"{label}: {field} {' -> '.join(ends)}"
+        for change in changes(was, now):
+            ends = (change.before, change.after)
+            was_and_is = ("(none)" if end is None else str(end) for end in ends)
+            yield f"{label}: {change.name} {' -> '.join(was_and_is)}"

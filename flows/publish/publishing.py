@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flows.corpus import build_corpus
 from flows.publish.comparison import (
     INSTANCES,
     TOKENS,
     VOCABULARY,
-    Comparison,
     Corpus,
+    CorpusComparison,
     compare_corpora,
     dump_dates,
 )
@@ -46,7 +46,7 @@ class CorpusRefusedError(PublishError):
         comparison: with what is published.
     """
 
-    def __init__(self, message: str, comparison: Comparison) -> None:
+    def __init__(self, message: str, comparison: CorpusComparison) -> None:
         super().__init__(message, comparison)  # both, so that it can go between processes
         self.comparison = comparison
 
@@ -73,11 +73,36 @@ class Publication(NamedTuple):
     replaced: str = ""
     """The artifact id of the tokens that were published before; "" for none."""
 
-    comparison: Comparison | None = None
+    comparison: CorpusComparison | None = None
     """With what was published before; None for the first publication."""
 
     forced: bool = False
     """Whether it was published although it is beyond a limit."""
+
+    @property
+    def verdict(self) -> str:
+        """What became of the corpus, in one sentence."""
+        tokens, before = self.parts[TOKENS].split("/")[-2], self.replaced
+        if self.outcome == "same":
+            return f"{self.name} leads to this content already ({before}): nothing was moved"
+        text = f"{self.name} leads to {tokens} now, kept as {self.kept_as}"
+        if self.outcome == "planned":
+            text = f"{self.name} would lead to {tokens}"
+        if self.forced:
+            return f"{text}; it is beyond the limits (--force); before: {before}"
+        if not before:
+            return f"{text}; the first of this name, so there is nothing to compare it with"
+        return f"{text}; before: {before}"
+
+    def lines(self) -> list[str]:
+        """What became of the corpus, with the comparison, as lines of plain text."""
+        compared = ["", *self.comparison.lines(), ""] if self.comparison is not None else []
+        return [*compared, self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        compared = self.comparison.to_json() if self.comparison is not None else None
+        return {**self._asdict(), "comparison": compared}
 
 
 def publish(

@@ -1,18 +1,23 @@
 """The monthly rebuild of a corpus, step by step: find the dump, fetch, build, publish.
 
-No Prefect here; `flows.rebuild` has the same steps as a flow.
+No Prefect here; `flows.rebuild` has the same steps as a flow. Each dump has a folder:
+
+    DOWNLOADS/simplewiki/20261001/      its files, and a mark that this command made the folder
+
+A folder without the mark was made by someone else, and is never deleted.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from flows.corpus import build_corpus
 from flows.publish.comparison import VOCABULARY, Corpus, dump_dates
-from flows.publish.dump_folders import delete_old, downloads_folder, make_folder
 from flows.publish.publishing import (
     LATEST,
     CorpusRefusedError,
@@ -21,7 +26,6 @@ from flows.publish.publishing import (
     published_corpus,
     was_set_aside,
 )
-from flows.publish.rendering import comparison_lines, publication_lines
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -31,6 +35,9 @@ from schemas.recipe import Recipe
 
 if TYPE_CHECKING:
     from flows.fetch.wikipedia import FetchedDump
+
+MARK = ".made-by-bertloom-rebuild.json"
+_DATE = re.compile(r"[0-9]{8}")
 
 Say = Callable[[str], None]
 
@@ -53,7 +60,7 @@ class RebuildOrder(NamedTuple):
     keep_downloads: int = 2
     """Dumps that stay there, at least 1; older ones go when a newer one is published."""
 
-    changes: tuple[str, ...] = ()
+    changes: Sequence[str] = ()
     """`KEY=VALUE` texts as of --set."""
 
     store: str | None = None
@@ -196,10 +203,10 @@ def publish_rebuilt(order: RebuildOrder, recipe: Recipe, made: Corpus, *, say: S
     try:
         publication = publish(recipe, made, store=ArtifactStore(recipe.store), force=order.force)
     except CorpusRefusedError as error:
-        for line in ("", *comparison_lines(error.comparison), ""):
+        for line in ("", *error.comparison.lines(), ""):
             say(line)
         raise
-    for line in publication_lines(publication):
+    for line in publication.lines():
         say(line)
     return publication
 
@@ -208,6 +215,58 @@ def clear_downloads(order: RebuildOrder, work: RebuildWork, *, say: Say) -> None
     """Delete dumps that are older than those to keep."""
     for folder in delete_old(Path(work.folder), keep=order.keep_downloads):
         say(f"deleted the old dump {folder}")
+
+
+# The folders of dumps
+
+
+def downloads_folder(downloads: str) -> Path:
+    """The folder of all dumps, as an absolute path.
+
+    Raises:
+        ConfigError: `downloads` is no local folder.
+    """
+    if "://" in downloads or "::" in downloads:
+        raise ConfigError(
+            f"--downloads {downloads}: expected a folder of this machine, where downloads are "
+            "resumed and verified"
+        )
+    return Path(downloads).expanduser().absolute()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a dump's folder, and mark it as made here; one that is there is left as it is."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return
+    mark = {"wiki": folder.parent.name, "date": folder.name}
+    (folder / MARK).write_text(json.dumps(mark) + "\n", encoding="utf-8")
+
+
+def delete_old(folder: Path, *, keep: int) -> list[Path]:
+    """Delete the oldest of a wiki's marked dumps that are older than the one in use.
+
+    Args:
+        folder: of the dump in use, which stays.
+        keep: how many of those and the one in use stay; at least 1.
+
+    Returns:
+        The deleted folders, newest first.
+    """
+    older = [
+        other
+        for other in sorted(folder.parent.iterdir(), reverse=True)
+        if _DATE.fullmatch(other.name) and other.name < folder.name and not other.is_symlink()
+        if (other / MARK).is_file()
+    ]
+    doomed = older[max(keep, 1) - 1 :]
+    for other in doomed:
+        shutil.rmtree(other)
+    return doomed
+
+
+# What there is to do
 
 
 def _value(value: object) -> str:
