@@ -313,7 +313,7 @@ def test_the_recipe_reads_the_files_that_were_fetched(
         ({"date": "2026"}, "--date"),
         ({"downloads": "s3://bucket/dumps"}, "expected a folder of this machine"),
         ({"wiki": "otherwiki"}, "otherwiki"),
-        ({"changes": ("publish=null",)}, "a rebuild publishes"),
+        ({"changes": ("publish=null",)}, "publishes nothing"),
         (
             {"changes": ("build_documents.sources.tinywiki.kind=text",)},
             "expected a source of kind wikipedia",

@@ -19,7 +19,7 @@ from flows.lineage.names import Metric, artifact_of_path, resolve
 from flows.lineage.picture import lineage_page
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
-from flows.lineage.rendering import dot_text, graph_json, mermaid_text, trace_lines, tree_lines
+from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
 from flows.lineage.rows import find_shard
 from flows.lineage.tracing import trace_row
 from flows.store.artifacts import ArtifactStore
@@ -147,7 +147,7 @@ def trace(
     if as_json:
         print_json(found.to_json())
     else:
-        print_lines(trace_lines(found))
+        print_lines(found.lines())
 
 
 def diff(

@@ -6,7 +6,16 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from flows.lineage.rows import LABELS, LINES, Shard, at_row, file_url, open_columns, table_of
+from flows.lineage.rows import (
+    LABELS,
+    LINES,
+    Shard,
+    at_row,
+    file_url,
+    open_columns,
+    read_rows,
+    table_of,
+)
 from pipelines.instances.plan import pool_numbers
 from pipelines.io.file_systems import file_system
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
@@ -54,10 +63,10 @@ def head(
         )
     with open_columns(shard.url) as reader:
         render = _renderer(table_of(reader), shard, vocab)
-        for number, row in _rows(reader, start=start, count=rows):
-            yield [Mark(f"{shard.path} row {number}", "dim")]
-            yield from render(row)
-            yield []
+    for number, row in read_rows(shard.url, start=start, count=rows):
+        yield [Mark(f"{shard.path} row {number}", "dim")]
+        yield from render(row)
+        yield []
 
 
 def _renderer(
@@ -82,19 +91,6 @@ def _text_lines(shard: Shard, *, rows: int, start: int) -> Iterator[list[Mark]]:
             shown = line.rstrip("\r\n")
             more = " ..." if len(shown) > _SHOWN_CHARACTERS else ""
             yield [Mark(f"{number:>7,}  ", "dim"), Mark(shown[:_SHOWN_CHARACTERS] + more)]
-
-
-def _rows(reader: Any, *, start: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    first = 0
-    for index in range(reader.num_record_batches):
-        batch = reader.get_batch(index)
-        low, high = max(start - first, 0), min(start + count - first, batch.num_rows)
-        if low < high:
-            rows = batch.slice(low, high - low).to_pylist()
-            yield from enumerate(rows, start=first + low)
-        first += batch.num_rows
-        if first >= start + count:
-            return
 
 
 # What the numbers of a row mean

@@ -60,39 +60,37 @@ def lay_out(
     if not sizes:
         return Layout(width=0.0, height=0.0)
     columns_of = _columns(list(sizes), edges)
-    columns, hops = _with_bends(list(sizes), edges, columns_of)
-    columns = _with_few_crossings(columns, hops)
+    columns, lines = _with_bends(columns_of, edges)
+    columns = _with_few_crossings(columns, lines)
     heights = {
         item: sizes[item][1] if isinstance(item, str) else _BEND_HEIGHT
         for column in columns
         for item in column
     }
-    middles = _middles(columns, hops, heights, row_gap)
+    middles = _middles(columns, lines, heights, row_gap)
     top = min(middles[item] - heights[item] / 2 for item in middles)
     for column in columns:
         low = middles[column[0]] - heights[column[0]] / 2 - top - _LOWEST_TOP
-        middles.update((item, middles[item] - max(low, 0.0)) for item in column)
-    bottom = max(middles[item] + heights[item] / 2 for item in middles)
-    lefts, widths, x = [], [], 0.0
-    for column in columns:
-        lefts.append(x)
-        widths.append(max((sizes[item][0] for item in column if isinstance(item, str)), default=0))
-        x += widths[-1] + column_gap
-    layout = Layout(width=x - column_gap, height=bottom - top)
-    for number, column in enumerate(columns):
-        for item in column:
-            if isinstance(item, str):
-                y = middles[item] - heights[item] / 2 - top
-                layout.boxes[item] = (lefts[number], y)
+        middles.update((item, middles[item] - top - max(low, 0.0)) for item in column)
+    widths = [
+        max((sizes[item][0] for item in column if isinstance(item, str)), default=0.0)
+        for column in columns
+    ]
+    lefts = list(itertools.accumulate((width + column_gap for width in widths), initial=0.0))
+    layout = Layout(
+        width=lefts.pop() - column_gap,
+        height=max(middles[item] + heights[item] / 2 for item in middles),
+    )
+    for name, number in columns_of.items():
+        layout.boxes[name] = (lefts[number], middles[name] - heights[name] / 2)
     for source, target in dict.fromkeys(edges):
-        start = columns_of[source]
-        y = middles[source] - top
-        points = [(lefts[start] + sizes[source][0], y), (lefts[start] + widths[start], y)]
-        for number in range(start + 1, columns_of[target]):
-            y = middles[Bend(source, number)] - top
+        first, last = columns_of[source], columns_of[target]
+        points = [(lefts[first] + sizes[source][0], middles[source])]
+        points.append((lefts[first] + widths[first], middles[source]))
+        for number in range(first + 1, last):
+            y = middles[Bend(source, number)]
             points += [(lefts[number], y), (lefts[number] + widths[number], y)]
-        points.append((lefts[columns_of[target]], middles[target] - top))
-        layout.lines.append(points)
+        layout.lines.append([*points, (lefts[last], middles[target])])
     return layout
 
 
@@ -118,83 +116,77 @@ def _columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str
     return column
 
 
+class _Lines:
+    """Lines between neighbouring columns: what is left and right of each item."""
+
+    def __init__(self) -> None:
+        self.left: dict[Item, list[Item]] = defaultdict(list)
+        self.right: dict[Item, list[Item]] = defaultdict(list)
+
+    def add(self, source: Item, target: Item) -> None:
+        """Add a line, which may be there."""
+        if target not in self.right[source]:
+            self.right[source].append(target)
+            self.left[target].append(source)
+
+    def crossings(self, columns: Sequence[Sequence[Item]], rank: Mapping[Item, int]) -> int:
+        """How often lines cross."""
+        found = 0
+        for column in columns:
+            ends: list[int] = []
+            for item in column:
+                mine = [rank[other] for other in self.right[item]]
+                found += sum(len(ends) - bisect_right(ends, end) for end in mine)
+                for end in mine:
+                    insort(ends, end)
+        return found
+
+
 def _with_bends(
-    names: Sequence[str], edges: Sequence[tuple[str, str]], columns_of: Mapping[str, int]
-) -> tuple[list[list[Item]], list[tuple[Item, Item]]]:
+    columns_of: Mapping[str, int], edges: Sequence[tuple[str, str]]
+) -> tuple[list[list[Item]], _Lines]:
     """The items of each column, and lines between neighbouring columns only.
 
     All long lines from one box share their bends, so that they run as one and part late.
     """
     columns: list[list[Item]] = [[] for _ in range(max(columns_of.values()) + 1)]
-    for name in names:
-        columns[columns_of[name]].append(name)
-    hops: dict[tuple[Item, Item], None] = {}
+    for name, number in columns_of.items():
+        columns[number].append(name)
+    lines = _Lines()
     for source, target in edges:
         item: Item = source
         for number in range(columns_of[source] + 1, columns_of[target]):
             bend = Bend(source, number)
-            if (item, bend) not in hops:
-                hops[item, bend] = None
+            if bend not in lines.left:
                 columns[number].append(bend)
+            lines.add(item, bend)
             item = bend
-        hops[item, target] = None
-    return columns, list(hops)
+        lines.add(item, target)
+    return columns, lines
 
 
-def _with_few_crossings(
-    columns: list[list[Item]], hops: Sequence[tuple[Item, Item]]
-) -> list[list[Item]]:
+def _with_few_crossings(columns: list[list[Item]], lines: _Lines) -> list[list[Item]]:
     """Sort each column by the mean rank of its neighbours, to and fro; the best order seen."""
-    left: dict[Item, list[Item]] = defaultdict(list)
-    right: dict[Item, list[Item]] = defaultdict(list)
-    for source, target in hops:
-        right[source].append(target)
-        left[target].append(source)
     rank = {item: index for column in columns for index, item in enumerate(column)}
-    best, fewest = [list(column) for column in columns], _crossings(columns, right, rank)
+    best, fewest = [list(column) for column in columns], lines.crossings(columns, rank)
     for sweep in range(_SWEEPS):
-        neighbours = right if sweep % 2 == 0 else left
-        for column in columns[::-1] if sweep % 2 == 0 else columns:
+        neighbours = lines.left if sweep % 2 else lines.right
+        for column in columns if sweep % 2 else columns[::-1]:
             wanted = {
-                item: fmean(rank[other] for other in neighbours[item])
-                if neighbours[item]
-                else float(rank[item])
+                item: fmean([rank[other] for other in neighbours[item]] or [rank[item]])
                 for item in column
             }
             column.sort(key=wanted.__getitem__)
             rank.update({item: index for index, item in enumerate(column)})
-        if (count := _crossings(columns, right, rank)) < fewest:
+        if (count := lines.crossings(columns, rank)) < fewest:
             best, fewest = [list(column) for column in columns], count
     return best
 
 
-def _crossings(
-    columns: Sequence[Sequence[Item]],
-    right: Mapping[Item, Sequence[Item]],
-    rank: Mapping[Item, int],
-) -> int:
-    found = 0
-    for column in columns:
-        ends: list[int] = []
-        for item in column:
-            mine = [rank[other] for other in right.get(item, ())]
-            found += sum(len(ends) - bisect_right(ends, end) for end in mine)
-            for end in mine:
-                insort(ends, end)
-    return found
-
-
 def _middles(
-    columns: Sequence[Sequence[Item]],
-    hops: Sequence[tuple[Item, Item]],
-    heights: Mapping[Item, float],
-    gap: float,
+    columns: Sequence[Sequence[Item]], lines: _Lines, heights: Mapping[Item, float], gap: float
 ) -> dict[Item, float]:
     """The height of each item's middle: near those of its neighbours, in its column's order."""
-    near: dict[Item, list[Item]] = defaultdict(list)
-    for source, target in hops:
-        near[source].append(target)
-        near[target].append(source)
     middles: dict[Item, float] = {}
     for column in columns:
         y = 0.0
@@ -204,7 +196,7 @@ def _middles(
     for sweep in range(_SWEEPS):
         for column in columns if sweep % 2 else reversed(columns):
             wanted = [
-                fmean([middles[other] for other in near[item]]) if near[item] else middles[item]
+                fmean([middles[o] for o in lines.left[item] + lines.right[item]] or [middles[item]])
                 for item in column
             ]
             apart = [

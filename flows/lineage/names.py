@@ -72,10 +72,8 @@ def find_target(text: str, *, store: ArtifactStore) -> Target:
     try:
         return Target(manifest=resolve(text, store=store))
     except ArtifactNotFoundError as error:
-        if (raw := _raw_file(text, store)) is not None:
-            return Target(files=(raw,))
-        if (holder := _holder_of(text, store)) is not None:
-            return Target(manifest=holder)
+        if (of_file := _by_file(text, store)) is not None:
+            return of_file
         if metrics := tuple(_of_newest_run(text, store)):
             only = metrics[0].manifest
             is_one = all(metric.manifest is only for metric in metrics)
@@ -291,21 +289,30 @@ def _of_newest_run(metric: str, store: ArtifactStore) -> Iterator[Metric]:
 # Files
 
 
-def _raw_file(text: str, store: ArtifactStore) -> RawInput | None:
-    found: dict[str, RawInput] = {}
-    exact: dict[str, RawInput] = {}
-    paths = _paths(text)
-    for _, manifest in scan(store):
+def _by_file(text: str, store: ArtifactStore) -> Target | None:
+    """A raw file; or the newest artifact that has a file with this sha256."""
+    raw_files: dict[str, RawInput] = {}
+    at_path: dict[str, RawInput] = {}
+    holders: list[str] = []
+    paths, digits = _paths(text), text.lower().removeprefix("sha256:")
+    for pointer, manifest in scan(store):
         for raw in manifest["raw_inputs"]:
-            if not _is_named(raw, text, paths=paths):
-                continue
-            found.setdefault(raw["sha256"], RawInput.model_validate(raw))
-            if raw["uri"] in paths:
-                exact.setdefault(raw["sha256"], found[raw["sha256"]])
-    if len(found := exact or found) > 1:
-        listed = ", ".join(f"sha256:{digest} ({raw.uri})" for digest, raw in found.items())
-        raise ArtifactNotFoundError(f"{text!r} names {len(found)} raw files: {listed}")
-    return next(iter(found.values()), None)
+            if _is_named(raw, text, paths=paths):
+                found = raw_files.setdefault(raw["sha256"], RawInput.model_validate(raw))
+                if raw["uri"] in paths:
+                    at_path.setdefault(raw["sha256"], found)
+        digests = [file["sha256"] for file in manifest["files"]]
+        if _is_digest(digits) and any(digest.startswith(digits) for digest in digests):
+            holders.append(pointer.manifest)
+    files = tuple((at_path or raw_files).values())
+    if len(files) > 1:
+        listed = ", ".join(f"sha256:{raw.sha256} ({raw.uri})" for raw in files)
+        raise ArtifactNotFoundError(f"{text!r} names {len(files)} raw files: {listed}")
+    if files:
+        return Target(files=files)
+    made = map(store.read_manifest, holders)
+    newest = max(made, key=lambda manifest: manifest.produced_by.ended, default=None)
+    return Target(manifest=newest) if newest is not None else None
 
 
 def _paths(text: str) -> set[str]:
@@ -325,19 +332,6 @@ def _is_named(raw: Mapping[str, Any], text: str, *, paths: set[str]) -> bool:
     )
     by_name = "/" not in text and text == raw["name"].rpartition("/")[2]
     return by_digest or by_name or raw["uri"] in paths or raw["name"] in paths
-
-
-def _holder_of(text: str, store: ArtifactStore) -> Manifest | None:
-    """The artifact that a file with this sha256 is part of; the newest, where several have it."""
-    digits = text.lower().removeprefix("sha256:")
-    if not _is_digest(digits):
-        return None
-    holders = [
-        store.read_manifest(pointer.manifest)
-        for pointer, manifest in scan(store)
-        if any(str(file["sha256"]).startswith(digits) for file in manifest["files"])
-    ]
-    return max(holders, key=lambda manifest: manifest.produced_by.ended, default=None)
 
 
 def _is_digest(text: str) -> bool:

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.layout import Layout, lay_out
-from flows.lineage.rendering import one_line
+from flows.lineage.rendering import label, one_line
 from schemas.disclosure import visible
 
 if TYPE_CHECKING:
@@ -44,26 +44,35 @@ def graph_svg(
         is_compact: narrow boxes without ids, for a picture that a page scales to its own width.
     """
     texts = {key: _texts(node, is_compact) for key, node in graph.nodes.items()}
+    sizes = {key: _size(lines) for key, lines in texts.items()}
     edges = [(given, user) for user, inputs in graph.made_from.items() for _, given in inputs]
-    gap = _COMPACT_GAP if is_compact else _GAP
-    layout = lay_out({key: _size(t) for key, t in texts.items()}, edges, column_gap=gap)
+    layout = lay_out(sizes, edges, column_gap=_COMPACT_GAP if is_compact else _GAP)
     width = layout.width + 2 * _MARGIN
-    boxes = []
-    for key, node in graph.nodes.items():
-        box = _box(node, texts[key], layout.boxes[key], is_focus=key == graph.focus)
-        boxes.append({**box, "link": (links or {}).get(key)})
-    return (
-        _templates()
-        .get_template("picture.svg.j2")
-        .render(
-            title=graph.nodes[graph.focus].title,
-            width=width,
-            height=layout.height + 2 * _MARGIN,
-            margin=_MARGIN,
-            least_width=_LEAST_SCALE * width if is_compact else 0,
-            paths=dict.fromkeys(_paths(layout)),
-            boxes=boxes,
-        )
+    boxes = [
+        {
+            "kinds": _kinds(node, is_focus=key == graph.focus),
+            "link": (links or {}).get(key),
+            "about": _about(node),
+            "x": layout.boxes[key][0],
+            "y": layout.boxes[key][1],
+            "width": sizes[key][0],
+            "height": sizes[key][1],
+            "radius": 3 if node.kind == "file" else 8,
+            "lines": [{"text": line, "length": cell_len(line) * _LETTER} for line in texts[key]],
+        }
+        for key, node in graph.nodes.items()
+    ]
+    return _render(
+        "picture.svg.j2",
+        title=graph.nodes[graph.focus].title,
+        width=width,
+        height=layout.height + 2 * _MARGIN,
+        margin=_MARGIN,
+        least_width=_LEAST_SCALE * width if is_compact else 0,
+        paths=dict.fromkeys(_paths(layout)),
+        boxes=boxes,
+        pad=_PAD,
+        line_height=_LINE,
     )
 
 
@@ -72,19 +81,20 @@ def lineage_page(graph: LineageGraph) -> str:
     focus = graph.nodes[graph.focus]
     anchors = {key: f"node-{number}" for number, key in enumerate(graph.nodes)}
     links = {key: f"#{anchor}" for key, anchor in anchors.items()}
-    return (
-        _templates()
-        .get_template("page.html.j2")
-        .render(
-            title=f"Lineage of {focus.title}",
-            detail=f"{focus.id}: {focus.detail}",
-            picture=Markup(graph_svg(graph, links=links)),  # noqa: S704 - escaped where it was drawn
-            rows=[
-                {"anchor": anchors[key], "title": n.title, "detail": n.detail, "facts": _facts(n)}
-                for key, n in graph.nodes.items()
-            ],
-        )
+    return _render(
+        "page.html.j2",
+        title=f"Lineage of {focus.title}",
+        detail=f"{focus.id}: {focus.detail}",
+        picture=Markup(graph_svg(graph, links=links)),  # noqa: S704 - escaped where it was drawn
+        rows=[
+            {"anchor": anchors[key], "title": n.title, "detail": n.detail, "facts": _facts(n)}
+            for key, n in graph.nodes.items()
+        ],
     )
+
+
+def _render(template: str, **values: Any) -> str:
+    return _templates().get_template(template).render(**values)
 
 
 @cache
@@ -130,38 +140,16 @@ def _about(node: Node) -> str:
     return f"{node.title}\n{node.id}\n{node.detail}"
 
 
-def _box(
-    node: Node, lines: Sequence[str], corner: tuple[float, float], *, is_focus: bool
-) -> dict[str, Any]:
-    (x, y), (width, height) = corner, _size(lines)
+def _kinds(node: Node, *, is_focus: bool) -> str:
+    """Classes of a node's box."""
     is_gone = node.kind == "artifact" and node.manifest is None
-    kinds = [node.kind, *(["focus"] if is_focus else []), *(["gone"] if is_gone else [])]
-    return {
-        "kinds": " ".join(kinds),
-        "about": _about(node),
-        "x": x,
-        "y": y,
-        "width": width,
-        "height": height,
-        "radius": 3 if node.kind == "file" else 8,
-        "lines": [
-            {
-                "kind": "detail" if number else "title",
-                "x": x + _PAD,
-                "y": y + _PAD / 2 + number * _LINE + 12,
-                "length": cell_len(line) * _LETTER,
-                "text": line,
-            }
-            for number, line in enumerate(lines)
-        ],
-    }
+    return node.kind + " focus" * is_focus + " gone" * is_gone
 
 
 def _texts(node: Node, is_compact: bool) -> list[str]:
     if is_compact:
         return [_shortened(text, _FEW_LETTERS) for text in (node.title, *node.detail.split(", "))]
-    identity = [node.id] if node.kind == "artifact" else []
-    return [_shortened(text, _MOST_LETTERS) for text in (node.title, *identity, node.detail)]
+    return [_shortened(text, _MOST_LETTERS) for text in label(node)]
 
 
 def _shortened(text: str, most: int) -> str:

@@ -1,15 +1,11 @@
-"""A lineage as text: a tree for the terminal, JSON, dot, Mermaid; and a trace as lines."""
+"""A lineage as text: a tree for the terminal, JSON, dot, Mermaid."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flows.formats import columns
 from flows.lineage.graph import GONE, TRIALS, LineageGraph, Node
-
-if TYPE_CHECKING:
-    from flows.lineage.tracing import DocumentTrace, Trace
 
 
 def tree_lines(graph: LineageGraph) -> list[str]:
@@ -65,15 +61,14 @@ def graph_json(graph: LineageGraph) -> dict[str, Any]:
 
     An edge leads `from` what was read `to` what was made of it, and has the input's `name`.
     """
-    edges = [
-        {"from": given, "to": user, "name": name}
-        for user, inputs in graph.made_from.items()
-        for name, given in inputs
-    ]
     return {
         "focus": graph.focus,
         "nodes": [_node_json(node) for node in graph.nodes.values()],
-        "edges": edges,
+        "edges": [
+            {"from": given, "to": user, "name": name}
+            for user, inputs in graph.made_from.items()
+            for name, given in inputs
+        ],
     }
 
 
@@ -93,22 +88,18 @@ def _node_json(node: Node) -> dict[str, Any]:
 
 
 _DOT_SHAPES = {"artifact": "box", "file": "note", "group": "box3d"}
-_MERMAID_SHAPES = {"artifact": ('["', '"]'), "file": ('[("', '")]'), "group": ('[["', '"]]')}
+_MERMAID_SHAPES = {"artifact": '["{}"]', "file": '[("{}")]', "group": '[["{}"]]'}
 
 
 def dot_text(graph: LineageGraph) -> str:
     """For Graphviz: `dot -Tsvg`."""
     lines = ["digraph lineage {", "  rankdir=LR;", '  node [fontname="sans-serif"];']
-    numbers = _numbers(graph)
-    for node in graph.nodes.values():
+    for name, node in _named(graph):
         # Two texts of a quoted string: its \n is Graphviz' own line break.
-        label = "\\n".join(_dot_escaped(text) for text in _label(node))
+        text = "\\n".join(map(_dot_escaped, label(node)))
         style = ", penwidth=2" if node.id == graph.focus else ""
-        lines.append(
-            f'  {numbers[node.id]} [shape={_DOT_SHAPES[node.kind]}, label="{label}"{style}];'
-        )
-    for user, inputs in graph.made_from.items():
-        lines += [f"  {numbers[given]} -> {numbers[user]};" for _, given in inputs]
+        lines.append(f'  {name} [shape={_DOT_SHAPES[node.kind]}, label="{text}"{style}];')
+    lines += [f"  {given} -> {user};" for given, user in _named_edges(graph)]
     return "\n".join([*lines, "}"])
 
 
@@ -119,15 +110,12 @@ def _dot_escaped(text: str) -> str:
 def mermaid_text(graph: LineageGraph) -> str:
     """For Markdown that draws Mermaid."""
     lines = ["flowchart LR"]
-    numbers = _numbers(graph)
-    for node in graph.nodes.values():
-        label = "<br>".join(_mermaid_escaped(text) for text in _label(node))
-        before, after = _MERMAID_SHAPES[node.kind]
-        lines.append(f"  {numbers[node.id]}{before}{label}{after}")
-    for user, inputs in graph.made_from.items():
-        lines += [f"  {numbers[given]} --> {numbers[user]}" for _, given in inputs]
-    lines.append(f"  style {numbers[graph.focus]} stroke-width:3px")
-    return "\n".join(lines)
+    for name, node in _named(graph):
+        text = "<br>".join(map(_mermaid_escaped, label(node)))
+        lines.append(f"  {name}{_MERMAID_SHAPES[node.kind].format(text)}")
+    lines += [f"  {given} --> {user}" for given, user in _named_edges(graph)]
+    focus = next(name for name, node in _named(graph) if node.id == graph.focus)
+    return "\n".join([*lines, f"  style {focus} stroke-width:3px"])
 
 
 def _mermaid_escaped(text: str) -> str:
@@ -142,53 +130,23 @@ def _mermaid_escaped(text: str) -> str:
     )
 
 
-def _label(node: Node) -> tuple[str, ...]:
-    if node.kind == "artifact":
-        return node.title, node.id, node.detail
-    return node.title, node.detail
+def _named(graph: LineageGraph) -> Iterator[tuple[str, Node]]:
+    """Each node with a name without special characters."""
+    return ((f"n{number}", node) for number, node in enumerate(graph.nodes.values()))
+
+
+def _named_edges(graph: LineageGraph) -> Iterator[tuple[str, str]]:
+    names = {node.id: name for name, node in _named(graph)}
+    for user, inputs in graph.made_from.items():
+        for _, given in inputs:
+            yield names[given], names[user]
+
+
+def label(node: Node) -> tuple[str, ...]:
+    """What a drawing says of a node, line by line."""
+    return (node.title, *([node.id] if node.kind == "artifact" else ()), node.detail)
 
 
 def one_line(text: str) -> str:
     """A text with a space for each line break and each character that steers a terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def _numbers(graph: LineageGraph) -> dict[str, str]:
-    """A name without special characters for each node."""
-    return {key: f"n{number}" for number, key in enumerate(graph.nodes)}
-
-
-# Traces
-
-
-_LABELS = {0: "B follows A", 1: "B is random", -1: "no B"}
-
-
-def trace_lines(found: Trace) -> list[str]:
-    """A row, and for each segment its document, file and bytes."""
-    place = found.place
-    what = f", {_LABELS.get(found.label, found.label)}" if found.label is not None else ""
-    lines = [f"{place.shard} row {place.row:,} of {found.table} {place.artifact_id}{what}"]
-    for name, segment in found.segments.items():
-        title = f"segment {name.upper()}" if name in ("a", "b") else name
-        lines += ["", title, *(f"  {line}" for line in _document_lines(segment))]
-    return lines
-
-
-def _document_lines(found: DocumentTrace) -> list[str]:
-    raw = found.raw_file
-    rows = [("document", found.document_id), ("title", found.title), ("source", found.source)]
-    if found.page_id is not None:
-        rows.append(("page", f"{found.page_id}, revision {found.revision_id}, {found.timestamp}"))
-    rows.append(("file", raw.uri if raw else "not listed by the manifest"))
-    rows.append(("sha256", found.file_sha256))
-    if raw is not None and raw.checksum:
-        rows.append(("verified", raw.checksum.replace(":", " ", 1)))
-    rows.append(("bytes", f"{found.byte_start:,} to {found.byte_end:,} of the file as stored"))
-    if found.sentences is not None:
-        first, last = found.sentences
-        rows.append(("sentences", f"{first:,} to {last:,}" if last > first else f"{first:,}"))
-    for stage, place in (("tokens", found.tokens), ("documents", found.document)):
-        if place is not None:
-            rows.append((f"in {stage}", f"{place.artifact_id} {place.shard} row {place.row:,}"))
-    return columns([(name, one_line(value)) for name, value in rows])

@@ -164,22 +164,35 @@ def table_of(reader: pa.ipc.RecordBatchFileReader) -> str:
     return name.decode()
 
 
+def read_rows(url: str, *, start: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows of a shard with their numbers; of a compressed one, only their batches are unpacked."""
+    end = 0
+    with open_columns(url) as reader:
+        for number, rows in enumerate(_batches(url, reader)):
+            first, end = end, end + rows
+            low, high = max(start - first, 0), min(start + count - first, rows)
+            if low < high:
+                found = reader.get_batch(number).slice(low, high - low).to_pylist()
+                yield from enumerate(found, start=first + low)
+
+
+def _batches(url: str, reader: pa.ipc.RecordBatchFileReader) -> list[int]:
+    """How many rows each record batch of a shard has, of which one column is read."""
+    with open_columns(url, columns=reader.schema.names[:1]) as narrow:
+        return [narrow.get_batch(number).num_rows for number in range(narrow.num_record_batches)]
+
+
 def read_row(url: str, row: int) -> dict[str, Any]:
-    """A row of a shard; of a compressed one, only its record batch is unpacked.
+    """A row of a shard.
 
     Raises:
         ArtifactNotFoundError: there is no such row.
     """
-    first = 0
-    with open_columns(url) as reader, open_columns(url, columns=reader.schema.names[:1]) as narrow:
-        for number in range(reader.num_record_batches):
-            rows = narrow.get_batch(number).num_rows
-            if row < first + rows:
-                found: list[dict[str, Any]]
-                found = reader.get_batch(number).slice(row - first, 1).to_pylist()
-                return found[0]
-            first += rows
-    raise ArtifactNotFoundError(f"{url}: no row {row:,}: it has {first:,}, counted from 0")
+    for _, found in read_rows(url, start=row, count=1):
+        return found
+    with open_columns(url) as reader:
+        rows = sum(_batches(url, reader))
+    raise ArtifactNotFoundError(f"{url}: no row {row:,}: it has {rows:,}, counted from 0")
 
 
 def rows_with(url: str, column: str, value: str) -> list[int]:

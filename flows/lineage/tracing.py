@@ -14,7 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from flows.formats import columns
+from flows.lineage.rendering import one_line
 from flows.lineage.rows import (
+    LABELS,
     Shard,
     at_row,
     file_url,
@@ -79,6 +82,26 @@ class DocumentTrace:
     """First and last sentence of the document that tokens of a segment are of, from 0; None where
     that is not known: the same tokens stand at several positions, or sentences have no token."""
 
+    def lines(self) -> list[str]:
+        """Where the document came from, as aligned lines of text."""
+        raw = self.raw_file
+        rows = [("document", self.document_id), ("title", self.title), ("source", self.source)]
+        if self.page_id is not None:
+            page = f"{self.page_id}, revision {self.revision_id}, {self.timestamp}"
+            rows.append(("page", page))
+        rows.append(("file", raw.uri if raw else "not listed by the manifest"))
+        rows.append(("sha256", self.file_sha256))
+        if raw is not None and raw.checksum:
+            rows.append(("verified", raw.checksum.replace(":", " ", 1)))
+        rows.append(("bytes", f"{self.byte_start:,} to {self.byte_end:,} of the file as stored"))
+        if self.sentences is not None:
+            first, last = self.sentences
+            rows.append(("sentences", f"{first:,} to {last:,}" if last > first else f"{first:,}"))
+        for stage, place in (("tokens", self.tokens), ("documents", self.document)):
+            if place is not None:
+                rows.append((f"in {stage}", f"{place.artifact_id} {place.shard} row {place.row:,}"))
+        return columns([(name, one_line(value)) for name, value in rows])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
@@ -101,6 +124,16 @@ class Trace:
             raw = segment.raw_file
             found["segments"][name]["raw_file"] = raw.model_dump(mode="json") if raw else None
         return found
+
+    def lines(self) -> list[str]:
+        """The row, and for each segment its document, file and bytes, as `bertloom trace` does."""
+        place = self.place
+        what = f", {LABELS.get(self.label, self.label)}" if self.label is not None else ""
+        lines = [f"{place.shard} row {place.row:,} of {self.table} {place.artifact_id}{what}"]
+        for name, segment in self.segments.items():
+            title = f"segment {name.upper()}" if name in ("a", "b") else name
+            lines += ["", title, *(f"  {line}" for line in segment.lines())]
+        return lines
 
 
 def trace_row(shard: Shard, row: int) -> Trace:

@@ -34,6 +34,7 @@ from schemas.errors import (
     RefConflictError,
 )
 from schemas.manifest import Manifest
+from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe
 
 LATEST = "latest"
@@ -80,14 +81,19 @@ class Publication(NamedTuple):
     """Whether it was published although it is beyond a limit."""
 
     @property
+    def tokens(self) -> str:
+        """The artifact id of its tokens."""
+        return self.parts[TOKENS].split("/")[-2]
+
+    @property
     def verdict(self) -> str:
         """What became of the corpus, in one sentence."""
-        tokens, before = self.parts[TOKENS].split("/")[-2], self.replaced
+        before = self.replaced
         if self.outcome == "same":
             return f"{self.name} leads to this content already ({before}): nothing was moved"
-        text = f"{self.name} leads to {tokens} now, kept as {self.kept_as}"
+        text = f"{self.name} leads to {self.tokens} now, kept as {self.kept_as}"
         if self.outcome == "planned":
-            text = f"{self.name} would lead to {tokens}"
+            text = f"{self.name} would lead to {self.tokens}"
         if self.forced:
             return f"{text}; it is beyond the limits (--force); before: {before}"
         if not before:
@@ -132,12 +138,7 @@ def publish(
         PublishError: a part is missing or damaged, or what is published cannot be read. What was
             published before stays so.
     """
-    config = recipe.publish
-    if config is None:
-        raise ConfigError(
-            f"recipe {recipe.name!r} publishes nothing: give it a name to publish under, such as "
-            "publish: {name: corpus/" + recipe.name + "}"
-        )
+    config = publish_config(recipe)
     corpus = _whole_corpus(recipe, made, store=store)
     parts = {label: manifest.path for label, manifest in corpus.items()}
     pointer = pointer_to(corpus[TOKENS]).model_copy(update={"parts": parts})
@@ -146,30 +147,47 @@ def publish(
     while True:
         old = store.ref(latest)
         published = published_corpus(store, old, force=force)
-        replaced = old.artifact_id if old is not None else ""
+        found = Publication(latest, "", parts, "planned", old.artifact_id if old else "")
         if old is not None and _is_same(corpus, published, store=store):
-            return Publication(latest, "", parts, "same", replaced)
-        comparison = None
+            return found._replace(outcome="same")
         if published:
             overlap = _vocabulary_overlap(corpus, published, store=store)
-            comparison = compare_corpora(
+            compared = compare_corpora(
                 corpus, published, limits=config.limits, vocabulary_overlap=overlap
             )
-        problems = comparison.problems if comparison is not None else ()
-        if comparison is not None and problems and not force:
-            if kept_as:  # it lost a race before, and is no publication after all
-                store.backend.remove(ref_path(kept_as), expected=pointer.to_json())
-            text = _refusal(latest, problems, new=pointer.artifact_id, old=replaced or "nothing")
-            raise CorpusRefusedError(text, comparison)
-        found = Publication(latest, "", parts, "planned", replaced, comparison, bool(problems))
+            if compared.problems and not force:
+                if kept_as:  # it lost a race before, and is no publication after all
+                    store.backend.remove(ref_path(kept_as), expected=pointer.to_json())
+                raise CorpusRefusedError(_refusal(found, compared.problems), compared)
+            found = found._replace(comparison=compared, forced=bool(compared.problems))
         if dry_run:
             return found
         kept_as = _keep(store, config.name, pointer, corpus=corpus)
-        try:
-            store.swap_ref(latest, pointer, expected=old)
-        except RefConflictError:
-            continue
-        return found._replace(kept_as=kept_as, outcome="moved")
+        if _moves(store, latest, pointer, expected=old):
+            return found._replace(kept_as=kept_as, outcome="moved")
+
+
+def publish_config(recipe: Recipe) -> PublishConfig:
+    """What a recipe says of publishing.
+
+    Raises:
+        ConfigError: it publishes nothing.
+    """
+    if recipe.publish is None:
+        raise ConfigError(
+            f"recipe {recipe.name!r} publishes nothing: give it a name to publish under, such as "
+            "publish: {name: corpus/" + recipe.name + "}"
+        )
+    return recipe.publish
+
+
+def _moves(store: ArtifactStore, ref: str, pointer: Pointer, *, expected: Pointer | None) -> bool:
+    """Move a ref; False where another publisher moved it meanwhile."""
+    try:
+        store.swap_ref(ref, pointer, expected=expected)
+    except RefConflictError:
+        return False
+    return True
 
 
 def roll_back(store: ArtifactStore, ref: str, *, dry_run: bool = False) -> Publication:
@@ -196,19 +214,13 @@ def roll_back(store: ArtifactStore, ref: str, *, dry_run: bool = False) -> Publi
     latest = f"{name}/{LATEST}"
     while True:
         old = store.ref(latest)
-        replaced = old.artifact_id if old is not None else ""
-        found = Publication(latest, ref, parts, "moved", replaced)
+        found = Publication(latest, ref, parts, "planned", old.artifact_id if old else "")
         if old is not None and old.parts == parts:
             return found._replace(outcome="same")
-        if dry_run:
-            return found._replace(outcome="planned")
         # The time is that of the move: `was_set_aside` tells by it what was gone back from.
         moved = pointer.model_copy(update={"committed": now()})
-        try:
-            store.swap_ref(latest, moved, expected=old)
-        except RefConflictError:
-            continue
-        return found
+        if dry_run or _moves(store, latest, moved, expected=old):
+            return found if dry_run else found._replace(outcome="moved")
 
 
 # What is published
@@ -354,26 +366,23 @@ def _keep(store: ArtifactStore, name: str, pointer: Pointer, *, corpus: Corpus) 
     run_id = max(manifest.produced_by.run_id for manifest in corpus.values())
     dates = set(dump_dates(corpus).values())
     candidates = [*(dates if len(dates) == 1 else ()), run_id, f"{run_id}-{pointer.artifact_id}"]
-    for last in candidates:
-        ref = f"{name}/{last}"
-        try:
-            store.swap_ref(ref, pointer, expected=None)
-        except RefConflictError:
-            there = store.ref(ref)
-            if there is None or there.parts != pointer.parts:
-                continue
-        return ref
+    for ref in (f"{name}/{last}" for last in candidates):
+        if _moves(store, ref, pointer, expected=None):
+            return ref
+        if (there := store.ref(ref)) is not None and there.parts == pointer.parts:
+            return ref
     raise PublishError(
         f"{store.root}: {name}/{candidates[-1]} leads to another corpus already, as do "
         f"{', '.join(candidates[:-1])}: delete a name that is not needed, or publish under another"
     )
 
 
-def _refusal(latest: str, problems: Sequence[str], *, new: str, old: str) -> str:
+def _refusal(planned: Publication, problems: Sequence[str]) -> str:
     listed = "".join(f"\n  {problem}" for problem in problems)
+    old, new = planned.replaced or "nothing", planned.tokens
     return (
-        f"{latest} was not moved; it still leads to {old}. The new corpus ({new}) is beyond the "
-        f"recipe's limits:{listed}\nIt is kept in the store. Look at it with `bertloom diff "
+        f"{planned.name} was not moved; it still leads to {old}. The new corpus ({new}) is beyond "
+        f"the recipe's limits:{listed}\nIt is kept in the store. Look at it with `bertloom diff "
         f"{old} {new}`; if it is as it should be, --force publishes it, or raise publish.limits "
         "in the recipe"
     )

@@ -23,6 +23,7 @@ from flows.publish.publishing import (
     CorpusRefusedError,
     Publication,
     publish,
+    publish_config,
     published_corpus,
     was_set_aside,
 )
@@ -185,11 +186,7 @@ def corpus_recipe(order: RebuildOrder, work: RebuildWork | None, files: Sequence
             f"recipe {order.recipe}: expected a source of kind wikipedia named {order.wiki!r} in "
             "build_documents.sources, for the dump's files to be read by"
         )
-    if recipe.publish is None:
-        raise ConfigError(
-            f"recipe {order.recipe}: a rebuild publishes, and it has no publish.name: add, for "
-            "instance, publish: {name: corpus/" + order.wiki + "}"
-        )
+    publish_config(recipe)
     return recipe
 
 
@@ -280,9 +277,9 @@ def _published(recipe: Recipe) -> tuple[Corpus, ArtifactStore | None]:
         store = ArtifactStore(recipe.store, create=False)
     except ArtifactNotFoundError:
         return {}, None
-    name = recipe.publish.name if recipe.publish is not None else ""
+    latest = f"{publish_config(recipe).name}/{LATEST}"
     # What cannot be read of it is said when the new corpus is compared with it.
-    return published_corpus(store, store.ref(f"{name}/{LATEST}"), force=True), store
+    return published_corpus(store, store.ref(latest), force=True), store
 
 
 def _reason_to_rest(
@@ -297,13 +294,13 @@ def _reason_to_rest(
     if not before or (order.date != LATEST and date != before):
         return ""
     if date > before:
-        name = recipe.publish.name if recipe.publish is not None else ""
-        if store is not None and was_set_aside(store, name, date):
-            return (
-                f"{date} was published, and {name}/{LATEST} has gone back to {before} since. "
-                f"--date {date} publishes it again"
-            )
-        return ""
+        name = publish_config(recipe).name
+        if store is None or not was_set_aside(store, name, date):
+            return ""
+        return (
+            f"{date} was published, and {name}/{LATEST} has gone back to {before} since. "
+            f"--date {date} publishes it again"
+        )
     if date < before:
         return f"{before} is published, and newer than any complete dump that is offered"
     wanted = {step.label: step.config.identity() for step in build_corpus.steps(recipe)}
@@ -321,12 +318,11 @@ def _kept_vocabulary(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Changes of the recipe so that it takes the published vocabulary, and what to say of it."""
     config, made = recipe.build_vocabulary, published.get(VOCABULARY)
-    wanted = recipe.publish is not None and recipe.publish.keep_vocabulary
     entry = made.file(VOCAB_FILE) if made is not None else None
-    if not wanted or config.vocab_file is not None or made is None or entry is None:
+    is_given = config.vocab_file is not None or not publish_config(recipe).keep_vocabulary
+    if is_given or made is None or entry is None:
         return (), ()
-    have = {name: made.statistics.get(name) for name in ("vocab_size", "lowercase")}
-    if have != {"vocab_size": config.vocab_size, "lowercase": config.lowercase}:
+    if any(made.statistics.get(n) != getattr(config, n) for n in ("vocab_size", "lowercase")):
         return (), ("the vocabulary is learnt anew: the recipe has another size or casing",)
     path = _value(store.url(f"{made.data}/{entry.object}"))
     note = f"the vocabulary is that of the published corpus ({made.artifact_id})"
