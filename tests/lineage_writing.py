@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from store_writing import describe
 from written_evaluations import written
 
+from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
 from pipelines.io.shards import write_text_file
-from schemas.fingerprint import content_digest
-from schemas.manifest import Environment, InputRef, Manifest, ProducedBy, RawInput
+from schemas.manifest import Environment, Manifest, ProducedBy, RawInput
 
 RUN_ID = "20260101t000000000-00000001"
 DUMP_SHA1 = hashlib.sha1(b"dump").hexdigest()
@@ -54,41 +55,19 @@ def put(
     content = text or " ".join((stage, key, *(one.content for one in given.values())))
     attempt = store.begin(stage)
     entry = write_text_file("made.txt", content, output=attempt.output)
-    refs = tuple(
-        InputRef(
-            name=name,
-            stage=one.stage,
-            artifact_id=one.artifact_id,
-            cache_key=one.cache_key,
-            content=one.content,
-            manifest=one.path,
-        )
-        for name, one in given.items()
-    )
     fields: dict[str, Any] = {
-        "artifact_id": attempt.artifact_id,
         "stage": stage,
-        "stage_version": 1,
         "cache_key": hashlib.sha256(f"{stage} {key or content}".encode()).hexdigest(),
         "key_spec": {"environment": {"numpy": "2.0.0"}},
         "code": {f"stages.{stage}": "a" * 64},
-        "content": content_digest([entry]),
-        "logical_content": "",
-        "location": attempt.location,
-        "files": (entry,),
-        "counters": {},
-        "statistics": {},
-        "table": "",
-        "notes": (),
         "raw_inputs": tuple(raw),
-        "inputs": refs,
+        "inputs": tuple(input_ref(name, one) for name, one in given.items()),
         "produced_by": ProducedBy(
             run_id=RUN_ID, runner="local", host_kind="", started="", ended="", seconds=1.0
         ),
         "environment": Environment(python="3.11", platform="here", packages={"numpy": "2.0.0"}),
-        "config": {},
     }
-    return store.commit(Manifest(**(fields | more))).manifest
+    return store.commit(describe(attempt, [entry], **(fields | more))).manifest
 
 
 def put_recipe(store: ArtifactStore, *, runs: int = 5) -> dict[str, Manifest]:
@@ -118,18 +97,15 @@ def put_recipe(store: ArtifactStore, *, runs: int = 5) -> dict[str, Manifest]:
     )
     examples = {"examples": made["build-examples.cola"]}
     said = written("cola", "cola", [0.1 * number for number in range(runs)])
-    cells = {}
-    for cell in said["cells"]:
-        cells[cell["name"]] = put(
-            store,
-            "finetune",
-            examples | checkpoint,
-            key=cell["name"],
-            statistics={"task": "cola", "metrics": cell["metrics"]},
+    trials = {}
+    for trial in said["cells"]:
+        name, statistics = trial["name"], {"task": "cola", "metrics": trial["metrics"]}
+        trials[name] = put(
+            store, "finetune", examples | checkpoint, key=name, statistics=statistics
         )
-        made[f"finetune.cola.{cell['name']}"] = cells[cell["name"]]
+        made[f"finetune.cola.{name}"] = trials[name]
     said["members"] = [said["best"]]
-    made["evaluate.cola"] = put(store, "evaluate", examples | cells, statistics=said)
+    made["evaluate.cola"] = put(store, "evaluate", examples | trials, statistics=said)
     made["tabulate"] = put(store, "tabulate", {"cola": made["evaluate.cola"]})
     for label, manifest in made.items():
         store.set_ref(f"mine/{label}", manifest)

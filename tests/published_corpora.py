@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from store_writing import describe
+
+from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.shards import write_text_file
 from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource
-from schemas.fingerprint import cache_key, content_digest, logical_digest
-from schemas.manifest import Environment, InputRef, Manifest, ProducedBy, RawInput
+from schemas.fingerprint import cache_key
+from schemas.manifest import Manifest, ProducedBy, RawInput
 from schemas.publish_configs import ChangeLimits, PublishConfig
 from schemas.recipe import Recipe
 
@@ -93,28 +96,19 @@ def build(
         own = (configs or {}).get(label, config or {})
         spec = {"stage": label, "config": dict(own), "text": text}
         spec["inputs"] = {name: manifest.content for name, manifest in inputs.items()}
-        manifest = Manifest(
-            artifact_id=attempt.artifact_id,
+        manifest = describe(
+            attempt,
+            files,
             stage=stage,
-            stage_version=1,
             cache_key=cache_key(spec),
             key_spec=spec,
-            code={},
-            content=content_digest(files),
-            logical_content=logical_digest(files),
-            location=attempt.location,
-            files=tuple(files),
             counters=dict(counters[label]),
             statistics=dict(vocabulary_statistics or {}) if stage == "build-vocabulary" else {},
-            table="",
-            notes=(),
             raw_inputs=_raw(date) if stage == "build-documents" else (),
-            inputs=tuple(_ref(name, manifest) for name, manifest in inputs.items()),
+            inputs=tuple(input_ref(name, manifest) for name, manifest in inputs.items()),
             produced_by=ProducedBy(
                 run_id=run_id, runner="local", host_kind="Linux", started="", ended="", seconds=1
             ),
-            environment=Environment(python="3.11", platform="Linux", packages={}),
-            config={},
         )
         made[label] = store.commit(manifest).manifest
         if set_refs:
@@ -125,14 +119,3 @@ def build(
 def _raw(date: str) -> tuple[RawInput, ...]:
     name = f"tinywiki-{date}-pages-articles-multistream.xml.bz2"
     return (RawInput(name=name, uri=f"/dumps/{name}", size=1, sha256="0" * 64),)
-
-
-def _ref(name: str, manifest: Manifest) -> InputRef:
-    return InputRef(
-        name=name,
-        stage=manifest.stage,
-        artifact_id=manifest.artifact_id,
-        cache_key=manifest.cache_key,
-        content=manifest.content,
-        manifest=manifest.path,
-    )

@@ -12,6 +12,7 @@ from corpus_runs import small_recipe
 from written_evaluations import SCRATCH, artifact, written
 
 from flows.bert import run_recipe
+from flows.engine.steps import input_ref
 from flows.sample import SampleFiles
 from flows.sample.books import write_books
 from flows.sample.dump import write_dump
@@ -23,7 +24,7 @@ from flows.store.runs import RunRecord, StepRecord, read_run, run_ids
 from model.tabulate import tabulate
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
-from schemas.manifest import FileEntry, InputRef, Manifest
+from schemas.manifest import FileEntry, Manifest
 from schemas.task_configs import TabulateConfig
 
 
@@ -118,7 +119,7 @@ class Written:
             "location": place,
             "files": tuple(found),
             "content": content_digest(tuple(found)),
-            "inputs": tuple(_ref(name, given) for name, given in (inputs or {}).items()),
+            "inputs": tuple(input_ref(name, given) for name, given in (inputs or {}).items()),
             "counters": {},
             "statistics": {},
             "table": "",
@@ -176,17 +177,6 @@ class Written:
             inputs=evaluations,
             statistics=made.statistics,
         )
-
-
-def _ref(name: str, given: Manifest) -> InputRef:
-    return InputRef(
-        name=name,
-        stage=given.stage,
-        artifact_id=given.artifact_id,
-        cache_key=given.cache_key,
-        content=given.content,
-        manifest=given.path,
-    )
 
 
 def _lines(records: Sequence[Mapping[str, Any]]) -> bytes:

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt
 from pipelines.io.shards import write_text_file
 from schemas.fingerprint import cache_key, content_digest, logical_digest
-from schemas.manifest import Environment, InputRef, Manifest, ProducedBy
+from schemas.manifest import Environment, Manifest, ProducedBy
 
 STAGE = "build-tokens"
 
 
-def describe(store: ArtifactStore, attempt: Attempt, files: Any, **changes: Any) -> Manifest:
+def describe(attempt: Attempt, files: Any, **changes: Any) -> Manifest:
+    """The manifest of an attempt; `changes` are fields of it."""
     spec = {"stage": STAGE, "seed": 0, **changes.pop("spec", {})}
     made = ProducedBy(
         run_id="r", runner="local", host_kind="Linux", started="s", ended="e", seconds=1.0
@@ -49,7 +51,7 @@ def prepared(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifes
     """An attempt with one file, not committed."""
     attempt = store.begin(STAGE)
     entry = write_text_file("vocab.txt", text, output=attempt.output)
-    return describe(store, attempt, [entry], **changes)
+    return describe(attempt, [entry], **changes)
 
 
 def published(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
@@ -66,20 +68,13 @@ def damage(store: ArtifactStore, manifest: Manifest, data: bytes) -> None:
 
 def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
     """Arguments of `published` for an artifact that is made from another."""
-    reference = InputRef(
-        name=name,
-        stage=manifest.stage,
-        artifact_id=manifest.artifact_id,
-        cache_key=manifest.cache_key,
-        content=manifest.content,
-        manifest=manifest.path,
-    )
     spec = {"of": manifest.artifact_id, "inputs": {name: {"content": manifest.content}}}
-    return {"spec": spec, "inputs": (reference,)}
+    return {"spec": spec, "inputs": (input_ref(name, manifest),)}
 
 
 HOLD = """
 import sys, time
+from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import try_lease
 

@@ -86,7 +86,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
             for name in names
         ]
         spec = {"stage": stage}
-        store.commit(describe(store, attempt, files, stage=stage, spec=spec))
+        store.commit(describe(attempt, files, stage=stage, spec=spec))
     store.pin(tokens, reason="a test")
     parts = {"build-tokens": tokens.path}
     pointer = pointer_to(tokens).model_copy(update={"parts": parts})

@@ -153,13 +153,13 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
         "build-tokens",
         {"documents": first["build-documents"], "vocabulary": second["build-vocabulary"]},
     )
-    cell = "finetune.cola.b16-lr2e-05-e3-r0"
-    second[cell] = put(
+    trial = "finetune.cola.b16-lr2e-05-e3-r0"
+    second[trial] = put(
         store,
         "finetune",
         {"examples": first["build-examples.cola"]},
         key="again",
-        text=(Path(store.root) / first[cell].data / first[cell].files[0].object).read_text(),
+        text=(Path(store.root) / first[trial].data / first[trial].files[0].object).read_text(),
         code={"model.x": "0" * 64},
     )
     second["extra"] = put(store, "extra")
@@ -173,5 +173,5 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
     assert rows["tabulate"][2:] == ("-", "only in the first run")
     assert rows["extra"][1:] == ("-", second["extra"].artifact_id, "only in the second run")
     assert rows["finetune.cola"][3] == "4 trials the same"
-    assert rows[cell][3].endswith("(the same content)")
+    assert rows[trial][3].endswith("(the same content)")
     assert len(run_lines(found, show_all=True)) == len(found) == len(first) + 1

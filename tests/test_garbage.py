@@ -487,7 +487,7 @@ def test_a_shard_that_others_link_to_stays_readable(tmp_path: Path) -> None:
     target = Path(attempt.output, "linked")
     target.hardlink_to(store.url(file_of(store, old)))
     entry = old.files[0].model_copy(update={"object": "linked"})
-    new = store.commit(describe(store, attempt, [entry], spec={"seed": 9})).manifest
+    new = store.commit(describe(attempt, [entry], spec={"seed": 9})).manifest
     store.set_ref("fake/x", new)
     collect(store)
     assert not is_there(store, old)

@@ -156,11 +156,11 @@ def test_ways_and_forms(cli: Cli, made: Made, tmp_path: Path) -> None:
     assert _lines(cli, "lineage", name, "--html", str(page)) == [f"wrote {page}"]
     assert DUMP_SHA1 in page.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
-    cells = [
+    trials = [
         len([line for line in _lines(cli, "lineage", *more) if "finetune" in line])
         for more in ((), ("--all",))
     ]
-    assert cells == [1, 5]
+    assert trials == [1, 5]
 
 
 def test_a_path_brings_its_own_store(cli: Cli, made: Made, monkeypatch: Any) -> None:

@@ -19,20 +19,21 @@ import pytest
 from corpus_runs import small_recipe, small_sample
 from fake_stages import FakeStages, installed
 from lineage_validation import Ours, Published, all_facets, check_datasets
+from store_writing import describe
 
 from flows.bert import steps
-from flows.engine.provenance import environment
 from flows.engine.stages import Step
+from flows.engine.steps import input_ref
 from flows.lineage.export.columns import table_of, tables
 from flows.lineage.export.datasets import store_namespace
 from flows.lineage.export.event_file import read_events
 from flows.lineage.export.events import LineageEvents, close_abandoned
 from flows.recipes.files import load_recipe
-from flows.store.artifacts import ArtifactStore
+from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.runs import read_run, run_ids
 from schemas import arrow
 from schemas.errors import InputError
-from schemas.manifest import FileEntry, InputRef, Manifest, ProducedBy, RawInput
+from schemas.manifest import FileEntry, Manifest, ProducedBy, RawInput
 from schemas.recipe import Recipe
 
 RUN = "20260102t030405-0badcafe"
@@ -90,10 +91,8 @@ def digest(*parts: object) -> str:
 
 def written(step: Step, inputs: Mapping[str, Manifest], *, raw: str = "/data/raw.txt") -> Manifest:
     """A manifest as the step's stage would leave it, of files that nobody made."""
-    table = {"build-documents": "documents", "build-tokens": "tokens"}.get(step.stage.name, "")
-    table = table or {"build-vocabulary": "vocabulary", "build-instances": "instances"}.get(
-        step.stage.name, ""
-    )
+    is_corpus = step.stage.module.startswith("pipelines.")
+    table = step.stage.name.removeprefix("build-") if is_corpus else ""
     name = "part-00000.arrow" if table else "result.json"
     key = digest(step.label, [manifest.content for manifest in inputs.values()])
     entry = FileEntry(
@@ -102,33 +101,17 @@ def written(step: Step, inputs: Mapping[str, Manifest], *, raw: str = "/data/raw
     raw_input = RawInput(
         name="raw.txt", uri=raw, size=12, sha256=digest(raw), checksum="md5:" + "a" * 32
     )
-    return Manifest(
-        artifact_id=key[:16],
+    attempt = Attempt(key[:16], f"artifacts/{step.stage.name}/{key[:16]}", "")
+    return describe(
+        attempt,
+        [entry],
         stage=step.stage.name,
-        stage_version=1,
         cache_key=key,
-        key_spec={},
-        code={},
         content=f"sha256:{key}",
-        logical_content="",
-        location=f"artifacts/{step.stage.name}/{key[:16]}",
-        files=(entry,),
-        counters={},
         statistics={"vocab_size": 2000} if table else {},
         table=table,
-        notes=(),
         raw_inputs=(raw_input,) if step.stage.raw_inputs else (),
-        inputs=tuple(
-            InputRef(
-                name=given,
-                stage=manifest.stage,
-                artifact_id=manifest.artifact_id,
-                cache_key=manifest.cache_key,
-                content=manifest.content,
-                manifest=manifest.path,
-            )
-            for given, manifest in inputs.items()
-        ),
+        inputs=tuple(input_ref(given, manifest) for given, manifest in inputs.items()),
         produced_by=ProducedBy(
             run_id="20250101t000000-00000000",
             runner="local",
@@ -137,8 +120,6 @@ def written(step: Step, inputs: Mapping[str, Manifest], *, raw: str = "/data/raw
             ended="",
             seconds=1,
         ),
-        environment=environment(),
-        config={},
     )
 
 
@@ -398,9 +379,9 @@ def test_events_of_all_stages_are_valid(
     whole: tuple[Recipe, dict[str, Manifest], list[Event]], published: Published, ours: Ours
 ) -> None:
     events = whole[2]
-    # Of a grid's cells, which are alike, two.
-    cells = [event for event in events if ".finetune." in event["job"]["name"]]
-    for event in [event for event in events if event not in cells] + cells[:4]:
+    # Of a grid's trials, which are alike, two.
+    trials = [event for event in events if ".finetune." in event["job"]["name"]]
+    for event in [event for event in events if event not in trials] + trials[:4]:
         assert published.faults(event) == []
         assert ours.faults(event) == []
 

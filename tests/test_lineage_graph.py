@@ -49,7 +49,7 @@ def test_everything_upstream_of_a_run(store: ArtifactStore) -> None:
     assert all(key in graph.nodes for edges in graph.made_from.values() for _, key in edges)
 
 
-def test_a_group_of_cells_is_made_from_what_they_are(store: ArtifactStore) -> None:
+def test_a_group_of_trials_is_made_from_what_they_are(store: ArtifactStore) -> None:
     made = put_recipe(store)
     graph = upstream_graph([made["tabulate"]], store=store)
     (group,) = [node for node in graph.nodes.values() if node.kind == "group"]
@@ -78,7 +78,7 @@ def test_what_is_asked_for_is_in_no_group(store: ArtifactStore) -> None:
     assert "3 other trials of the grid" in _titles(together)
 
 
-def test_cells_without_an_evaluation_are_a_group_downstream(store: ArtifactStore) -> None:
+def test_trials_without_an_evaluation_are_a_group_downstream(store: ArtifactStore) -> None:
     model = put(store, "pretrain")
     for number in range(3):
         put(

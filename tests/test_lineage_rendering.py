@@ -32,7 +32,7 @@ def test_the_last_number_leads_to_the_published_checksum_of_the_dump(
     assert [line.endswith("(as above)") for line in lines if documents in line] == [False, True]
 
 
-def test_cells_that_did_not_answer_are_one_line(store: ArtifactStore) -> None:
+def test_trials_that_did_not_answer_are_one_line(store: ArtifactStore) -> None:
     made = put_recipe(store)
     lines = tree_lines(upstream_graph([made["evaluate.cola"]], store=store))
     assert lines[-1] == "└─ compared with 4 other trials of the grid"
@@ -42,7 +42,7 @@ def test_cells_that_did_not_answer_are_one_line(store: ArtifactStore) -> None:
     ]
 
 
-def test_one_other_cell(store: ArtifactStore) -> None:
+def test_one_other_trial(store: ArtifactStore) -> None:
     made = put_recipe(store, runs=2)
     lines = tree_lines(upstream_graph([made["evaluate.cola"]], store=store))
     assert lines[-1] == "└─ compared with 1 other trial of the grid"
@@ -57,7 +57,7 @@ def test_a_lost_ancestor_is_shown_as_gone(store: ArtifactStore) -> None:
     assert any("wiki.xml.bz2" in line for line in lines)  # by way of the vocabulary
 
 
-def test_cells_that_are_gone_are_one_line_too(store: ArtifactStore) -> None:
+def test_trials_that_are_gone_are_one_line_too(store: ArtifactStore) -> None:
     made = put_recipe(store)
     for restart in (0, 1):
         lose(store, made[f"finetune.cola.b16-lr2e-05-e3-r{restart}"])

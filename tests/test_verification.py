@@ -43,7 +43,7 @@ def with_shard(store: ArtifactStore, schema: pa.Schema = SCHEMA, **changes: Any)
             sink.write(pa.record_batch(ROWS, schema=schema))
         entry = of_bytes(entry, path)
     entry = entry.model_copy(update=changes)
-    return store.commit(describe(store, attempt, [entry], table="tokens")).manifest
+    return store.commit(describe(attempt, [entry], table="tokens")).manifest
 
 
 def of_bytes(entry: FileEntry, path: Path) -> FileEntry:
@@ -105,7 +105,7 @@ def test_what_is_no_table_is_found(store: ArtifactStore) -> None:
     entry = manifest.files[0].model_copy(update={"rows": 1})
     attempt = store.begin(STAGE)
     Path(attempt.output, entry.object).write_bytes(b"one")
-    changed = store.commit(describe(store, attempt, [entry], spec={"seed": 8})).manifest
+    changed = store.commit(describe(attempt, [entry], spec={"seed": 8})).manifest
     assert "expected an Arrow IPC file" in check(store, changed).problems[0]
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_artifacts_share_is_read_once(
     [entry] = first.files
     Path(attempt.output, "linked").hardlink_to(store.url(f"{first.data}/{entry.object}"))
     linked = entry.model_copy(update={"object": "linked"})
-    made = describe(store, attempt, [linked], table="tokens", spec={"seed": 7})
+    made = describe(attempt, [linked], table="tokens", spec={"seed": 7})
     second = store.commit(made).manifest
     read = []
     reading = verification._Reader._read
