@@ -17,7 +17,7 @@ from schemas.manifest import Environment, Manifest, ProducedBy
 STAGE = "build-tokens"
 
 
-def describe(attempt: Attempt, files: Any, **changes: Any) -> Manifest:
+def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
     """The manifest of an attempt; `changes` are fields of it."""
     spec = {"stage": STAGE, "seed": 0, **changes.pop("spec", {})}
     made = ProducedBy(
