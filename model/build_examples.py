@@ -1,8 +1,8 @@
 """`build-examples`: the files of a fine-tuning task become tables of examples, each row counted.
 
 A row is kept, or dropped for a reason that is counted: rows in = kept + dropped. One table a split,
-`SPLIT.arrow`, of the kind's schema in `schemas.arrow.EXAMPLES`. No torch, no Beam: the largest of
-the paper's tasks has 400,000 rows.
+`SPLIT.arrow`, of the task type's schema in `schemas.arrow.EXAMPLES`. No torch, no Beam: the
+largest of the paper's tasks has 400,000 rows.
 """
 
 from __future__ import annotations

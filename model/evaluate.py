@@ -8,7 +8,7 @@ happens in the worker process; this module loads no torch.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,12 @@ from model.tasks import Task, find_task
 from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
 from model.telling.amounts import evaluation_amount
-from model.training.artifact_files import to_json, write_file
+from model.training.artifact_files import to_json, write_folder
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.telling.progress import step_name
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
-from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.manifest import StageInput, StageOutput
 from schemas.stage import ANY, Stage
 from schemas.task_configs import EvaluateConfig
 
@@ -79,7 +79,7 @@ def evaluate(
             for name, content in official.items():
                 Path(folder, name).write_bytes(content)
         Path(folder, _METRICS_FILE).write_bytes(to_json(known))
-        files = tuple(_publish(folder, output=output))
+        files = write_folder(Path(folder), output=output)
     rows: Mapping[str, int] = examples.statistics["splits"]
     return StageOutput(
         files=files,
@@ -177,11 +177,6 @@ def _score(task: Task, examples: StageInput, *, split: str, folder: str) -> Scor
     table = read_examples(examples, split)
     file = f"{folder}/{predictions_file(split)}"
     return TASK_TYPES[task.kind].score_file(file, table, task=task)
-
-
-def _publish(folder: str, *, output: str) -> Iterator[FileEntry]:
-    for file in sorted(Path(folder).iterdir()):
-        yield write_file(file.name, [file.read_bytes()], output=output)
 
 
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:

@@ -32,16 +32,15 @@ from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
     checkpoint_raw_inputs,
-    chunks_of,
     to_json,
-    write_file,
+    write_folder,
 )
 from pipelines.io.stage_inputs import check_files
 from pipelines.telling.progress import following, step_name
 from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
-from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
+from schemas.manifest import RawInput, StageInput, StageOutput
 from schemas.stage import Stage
 from schemas.task_configs import TrialConfig
 from schemas.trial_names import trial_axes, trial_name
@@ -114,7 +113,7 @@ def finetune(
     try:
         with following(job.folder()):
             found = call("model.finetuning.loop:train_trial", job)
-        files = _publish(job.results(), output=output)
+        files = write_folder(job.results(), output=output, records=RECORDS)
     finally:
         shutil.rmtree(job.results(), ignore_errors=True)
     return StageOutput(
@@ -123,13 +122,6 @@ def finetune(
         statistics=found["statistics"],
         notes=tuple(found["notes"]),
         raw_inputs=raw_inputs(config),
-    )
-
-
-def _publish(folder: Path, *, output: str) -> tuple[FileEntry, ...]:
-    return tuple(
-        write_file(file.name, chunks_of(file), output=output, is_record=file.name in RECORDS)
-        for file in sorted(folder.iterdir())
     )
 
 
@@ -151,7 +143,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
             metrics = {_DEV: found} if found else {}
         (folder / MAJORITY_FILE).write_bytes(to_json(answer))
         (folder / METRICS_FILE).write_bytes(to_json(metrics))
-        files = _publish(folder, output=output)
+        files = write_folder(folder, output=output, records=RECORDS)
     statistics: dict[str, Any] = {
         "task": task.name,
         "kind": task.kind,

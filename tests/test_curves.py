@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def evaluation_record(step: int) -> EvaluationRecord:
 
 
 def write(folder: Path, steps: range, *, resume: int = 0, every: int = 50) -> None:
-    with CurveWriter(folder, resume_step=resume) as writer:
+    with closing(CurveWriter(folder, resume_step=resume)) as writer:
         for step in steps:
             writer.write_step(step_record(step), speed_record(step))
             if step % every == 0:
@@ -92,7 +93,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 def test_missing_numbers_stay_missing_and_odd_ones_are_valid_json(tmp_path: Path) -> None:
     odd = step_record(1, nsp=False)._replace(gradient_norm=math.inf, loss=math.nan)
-    with CurveWriter(tmp_path, resume_step=0) as writer:
+    with closing(CurveWriter(tmp_path, resume_step=0)) as writer:
         writer.write_step(odd, speed_record(1, mfu=None))
 
     def refuse(word: str) -> None:
@@ -109,14 +110,14 @@ def test_missing_numbers_stay_missing_and_odd_ones_are_valid_json(tmp_path: Path
 
 def test_numbers_of_numpy_are_written_as_plain_ones(tmp_path: Path) -> None:
     record = step_record(7)._replace(step=np.int64(7), loss=np.float32(0.1))
-    with CurveWriter(tmp_path, resume_step=0) as writer:
+    with closing(CurveWriter(tmp_path, resume_step=0)) as writer:
         writer.write_step(record, speed_record(7))
     assert read_curves(tmp_path).steps[0] == step_record(7)._replace(loss=float(np.float32(0.1)))
 
 
 def test_equal_runs_have_equal_curves_whatever_the_time(tmp_path: Path) -> None:
     for name, seconds in (("a", 1.0), ("b", 2.0)):
-        with CurveWriter(tmp_path / name, resume_step=0) as writer:
+        with closing(CurveWriter(tmp_path / name, resume_step=0)) as writer:
             for step in range(1, 30):
                 speed = speed_record(step)._replace(seconds=seconds * step)
                 writer.write_step(step_record(step), speed)
@@ -129,7 +130,7 @@ def test_equal_runs_have_equal_curves_whatever_the_time(tmp_path: Path) -> None:
 
 def test_another_loss_gives_other_curves(tmp_path: Path) -> None:
     for name, shift in (("a", 0.0), ("b", 1e-12)):
-        with CurveWriter(tmp_path / name, resume_step=0) as writer:
+        with closing(CurveWriter(tmp_path / name, resume_step=0)) as writer:
             writer.write_step(step_record(5, shift=shift), speed_record(5))
     written = [(tmp_path / name / "curves.jsonl").read_bytes() for name in "ab"]
     assert written[0] != written[1]
@@ -145,7 +146,7 @@ def test_a_resumed_run_has_the_curves_of_one_that_was_never_stopped(tmp_path: Pa
 
 def test_an_evaluation_at_the_resumed_step_is_kept_and_not_doubled(tmp_path: Path) -> None:
     write(tmp_path, range(10, 101, 10))
-    with CurveWriter(tmp_path, resume_step=100) as writer:
+    with closing(CurveWriter(tmp_path, resume_step=100)) as writer:
         writer.write_evaluation(evaluation_record(100)._replace(perplexity=1.0))
     assert read_curves(tmp_path).evaluations[-1] == evaluation_record(100)
     assert [step for step, _ in scalars(tmp_path, "held-out/perplexity")] == [50, 100]
@@ -203,7 +204,7 @@ def test_going_on_without_the_earlier_lines_is_told(
 
 
 def test_steps_must_ascend(tmp_path: Path) -> None:
-    with CurveWriter(tmp_path, resume_step=100) as writer:
+    with closing(CurveWriter(tmp_path, resume_step=100)) as writer:
         for step, speed in ((100, 100), (110, 120)):
             with pytest.raises(ValueError, match="expected both records of one step after 100"):
                 writer.write_step(step_record(step), speed_record(speed))
@@ -212,7 +213,7 @@ def test_steps_must_ascend(tmp_path: Path) -> None:
 
 
 def test_other_processes_write_nothing(tmp_path: Path) -> None:
-    with CurveWriter(tmp_path / "curves", resume_step=0, is_main=False) as writer:
+    with closing(CurveWriter(tmp_path / "curves", resume_step=0, is_main=False)) as writer:
         writer.write_step(step_record(1), speed_record(1))
         writer.write_evaluation(evaluation_record(1))
         writer.sync()
@@ -373,7 +374,7 @@ def advance(progress: TrainingProgress, step: int) -> None:
 def test_a_line_now_and_then(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="model")
     budget = BudgetConfig(steps=1_000)
-    with TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts()) as progress:
+    with closing(TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts())) as progress:
         for step in range(1, 121):
             clock[0] += 1 / 4
             if step % 10 == 0:
@@ -443,7 +444,7 @@ def test_other_processes_say_nothing(
 ) -> None:
     caplog.set_level(logging.INFO, logger="model")
     budget = BudgetConfig(steps=10)
-    with TrainingProgress("p", budget=budget, done=Amounts(), is_main=False) as progress:
+    with closing(TrainingProgress("p", budget=budget, done=Amounts(), is_main=False)) as progress:
         for step in range(1, 4):
             clock[0] += 20
             advance(progress, step)
@@ -459,7 +460,7 @@ def test_a_bar_in_a_terminal(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "160")
     budget = BudgetConfig(steps=200)
-    with TrainingProgress("pretrain", budget=budget, done=Amounts(steps=100)) as progress:
+    with closing(TrainingProgress("pretrain", budget=budget, done=Amounts(steps=100))) as progress:
         for step in range(101, 121):
             advance(progress, step)
         progress.note_line(step_record(120), speed_record(120))
@@ -477,7 +478,7 @@ def test_in_a_narrower_terminal_the_bar_keeps_its_width_and_details_go(
     narrow = functools.partial(training_progress.tqdm, ncols=110)  # as found in a real terminal
     monkeypatch.setattr(training_progress, "tqdm", narrow)
     budget = BudgetConfig(steps=1_000)
-    with TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts()) as progress:
+    with closing(TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts())) as progress:
         for step in range(101, 121):
             clock[0] += 1
             advance(progress, step)

@@ -2,6 +2,7 @@ import gc
 import itertools
 import threading
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -369,7 +370,7 @@ def all_threads_end():
 
 
 def test_a_thread_ahead_changes_no_batch(instances):
-    with make(instances, prefetch=3) as loader:
+    with closing(make(instances, prefetch=3)) as loader:
         batches = iter(loader)
         for one, two in zip(take(make(instances), 20), batches, strict=False):
             assert_same(one, two)
@@ -380,7 +381,7 @@ def test_a_thread_ahead_changes_no_batch(instances):
 
 
 def test_every_iterator_begins_at_the_given_state(instances):
-    with make(instances, prefetch=1) as loader:
+    with closing(make(instances, prefetch=1)) as loader:
         assert_same(next(iter(loader)), next(iter(loader)))
 
 
@@ -413,7 +414,7 @@ def test_a_prefetcher_makes_no_more_than_it_was_told():
             made.append(number)
             yield number
 
-    with Prefetcher(items(), ahead=3) as prefetcher:
+    with closing(Prefetcher(items(), ahead=3)) as prefetcher:
         assert [next(prefetcher), next(prefetcher)] == [0, 1]
         time.sleep(0.05)
         assert len(made) <= 2 + 3 + 1  # taken, waiting, and one that waits for room

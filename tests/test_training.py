@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -247,7 +248,7 @@ def test_losses_are_those_of_transformers_on_the_same_batches(
     decayed, plain = ({"params": groups[key], "weight_decay": 0.01 * key} for key in (True, False))
     adamw = torch.optim.AdamW([decayed, plain], lr=1e-3, eps=1e-6)
     losses: list[tuple[float, float]] = []
-    with setup.loader(setup.state.loader) as loader:
+    with closing(setup.loader(setup.state.loader)) as loader:
         for batch in itertools.islice(loader, 40):
             (given,) = batch.micro_batches
             our_loss = setup.model(given, batch.predictions, batch.pairs).loss

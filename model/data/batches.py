@@ -1,7 +1,7 @@
 """What passes from the loader to the model: token batches as flat tensors.
 
-Letters used for shapes in `model`: B instances, T token places of a batch, S places of a padded
-row, H hidden size, N heads, D = H / N, P predicted tokens, V vocabulary size.
+Letters used for shapes in `model`: B instances, T token positions of a batch, S positions of a
+padded row, H hidden size, N heads, D = H / N, P predicted tokens, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class TokenBatch(NamedTuple):
     Attributes:
         input_ids: int64 of shape (T,).
         segment_ids: int64 of shape (T,): 0 in `[CLS] A [SEP]`, 1 in `B [SEP]`.
-        position_ids: int64 of shape (T,): place in the instance, from 0.
+        position_ids: int64 of shape (T,): position in the instance, from 0.
         starts: int64 of shape (B,): index in T of each instance's first token, its [CLS].
         lengths: real tokens of each instance, shape (B,); on the host always, since the layout of
             the computation is decided by it.
-        padded_length: S where instance i has the places i*S .. (i+1)*S - 1, of which the first
+        padded_length: S where instance i has the positions i*S .. (i+1)*S - 1, of which the first
             lengths[i] are real and the others hold [PAD]; then T = B*S. None where instances lie
             end to end without padding; then T = sum of lengths.
     """

@@ -182,7 +182,7 @@ def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_lengt
     Args:
         lengths: tokens of the instances, falling.
         layout: how they are laid out, which decides how much padding counts.
-        limit: most places of a micro-batch, padding counted; a longer instance goes alone.
+        limit: most positions of a micro-batch, padding counted; a longer instance goes alone.
         row_length: S of the layout `padded`, and the most of `binned`.
 
     Returns:

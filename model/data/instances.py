@@ -33,7 +33,7 @@ class RowHeaders(NamedTuple):
     Attributes:
         rows: numbers of the instances in their set, int64.
         lengths: tokens, [CLS] and [SEP] counted, int64.
-        segment_b_start: place of B's first token; the length where there is no B, int64.
+        segment_b_start: position of B's first token; the length where there is no B, int64.
         next_sentence_label: 0 next, 1 random, -1 where there is no B, int64.
         masked_counts: tokens that were chosen for the masked LM, int64.
         ids_at, positions_at, masked_ids_at: where the lists begin in the mapped files, int64.
@@ -60,8 +60,8 @@ class InstanceRows(NamedTuple):
         rows: numbers of the instances in their set, int64 of shape (n,).
         input_ids: as stored, so with the stage's masks in place; unsigned, shape (tokens,).
         offsets: int64 of shape (n + 1,).
-        segment_b_start: place of B's first token; the length where there is no B, int64, (n,).
-        masked_positions: places in their instances of the chosen tokens, ascending, end to end.
+        segment_b_start: position of B's first token; the length where there is no B, int64, (n,).
+        masked_positions: positions in their instances of the chosen tokens, ascending, end to end.
         masked_ids: what stood there before masking; type of input_ids, shape of masked_positions.
         masked_offsets: as `offsets`, of the two before; int64 of shape (n + 1,).
         next_sentence_label: 0 next, 1 random, -1 where there is no B; int64 of shape (n,).

@@ -91,13 +91,13 @@ def _widths(lengths: Int64s, bounds: Int64s, *, layout: Layout, row_length: int)
 def token_columns(
     input_ids: Int64s, *, lengths: Int64s, b_starts: Int64s, ends: Int64s, pad_id: int
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """input_ids, segment_ids and position_ids of all places, padding among them.
+    """input_ids, segment_ids and position_ids of all positions, padding among them.
 
     Args:
         input_ids: of all sequences, end to end without padding.
         lengths: of the sequences.
         b_starts: where segment B begins in each; its length where there is none.
-        ends: sequence i has the places ends[i] .. ends[i + 1] - 1, of which the first ones are
+        ends: sequence i has the positions ends[i] .. ends[i + 1] - 1, of which the first ones are
             real and the others padding.
         pad_id: what is in the padding.
     """

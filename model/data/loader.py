@@ -12,8 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from itertools import pairwise
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +39,7 @@ class Loader:
     """Iterating gives a `StepBatch` for every update of the weights, without end.
 
     Every iterator begins at the state that was given, and has a thread of its own; the `state` of
-    a batch is that of a loader which goes on after it. Close the loader (it is a context manager)
+    a batch is that of a loader which goes on after it. Close the loader
     or the iterator to stop the thread.
     """
 
@@ -73,7 +72,7 @@ class Loader:
             objective: `mlm+nsp`; `mlm`, without next sentence labels; or `left-to-right`.
             masking: `stored` masks, or `dynamic` ones that differ in each epoch.
             dynamic_masking: how, with `dynamic`.
-            row_length: places of a row in the layout `padded`, at least the longest instance.
+            row_length: positions of a row in the layout `padded`, at least the longest instance.
             rank, ranks: number of this process, and of all.
             state: where to begin.
             pin_memory: put tensors into pinned memory, from which copies to a GPU do not wait.
@@ -115,17 +114,6 @@ class Loader:
         """Stop the threads of all iterators."""
         for prefetcher in list(self._open):
             prefetcher.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _batches(self) -> Iterator[StepBatch]:
         start, number = self._state
@@ -239,7 +227,7 @@ def fixed_batches(
         rows: numbers of the instances; they come by falling length within some thousands.
         objective, vocabulary, pad_id, row_length: as in `Loader`.
         layout: how a batch is laid out.
-        micro_batch_tokens: most places of a batch, padding counted; a longer instance goes alone.
+        micro_batch_tokens: most positions of a batch, padding counted; a longer one goes alone.
 
     Raises:
         ConfigError, InstancesError: as `Loader`.

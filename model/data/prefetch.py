@@ -6,7 +6,6 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 Item = TypeVar("Item")
@@ -15,8 +14,8 @@ Item = TypeVar("Item")
 class Prefetcher(Generic[Item]):
     """An iterator over another's items, up to `ahead` of which are made before they are asked for.
 
-    What the other raises is raised here, in its turn. `close`, the end of a `with` block or the
-    end of this object's life stops the thread.
+    What the other raises is raised here, in its turn. `close` or the end of this object's life
+    stops the thread.
     """
 
     def __init__(self, items: Iterator[Item], *, ahead: int) -> None:
@@ -52,14 +51,3 @@ class Prefetcher(Generic[Item]):
         self._is_closed = True
         self._ready.clear()
         self._pool.shutdown(cancel_futures=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

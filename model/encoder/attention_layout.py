@@ -44,7 +44,7 @@ class AttentionLayout(NamedTuple):
 
     Attributes:
         groups: on CPU, and on CUDA where there is no flash kernel: all instances, in groups.
-        covered: whether every place of T belongs to an instance.
+        covered: whether every position of T belongs to an instance.
         place_of_token: int64 of shape (T,): where each token is among the places of all groups, one
             group after the other; None where that is where it lies. Padding has place 0.
         boundaries: int32 of shape (n + 1,) on the device: where instances, and runs of padding,

@@ -1,7 +1,7 @@
 """The encoder (Devlin et al. 2019, section 3; reference: modeling.py).
 
-Letters for shapes: B instances, T token places, H hidden size, N heads, D = H / N, F width inside
-the feed-forward layers.
+Letters for shapes: B instances, T token positions, H hidden size, N heads, D = H / N, F width
+inside the feed-forward layers.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class BertForPretraining(nn.Module):
     Args:
         config: the encoder's shape.
         vocab_size: V.
-        objective: `left-to-right` makes attention causal; `masked_positions` are then the places
+        objective: `left-to-right` makes attention causal; `masked_positions` are then the positions
             whose next token is predicted, `masked_ids` those tokens.
         seed: decides the initial weights, see `model.encoder.bert.initialize_weights`.
     """

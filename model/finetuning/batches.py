@@ -31,7 +31,8 @@ class TaskBatch(NamedTuple):
     Attributes:
         tokens: their sequences, B = units x per_unit.
         labels: classification, choice int64 (U,); regression float32 (U,); span int64 (U, 2),
-            places in the sequence; tagging int64 (P,), IGNORED where not scored; None to predict.
+            positions in the sequence; tagging int64 (P,), IGNORED where not scored; None to
+            predict.
         positions: tagging: int64 (P,), indices in T of the tokens that are tagged; else None.
         units: numbers of the units in their `Features`, int64 (U,), on the host.
     """
@@ -128,7 +129,7 @@ def task_batches(
         batch: units of a global batch.
         layout: `packed` has sequences end to end, `padded` pads those of a global batch to its
             longest.
-        micro_batch_tokens: token places of a micro-batch, padding counted; a longer unit is a
+        micro_batch_tokens: token positions of a micro-batch, padding counted; a longer unit is a
             micro-batch of its own.
         pad_id: what fills up rows.
     """
@@ -211,7 +212,7 @@ _Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 def _label_columns(
     features: Features, units: Int64s, *, starts: Int64s, bounds: Int64s
 ) -> tuple[_Labels | None, Int64s | None, Int64s]:
-    """Labels, places of tagged tokens in their micro-batch, and where each micro-batch's begin."""
+    """Labels, positions of tagged tokens in their micro-batch, where each micro-batch's begin."""
     labels = features.labels
     if features.position_offsets is None or features.positions is None:
         if labels is None:

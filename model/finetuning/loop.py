@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -52,7 +53,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         training = TrialTraining(open_trial(job), device=device, checkpoints=checkpoints)
         ranks = Ranks(0, 1, device)
         trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=stop)
-        with training.report:
+        with closing(training.report):
             trainer.run()
             trainer.save_unsaved(older_than=_LAST_SAVE_SECONDS)
             training.sync()

@@ -118,7 +118,7 @@ def answer(
 
     Args:
         predictors: at least one, all of one task with equal labels and features.
-        examples: of the task's kind.
+        examples: of the task's type.
         micro_batch_tokens: bounds memory.
         progress: what to call this in a progress bar; "" for none.
 

@@ -113,7 +113,7 @@ def load_task_model(folder_url: str) -> TunedModel:
     The pooler of span and tagging, which they have no use for, is not saved; it is 0 here.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it is of another kind.
+        CheckpointError: there is none, it cannot be read, or it is of another type.
     """
     read = read_checkpoint(folder_url)
     config, described, where = read.config, read.described, read.where

@@ -55,7 +55,7 @@ class TaskModel(nn.Module):
         kind, outputs, config, vocab_size, is_causal: as given.
 
     Raises:
-        TrainingError: a number of outputs that the kind cannot have.
+        TrainingError: a number of outputs that the task type cannot have.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ def span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor)
     Args:
         logits: float32 (T, 2), of starts and ends.
         tokens: what they are of.
-        labels: int64 (B, 2), places in the sequence. A label past a sequence's end has an infinite
-            loss.
+        labels: int64 (B, 2), positions in the sequence. A label past a sequence's end has an
+            infinite loss.
     """
     lengths = tokens.lengths
     rows, width = len(lengths), int(lengths.max())
@@ -249,7 +249,7 @@ def task_model_from_checkpoint(
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
-        TrainingError: a number of outputs that the kind cannot have.
+        TrainingError: a number of outputs that the task type cannot have.
     """
     read = read_checkpoint(folder_url)
     state, weights_url = read.state, read.weights_url

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         if setup.state.is_finished:
             return
         training = Pretraining(job, setup, ranks=ranks)
-        stack.enter_context(training.report)
+        stack.callback(training.report.close)
         trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=stop)
         trainer.run()
         trainer.evaluate()
@@ -94,7 +94,7 @@ class Pretraining(Training[StepBatch]):
     def batches(self) -> Generator[StepBatch]:
         """See `Training.batches`."""
         state = self.setup.state
-        with self.setup.loader(state.loader) as loader:
+        with closing(self.setup.loader(state.loader)) as loader:
             batches = iter(loader)
             while not is_used_up(state, self.config.budget):
                 yield next(batches)

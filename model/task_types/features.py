@@ -1,7 +1,7 @@
 """Features: examples as sequences of token ids with what the model is to say of them. NumPy only.
 
-Letters for shapes: N sequences, T token places of all of them, U units. A unit is what is trained
-on and answered as one: a sequence, or the `per_unit` sequences of a four-way choice.
+Letters for shapes: N sequences, T token positions of all of them, U units. A unit is what is
+trained on and answered as one: a sequence, or the `per_unit` sequences of a four-way choice.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Features:
 
     Attributes:
         kind: of the task.
-        offsets: int64 (N + 1,): sequence i has the places offsets[i] .. offsets[i + 1] - 1.
+        offsets: int64 (N + 1,): sequence i has the positions offsets[i] .. offsets[i + 1] - 1.
         input_ids: int64 (T,), `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, no padding.
         b_starts: int64 (N,): index in its sequence where segment B begins; its length if none does.
         per_unit: sequences a unit; unit u has the sequences u * per_unit and the following.
         rows: int64 (U,): row of the examples' table that each unit comes from, ascending.
         labels: what the model should say, None where nobody knows:
             classification, choice: int64 (U,); regression: float64 (U,);
-            span: int64 (U, 2), places in the sequence of the answer's first and last token, (0, 0)
-            where the window has none; tagging: int64 (sum of positions,), IGNORED where not scored.
+            span: int64 (U, 2), positions of the answer's first and last token, (0, 0) where the
+            window has none; tagging: int64 (sum of positions,), IGNORED where not scored.
         position_offsets: tagging: int64 (U + 1,): unit u has the positions
             [position_offsets[u], position_offsets[u + 1]) of `positions`; otherwise None.
-        positions: tagging: int64: places in the sequence that are tagged (first sub-tokens),
+        positions: tagging: int64: positions in the sequence that are tagged (first sub-tokens),
             ascending in each unit; otherwise None.
         counters: what was cut or left out, by kebab-case name, in = kept + dropped where
             examples are dropped.

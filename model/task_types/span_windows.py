@@ -167,7 +167,7 @@ class Plan:
 
     @property
     def b_starts(self) -> Int64s:
-        """(U,): place in its sequence of each window's first context piece."""
+        """(U,): position in its sequence of each window's first context piece."""
         places: Int64s = self.questions.lengths[self.rows] + 2
         return places
 

@@ -183,7 +183,7 @@ class _Unit(NamedTuple):
         row: of the examples' table.
         ids: int64: its pieces, without [CLS] and [SEP].
         words: int64: the document's words that are tagged in it, ascending.
-        positions: int64: their places in the sequence, [CLS] being place 0.
+        positions: int64: their positions in the sequence, [CLS] being place 0.
     """
 
     row: int

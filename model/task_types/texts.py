@@ -3,7 +3,7 @@
 The label or number of a text or a pair of texts is asked for (paper 4.1), or which of several
 continuations follows a context (paper 4.4). Too long texts are cut from their end.
 
-Letters for shapes: N sequences, T token places of all of them.
+Letters for shapes: N sequences, T token positions of all of them.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from schemas.stage import UNREADABLE
 
 
 def training_amount(manifest: Manifest) -> str:
-    """Of a phase of pretraining: `1,000 steps, held-out perplexity 6.84`."""
+    """What a phase of pretraining reached: `1,000 steps, held-out perplexity 6.84`."""
     perplexity = manifest.statistics.get("held_out", {}).get("perplexity")
     reached = f", held-out perplexity {perplexity:.2f}" if perplexity is not None else ""
     return f"{manifest.counters['steps']:,} steps{reached}"
 
 
 def examples_amount(manifest: Manifest) -> str:
-    """Of a task's data: `40 train, 30 dev, 20 test examples`."""
+    """How much data of a task there is: `40 train, 30 dev, 20 test examples`."""
     statistics = manifest.statistics
     splits = ", ".join(f"{rows:,} {split}" for split, rows in statistics["splits"].items())
     cut = [split_text(split, cut) for split, cut in statistics.get("cut", {}).items()]
@@ -27,14 +27,14 @@ def examples_amount(manifest: Manifest) -> str:
 
 
 def trial_amount(manifest: Manifest) -> str:
-    """Of one training of a grid: `f1 .912, em .850 on dev`."""
+    """How well a trial does: `f1 .912, em .850 on dev`."""
     scores = [f"{name} {share_text(value)}" for name, value in _dev_metrics(manifest)[:2]]
     text = f"{', '.join(scores)} on dev" if scores else "no answers on dev"
     return f"{text}{_in_brackets(_cut_on_dev(manifest))}"
 
 
 def trials_amount(manifests: Sequence[Manifest]) -> str:
-    """Of the trainings of a grid: how many, and the range of the metric that chooses."""
+    """How many trials there are, and the range of the metric that chooses."""
     count = f"{len(manifests)} trial{'s' if len(manifests) != 1 else ''}"
     try:
         firsts = [next(iter(_dev_metrics(manifest)), None) for manifest in manifests]
@@ -51,7 +51,7 @@ def trials_amount(manifests: Sequence[Manifest]) -> str:
 
 
 def evaluation_amount(manifest: Manifest) -> str:
-    """Of an evaluation: `accuracy .912 ± .004 of 5 runs, best .917`."""
+    """How well the best do: `accuracy .912 ± .004 of 5 runs, best .917`."""
     statistics = manifest.statistics
     points = {point["name"]: point for point in statistics["points"]}
     point, metric = points[statistics["best_point"]], statistics["metric"]
@@ -67,7 +67,7 @@ def evaluation_amount(manifest: Manifest) -> str:
 
 
 def tables_amount(manifest: Manifest) -> str:
-    """Of the tables of a recipe."""
+    """That there are tables."""
     del manifest
     return "tables"
 

@@ -11,8 +11,7 @@ import logging
 import math
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from model.telling.event_files import EventFiles
 from model.telling.json_lines import JsonLines, read_json_lines
@@ -97,7 +96,7 @@ class SpeedRecord(NamedTuple):
     """Real tokens, over all processes."""
 
     places_per_second: float
-    """Token places, padding counted, over all processes."""
+    """Token positions, padding counted, over all processes."""
 
     peak_memory_bytes: int
     """Most memory this process has held so far: of the GPU, or of the host without one."""
@@ -205,17 +204,6 @@ class CurveWriter:
             file.close()
         if self._events is not None:
             self._events.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def read_curves(folder: str | os.PathLike[str]) -> Curves:

@@ -8,8 +8,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tqdm import tqdm
 
@@ -182,17 +180,6 @@ class TrainingProgress:
         self._bar.close()
         if self._is_main and not self._is_said:
             self._say_line(time.monotonic())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _position(self) -> str:
         steps = f"step {self._amounts.steps:,}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -98,15 +97,8 @@ class PretrainingReport:
         if self._ranks.is_first:
             draw_curves(self._name, read_curves(self._curves), self._curves / CURVES_PICTURE)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Say the last state, and close the files."""
         self._progress.close()
         self._writer.close()
 
@@ -144,15 +136,8 @@ class TrialReport:
         text = found or "not scored"
         self._progress.finish(f"dev {text} ({duration_text(seconds)} of training)")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Say the last state, and close the curve."""
         self._progress.close()
         self._curve.sync()
         self._curve.close()

@@ -131,7 +131,7 @@ class SpeedMeter:
 
         Args:
             tokens: real tokens of all processes.
-            places: token places of this one, padding counted.
+            places: token positions of this one, padding counted.
             flops: model FLOPs of this one.
             waited: seconds until the loader gave this one its batch.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,16 @@ def write_file(
         for chunk in chunks:
             writer.file.write(chunk)
     return writer.entry().model_copy(update={"is_record": is_record})
+
+
+def write_folder(
+    folder: Path, *, output: str, records: Collection[str] = ()
+) -> tuple[FileEntry, ...]:
+    """Write the files of a local folder as an artifact's; those named are records."""
+    return tuple(
+        write_file(file.name, chunks_of(file), output=output, is_record=file.name in records)
+        for file in sorted(folder.iterdir())
+    )
 
 
 def chunks_of(path: Path) -> Iterator[bytes]:

@@ -150,7 +150,7 @@ class CheckpointFiles:
             yield
 
     def names(self) -> list[str]:
-        """Of everything in the folder that is a folder itself, sorted."""
+        """Names of the folders in this one, sorted."""
         try:
             found = self._fs.ls(self._root, detail=True)
         except FileNotFoundError:

@@ -89,7 +89,7 @@ class Training(ABC, Generic[Batch]):
     @property
     @abstractmethod
     def seconds(self) -> float:
-        """Of training so far, see `Stopwatch`."""
+        """Spent training so far, see `Stopwatch`."""
 
     @abstractmethod
     def batches(self) -> Generator[Batch]:
