@@ -10,10 +10,8 @@ from lineage_writing import RUN_ID, put, put_recipe, put_run, raw_file
 
 from flows.lineage.differences import (
     Change,
-    change_text,
     changes,
     difference,
-    difference_lines,
     run_differences,
     run_lines,
 )
@@ -101,18 +99,18 @@ def test_lines_are_few_unless_all_are_asked_for(store: ArtifactStore) -> None:
         for value in (1, 2)
     ]
     found = difference(*made)
-    short = difference_lines(found)
+    short = found.lines()
     assert short[0] == f"s {made[0].artifact_id} -> {made[1].artifact_id}: other content"
     assert "  n00: 1 -> 2 (+1)" in short
     assert "  and 12 more (--all)" in short
-    everything = difference_lines(found, show_all=True)
+    everything = found.lines(show_all=True)
     assert "  n19: 1 -> 2 (+1)" in everything
     assert not any("--all" in line for line in everything)
 
 
 def test_an_artifact_and_itself(store: ArtifactStore) -> None:
     made = put(store, "s")
-    assert difference_lines(difference(made, made)) == [f"s {made.artifact_id}: the same artifact"]
+    assert difference(made, made).lines() == [f"s {made.artifact_id}: the same artifact"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +125,7 @@ def test_an_artifact_and_itself(store: ArtifactStore) -> None:
     ],
 )
 def test_a_change_in_words(before: object, after: object, text: str) -> None:
-    assert change_text(Change("x", before, after)) == text
+    assert str(Change("x", before, after)) == text
 
 
 def test_a_value_that_is_none_differs_from_one_that_is_not_there() -> None:

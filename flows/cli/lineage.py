@@ -13,7 +13,7 @@ import typer
 from flows.cli.completion import artifact_names, run_names
 from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
-from flows.lineage.differences import difference, difference_lines, run_differences, run_lines
+from flows.lineage.differences import difference, run_differences, run_lines
 from flows.lineage.export.push import push
 from flows.lineage.names import Metric, artifact_of_path, resolve
 from flows.lineage.picture import lineage_page
@@ -177,7 +177,7 @@ def diff(
     if as_json:
         print_json(found.to_json())
     else:
-        print_lines(difference_lines(found, show_all=show_all))
+        print_lines(found.lines(show_all=show_all))
 
 
 def _artifact(text: str, store: str | None) -> Manifest:

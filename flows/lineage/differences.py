@@ -30,6 +30,13 @@ class Change:
     before: Any
     after: Any
 
+    def __str__(self) -> str:
+        """The change in one line, with the distance between two numbers."""
+        text = f"{self.name}: {_text(self.before)} -> {_text(self.after)}"
+        if _is_number(self.before) and _is_number(self.after):
+            text += f" ({self.after - self.before:+,.6g})"
+        return text
+
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -45,6 +52,35 @@ class Difference:
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         return asdict(self)
+
+    def lines(self, *, show_all: bool = False) -> list[str]:
+        """As text, with a few changes of each group unless all are wanted."""
+        before, after = self.artifacts
+        if self.is_same_artifact:
+            return [f"{self.stages[0]} {before}: the same artifact"]
+        names = " -> ".join(dict.fromkeys(self.stages))
+        same = "the same content" if self.is_same_content else "other content"
+        lines = [f"{names} {before} -> {after}: {same}"]
+        for name, group in self.groups.items():
+            shown = group if show_all else group[:SHOWN]
+            lines += ["", name, *(f"  {change}" for change in shown)]
+            if left := len(group) - len(shown):
+                lines.append(f"  and {left:,} more (--all)")
+        return lines
+
+    @property
+    def cause(self) -> str:
+        """Why the two differ, in a few words."""
+        if self.is_same_artifact:
+            return "the same artifact"
+        causes = [
+            f"{name}: {', '.join(change.name for change in self.groups[name][:3])}"
+            + (" ..." if len(self.groups[name]) > 3 else "")
+            for name in _CAUSES
+            if name in self.groups
+        ]
+        cause = "; ".join(causes) or "built again"
+        return f"{cause} (the same content)" if self.is_same_content else cause
 
 
 def difference(before: Manifest, after: Manifest) -> Difference:
@@ -110,6 +146,13 @@ class StepDifference:
     difference: Difference | None
     """None where one run has no such step."""
 
+    @property
+    def cause(self) -> str:
+        """Why the step differs, in a few words."""
+        if self.difference is None:
+            return f"only in the {'first' if self.artifacts[0] else 'second'} run"
+        return self.difference.cause
+
 
 def run_differences(
     before: RunRecord, after: RunRecord, *, store: ArtifactStore
@@ -134,31 +177,6 @@ def run_differences(
 # As text
 
 
-def difference_lines(found: Difference, *, show_all: bool = False) -> list[str]:
-    """A difference in lines, a few changes of each group unless all are wanted."""
-    before, after = found.artifacts
-    if found.is_same_artifact:
-        return [f"{found.stages[0]} {before}: the same artifact"]
-    names = " -> ".join(dict.fromkeys(found.stages))
-    same = "the same content" if found.is_same_content else "other content"
-    lines = [f"{names} {before} -> {after}: {same}"]
-    for name, group in found.groups.items():
-        lines += ["", name]
-        shown = group if show_all else group[:SHOWN]
-        lines += [f"  {change_text(change)}" for change in shown]
-        if left := len(group) - len(shown):
-            lines.append(f"  and {left:,} more (--all)")
-    return lines
-
-
-def change_text(change: Change) -> str:
-    """A change in one line, with the distance between two numbers."""
-    text = f"{change.name}: {_text(change.before)} -> {_text(change.after)}"
-    if _is_number(change.before) and _is_number(change.after):
-        text += f" ({change.after - change.before:+,.6g})"
-    return text
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -181,22 +199,6 @@ def run_lines(found: Sequence[StepDifference], *, show_all: bool = False) -> lis
         if not show_all and is_trial and step.difference and step.difference.is_same_artifact:
             same[entry] += 1
             continue
-        rows.append((step.label, *(name or "-" for name in step.artifacts), _cause(step)))
+        rows.append((step.label, *(name or "-" for name in step.artifacts), step.cause))
     rows += [(entry, "", "", f"{count} trials the same") for entry, count in same.items()]
     return rows
-
-
-def _cause(step: StepDifference) -> str:
-    found = step.difference
-    if found is None:
-        return "only in the first run" if step.artifacts[0] else "only in the second run"
-    if found.is_same_artifact:
-        return "the same artifact"
-    causes = [
-        f"{name}: {', '.join(change.name for change in found.groups[name][:3])}"
-        + (" ..." if len(found.groups[name]) > 3 else "")
-        for name in _CAUSES
-        if name in found.groups
-    ]
-    cause = "; ".join(causes) or "built again"
-    return f"{cause} (the same content)" if found.is_same_content else cause

@@ -91,6 +91,7 @@ def upstream_graph(
         files: raw files to show as well; the last is the focus where no manifest is given.
     """
     graph = _begun(manifests, files)
+    asked = list(graph.nodes)
     waiting = list(reversed(manifests))
     while waiting:
         manifest = waiting.pop()
@@ -112,7 +113,7 @@ def upstream_graph(
             except ArtifactNotFoundError:
                 continue  # collected: the node that says so stays
         waiting += reversed(found)
-    return collapsed(graph, keep=_asked(manifests, files)) if collapse else graph
+    return collapsed(graph, keep=asked) if collapse else graph
 
 
 def downstream_graph(
@@ -133,6 +134,7 @@ def downstream_graph(
         collapse: see `collapsed`.
     """
     graph = _begun(manifests, files)
+    asked = list(graph.nodes)
     scanned = sorted(scan(store), key=lambda one: (one[0].committed, one[0].artifact_id))
     published = {pointer.artifact_id: (pointer, raw) for pointer, raw in scanned}
     users: dict[_Key, list[str]] = defaultdict(list)
@@ -158,7 +160,7 @@ def downstream_graph(
             if (given := next((stands[key] for key in keys if key in stands), None)) is not None:
                 found.setdefault(given, name)
         graph.made_from[artifact_id] = [(name, given) for given, name in found.items()]
-    return collapsed(graph, keep=_asked(manifests, files)) if collapse else graph
+    return collapsed(graph, keep=asked) if collapse else graph
 
 
 def joined(first: LineageGraph, second: LineageGraph) -> LineageGraph:
@@ -169,10 +171,6 @@ def joined(first: LineageGraph, second: LineageGraph) -> LineageGraph:
             known = graph.made_from.setdefault(user, [])
             known += [edge for edge in inputs if edge not in known]
     return graph
-
-
-def _asked(manifests: Sequence[Manifest], files: Sequence[RawInput]) -> list[str]:
-    return [*map(file_id, files), *(manifest.artifact_id for manifest in manifests)]
 
 
 def _begun(manifests: Sequence[Manifest], files: Sequence[RawInput]) -> LineageGraph:

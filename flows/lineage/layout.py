@@ -15,7 +15,7 @@ Size = tuple[float, float]
 _SWEEPS = 12
 _BEND_HEIGHT = 4.0
 _LOWEST_TOP = 60.0
-"""Of a column: lower ones are moved up, so that a tall picture does not begin with nothing."""
+"""Lower columns are moved up, so that a tall picture does not begin with nothing."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Metric:
     """A number of an artifact's statistics."""
 
     label: str
-    """Of the step, or what the artifact was asked for by."""
+    """The step's, or the name that the artifact was asked for by."""
 
     name: str
     """Dotted path in the statistics: `metrics.dev.matthews`."""
@@ -49,7 +49,7 @@ class Target:
     manifest: Manifest | None = None
     files: tuple[RawInput, ...] = ()
     metrics: tuple[Metric, ...] = ()
-    """Of the artifact; of several, where a metric alone was asked for."""
+    """The artifact's; those of several, where a metric alone was asked for."""
 
 
 def find_target(text: str, *, store: ArtifactStore) -> Target:

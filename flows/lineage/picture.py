@@ -26,7 +26,7 @@ _MOST_LETTERS, _FEW_LETTERS = 44, 20
 _MARGIN = 8
 _GAP, _COMPACT_GAP = 56.0, 20.0
 _LEAST_SCALE = 0.8
-"""Of a compact picture: its letters stay at 9.6 px or larger, and the rest is scrolled to."""
+"""A compact picture keeps letters of 9.6 px or larger, and the rest is scrolled to."""
 
 
 def graph_svg(

@@ -15,7 +15,7 @@ Direction = Literal["up", "down", "both"]
 
 @dataclass(frozen=True, kw_only=True)
 class Lineage:
-    """Where something came from, or what became of it."""
+    """What something was made from, or what was made from it."""
 
     graph: LineageGraph | None
     """None for a metric that several steps have."""

@@ -70,7 +70,7 @@ class DocumentTrace:
     """Where in the file, as stored, the document's stream or member lies: start <= byte < end."""
 
     page_id: int | None
-    """Of MediaWiki, like the two after it; None for other sources."""
+    """MediaWiki's, like the two after it; None for other sources."""
 
     revision_id: int | None
     timestamp: str | None
@@ -112,7 +112,7 @@ class Trace:
 
     place: ShardRow
     label: int | None
-    """Of an instance: 0 B really follows, 1 B is random, -1 there is no B. Else None."""
+    """0: B really follows; 1: B is random; -1: there is no B; None where the row is no instance."""
 
     segments: dict[str, DocumentTrace]
     """By `a` and `b` of an instance; of other tables by `document`."""

@@ -337,28 +337,26 @@ def _is_same(new: Corpus, old: Corpus, *, store: ArtifactStore) -> bool:
     if contents[0] != contents[1]:
         return False
     try:
-        for manifest in old.values():
-            store.check_files(manifest)
-    except ArtifactCorruptError:
+        _check_files(old, store=store)
+    except PublishError:
         return False  # the new one has the same files, whole: let the name lead to those
     return True
 
 
 def _vocabulary_overlap(new: Corpus, old: Corpus, *, store: ArtifactStore) -> float | None:
     """Share of the published word pieces that are in the new vocabulary; None if unreadable."""
-    pieces = []
+    found = []
     for corpus in (new, old):
         manifest = corpus.get(VOCABULARY)
         entry = manifest.file(VOCAB_FILE) if manifest is not None else None
         if manifest is None or entry is None:
             return None
-        try:
-            text = store.backend.read(f"{manifest.data}/{entry.object}").decode()
-        except FileNotFoundError:
+        stored = store.backend.read_if_there(f"{manifest.data}/{entry.object}")
+        if stored is None:
             return None  # the published one's file is gone; the figures are in its manifest
-        pieces.append(set(text.splitlines()))
-    now, before = pieces
-    return len(now & before) / len(before) if before else None
+        found.append(set(stored.decode().splitlines()))
+    pieces, published = found
+    return len(pieces & published) / len(published) if published else None
 
 
 def _keep(store: ArtifactStore, name: str, pointer: Pointer, *, corpus: Corpus) -> str:

@@ -53,7 +53,7 @@ class RebuildOrder(NamedTuple):
     """Such as `simplewiki`."""
 
     date: str = LATEST
-    """Of the dump, eight digits; `latest`: the newest that is complete."""
+    """The dump's, eight digits; `latest`: the newest that is complete."""
 
     downloads: str = "dumps"
     """Folder that dumps are downloaded to, each to `WIKI/DATE` in it."""
@@ -81,7 +81,7 @@ class RebuildWork(NamedTuple):
     """What there is to do."""
 
     date: str
-    """Of the dump to build from, eight digits."""
+    """The dump's, eight digits."""
 
     published: str
     """Date of the published dump; "" for none."""
@@ -90,7 +90,7 @@ class RebuildWork(NamedTuple):
     """Where the dump is, or will be."""
 
     changes: tuple[str, ...]
-    """Of the recipe beside those asked for, without the dump's paths."""
+    """`KEY=VALUE` texts beside those asked for, without the dump's paths."""
 
     notes: tuple[str, ...]
     """What a person should know of it."""

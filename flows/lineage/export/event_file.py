@@ -34,7 +34,7 @@ class RecordedEvent(NamedTuple):
     """An event as it was written."""
 
     path: str
-    """Of the file, relative to the root of the store."""
+    """The file, relative to the root of the store."""
 
     line: int
     """From 1."""
