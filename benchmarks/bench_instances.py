@@ -30,6 +30,7 @@ from pipelines.instances.creation import BATCH_TOKENS, create_instances, documen
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.pairing import document_keys, pair_segments
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.configs import (
     BooksSource,
@@ -67,16 +68,9 @@ def real_documents(
         verify_checksums=False,
     )
     novels = BooksSource(name="novels", paths=(f"{data}/books/english-novels-100.tar.gz",))
-    tokenizer = WordPieceTokenizer.from_vocab_file(
-        f"{data}/vocab/bert-base-uncased/vocab.txt", lowercase=True
-    )
-    vocabulary = VocabularyIds(
-        tokenizer.vocab_size,
-        tokenizer.cls_id,
-        tokenizer.sep_id,
-        tokenizer.mask_id,
-        tokenizer.is_continuation,
-    )
+    vocab = f"{data}/vocab/bert-base-uncased/vocab.txt"
+    tokenizer = WordPieceTokenizer.from_vocab_file(vocab, lowercase=True)
+    vocabulary = read_vocabulary_ids(vocab)
     for name, source in (("Wikipedia", wikipedia), ("novels", novels)):
         config = DocumentsConfig(sources=(source,))
         ids: list[npt.NDArray[Any]] = []

@@ -10,40 +10,20 @@ closing sections stay. Figures are medians of the repetitions, in CPU seconds.
 from __future__ import annotations
 
 import argparse
-import bz2
 import functools
-import gzip
 import os
 import random
 import statistics
 import time
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import mwparserfromhell
 
+from benchmarks.dump_parts import read_articles
 from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
 
 DUMPS = {"en": "en-*.bz2", "it": "it-*.gz", "ja": "ja-*.bz2"}
-
-
-def read_articles(path: Path) -> Iterator[str]:
-    """The wikitext of the articles in a dump, as far as it is whole."""
-    opened = gzip.open if path.suffix == ".gz" else bz2.open
-    page: dict[str, str] = {}
-    with opened(path, "rb") as stream:
-        try:
-            for _, element in ElementTree.iterparse(stream):
-                tag = element.tag.rpartition("}")[2]
-                page[tag] = element.text or ""
-                if tag == "page":
-                    if "redirect" not in page and page.get("ns", "0") == "0":
-                        yield page["text"]
-                    page = {}
-                    element.clear()
-        except (ElementTree.ParseError, EOFError):
-            return  # some of the dumps are truncated on purpose
 
 
 def sample(articles: list[str], megabytes: float) -> list[str]:
@@ -86,7 +66,7 @@ def main() -> None:
     for language, pattern in DUMPS.items():
         paths = sorted((data / "wikipedia").glob(pattern))
         articles = sample(
-            [text for path in paths for text in read_articles(path)], options.megabytes
+            [text for path in paths for _, text in read_articles(path)], options.megabytes
         )
         size = sum(len(text.encode()) for text in articles) / 1e6
         markup = markup_for(language)

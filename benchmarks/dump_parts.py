@@ -1,13 +1,33 @@
-"""A sample dump in several files, as large wikis publish theirs, and a change to one of them."""
+"""Dumps in several files, as large wikis publish theirs: written, changed in one file, and read."""
 
 from __future__ import annotations
 
 import bz2
+import gzip
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
 from flows.sample import SampleFiles
+
+
+def read_articles(path: Path) -> Iterator[tuple[str, str]]:
+    """(title, wikitext) of the articles in a dump, as far as it is whole."""
+    opened = gzip.open if path.suffix == ".gz" else bz2.open
+    page: dict[str, str] = {}
+    with opened(path, "rb") as stream:
+        try:
+            for _, element in ElementTree.iterparse(stream):
+                tag = element.tag.rpartition("}")[2]
+                page[tag] = element.text or ""
+                if tag == "page":
+                    if "redirect" not in page and page.get("ns", "0") == "0":
+                        yield page["title"], page["text"]
+                    page = {}
+                    element.clear()
+        except (ElementTree.ParseError, EOFError):
+            return  # some of the dumps are truncated on purpose
 
 
 def _streams(data: bytes) -> Iterator[bytes]:

@@ -17,12 +17,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 import botocore.session
+
+from benchmarks.local_server import LocalServer
 
 FAULTS = ("500", "503", "reset", "lost", "cut", "stall")
 """Answered with that status, or cut off, before the server heard of it; done, with the answer lost;
@@ -87,7 +89,7 @@ def environment(endpoint: str, *, read_seconds: float | None = None) -> dict[str
     return found
 
 
-class Proxy:
+class Proxy(LocalServer):
     """Passes requests on; use as a context manager.
 
     Args:
@@ -115,26 +117,7 @@ class Proxy:
         """Harm that the next requests come to, one each, whatever the draws say; "" for none."""
 
         self._draws, self._lock = random.Random(seed), threading.Lock()
-        owner = self
-
-        class Handler(_Handler):
-            proxy = owner
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(_Handler, proxy=self)
 
     def counts(self) -> Counter[str]:
         """Requests so far by operation."""
@@ -157,21 +140,10 @@ class Proxy:
         return fault
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hung up is no news here."""
-
-
 class _Handler(BaseHTTPRequestHandler):
     proxy: Proxy
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # an answer goes out as one
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
 
     def setup(self) -> None:
         super().setup()

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.reuse import PieceWork, reuse_of, reusing
+from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, Grouping, WorkReport
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.duplicates import (
@@ -178,14 +178,7 @@ def build_documents(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Build the documents of a corpus.
-
-    Args:
-        config: what to read, and what to drop.
-        inputs: none; raw files are named by the configuration.
-        output: URL of the folder to write to.
-        execution: where to run.
-        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
+    """Build the documents of a corpus from the raw files that the configuration names.
 
     Raises:
         InputError: raw input is missing, damaged (see `on_corrupt`), not what its checksum says,
@@ -195,30 +188,30 @@ def build_documents(
     del inputs
     planned = plan(config)
     try:
-        reports, groups = run_shard_job(
+        done = run_shard_job(
             "build-documents",
             planned,
-            work=reusing(BuildDocumentShard(config, output), pieces=pieces, output=output),
+            work=BuildDocumentShard(config, output),
             output=output,
             execution=execution,
+            pieces=pieces,
             grouping=Grouping(report_repeated),
         )
     finally:
         forget_unpacked({piece.split.file for piece in planned})
-    shards = [entry for report in reports for entry in report.files]
-    duplicates = write_duplicates(groups, output=output, shards=shards)
-    job = JobCounts.of(planned, reports, duplicates.rows)
+    duplicates = write_duplicates(done.groups, output=output, shards=done.files)
+    job = JobCounts.of(planned, done.reports, duplicates.rows)
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
         raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")
     counters = job.counters | job.unknown_templates()
     return StageOutput(
-        files=(*shards, duplicates.file),
+        files=(*done.files, duplicates.file),
         counters=dict(sorted(counters.items())),
         table="documents",
         notes=tuple(document_notes(config, job)),
         raw_inputs=raw_inputs_of(planned, config),
-        reuse=reuse_of(planned, reports),
+        reuse=done.reuse,
     )
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pipelines.arrays import list_array
 from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.reuse import PieceWork, reuse_of, reusing
+from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import WorkReport, add_up
 from pipelines.counters import Counters, check_balance
 from pipelines.instances.creation import InstanceBatch, create_instances
@@ -233,14 +233,7 @@ def build_instances(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Make the instances of a corpus.
-
-    Args:
-        config: lengths, pairing, masking, passes and the seed.
-        inputs: `tokens` and `vocabulary`.
-        output: URL of the folder to write to.
-        execution: where to run.
-        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
+    """Make the instances of a corpus: of `tokens` with their `vocabulary`.
 
     Raises:
         CountError: documents in are not those kept and dropped.
@@ -255,23 +248,24 @@ def build_instances(
         vocab_size=vocab_size,
         output=output,
     )
-    reports, _ = run_shard_job(
+    job = run_shard_job(
         "build-instances",
         planned,
-        work=reusing(work, pieces=pieces, output=output),
+        work=work,
         output=output,
         execution=execution,
+        pieces=pieces,
         together=attrgetter("shard"),
     )
-    counters = add_up(reports)
+    counters = add_up(job.reports)
     for things in ("documents", f"{HELD_OUT}-documents"):
         check_balance(counters, things, where="build-instances")
     return StageOutput(
-        files=tuple(entry for report in reports for entry in report.files),
+        files=job.files,
         counters=dict(sorted(counters.items())),
         statistics=_statistics(config, counters, vocab_size),
         table="instances",
-        reuse=reuse_of(planned, reports),
+        reuse=job.reuse,
     )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines.arrays import list_array, offsets_of
 from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.reuse import PieceWork, reuse_of, reusing
+from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import WorkReport, add_up
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
@@ -114,14 +114,7 @@ def build_tokens(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Tokenise a corpus.
-
-    Args:
-        config: whether duplicates are left out; how much workers remember.
-        inputs: `documents` and `vocabulary`.
-        output: URL of the folder to write to.
-        execution: where to run.
-        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
+    """Tokenise a corpus: `documents` with a `vocabulary`.
 
     Raises:
         CountError: documents in are not those kept and dropped.
@@ -137,21 +130,17 @@ def build_tokens(
         memory_words=config.memory_words,
         output=output,
     )
-    reports, _ = run_shard_job(
-        "build-tokens",
-        planned,
-        work=reusing(work, pieces=pieces, output=output),
-        output=output,
-        execution=execution,
+    job = run_shard_job(
+        "build-tokens", planned, work=work, output=output, execution=execution, pieces=pieces
     )
-    counters = add_up(reports)
+    counters = add_up(job.reports)
     check_balance(counters, "documents", where="build-tokens")
     return StageOutput(
-        files=tuple(entry for report in reports for entry in report.files),
+        files=job.files,
         counters=dict(sorted(counters.items())),
         statistics={"vocab_size": vocab_size, "lowercase": lowercase},
         table="tokens",
-        reuse=reuse_of(planned, reports),
+        reuse=job.reuse,
     )
 
 

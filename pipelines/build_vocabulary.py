@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.memory import release_freed_memory
-from pipelines.beam.reuse import PieceWork, reuse_of, reusing
+from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, Grouping, WorkReport, add_up
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
@@ -141,14 +141,7 @@ def build_vocabulary(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Count the words of the documents and learn a vocabulary from them, or take one as given.
-
-    Args:
-        config: size, casing, limits; or the file to take.
-        inputs: `documents`.
-        output: URL of the folder to write to.
-        execution: where to run.
-        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
+    """Count the words of `documents` and learn a vocabulary from them, or take one as given.
 
     Raises:
         VocabularyError: the corpus is too small for the size asked for, or the given file is not a
@@ -215,25 +208,26 @@ def _count_corpus(
 ) -> _CountedWords:
     planned = shard_pieces(documents, remove_duplicates=True)
     report_words = functools.partial(_report_words, output=output, min_count=config.min_count)
-    reports, buckets = run_shard_job(
+    job = run_shard_job(
         "build-vocabulary",
         planned,
-        work=reusing(CountWords(config.lowercase), pieces=pieces, output=output),
+        work=CountWords(config.lowercase),
         output=output,
         execution=execution,
+        pieces=pieces,
         grouping=Grouping(report_words, merge=_add_counts),
     )
-    check_balance(add_up(reports), "documents", where="build-vocabulary")
-    words = merge_counts(_bucket_tables(buckets, output=output))
+    check_balance(add_up(job.reports), "documents", where="build-vocabulary")
+    words = merge_counts(_bucket_tables(job.groups, output=output))
     with ShardWriter(WORD_COUNTS_FILE, schema=WORD_COUNTS, output=output) as shard:
         for batch in words.combine_chunks().to_batches():
             shard.write(batch)
     fs, folder = file_system(output)
-    for report in buckets:
+    for report in job.groups:
         for entry in report.files:
             fs.rm_file(f"{folder}/{entry.object}")
-    counters = add_up([*reports, *buckets])
-    return _CountedWords(words, counters, shard.entry(), reuse_of(planned, reports))
+    counters = add_up([*job.reports, *job.groups])
+    return _CountedWords(words, counters, shard.entry(), job.reuse)
 
 
 STAGE = Stage(

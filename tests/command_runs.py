@@ -8,6 +8,19 @@ import pytest
 
 from flows.cli.app import main
 
+RECIPE = """\
+name: mine
+build_documents:
+  sources:
+    - kind: text
+      name: notes
+      paths: [texts/*.txt]
+build_vocabulary: {vocab_size: 240, min_count: 1}
+build_instances:
+  length-64: {max_seq_length: 64, masking: {max_predictions: 10}}
+"""
+"""Of texts of its own, and a minute's work for no machine."""
+
 
 class Said(NamedTuple):
     code: int

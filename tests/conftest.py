@@ -11,9 +11,11 @@ import pytest
 
 if TYPE_CHECKING:
     from command_runs import Cli
+    from fake_stages import FakeStages
 
     from flows.store.artifacts import ArtifactStore
     from flows.store.runs import RunRecord
+    from schemas.manifest import StageInput
 
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -45,6 +47,29 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys)
 
 
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A folder for a store."""
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def store(root: str) -> ArtifactStore:
+    """An empty store in a folder."""
+    from flows.store.artifacts import ArtifactStore
+
+    return ArtifactStore(root)
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
+    """The stages of the corpus, replaced by tiny ones."""
+    from fake_stages import installed
+
+    with installed(tmp_path / "code", monkeypatch) as found:
+        yield found
+
+
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
     """A Prefect server of this test run, on an empty database; it takes ten seconds to start."""
@@ -69,6 +94,37 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("BERTLOOM_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()
+
+
+@pytest.fixture
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No digests are remembered from before the test."""
+    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a tiny BERT in Hugging Face's layout."""
+    from finetuning_runs import write_checkpoint
+
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "bert")
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageInput]:
+    """Examples of a task of each type."""
+    from finetuning_runs import all_kinds
+
+    return all_kinds(tmp_path_factory.mktemp("kinds"))
+
+
+@pytest.fixture(scope="module")
+def one_worker() -> Iterator[None]:
+    """The worker process that trainings of a module share ends with it."""
+    from model.processes.launcher import end_workers
+
+    yield
+    end_workers()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from flows.sample import SampleFiles, write_sample
 from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
@@ -81,6 +83,15 @@ def digests(outputs: Mapping[str, StageOutput]) -> dict[str, dict[str, str]]:
 def small_sample(folder: Path) -> SampleFiles:
     """A sample small enough to be read many times, in many bz2 streams."""
     return write_sample(str(folder), articles=120, tales=3, pages_per_stream=20)
+
+
+def small_recipe_file(folder: Path) -> Path:
+    """The file of a recipe over a small sample, both of them in the folder."""
+    recipe = small_recipe(small_sample(folder / "sample"))
+    path = folder / "recipe.yaml"
+    text = yaml.safe_dump(recipe.model_dump(mode="json", exclude={"store", "execution"}))
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def small_recipe(sample: SampleFiles, *, reverse: bool = False) -> Recipe:

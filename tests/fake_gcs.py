@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from benchmarks.local_server import LocalServer
 
-class FakeGcs:
-    """Use as a context manager; it serves any bucket, and keeps objects by name."""
+
+class FakeGcs(LocalServer):
+    """Serves any bucket, and keeps objects by name."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, int]] = {}
@@ -24,26 +25,7 @@ class FakeGcs:
         """Done once each, just before the next upload is looked at."""
 
         self._lock = threading.RLock()
-        owner = self
-
-        class Handler(_Handler):
-            gcs = owner
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(_Handler, gcs=self)
 
     def put(self, name: str, data: bytes | None) -> None:
         """Write an object, or take it away, whatever is there."""
@@ -70,9 +52,6 @@ class FakeGcs:
 class _Handler(BaseHTTPRequestHandler):
     gcs: FakeGcs
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
 
     def _parts(self) -> tuple[str, dict[str, str]]:
         found = urlsplit(self.path)

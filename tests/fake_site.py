@@ -6,11 +6,11 @@ import hashlib
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
+
+from benchmarks.local_server import LocalServer
 
 
 class Seen(NamedTuple):
@@ -35,16 +35,16 @@ class Fault(NamedTuple):
     encoding: str = ""
 
 
-class FakeSite:
-    """Files by path, and what is to go wrong with them."""
+class FakeSite(LocalServer):
+    """Serves files by path, and does wrong with them what it is asked to."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.seen: list[Seen] = []
         self.has_tags = True
-        self.address = ""
         self._lock = threading.Lock()
+        super().__init__(_Handler, site=self)
 
     def asked(self, path: str) -> list[str | None]:
         """The ranges that were asked of a path, in order."""
@@ -92,9 +92,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     site: FakeSite
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
     def do_GET(self) -> None:
         site, path, asked = self.site, self.path.partition("?")[0], self.headers.get("Range")
         site.seen.append(
@@ -141,26 +138,3 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.cut_after is not None or fault.extra:
             self.wfile.flush()
             self.close_connection = True
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away in the middle is no news."""
-
-
-@contextmanager
-def fake_site() -> Iterator[FakeSite]:
-    """A site that is served until the block ends."""
-    site = FakeSite()
-    handler = type("Handler", (_Handler,), {"site": site})
-    with _Server(("127.0.0.1", 0), handler) as server:
-        site.address = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield site
-        finally:
-            server.shutdown()
-            thread.join()

@@ -84,6 +84,14 @@ def instances(config, *, inputs, output, execution):
     return _make("instances", f"{config.seed} {_text(inputs['tokens'])}", output)
 """
 
+LABELS = [
+    "build-documents",
+    "build-vocabulary",
+    "build-tokens",
+    "build-instances.one",
+    "build-instances.two",
+]
+"""Of the steps of their recipe."""
 
 MODULES: Any = (build_documents, build_vocabulary, build_tokens, build_instances)
 

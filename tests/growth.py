@@ -19,6 +19,7 @@ FLOOR = 0.02
 """Seconds of processor time below which a measurement says nothing."""
 
 _LONG = 0.5  # seconds; what takes so long is not made longer
+LIMIT = 2.6  # of a doubling; what is linear has 2, what is a square 4
 SHORTEST, LARGEST = 1_000, 512_000
 """Characters. What takes less than the floor at the largest length is fast, however it grows."""
 
@@ -95,6 +96,12 @@ def measure(work: Callable[[str], object], pattern: Pattern, *, limit: float) ->
         best = tuple(min(pair) for pair in zip(found.seconds, again, strict=True))
         found = Growth(found.characters, best)
     return found
+
+
+def assert_linear(work: Callable[[str], object], unit: str, *, prefix: str = "") -> None:
+    """Refuse work that takes far more than twice as long for twice as many units."""
+    found = measure(work, Pattern(0, prefix, unit, "", ""), limit=LIMIT)
+    assert found.of_a_doubling <= LIMIT, found
 
 
 def _seconds(work: Callable[[str], object], text: str) -> float:

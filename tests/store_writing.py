@@ -10,9 +10,12 @@ from typing import Any
 
 from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt
+from flows.store.pointers import now
+from flows.store.processes import this_process
 from pipelines.io.shards import write_text_file
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, Manifest, ProducedBy
+from schemas.sealed import sealed_json
 
 STAGE = "build-tokens"
 
@@ -58,6 +61,27 @@ def published(store: ArtifactStore, text: str = "one", **changes: Any) -> Manife
     return store.commit(prepared(store, text, **changes)).manifest
 
 
+def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
+    """The record of a run of this process."""
+    record = {
+        "run_id": run_id,
+        "state": "completed",
+        "started": now(),
+        "recipe": {"name": "fake"},
+        **this_one(),
+        **changes,
+    }
+    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
+
+
+def this_one() -> dict[str, Any]:
+    """This process, as records name it."""
+    me = this_process()
+    return {
+        "host": me.host, "system": me.system, "pid": me.pid, "process_start": me.process_start,
+    }  # fmt: skip
+
+
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:
     return f"{manifest.data}/{manifest.files[0].object}"
 
@@ -74,7 +98,6 @@ def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
 
 HOLD = """
 import sys, time
-from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import try_lease
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from command_runs import Cli
-from fake_stages import FakeStages, forget_code, installed
+from fake_stages import FakeStages, forget_code
 
 from flows.bert import plan, run_recipe, steps
 from flows.engine.adopting import AdoptedStep
@@ -24,12 +24,6 @@ from schemas.recipe import Recipe
 from schemas.stage import Stage
 
 EDITED = "def change(word):\n    return str(word).lower()\n"  # another tree, the same bytes
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    with installed(tmp_path / "code", monkeypatch) as found:
-        yield found
 
 
 def run(recipe: Recipe, *, until: str = "") -> dict[str, Manifest]:

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import codecs
-import time
 from pathlib import Path
 
+import growth
 import pytest
 
 from benchmarks import bench_books_cleaning
@@ -408,14 +408,4 @@ def test_cleaning_agrees_with_cleaning_by_hand(real_data: Path) -> None:
     ],
 )
 def test_cleaning_a_book_twice_as_large_takes_twice_as_long(unit: str) -> None:
-    def seconds(size: int) -> float:
-        text = STORY + "\n\n" + unit * (size // len(unit))
-        times = []
-        for _ in range(3):
-            start = time.process_time()
-            clean_book(text)
-            times.append(time.process_time() - start)
-        return min(times)
-
-    small, large = seconds(40_000), seconds(80_000)
-    assert large <= 2.6 * small + 0.02
+    growth.assert_linear(clean_book, unit, prefix=f"{STORY}\n\n")

@@ -5,10 +5,7 @@ import pytest
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from schemas.errors import ChecksumError, InputError
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("fresh_cache")
 
 
 @pytest.fixture

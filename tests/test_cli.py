@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_runs import Cli
+from command_runs import RECIPE, Cli
 
 from flows.cli.app import main
 from flows.lineage.head import Mark, join_pieces
@@ -17,17 +17,6 @@ from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
-RECIPE = """\
-name: mine
-build_documents:
-  sources:
-    - kind: text
-      name: notes
-      paths: [texts/*.txt]
-build_vocabulary: {vocab_size: 240, min_count: 1}
-build_instances:
-  length-64: {max_seq_length: 64, masking: {max_predictions: 10}}
-"""
 TALES = (
     "The ferryman of Orrin kept a lantern in the window. Nobody knew who had lit it first.\n"
     "When the river rose, he rowed across and counted the bells. There were seven of them.\n\n"

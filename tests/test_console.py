@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_runs import Cli
-from fake_stages import FakeStages, installed
+from fake_stages import FakeStages
 from typer.testing import CliRunner
 
 from flows.bert import stages
@@ -28,12 +27,6 @@ from schemas.errors import ConfigError, VocabularyError
 from schemas.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    with installed(tmp_path / "code", monkeypatch) as found:
-        yield found
 
 
 @pytest.fixture

@@ -20,11 +20,6 @@ from flows.store.runs import read_run
 from schemas.manifest import Environment, Manifest
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore(str(tmp_path / "store"))
-
-
 def _two(store: ArtifactStore) -> tuple[Manifest, Manifest]:
     """Two artifacts that differ in everything."""
     wiki = raw_file("wiki")

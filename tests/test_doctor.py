@@ -16,11 +16,6 @@ from flows.store.artifacts import ArtifactStore
 from schemas.errors import DeterminismError
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore(str(tmp_path / "store"))
-
-
 def of(findings: Any, check: str) -> list[Finding]:
     return [finding for finding in findings if finding.check == check]
 

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -20,16 +21,10 @@ from model.optim.adam import Adam
 from model.task_types.features import IGNORED
 from schemas.errors import CheckpointError, ConfigError, TrainingError
 from schemas.model_configs import ModelConfig, OptimizerConfig
+from schemas.task_configs import LayerChoice
 
 VOCAB, LABELS = 50, ("O", "B-A", "I-A")
-CHOICES = (
-    "embeddings",
-    "second-to-last",
-    "last",
-    "weighted-sum-last-4",
-    "concat-last-4",
-    "weighted-sum-all",
-)
+CHOICES = get_args(LayerChoice)
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 import typer
 import yaml
 from command_runs import Said
-from fake_site import FakeSite, fake_site
+from fake_site import FakeSite
 
 from flows.cli.app import app
 from flows.sample.dump import write_dump
@@ -49,8 +49,8 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeSite]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     folder = tmp_path / "made"
     write_dump(str(folder), write_pages(World.build(0, 5)), date="20260101")
-    with fake_site() as served:
-        monkeypatch.setenv("BERTLOOM_MIRROR", served.address)
+    with FakeSite() as served:
+        monkeypatch.setenv("BERTLOOM_MIRROR", served.url)
         dumps = {path.name: path.read_bytes() for path in folder.glob("*.bz2")}
         served.add_dump("samplewiki", "20260101", dumps)
         yield served
@@ -60,8 +60,8 @@ def sources_file(site: FakeSite, folder: Path, sha256: str | None) -> str:
     site.files["/train.csv"] = b"some,csv\n"
     found = {
         "title": "SWAG", "benchmark": "swag", "folder": "swag", "licence": "none",
-        "homepage": site.address,
-        "files": [{"url": f"{site.address}/train.csv", "sha256": sha256}],
+        "homepage": site.url,
+        "files": [{"url": f"{site.url}/train.csv", "sha256": sha256}],
     }  # fmt: skip
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump({"sets": {"swag": found}}))

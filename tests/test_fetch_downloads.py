@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_site import FakeSite, Fault, fake_site
+from fake_site import FakeSite, Fault
 
 from flows.fetch import downloads
 from flows.fetch.client import Web, check_redirects, checked_address, shown_url, user_agent
@@ -34,7 +34,7 @@ PATH = "/files/part.bz2"
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("BERTLOOM_CONTACT", raising=False)
-    with fake_site() as served:
+    with FakeSite() as served:
         served.files[PATH] = DATA
         yield served
 
@@ -50,7 +50,7 @@ class Fetcher:
 
     def wanted(self, path: str = PATH, data: bytes = DATA, **more: Any) -> Wanted:
         facts: dict[str, Any] = {
-            "url": self.site.address + path,
+            "url": self.site.url + path,
             "name": path.rpartition("/")[2],
             "size": len(data),
             "algorithm": "sha1",
@@ -130,7 +130,7 @@ def test_a_fetch_that_ended_is_gone_on_with_by_the_next(fetch: Fetcher, site: Fa
     text = str(caught.value)
     assert "part.bz2 (120,000 of 300,000 bytes)" in text
     assert "gave up after 3 tries" in text
-    assert site.address in text
+    assert site.url in text
     assert "run the same command again" in text
     assert fetch.names() == {"part.bz2.partial", "part.bz2.partial.json"}
     (fetched,) = fetch()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_site import FakeSite, Fault, fake_site
+from fake_site import FakeSite, Fault
 
 from flows.fetch import client
 from flows.fetch.labelled_sets import FetchedSet, fetch_sets, load_sources
@@ -55,13 +55,13 @@ class Sets:
     def add(self, name: str, files: list[dict[str, Any]], **more: Any) -> None:
         self.sets[name] = {
             "title": name, "benchmark": "glue", "folder": f"glue/{name.upper()}",
-            "licence": "none", "homepage": self.site.address, "files": files,
+            "licence": "none", "homepage": self.site.url, "files": files,
         } | more  # fmt: skip
 
     def file(self, path: str, data: bytes, **more: Any) -> dict[str, Any]:
         self.site.files[path] = data
         return {
-            "url": self.site.address + path,
+            "url": self.site.url + path,
             "size": len(data),
             "sha256": hashlib.sha256(data).hexdigest(),
         } | more
@@ -89,7 +89,7 @@ class Sets:
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(client, "_FIRST_WAIT", 0.0)
-    with fake_site() as served:
+    with FakeSite() as served:
         yield served
 
 
@@ -219,7 +219,7 @@ def test_an_unpinned_file_is_refused_until_it_is_trusted(sets: Sets, site: FakeS
     assert site.seen == []
     (fetched,) = sets("swag", trust_first=True)
     digest = hashlib.sha256(data).hexdigest()
-    assert fetched.unpinned == ((f"{site.address}/train.csv", digest, len(data)),)
+    assert fetched.unpinned == ((f"{site.url}/train.csv", digest, len(data)),)
     assert sets.there("swag") == {"train.csv": data}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_site import FakeSite, Fault, fake_site
+from fake_site import FakeSite, Fault
 
 from flows.fetch import client
 from flows.fetch.wikipedia import (
@@ -51,8 +51,8 @@ def site(monkeypatch: pytest.MonkeyPatch, dump: dict[str, bytes]) -> Iterator[Fa
     """Three dates; the newest is still being made."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(client, "_FIRST_WAIT", 0.0)
-    with fake_site() as served:
-        monkeypatch.setenv("BERTLOOM_MIRROR", served.address)
+    with FakeSite() as served:
+        monkeypatch.setenv("BERTLOOM_MIRROR", served.url)
         for date in (OLDER, DATE):
             served.add_dump("samplewiki", date, whole(dump, date))
         served.add_dump("samplewiki", NEWER, {}, status="in-progress")
@@ -126,7 +126,7 @@ def test_a_password_of_a_mirror_is_nowhere(
     site: FakeSite, tmp_path: Path, dump: dict[str, bytes]
 ) -> None:
     said: list[str] = []
-    mirror = site.address.replace("://", "://someone:secret@")
+    mirror = site.url.replace("://", "://someone:secret@")
     pages = f"/samplewiki/{DATE}/{PAGES.format(DATE)}"
     site.faults[pages] = [Fault(cut_after=10), *[Fault(status=503)] * 5]
     with pytest.raises(FetchError) as caught:
@@ -141,7 +141,7 @@ def test_a_password_of_a_mirror_is_nowhere(
 
 def test_a_date_may_be_named(site: FakeSite, tmp_path: Path) -> None:
     assert fetch(tmp_path, date=OLDER).date == OLDER
-    assert newest_complete_dump("samplewiki", mirror=site.address) == DATE
+    assert newest_complete_dump("samplewiki", mirror=site.url) == DATE
     with pytest.raises(FetchError, match="found 'in-progress'"):
         fetch(tmp_path, date=NEWER)
     with pytest.raises(FetchError, match=r"without a dumpstatus\.json"):
@@ -152,14 +152,14 @@ def test_without_a_complete_dump_each_date_is_accounted_for(site: FakeSite) -> N
     for date in (OLDER, DATE):
         site.add_dump("samplewiki", date, {"x": b""}, status="failed")
     with pytest.raises(FetchError) as caught:
-        newest_complete_dump("samplewiki", mirror=site.address)
+        newest_complete_dump("samplewiki", mirror=site.url)
     found = f"{NEWER} 'in-progress', {DATE} 'failed', {OLDER} 'failed'"
     assert found in str(caught.value)
 
 
 def test_a_wiki_that_is_not_there_is_said(site: FakeSite, tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="/nowiki/: 404"):
-        newest_complete_dump("nowiki", mirror=site.address)
+        newest_complete_dump("nowiki", mirror=site.url)
 
 
 def test_parts_are_preferred_and_come_in_the_order_of_their_pages(

@@ -9,7 +9,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import torch
 from finetuning_runs import (
     CASED_VOCAB,
     VOCAB,
-    all_kinds,
     sentiment,
     trial_config,
     write_checkpoint,
@@ -29,7 +27,7 @@ import model.processes.launcher
 from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS, TrialJob
 from model.finetuning.prediction import Predictor, answer
-from model.processes.launcher import end_workers, stop_running_calls
+from model.processes.launcher import stop_running_calls
 from model.task_types import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
@@ -41,21 +39,7 @@ from schemas.errors import ConfigError, MissingInputError, RunnerError, Training
 from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.task_configs import TrialConfig
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _process() -> Iterator[None]:
-    yield
-    end_workers()
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "bert")
-
-
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageInput]:
-    return all_kinds(tmp_path_factory.mktemp("kinds"))
+pytestmark = pytest.mark.usefixtures("one_worker")
 
 
 def run(folder: Path, config: TrialConfig, **inputs: StageInput) -> StageOutput:

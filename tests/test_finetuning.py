@@ -16,7 +16,6 @@ import pytest
 import torch
 from finetuning_runs import (
     CASED_VOCAB,
-    all_kinds,
     sentiment,
     text_rows,
     trial_config,
@@ -49,19 +48,9 @@ from schemas.manifest import StageInput
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "bert")
-
-
-@pytest.fixture(scope="module")
 def cased(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("cased") / "bert"
     return write_checkpoint(folder, vocab=CASED_VOCAB, lowercase=False)
-
-
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageInput]:
-    return all_kinds(tmp_path_factory.mktemp("kinds"))
 
 
 @pytest.fixture(scope="module")

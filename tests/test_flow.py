@@ -6,12 +6,11 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_stages import FakeStages, installed
+from fake_stages import LABELS, FakeStages
 
 from flows.bert import bert, run_recipe, stages
 from flows.engine.plan import PlannedStep
@@ -26,19 +25,6 @@ from schemas.recipe import Recipe
 from schemas.task_configs import ExamplesConfig
 
 pytestmark = pytest.mark.network
-LABELS = [
-    "build-documents",
-    "build-vocabulary",
-    "build-tokens",
-    "build-instances.one",
-    "build-instances.two",
-]
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    with installed(tmp_path / "code", monkeypatch) as found:
-        yield found
 
 
 @pytest.fixture

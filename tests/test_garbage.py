@@ -11,15 +11,14 @@ from typing import Any
 
 import fsspec
 import pytest
-from store_writing import STAGE, describe, file_of, input_from, prepared, published
+from store_writing import STAGE, describe, file_of, input_from, prepared, published, write_run
 
 from flows.lineage.export.events import close_abandoned
 from flows.store import garbage, runs
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage import GarbageReport, collect_garbage
 from flows.store.leases import try_lease
-from flows.store.pointers import key_path, now, pointer_to
-from flows.store.processes import this_process
+from flows.store.pointers import key_path, pointer_to
 from flows.store.runs import Heartbeat, read_run, run_ids, settle_flow_run, settle_runs
 from flows.store.verification import verify
 from pipelines.io.shards import write_text_file
@@ -56,27 +55,16 @@ def several(store: ArtifactStore, count: int) -> list[Manifest]:
     return [published(store, f"text {n}", spec={"seed": n}) for n in range(count)]
 
 
-def write_run(store: ArtifactStore, run_id: str, *made: Manifest, **changes: Any) -> None:
-    me = this_process()
-    record = {
-        "run_id": run_id,
-        "state": "completed",
-        "started": now(),
-        "host": me.host,
-        "system": me.system,
-        "pid": me.pid,
-        "process_start": me.process_start,
-        "steps": [{"label": "x", "manifest": manifest.path} for manifest in made],
-        **changes,
-    }
-    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
+def write_run_of(store: ArtifactStore, run_id: str, *made: Manifest, **changes: Any) -> None:
+    steps = [{"label": "x", "manifest": manifest.path} for manifest in made]
+    write_run(store, run_id, **{"steps": steps, **changes})
 
 
 def test_what_nothing_needs_is_deleted(store: ArtifactStore) -> None:
     unused, named, pinned, of_run, of_part = several(store, 5)
     store.set_ref("fake/build-tokens", named)
     store.pin(pinned, reason="for later")
-    write_run(store, "20260101t000000-aa", of_run)
+    write_run_of(store, "20260101t000000-aa", of_run)
     parts = pointer_to(named).model_copy(update={"parts": {"x": of_part.path}})
     store.swap_ref("corpus/latest", parts, expected=None)
     report = collect(store)
@@ -156,7 +144,7 @@ def test_what_was_found_lately_is_kept(store: ArtifactStore) -> None:
 def test_only_so_many_runs_keep_what_they_made(store: ArtifactStore) -> None:
     made = several(store, 3)
     for number, manifest in enumerate(made):
-        write_run(store, f"2026010{number}t000000-aa", manifest)
+        write_run_of(store, f"2026010{number}t000000-aa", manifest)
     assert paths(collect(store, keep_runs=2)) == {made[0].location}
     assert len(store.backend.names("runs")) == 3
     # More than there are keeps all of them.
@@ -171,14 +159,14 @@ def test_a_run_that_is_going_on_keeps_what_it_found(store: ArtifactStore) -> Non
     first, second = several(store, 2)
     make_old(store, first)
     make_old(store, second)
-    write_run(store, "20260101t000000-aa", state="running")
+    write_run_of(store, "20260101t000000-aa", state="running")
     assert store.lookup(STAGE, first.cache_key) is not None
     report = collect(store, keep_runs=0)
     assert paths(report, "artifact") == {second.location}
     [kept] = report.kept
     assert "since run 20260101t000000-aa began" in kept.reason
     # The process of the record is gone: the run died, and keeps nothing.
-    write_run(store, "20260101t000000-aa", state="running", pid=2**22 + 1)
+    write_run_of(store, "20260101t000000-aa", state="running", pid=2**22 + 1)
     assert paths(collect(store, keep_runs=0), "artifact") == {first.location}
 
 
@@ -453,14 +441,14 @@ def test_where_nothing_can_be_touched_a_run_keeps_all(
     make_old(store, manifest)
     monkeypatch.setattr(type(store.backend), "is_remote", property(lambda self: True))
     monkeypatch.setattr(store.backend, "remove", _remove_in_memory(store))
-    write_run(store, "20260101t000000-aa", state="running", host="elsewhere", pid=1)
+    write_run_of(store, "20260101t000000-aa", state="running", host="elsewhere", pid=1)
     assert paths(collect(store, keep_runs=0)) == set()
-    write_run(store, "20260101t000000-aa", state="running", host="elsewhere", started=AGO)
+    write_run_of(store, "20260101t000000-aa", state="running", host="elsewhere", started=AGO)
     # Another run begins between the survey and the removal.
     tombstone = garbage._tombstone
 
     def begin_a_run(location: str) -> str:
-        write_run(store, "20260102t000000-aa", state="running", host="elsewhere")
+        write_run_of(store, "20260102t000000-aa", state="running", host="elsewhere")
         return tombstone(location)
 
     monkeypatch.setattr(garbage, "_tombstone", begin_a_run)
@@ -516,7 +504,7 @@ def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path)
     [manifest] = several(store, 1)
     run_id = "20260101t000000-aa"
     make_old(store, manifest)
-    write_run(store, run_id, state="running", host="elsewhere", pid=1, started=AGO, beats=True)
+    write_run_of(store, run_id, state="running", host="elsewhere", pid=1, started=AGO, beats=True)
     assert store.lookup(STAGE, manifest.cache_key) is not None
     report = collect(store, keep_runs=0)
     assert paths(report, "artifact") == set()
@@ -536,7 +524,7 @@ def test_a_heartbeat_is_a_sign_of_life_until_it_stops(
     monkeypatch.setattr(runs, "BEAT_SECONDS", 0.02)
     store = ArtifactStore(str(tmp_path / "shared"))
     run_id = "20260101t000000-aa"
-    write_run(store, run_id, state="running", host="elsewhere", pid=1, beats=True)
+    write_run_of(store, run_id, state="running", host="elsewhere", pid=1, beats=True)
     _age(store, run_id, 7200)
     silent = runs.last_signs(store)[run_id]
     heartbeat = Heartbeat(store, run_id)
@@ -567,7 +555,7 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
         ("20260106t000000-here", {}, 48 * hour),
         ("20260107t000000-training", {"host": "elsewhere"}, 48 * hour),
     ):
-        write_run(store, run_id, **{**common, **steps, **changes})
+        write_run_of(store, run_id, **{**common, **steps, **changes})
         _age(store, run_id, silence)
     with try_lease(store, "pretrain", "k", holder="20260107t000000-training"):
         settled = {
@@ -594,7 +582,7 @@ def test_the_running_records_of_a_flow_run_say_what_became_of_it(tmp_path: Path)
         [("mine", "completed"), ("mine", "running"), ("another", "running")]
     ):
         changes = {**common, "flow_run_id": flow_run_id, "state": state}
-        write_run(store, f"2026010{number}t000000-aa", **changes)
+        write_run_of(store, f"2026010{number}t000000-aa", **changes)
     store.backend.replace("runs/20260109t000000-aa/run.json", b"{")  # passed over
     how: dict[str, Any] = {"state": "interrupted", "reason": "cancelled", "close": close_abandoned}
     assert settle_flow_run(store, "mine", **how) == ["20260101t000000-aa"]

@@ -15,8 +15,7 @@ from schemas.sealed import read_sealed
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
+def _nothing_settles(fresh_cache, monkeypatch):
     monkeypatch.setattr(user_cache, "_SETTLED_NS", -1)
 
 

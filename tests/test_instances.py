@@ -16,6 +16,7 @@ from pipelines.counters import Counters, check_balance
 from pipelines.instances.creation import InstanceBatch, create_instances
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import instances_schema
 from schemas.configs import InstancesConfig, MaskingConfig
@@ -281,21 +282,14 @@ def test_of_a_kind_with_the_instances_of_the_reference(real_data: Path) -> None:
     """The sample text, five passes: counts as google-research/bert's own generator has them."""
     packed = (real_data / "golden" / "reference-instances-uncased.json.gz").read_bytes()
     golden = json.loads(gzip.decompress(packed))
-    tokenizer = WordPieceTokenizer.from_vocab_file(
-        str(real_data / "vocab" / "bert-base-uncased" / "vocab.txt"), lowercase=True
-    )
+    vocab = str(real_data / "vocab" / "bert-base-uncased" / "vocab.txt")
+    tokenizer = WordPieceTokenizer.from_vocab_file(vocab, lowercase=True)
     text = (real_data / "golden" / "sample_text.txt").read_text(encoding="utf-8")
     stories = [story.split("\n") for story in text.strip().split("\n\n")]
     ids, lengths = tokenizer.encode_sentences([line for story in stories for line in story])
     offsets = np.cumsum([0, *map(len, stories)])
     documents = TokenDocuments(ids, lengths, offsets, [f"s/{n}" for n in range(len(stories))])
-    vocabulary = VocabularyIds(
-        tokenizer.vocab_size,
-        tokenizer.cls_id,
-        tokenizer.sep_id,
-        tokenizer.mask_id,
-        tokenizer.is_continuation,
-    )
+    vocabulary = read_vocabulary_ids(vocab)
     runs = []
     for seed in range(40):
         config = InstancesConfig(seed=seed, short_seq_prob=golden["short_seq_prob"])

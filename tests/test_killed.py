@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
-from corpus_runs import small_recipe, small_sample
+from corpus_runs import small_recipe_file
 
 STEPS = ["build-documents", "build-vocabulary", "build-tokens", "build-instances"]
 pytestmark = pytest.mark.slow
@@ -26,13 +25,7 @@ def _command(recipe: Path, store: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("killed")
-    written = small_recipe(small_sample(folder / "sample")).model_dump(
-        mode="json", exclude={"store", "execution"}
-    )
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(written), encoding="utf-8")
-    return path
+    return small_recipe_file(tmp_path_factory.mktemp("killed"))
 
 
 def _contents(store: Path) -> dict[str, str]:

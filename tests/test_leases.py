@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from store_writing import STAGE, held_by_another
+from store_writing import STAGE, held_by_another, this_one
 
 from flows.store import processes
 from flows.store.artifacts import ArtifactStore
@@ -26,16 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 
 def write_lease(store: ArtifactStore, **changes: object) -> None:
     """As another process left it."""
-    me = processes.this_process()
-    lease = {
-        "holder": "theirs",
-        "host": me.host,
-        "system": me.system,
-        "pid": me.pid,
-        "process_start": me.process_start,
-        "expires_at": time.time() + 3600,
-        "token": "0",
-    }
+    lease = {**this_one(), "holder": "theirs", "expires_at": time.time() + 3600, "token": "0"}
     store.backend.replace(lease_path(STAGE, KEY), json.dumps({**lease, **changes}).encode())
 
 

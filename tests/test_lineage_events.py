@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from corpus_runs import small_recipe, small_sample
-from fake_stages import FakeStages, installed
+from fake_stages import FakeStages
 from lineage_validation import Ours, Published, all_facets, check_datasets
 from store_writing import describe
 
@@ -65,11 +65,10 @@ def only(events: list[Event], kind: str, label: str) -> Event:
 
 
 @pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
+def fakes(fakes: FakeStages, monkeypatch: pytest.MonkeyPatch) -> FakeStages:
     monkeypatch.delenv("OPENLINEAGE_URL", raising=False)
     monkeypatch.setattr("flows.report.page.write_report", lambda *_: "")  # has tests of its own
-    with installed(tmp_path / "fakes", monkeypatch) as found:
-        yield found
+    return fakes
 
 
 def run_locally(recipe: Recipe) -> tuple[ArtifactStore, str]:

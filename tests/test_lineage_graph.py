@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 from lineage_writing import DUMP, lose, put, put_recipe, raw_file
@@ -17,11 +16,6 @@ from flows.lineage.graph import (
 )
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore(str(tmp_path / "store"))
 
 
 def _titles(graph: LineageGraph) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from lineage_writing import put, put_recipe
 
@@ -12,11 +10,6 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore(str(tmp_path / "store"))
 
 
 def _publish(store: ArtifactStore, made: dict[str, Manifest]) -> None:

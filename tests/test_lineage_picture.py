@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from pathlib import Path
 from xml.dom import minidom
 
 import pytest
@@ -78,11 +77,6 @@ def test_a_tall_picture_does_not_begin_with_nothing() -> None:
     assert layout.boxes["root"][1] <= 60
     assert _overlapping(layout, sizes) == []
     assert layout.height > 1000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore(str(tmp_path / "store"))
 
 
 def test_the_picture_is_xml_and_shows_every_node(store: ArtifactStore) -> None:

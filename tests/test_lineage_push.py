@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_runs import Cli
 
+from benchmarks.local_server import LocalServer
 from flows.lineage.export.event_file import write_events
 from flows.lineage.export.events import LineageEvents
 from flows.lineage.export.push import Pushed, push
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.network
 RUN = "20260102t030405-0badcafe"
 
 
-class Server:
+class Server(LocalServer):
     """Takes events, and answers as it is told."""
 
     def __init__(self) -> None:
@@ -59,21 +58,13 @@ class Server:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+        super().__init__(Handler)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    found = Server()
-    yield found
-    found.http.shutdown()
-    found.http.server_close()
+    with Server() as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -115,10 +106,8 @@ def test_events_are_sent_once(store: ArtifactStore, server: Server) -> None:
 
 def test_each_server_is_served_by_itself(store: ArtifactStore, server: Server) -> None:
     push(store, RUN, url=server.url, say=print)
-    other = Server()
-    assert push(store, RUN, url=other.url, say=print) == Pushed(6, 0)
-    other.http.shutdown()
-    other.http.server_close()
+    with Server() as other:
+        assert push(store, RUN, url=other.url, say=print) == Pushed(6, 0)
 
 
 @pytest.mark.parametrize("status", [500, 503, 400, 302])

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import pytest
 from lineage_writing import DUMP, DUMP_SHA1, lose, put, put_recipe, raw_file
 
 from flows.lineage.graph import downstream_graph, file_id, joined, upstream_graph
 from flows.lineage.queries import lineage
 from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
 from flows.store.artifacts import ArtifactStore
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore(str(tmp_path / "store"))
 
 
 def test_the_last_number_leads_to_the_published_checksum_of_the_dump(

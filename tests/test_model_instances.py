@@ -13,12 +13,9 @@ from model.data.instances import InstanceSet
 from schemas.arrow import VERSION_KEY, instances_schema
 from schemas.errors import ArtifactCorruptError, InstancesError
 
+pytestmark = pytest.mark.usefixtures("fresh_cache")
+
 VOCAB_SIZE, LONGEST = 300, 40
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

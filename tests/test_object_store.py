@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import fsspec
 import pytest
-import yaml
-from corpus_runs import small_recipe, small_sample
+from corpus_runs import small_recipe_file
 from fake_gcs import FakeGcs
 from racing import check_swaps
 from store_writing import STAGE, damage, file_of, prepared, published
@@ -243,14 +242,14 @@ def test_a_job_that_is_watched_finds_its_reports(
     output = f"{bucket}/store/artifacts/build-things/1/data"
     told: list[Reading] = []
     with listening(told.append):
-        reports, _ = run_shard_job(
+        done = run_shard_job(
             "job",
             PIECES,
             work=_SlowWork(output, 1.6),
             output=output,
             execution=ExecutionConfig(workers=workers),
         )
-    assert [report.index for report in reports] == [0, 1, 2, 3]
+    assert [report.index for report in done.reports] == [0, 1, 2, 3]
     # The bar moves while the job goes on.
     assert {reading.done for reading in told} >= {1, 2, 4}
     assert told[-1].bytes == 4 * SHARD_BYTES
@@ -381,13 +380,7 @@ def _command(recipe: Path, store: str, *, workers: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    written = small_recipe(small_sample(folder / "sample")).model_dump(
-        mode="json", exclude={"store", "execution"}
-    )
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(written), encoding="utf-8")
-    return path
+    return small_recipe_file(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from fake_stages import FakeStages, installed
+from fake_stages import FakeStages
 
 from flows.bert import steps
 from flows.engine.steps import StepResult
@@ -24,12 +24,6 @@ from flows.orchestration.stage_pages import metric_rows, stage_markdown
 from pipelines.telling.progress import Reading
 
 HERE = contextvars.copy_context()
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    with installed(tmp_path / "code", monkeypatch) as found:
-        yield found
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from command_runs import Cli
-from fake_site import FakeSite, fake_site
+from fake_site import FakeSite
 from published_corpora import build, corpus_recipe, figures
 
 from flows.publish.publishing import publish, roll_back
@@ -51,7 +51,7 @@ def recipe_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def site() -> Iterator[FakeSite]:
-    with fake_site() as served:
+    with FakeSite() as served:
         yield served
 
 
@@ -78,7 +78,7 @@ def test_month_after_month(
     cli, store = Cli(capsys), ArtifactStore(str(tmp_path / "store"))
     dumps = tmp_path / "dumps"
     command = ("rebuild", str(recipe_file), "--wiki", WIKI, "--engine", "local")
-    command += ("--mirror", site.address, "--store", store.root, "--downloads", str(dumps))
+    command += ("--mirror", site.url, "--store", store.root, "--downloads", str(dumps))
 
     def published(name: str = "latest") -> dict[str, Manifest]:
         pointer = store.ref(f"{NAME}/{name}")

@@ -5,23 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from command_runs import RECIPE
 
 from flows.bert import steps
 from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
-
-RECIPE = """\
-name: mine
-build_documents:
-  sources:
-    - kind: text
-      name: notes
-      paths: [texts/*.txt]
-build_vocabulary: {vocab_size: 240, min_count: 1}
-build_instances:
-  length-64: {max_seq_length: 64, masking: {max_predictions: 10}}
-"""
 
 VARIABLES = (
     *("ENWIKI", "ENWIKIBOOKS", "BOOKS", "ITWIKI", "JAWIKI"),

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_stages import FakeStages, installed
+from fake_stages import FakeStages
 from store_writing import held_by_another
 
 from flows.bert import run_recipe, steps
@@ -30,15 +29,18 @@ TWO = ExecutionConfig(parallel_steps=2)
 QUIETLY = {"say": lambda line: None, "engine": "local"}
 
 
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    with installed(tmp_path / "code", monkeypatch) as found:
-        yield found
+def hold_up(fakes: FakeStages) -> tuple[threading.Event, threading.Event]:
+    """Let the first stage wait: an event that it has begun, and one to let it go on."""
+    begun, go_on = threading.Event(), threading.Event()
+    documents = fakes.module.documents
 
+    def slowly(*arguments: object, **more: object) -> object:
+        begun.set()
+        assert go_on.wait(30)
+        return documents(*arguments, **more)
 
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
+    fakes.module.documents = slowly
+    return begun, go_on
 
 
 def newest(root: str) -> str:
@@ -88,15 +90,7 @@ def test_side_by_side_what_needs_a_failed_step_is_not_run(fakes: FakeStages, roo
 
 
 def test_of_two_runs_at_once_one_builds_and_the_other_waits(fakes: FakeStages, root: str) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    documents = fakes.module.documents
-
-    def slowly(*arguments: object, **more: object) -> object:
-        begun.set()
-        assert go_on.wait(30)
-        return documents(*arguments, **more)
-
-    fakes.module.documents = slowly
+    begun, go_on = hold_up(fakes)
     recipe = fakes.recipe(root)
     said: list[str] = []
     first = threading.Thread(
@@ -137,13 +131,7 @@ def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(
 def test_a_signal_ends_waiting_side_by_side(
     fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch, waits_for: str
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    documents = fakes.module.documents
-
-    def slowly(*arguments: object, **more: object) -> object:
-        begun.set()
-        assert go_on.wait(30)
-        return documents(*arguments, **more)
+    begun, go_on = hold_up(fakes) if waits_for == "another run" else (threading.Event(),) * 2
 
     def interrupt_when(line: str) -> None:
         if "waiting for it" in line or "trying again" in line:
@@ -151,7 +139,6 @@ def test_a_signal_ends_waiting_side_by_side(
 
     other = threading.Thread(target=run_recipe, args=(fakes.recipe(root),), kwargs=QUIETLY)
     if waits_for == "another run":
-        fakes.module.documents = slowly
         other.start()
         assert begun.wait(30)
     else:

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+import growth
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,17 +153,7 @@ def test_no_character_is_lost(pieces: list[str], language: str) -> None:
     ],
 )
 def test_time_grows_with_the_text_and_not_faster(unit: str) -> None:
-    def seconds(size: int) -> float:
-        text = (unit * (size // len(unit) + 1))[:size]
-        times = []
-        for _ in range(3):
-            start = time.process_time()
-            split(text)
-            times.append(time.process_time() - start)
-        return min(times)
-
-    small, large = seconds(30_000), seconds(60_000)
-    assert large <= 2.6 * small + 0.02
+    growth.assert_linear(split, unit)
 
 
 def test_boundaries_agree_with_those_of_a_treebank() -> None:

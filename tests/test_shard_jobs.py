@@ -73,7 +73,7 @@ def test_with_lanes_enough_each_piece_has_its_own(lanes: int) -> None:
 
 def _run(work: _Work, output: str, *, workers: int = 1) -> list[WorkReport]:
     how = ExecutionConfig(workers=workers)
-    return run_shard_job("job", PIECES, work=work, output=output, execution=how)[0]
+    return run_shard_job("job", PIECES, work=work, output=output, execution=how).reports
 
 
 def test_reports_come_back_in_the_order_of_the_plan(tmp_path) -> None:

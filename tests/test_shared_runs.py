@@ -9,12 +9,11 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_stages import FakeStages, installed
+from fake_stages import FakeStages
 
 from flows.store.artifacts import ArtifactStore
 from schemas.recipe import Recipe
@@ -128,12 +127,6 @@ def test_two_processes_share_twelve_trials_with_prefect(
     url = str(get_current_settings().api.url)
     told = share(tmp_path, engine="prefect", limit=limit, PREFECT_API_URL=url)
     check_shared(tmp_path, told)
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    with installed(tmp_path / "code", monkeypatch) as found:
-        yield found
 
 
 MOST = 8

@@ -14,12 +14,9 @@ from pipelines.sources.wikipedia import plan, read
 from schemas.configs import WikipediaSource
 from schemas.errors import ChecksumError, CorruptInputError, InputError, MissingInputError
 
+pytestmark = pytest.mark.usefixtures("fresh_cache")
+
 KEEP = "keep-whole-pages"
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_stages import FakeStages, forget_code, installed
+from fake_stages import LABELS, FakeStages, forget_code
 
 from flows.bert import plan, run_recipe, stages, steps
 from flows.engine import code
@@ -44,24 +43,6 @@ from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
-LABELS = [
-    "build-documents",
-    "build-vocabulary",
-    "build-tokens",
-    "build-instances.one",
-    "build-instances.two",
-]
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
-    with installed(tmp_path / "code", monkeypatch) as found:
-        yield found
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
 
 
 def run(recipe: Recipe, rebuild: tuple[str, ...] = ()) -> list[StepResult]:

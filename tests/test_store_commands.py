@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 from command_runs import Cli
-from store_writing import STAGE, damage, prepared, published
+from store_writing import STAGE, damage, prepared, published, write_run
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.pointers import now
-from flows.store.processes import this_process
 from schemas.errors import DeterminismError
 from schemas.sealed import sealed_json
 
@@ -22,23 +20,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
     return ArtifactStore(root)
 
 
-def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
-    me = this_process()
-    record = {
-        "run_id": run_id,
-        "state": "completed",
-        "started": now(),
-        "engine": "local",
-        "host": me.host,
-        "system": me.system,
-        "pid": me.pid,
-        "process_start": me.process_start,
-        "recipe": {"name": "fake"},
-        "planned": ["a", "b"],
-        "steps": [{"label": "a", "manifest": "x", "was_cached": True}],
-        **changes,
-    }
-    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
+def write_two_steps(store: ArtifactStore, run_id: str, **changes: Any) -> None:
+    """A run that planned two steps, of which one was there."""
+    steps = [{"label": "a", "manifest": "x", "was_cached": True}]
+    planned = {"engine": "local", "planned": ["a", "b"], "steps": steps}
+    write_run(store, run_id, **{**planned, **changes})
 
 
 def trial(store: ArtifactStore, number: int, **changes: Any) -> Any:
@@ -106,11 +92,11 @@ def test_refs_and_pins_are_listed(cli: Cli, store: ArtifactStore) -> None:
 
 
 def test_runs_are_listed_with_those_that_died(cli: Cli, store: ArtifactStore) -> None:
-    write_run(store, "20260101t000000-aa")
-    write_run(store, "20260102t000000-bb", state="running")
-    write_run(store, "20260103t000000-cc", state="running", pid=2**22 + 1)
-    write_run(store, "20260104t000000-dd", state="running", host="elsewhere", pid=1)
-    write_run(store, "20260105t000000-ee", state="failed", failures={"b": "no"})
+    write_two_steps(store, "20260101t000000-aa")
+    write_two_steps(store, "20260102t000000-bb", state="running")
+    write_two_steps(store, "20260103t000000-cc", state="running", pid=2**22 + 1)
+    write_two_steps(store, "20260104t000000-dd", state="running", host="elsewhere", pid=1)
+    write_two_steps(store, "20260105t000000-ee", state="failed", failures={"b": "no"})
     store.backend.replace("runs/20260106t000000-ff/run.json", b"{")
     old = {"run_id": "20250101t000000-00", "state": "completed", "steps": []}
     store.backend.replace("runs/20250101t000000-00/run.json", sealed_json(old))

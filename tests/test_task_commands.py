@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,10 @@ from flows.cli.app import main
 from flows.cli.asking import texts_as_examples
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
-from model.processes.launcher import end_workers
 from model.tasks import TASKS
 from schemas.errors import ConfigError
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _process() -> Iterator[None]:
-    yield
-    end_workers()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_worker")]
 
 
 def write_sst(folder: Path) -> None:

@@ -143,6 +143,12 @@ class _Keep(beam.DoFn):
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def rows_and_digest(shards: list[Any]) -> tuple[int, int]:
+    """Of all `WrittenShard`s together, as `Job.logical` has them."""
+    digests = sum(int(logical, 16) for *_, logical in shards)
+    return sum(rows for _, _, rows, *_ in shards), digests % MODULUS
+
+
 def test_rows_of_documents_are_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
     def build(pipeline: beam.Pipeline) -> None:
         documents = corpus.texts(pipeline) | SplitSentences()
@@ -151,7 +157,7 @@ def test_rows_of_documents_are_those_of_the_job(corpus: Job, tmp_path: Path) -> 
 
     result = run(build)
     shards = _Keep.read(tmp_path / "shards")
-    found = sum(rows for _, _, rows, *_ in shards), sum(int(s[5], 16) for s in shards) % MODULUS
+    found = rows_and_digest(shards)
     assert found == corpus.logical("build-documents")
     assert ds.dataset(tmp_path, format="ipc", exclude_invalid_files=True).count_rows() == found[0]
     counters = corpus.made["build-documents"].counters
@@ -172,7 +178,7 @@ def test_tokens_without_duplicates_are_those_of_the_job(corpus: Job, tmp_path: P
 
     result = run(build)
     shards = _Keep.read(tmp_path / "shards")
-    found = sum(rows for _, _, rows, *_ in shards), sum(int(s[5], 16) for s in shards) % MODULUS
+    found = rows_and_digest(shards)
     assert found == corpus.logical("build-tokens")
     counters = corpus.made["build-tokens"].counters
     own = counted(result, "Tokenize")
@@ -332,7 +338,7 @@ def test_worker_processes_make_the_same(
 
     run_pipeline("transforms", build, launch=Launch.of(ExecutionConfig(workers=2)))
     shards = _Keep.read(tmp_path / "shards")
-    found = sum(rows for _, _, rows, *_ in shards), sum(int(s[5], 16) for s in shards) % MODULUS
+    found = rows_and_digest(shards)
     assert found == one_shard.logical("build-tokens")
     made = [(key, tuple(record[0])) for key, record in _Keep.read(tmp_path / "instances")]
     assert Counter(made) == Counter((row[0], row[1]) for row in _job_instances(one_shard))

@@ -20,11 +20,6 @@ SCHEMA = tokens_schema(100)
 ROWS = {"document_id": ["a", "b"], "token_ids": [[1, 2], [3]], "sentence_lengths": [[2], [1]]}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore(str(tmp_path / "store"))
-
-
 @pytest.fixture(params=["local", "memory"])
 def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     is_local = request.param == "local"

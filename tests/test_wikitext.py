@@ -3,19 +3,16 @@
 # ruff: noqa: RUF001 - punctuation of several scripts
 from __future__ import annotations
 
-import bz2
-import gzip
 import pickle
 import re
 import time
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.dump_parts import read_articles
 from pipelines.mediawiki.wikitext import WikiMarkup, clean_wikitext, is_redirect, markup_for
 
 EN = markup_for("en")
@@ -324,7 +321,7 @@ def test_real_pages_hold_no_residue(real_data: Path, pattern: str) -> None:
     markup = markup_for(pattern[:2])
     pages = paragraphs = 0
     for path in sorted((real_data / "wikipedia").glob(pattern)):
-        for title, text in real_pages(path):
+        for title, text in read_articles(path):
             pages += 1
             said = " ".join(re.findall(r"<nowiki>.*?</nowiki>", text, re.DOTALL))
             said += "".join(re.findall("'{4}|&#39;&#39;", text)).replace("&#39;", "'")
@@ -334,21 +331,3 @@ def test_real_pages_hold_no_residue(real_data: Path, pattern: str) -> None:
                     assert residue in said, (title, residue, paragraph)
     assert pages > 100
     assert paragraphs > 10 * pages
-
-
-def real_pages(path: Path) -> Iterator[tuple[str, str]]:
-    """(title, wikitext) of the articles in a dump, as far as it is whole."""
-    opened = gzip.open if path.suffix == ".gz" else bz2.open
-    page: dict[str, str] = {}
-    with opened(path, "rb") as stream:
-        try:
-            for _, element in ElementTree.iterparse(stream):
-                tag = element.tag.rpartition("}")[2]
-                page[tag] = element.text or ""
-                if tag == "page":
-                    if "redirect" not in page and page.get("ns", "0") == "0":
-                        yield page["title"], page["text"]
-                    page = {}
-                    element.clear()
-        except (ElementTree.ParseError, EOFError):
-            return  # some dumps are truncated on purpose

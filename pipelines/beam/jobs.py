@@ -17,16 +17,17 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from pipelines.beam.reuse import WORTH_REQUESTS, ReusingWork
-from pipelines.beam.work import Grouping, ShardWork, WorkReport
+from pipelines.beam.reuse import WORTH_REQUESTS, PieceWork, ReusingWork, reuse_of, reusing
+from pipelines.beam.work import Grouping, WorkReport
 from pipelines.io.file_systems import file_system
 from pipelines.runners.errors import ErrorFiles
 from pipelines.runners.launch import Launch
 from pipelines.telling.progress import Progress
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
+from schemas.manifest import FileEntry, Reuse
 
 _HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even
 WORTH_PROCESSES = 8 << 20
@@ -76,28 +77,48 @@ def deal(
     return dealt
 
 
+class FinishedJob(NamedTuple):
+    """The reports of a job."""
+
+    reports: list[WorkReport]
+    """A report a piece, in the order of the plan."""
+
+    groups: list[WorkReport]
+    """Those of the grouping, by bucket."""
+
+    reuse: Reuse
+    """How much was restored."""
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """All files of the pieces, in the order of the plan."""
+        return tuple(entry for report in self.reports for entry in report.files)
+
+
 def run_shard_job(
     job: str,
-    pieces: Sequence[Any],
+    planned: Sequence[Any],
     *,
-    work: ShardWork,
+    work: PieceWork,
     output: str,
     execution: ExecutionConfig,
+    pieces: str = "",
     grouping: Grouping | None = None,
     together: Callable[[Any], Any] | None = None,
-) -> tuple[list[WorkReport], list[WorkReport]]:
-    """Do `work` on every piece.
+) -> FinishedJob:
+    """Do `work` on every piece, or restore what an earlier job made of it.
 
     Args:
         job: names the job in logs and on the runner.
+        planned: the pieces.
+        work: what to do with each.
         output: URL of the folder that the work writes to; needed by other processes too unless
             the runner works in this one.
+        execution: where to run.
+        pieces: URL of the folder of finished pieces (`pipelines.beam.reuse`); "" to do all anew.
+        grouping: what to do with the blobs of each bucket.
         together: what pieces have in common that are best done by one worker, such as a shard that
             all of them read.
-        grouping: what to do with the blobs of each bucket.
-
-    Returns:
-        The reports of the pieces in the order of the plan, and those of the grouping, sorted.
 
     Raises:
         BertloomError: as a worker raised it, on whatever runner: its class, words and attributes.
@@ -110,11 +131,12 @@ def run_shard_job(
     launch = Launch.of(execution)
     _check_reachable(output, execution, launch)
     weights: dict[int, int] | None = None
-    if isinstance(work, ReusingWork):
-        if work.files.is_remote:
-            work = replace(work, worth_seconds=WORTH_REQUESTS)
+    doing = reusing(work, pieces=pieces, output=output)
+    if isinstance(doing, ReusingWork):
+        if doing.files.is_remote:
+            doing = replace(doing, worth_seconds=WORTH_REQUESTS)
         if launch.lanes > 1:
-            weights = work.weights_left(pieces)
+            weights = doing.weights_left(planned)
             if sum(weights.values()) < WORTH_PROCESSES:
                 launch = Launch.of(ExecutionConfig())
     fs, folder = file_system(output)
@@ -122,20 +144,20 @@ def run_shard_job(
         urls = {kind: f"{place}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
         errors = ErrorFiles(f"{place}/.reports-errors-{uuid.uuid4().hex}")
 
-        lanes = deal(pieces, launch.lanes, weights=weights, together=together)
+        lanes = deal(planned, launch.lanes, weights=weights, together=together)
         build = shard_pipeline(
-            job, lanes, work=work, errors=errors, grouping=grouping, report_urls=urls
+            job, lanes, work=doing, errors=errors, grouping=grouping, report_urls=urls
         )
-        with Progress(job, fs=fs, folder=folder, total=len(pieces)), errors.raised_again(job):
+        with Progress(job, fs=fs, folder=folder, total=len(planned)), errors.raised_again(job):
             run_pipeline(job, build, launch=launch)
         reports = _read_reports(urls["work"])
         groups = _read_reports(urls["groups"]) if grouping is not None else []
-    if [report.index for report in reports] != [piece.number for piece in pieces]:
+    if [report.index for report in reports] != [piece.number for piece in planned]:
         raise RunnerError(
-            f"{job}: {len(pieces)} pieces were planned and {len(reports)} reported "
+            f"{job}: {len(planned)} pieces were planned and {len(reports)} reported "
             "(each must be, exactly once); the runner lost or repeated work"
         )
-    return reports, groups
+    return FinishedJob(reports, groups, reuse_of(planned, reports))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,48 @@
+"""An HTTP server of this process, for fakes of the services that bertloom talks to."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+
+class LocalServer:
+    """Answers on a free port of this machine; use as a context manager.
+
+    Args:
+        handler: what answers; made anew for each connection.
+        shared: attributes of every handler.
+    """
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], **shared: Any) -> None:
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Quiet, handler), shared))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        serve = self._server.serve_forever
+        threading.Thread(target=serve, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Quiet(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up is no news here."""
