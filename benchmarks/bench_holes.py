@@ -48,7 +48,7 @@ json.dump([name for name in names if find(name, language) is not None], sys.stdo
 
 
 class Counts(NamedTuple):
-    """What one wiki came to."""
+    """The holes of one wiki."""
 
     holes: int
     amount: int

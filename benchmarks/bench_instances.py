@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.plain_instances import Document, plain_instances
+from pipelines.arrays import offsets_of
 from pipelines.build_documents import document_rows
 from pipelines.counters import Counters
 from pipelines.documents.plan import plan
@@ -51,7 +52,7 @@ def synthetic_documents(tokens: int, *, sentences_a_document: int, seed: int = 0
     spread = np.log(sentences_a_document) - 0.32
     documents = 2 * count // sentences_a_document + 10
     sizes = np.rint(rng.lognormal(spread, 0.8, documents)).clip(1).astype(np.int64)
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    offsets = offsets_of(sizes)
     offsets = np.append(offsets[offsets < count], count)
     ids = rng.integers(104, 30_522, int(lengths.sum())).astype(np.uint16)
     return TokenDocuments(ids, lengths, offsets, [f"doc/{n}" for n in range(len(offsets) - 1)])
@@ -86,9 +87,10 @@ def real_documents(
                     break
             if total >= tokens:
                 break
-        offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         names = [f"{name}/{number}" for number in range(len(sizes))]
-        documents = TokenDocuments(np.concatenate(ids), np.concatenate(lengths), offsets, names)
+        documents = TokenDocuments(
+            np.concatenate(ids), np.concatenate(lengths), offsets_of(sizes), names
+        )
         yield name, documents, vocabulary
 
 
@@ -105,7 +107,7 @@ def process_time(work: Callable[[], Any], repeat: int) -> float:
 def _pair_only(documents: TokenDocuments, pool: NegativePool, config: InstancesConfig) -> None:
     for rows in document_groups(documents, BATCH_TOKENS):
         names = documents.document_ids[rows.start : rows.stop]
-        keys = document_keys(names, seed=config.seed, duplicate=0)
+        keys = document_keys(names, seed=config.seed, pass_number=0)
         pair_segments(documents, pool, config, rows=rows, keys=keys, own_shard=0)
 
 
@@ -121,7 +123,7 @@ def _create(
         pool,
         config,
         vocabulary=vocabulary,
-        duplicate=0,
+        pass_number=0,
         own_shard=0,
         count=Counters().count,
     )

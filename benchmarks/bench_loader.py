@@ -31,6 +31,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 from model.data.batching import Layout
 from model.data.instances import InstanceSet
 from model.data.loader import Loader
+from pipelines.arrays import list_array, offsets_of, ranges
 from pipelines.instances.masking import VocabularyIds
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import instances_schema
@@ -50,10 +51,9 @@ def random_rows(rows: int, rng: np.random.Generator) -> pa.RecordBatch:
     lengths = np.where(is_short, rng.integers(5, LENGTH, rows), rng.integers(112, LENGTH + 1, rows))
     counts = np.minimum(20, np.maximum(1, np.rint(lengths * 0.15))).astype(np.int64)
     stride = (lengths - 2) // counts
-    places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     columns = {
         "input_ids": (rng.integers(1000, VOCAB_SIZE, lengths.sum()), lengths),
-        "masked_lm_positions": (1 + places * np.repeat(stride, counts), counts),
+        "masked_lm_positions": (1 + ranges(0, counts) * np.repeat(stride, counts), counts),
         "masked_lm_ids": (rng.integers(1000, VOCAB_SIZE, counts.sum()), counts),
         "segment_b_start": (rng.integers(3, lengths - 1), None),
         "next_sentence_label": (rng.integers(0, 2, rows), None),
@@ -63,9 +63,7 @@ def random_rows(rows: int, rng: np.random.Generator) -> pa.RecordBatch:
         values, sizes = columns.get(field.name, (np.zeros(rows, np.int64), None))
         if sizes is None:
             return pa.array(values).cast(field.type)
-        offsets = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int32))
-        items = pa.array(values).cast(field.type.value_type)
-        return pa.ListArray.from_arrays(offsets, items, type=field.type)
+        return list_array(values, offsets_of(sizes), field.type)
 
     return pa.RecordBatch.from_arrays([array(field) for field in schema], schema=schema)
 

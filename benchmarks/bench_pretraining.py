@@ -45,6 +45,7 @@ from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
 from model.optim.optimizer import build_optimizer
+from pipelines.arrays import offsets_of
 from pipelines.seeds import rng_for
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
 
@@ -73,7 +74,7 @@ PARTS = {
 def batch_of(lengths: npt.NDArray[np.int64], *, padded_length: int | None) -> PretrainingBatch:
     """Random instances of these lengths; the same ones in every layout."""
     widths = lengths if padded_length is None else np.full(len(lengths), padded_length)
-    starts = np.cumsum(widths) - widths
+    starts = offsets_of(widths)[:-1]
     ids, segments, positions = (np.zeros(int(widths.sum()), np.int64) for _ in range(3))
     masked = []
     for number, (start, length, width) in enumerate(zip(starts, lengths, widths, strict=True)):

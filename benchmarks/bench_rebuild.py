@@ -63,7 +63,7 @@ def timed(recipe: Recipe) -> tuple[list[StepResult], float, float]:
 
 
 def share(results: Sequence[StepResult]) -> float:
-    """Of the work of all steps, by the weights of their pieces, what was taken over."""
+    """The share of all steps' work that was restored, by the weights of their pieces."""
     reuses = [(result.was_cached, result.manifest.produced_by.reuse) for result in results]
     work = sum(reuse.work for _, reuse in reuses if reuse)
     return sum(r.work if cached else r.work_reused for cached, r in reuses if r) / work

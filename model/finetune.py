@@ -37,7 +37,7 @@ from model.training.artifact_files import (
 )
 from pipelines.io.stage_inputs import check_files
 from pipelines.telling.progress import following, step_name
-from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE
+from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
 from schemas.manifest import RawInput, StageInput, StageOutput

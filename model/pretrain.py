@@ -21,7 +21,7 @@ from model.training.artifact_files import (
 )
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.telling.progress import step_name
-from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
+from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig

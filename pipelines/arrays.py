@@ -25,36 +25,56 @@ class Ragged(NamedTuple):
 
     @property
     def lengths(self) -> Int64s:
-        """Of each row."""
+        """How many values each row has."""
         return np.diff(self.offsets)
 
 
-def offsets_of(lengths: npt.NDArray[np.integer[Any] | np.bool_] | Sequence[int]) -> Int64s:
-    """Where rows of these lengths begin and end, laid end to end; int64 of shape (rows + 1,).
+def offsets_of(
+    lengths: npt.NDArray[np.integer[Any] | np.bool_] | Sequence[int],
+    *,
+    dtype: type[np.signedinteger[Any]] = np.int64,
+) -> npt.NDArray[Any]:
+    """Where rows of these lengths begin and end, laid end to end; of shape (rows + 1,).
 
     >>> offsets_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]
     """
-    offsets = np.zeros(len(lengths) + 1, np.int64)
+    offsets = np.zeros(len(lengths) + 1, dtype)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def ranges(starts: Int64s | int, lengths: Int64s) -> Int64s:
+def ranges(
+    starts: Int64s | int,
+    lengths: npt.NDArray[np.integer[Any]],
+    *,
+    dtype: type[np.signedinteger[Any]] = np.int64,
+) -> npt.NDArray[Any]:
     """start, start + 1, ... (length of them) for each pair, end to end.
 
     >>> ranges(np.array([7, 1]), np.array([2, 3])).tolist()
     [7, 8, 1, 2, 3]
     """
-    offsets = offsets_of(lengths)
-    positions: Int64s = np.repeat(starts - offsets[:-1], lengths)
-    positions += np.arange(len(positions))
+    positions = np.repeat((starts - offsets_of(lengths)[:-1]).astype(dtype), lengths)
+    positions += np.arange(len(positions), dtype=dtype)
     return positions
 
 
 def joined(parts: Sequence[Int64s]) -> Int64s:
     """Arrays end to end; an empty one of none."""
     return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def flat_lists(column: pa.ListArray) -> tuple[pa.Array, Int64s]:
+    """The values of an Arrow column of lists end to end, not copied, and their offsets from 0.
+
+    >>> values, offsets = flat_lists(pa.array([[1], [2, 3], []]).slice(1))
+    >>> values.to_pylist(), offsets.tolist()
+    ([2, 3], [0, 2, 2])
+    """
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    values = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    return values, offsets - offsets[0]
 
 
 def list_array(values: npt.NDArray[Any], offsets: npt.NDArray[Any], kind: pa.ListType) -> pa.Array:

@@ -6,8 +6,8 @@ order of its documents: the loader takes any permutation by random access, so no
 is there where the shard has any, in a folder that whoever opens the one above as a data set does
 not read. No instance has tokens of both: random Bs come from documents of A's own part.
 
-Rows name the shard that B comes from by its place in the pool; the file's statistics say which it
-is. So the bytes of a shard depend on what it and its pool hold, not on their numbers.
+Rows name the shard that B comes from by its position in the pool; the file's statistics say which
+it is. So the bytes of a shard depend on what it and its pool hold, not on their numbers.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class BuildInstanceShard(PieceWork):
     def identity(self, piece: InstancePiece) -> Any:
         return {
             "part": piece.part,
-            "duplicate": piece.duplicate,
+            "duplicate": piece.pass_number,
             "pool": [self.tokens.files[number].sha256 for number in self._pool_numbers(piece)],
             "vocabulary": [self.vocab.sha256, self.vocab_size],
         }
@@ -180,21 +180,21 @@ class BuildInstanceShard(PieceWork):
         return self._held_out[1]
 
     def _pool_numbers(self, piece: InstancePiece) -> list[int]:
-        """Of token shards, in the order of their places in the pool."""
+        """Numbers of the token shards that the pool is made of, in its order."""
         return list(self._held_out_pool(piece.shard) if piece.part == HELD_OUT else piece.pool)
 
     def _path(self, piece: InstancePiece) -> str:
         stem = self.tokens.files[piece.shard].path.removesuffix(".arrow")
         if piece.part == HELD_OUT:
             return f"{HELD_OUT_PREFIX}{stem.removeprefix('part-')}.arrow"
-        return f"{stem}-pass-{piece.duplicate:02d}.arrow"
+        return f"{stem}-pass-{piece.pass_number:02d}.arrow"
 
     def _origin(self, piece: InstancePiece) -> Statistics:
         """What says, beside the rows, where they come from."""
         return {
             "token_shard": piece.shard,
             "pool": pool_text(self._pool_numbers(piece)),
-            "duplicate": piece.duplicate,
+            "duplicate": piece.pass_number,
             "part": piece.part,
         }
 
@@ -213,7 +213,7 @@ class BuildInstanceShard(PieceWork):
             NegativePool(dict(enumerate(documents))),
             self.config,
             vocabulary=self._open()[0],
-            duplicate=piece.duplicate,
+            pass_number=piece.pass_number,
             own_shard=0,
             count=counters.count,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.arrays import list_array, offsets_of
+from pipelines.arrays import flat_lists, list_array, offsets_of
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import WorkReport, add_up
@@ -90,9 +90,7 @@ def _document_rows(
     batch: pa.RecordBatch, token_ids: np.ndarray, lengths: np.ndarray, schema: pa.Schema
 ) -> pa.RecordBatch:
     """Sentence-wise ids put back together by document; sentences without a token are left out."""
-    sentences = batch.column("sentences")
-    sentence_bounds = sentences.offsets.to_numpy().astype(np.int64)
-    sentence_bounds = sentence_bounds - sentence_bounds[0]
+    _, sentence_bounds = flat_lists(batch.column("sentences"))
     token_bounds = offsets_of(lengths)[sentence_bounds]
     present = lengths > 0
     kept_before = offsets_of(present)[sentence_bounds]

@@ -97,7 +97,7 @@ class Text(NamedTuple):
     """... and ends (exclusive)."""
 
     page_id: int | None = None
-    """Of MediaWiki, as the two after it."""
+    """This and the two below are MediaWiki's."""
 
     revision_id: int | None = None
     timestamp: str | None = None
@@ -135,7 +135,7 @@ class TokenDocument(NamedTuple):
     """
 
     token_ids: Sequence[int]
-    """Of all sentences, end to end."""
+    """The tokens of all sentences, end to end."""
 
     sentence_lengths: Sequence[int]
     """Tokens of each sentence that has any."""
@@ -172,10 +172,10 @@ class Instance(NamedTuple):
     """Number of the pass, from 0."""
 
     number: int
-    """Of the instance in its pass and its document, from 0."""
+    """Counts the instances of a pass over A's document, from 0."""
 
     position: str = ""
-    """As of `Text`, of A's document."""
+    """That of A's document."""
 
 
 class WrittenShard(NamedTuple):
@@ -492,13 +492,13 @@ class _Pool:
         self, documents: Sequence[tuple[str, TokenDocument]], *, part: str, passes: int
     ) -> Iterator[tuple[str, Instance]]:
         flat = _flat(documents, vocab_size=self.vocabulary.vocab_size)
-        for duplicate in range(passes if len(flat) else 0):
+        for pass_number in range(passes if len(flat) else 0):
             batches = create_instances(
                 flat,
                 NegativePool({0: flat}),
                 self.config,
                 vocabulary=self.vocabulary,
-                duplicate=duplicate,
+                pass_number=pass_number,
                 own_shard=0,
                 count=self.count,
             )
@@ -686,7 +686,7 @@ class WriteShards(beam.PTransform[Any, Any]):
         output: path or URL of the folder.
         schema: of the table; its columns are `document_id`, the key, and fields of the records.
         shards: at most how many files.
-        compression: `zstd`, `lz4`, or None for files that are read in position.
+        compression: `zstd`, `lz4`, or None for files that are read in place.
     """
 
     output: str = field(kw_only=False)

@@ -95,8 +95,8 @@ def instances_schema(vocab_size: int) -> pa.Schema:
             # 0: B really follows A. 1: B is random. -1: there is no B.
             _required("next_sentence_label", pa.int8()),
             _required("document_row", pa.uint32()),  # of A, in the token shard of the same part
-            # Token shard that B comes from, by its place in the pool, which the file's statistics
-            # list; 0 is A's own. And the row there.
+            # Token shard that B comes from, by its position in the pool, which the file's
+            # statistics list; 0 is A's own. And the row there.
             _required("segment_b_shard", pa.uint32()),
             _required("segment_b_row", pa.uint32()),
             _required("duplicate", pa.uint16()),  # which pass over the corpus, from 0

@@ -133,8 +133,8 @@ class TextSource(SourceConfig):
     """Column or key that holds the text (.jsonl, .parquet)."""
 
     id_column: str | None = None
-    """Column or key that identifies a row. Without it the file's name and the row's place do: its
-    byte offset in .txt and .jsonl, its number in Parquet."""
+    """Column or key that identifies a row. Without it the file's name and the row's position do:
+    its byte offset in .txt and .jsonl, its number in Parquet."""
 
     title_column: str | None = None
     """Column or key that holds a title."""

@@ -73,7 +73,7 @@ class RawInput(_Record):
 
 
 class Reuse(_Record):
-    """How much of a stage's work was taken over from earlier artifacts, piece by piece."""
+    """How much of a stage's work was restored from earlier artifacts, piece by piece."""
 
     pieces: int = Field(ge=0)
     """Planned pieces of work (splits, shards, passes over shards)."""
@@ -147,7 +147,7 @@ class ProducedBy(_Record):
 
     run_id: str
     git_commit: str = ""
-    """Of the checkout that the code ran from; "" where it is not one."""
+    """Commit of the checkout that the code ran from; "" where it is not one."""
 
     git_dirty: bool | None = None
     """Whether the checkout had changes that are not committed; None where it is no checkout."""
@@ -165,7 +165,7 @@ class ProducedBy(_Record):
     seconds: float = Field(ge=0)
 
     reuse: Reuse | None = None
-    """What was taken over piece by piece; None where the stage does not work so."""
+    """How much was restored; None where the stage keeps no pieces."""
 
 
 class Adoption(_Record):
@@ -247,7 +247,7 @@ class Manifest(_Record):
 
     @property
     def path(self) -> str:
-        """Of the manifest itself, relative to the root of the store."""
+        """Path of the manifest itself, relative to the root of the store."""
         return f"{self.location}/manifest.json"
 
     @property

@@ -129,7 +129,7 @@ class TaskTrainingConfig(FeaturesConfig):
     """Its learning_rate is that of the grid."""
 
     warmup_share: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Of all updates (run_classifier.py: .1); then linear decay to 0."""
+    """Share of all updates (run_classifier.py: .1); then linear decay to 0."""
 
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """With the number of the restart it decides data order, new weights and dropout."""

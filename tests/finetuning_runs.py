@@ -17,7 +17,7 @@ from model.tasks import TASKS
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import rng_for
 from pipelines.wordpiece.ids import tokenizer_config_json
-from pipelines.wordpiece.vocabulary import FIXED_PIECES, TOKENIZER_CONFIG_FILE, VOCAB_FILE
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.arrow import EXAMPLES
 from schemas.manifest import FileEntry, StageInput
 from schemas.model_configs import ModelConfig

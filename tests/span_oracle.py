@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from model.tasks.squad import SQUAD_TASKS
 from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
-from pipelines.wordpiece.vocabulary import SPECIAL_TOKENS
+from pipelines.wordpiece.vocab_files import SPECIAL_TOKENS
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.task_configs import FeaturesConfig
 

@@ -16,7 +16,7 @@ from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import new_task_model
 from model.tasks import TASKS
 from pipelines.wordpiece.ids import tokenizer_config_json
-from pipelines.wordpiece.vocabulary import VOCAB_FILE
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.errors import ConfigError
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import FeaturesConfig

@@ -33,7 +33,7 @@ from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from pipelines.wordpiece.ids import tokenizer_config_json
-from pipelines.wordpiece.vocabulary import TOKENIZER_CONFIG_FILE, VOCAB_FILE
+from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
 from schemas.manifest import FileEntry, StageInput, StageOutput

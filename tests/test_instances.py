@@ -48,7 +48,7 @@ def make(
     config: InstancesConfig,
     *,
     vocabulary: VocabularyIds = VOCABULARY,
-    duplicate: int = 0,
+    pass_number: int = 0,
     **options: Any,
 ) -> tuple[InstanceBatch, Counters]:
     """All batches put together; shard 0 is A's."""
@@ -58,7 +58,7 @@ def make(
         NegativePool(shards),
         config,
         vocabulary=vocabulary,
-        duplicate=duplicate,
+        pass_number=pass_number,
         own_shard=0,
         count=counters.count,
         **options,
@@ -110,7 +110,7 @@ def test_a_document_longer_than_a_batch_comes_in_several() -> None:
     batches = list(
         create_instances(
             documents, NegativePool({0: documents}), InstancesConfig(), vocabulary=VOCABULARY,
-            duplicate=0, own_shard=0, count=Counters().count, batch_tokens=4096,
+            pass_number=0, own_shard=0, count=Counters().count, batch_tokens=4096,
         )
     )  # fmt: skip
     assert len(batches) > 3
@@ -123,11 +123,11 @@ def test_passes_seeds_and_documents_draw_apart() -> None:
     first, _ = make(shards, config)
     assert same(first, make(shards, config)[0])
     for other, _ in (
-        make(shards, config, duplicate=1),
+        make(shards, config, pass_number=1),
         make(shards, config.model_copy(update={"seed": 1})),
     ):
         assert not np.array_equal(first.input_ids, other.input_ids)
-    assert set(make(shards, config, duplicate=1)[0].duplicate.tolist()) == {1}
+    assert set(make(shards, config, pass_number=1)[0].duplicate.tolist()) == {1}
 
 
 def test_masking_does_not_change_pairing() -> None:
@@ -219,7 +219,7 @@ def test_a_shard_without_documents_gives_nothing() -> None:
     empty = TokenDocuments(np.empty(0, np.uint16), np.empty(0, np.uint32), np.zeros(1, np.int64))
     pool = NegativePool({0: empty, 1: random_documents(3)})
     found = create_instances(
-        empty, pool, InstancesConfig(), vocabulary=VOCABULARY, duplicate=0, own_shard=0,
+        empty, pool, InstancesConfig(), vocabulary=VOCABULARY, pass_number=0, own_shard=0,
         count=Counters().count,
     )  # fmt: skip
     assert list(found) == []
@@ -227,7 +227,11 @@ def test_a_shard_without_documents_gives_nothing() -> None:
 
 def test_a_pool_without_the_shard_and_a_shard_without_ids_are_refused() -> None:
     documents = random_documents(3)
-    options: dict[str, Any] = {"vocabulary": VOCABULARY, "duplicate": 0, "count": Counters().count}
+    options: dict[str, Any] = {
+        "vocabulary": VOCABULARY,
+        "pass_number": 0,
+        "count": Counters().count,
+    }
     with pytest.raises(ConfigError, match=r"shards \[1\], but not the documents of shard 0"):
         list(
             create_instances(
@@ -294,7 +298,7 @@ def test_of_a_kind_with_the_instances_of_the_reference(real_data: Path) -> None:
     for seed in range(40):
         config = InstancesConfig(seed=seed, short_seq_prob=golden["short_seq_prob"])
         made = [
-            make({0: documents}, config, vocabulary=vocabulary, duplicate=n)[0]
+            make({0: documents}, config, vocabulary=vocabulary, pass_number=n)[0]
             for n in range(golden["dupe_factor"])
         ]
         runs.append(together(made))

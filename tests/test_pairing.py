@@ -48,7 +48,7 @@ def pairs(
     documents = pool.shards[own]
     rows = range(len(documents)) if rows is None else rows
     names = documents.document_ids[rows.start : rows.stop]
-    keys = document_keys(names, seed=config.seed, duplicate=0)
+    keys = document_keys(names, seed=config.seed, pass_number=0)
     if config.pairing == "nsp":
         return pair_segments(documents, pool, config, rows=rows, keys=keys, own_shard=own)
     return pack_text(documents, config, rows=rows, keys=keys, own_shard=own)

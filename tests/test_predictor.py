@@ -14,7 +14,7 @@ from model.encoder.hf_config import CONFIG_FILE
 from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import task_model_from_checkpoint
-from pipelines.wordpiece.vocabulary import VOCAB_FILE
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import CheckpointError, PredictionsError
 from schemas.task_configs import FeaturesConfig

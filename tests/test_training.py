@@ -36,7 +36,7 @@ from model.processes.worker import leave_failure
 from model.training.checkpoint_files import CheckpointRecord
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Stopwatch, Trainer
-from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE
+from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE
 from schemas.errors import (
     ArtifactCorruptError,
     CheckpointError,

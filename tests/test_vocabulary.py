@@ -16,16 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
-from pipelines.wordpiece.vocabulary import (
-    FIXED_PIECES,
-    check_vocab,
-    count_words,
-    learn_vocabulary,
-    merge_counts,
-    read_vocab,
-    scale_counts,
-    vocab_text,
-)
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, check_vocab, read_vocab, vocab_text
+from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary, merge_counts, scale_counts
 from pipelines.wordpiece.words import bert_normalizer, bert_pre_tokenizer
 from schemas.arrow import WORD_COUNTS, check_schema
 from schemas.configs import VocabularyConfig

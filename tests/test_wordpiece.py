@@ -21,7 +21,7 @@ from pipelines.wordpiece.ids import (
     bert_tokenizer,
     tokenizer_json,
 )
-from pipelines.wordpiece.vocabulary import FIXED_PIECES
+from pipelines.wordpiece.vocab_files import FIXED_PIECES
 from pipelines.wordpiece.words import (
     Sentences,
     bert_normalizer,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from pipelines.io.file_systems import file_system, read_file
-from pipelines.wordpiece.vocabulary import VOCAB_FILE
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.errors import CheckpointError, MissingInputError
 from schemas.model_configs import ModelConfig, Objective
 

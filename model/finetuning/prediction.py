@@ -29,7 +29,7 @@ from model.tasks import find_task
 from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from pipelines.wordpiece.vocabulary import VOCAB_FILE, read_vocab
+from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.task_configs import FeaturesConfig
 

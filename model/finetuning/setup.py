@@ -21,7 +21,7 @@ from pipelines.io.file_systems import read_file
 from pipelines.io.stage_inputs import input_file
 from pipelines.seeds import key_for
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from pipelines.wordpiece.vocabulary import (
+from pipelines.wordpiece.vocab_files import (
     CONTINUATION,
     SPECIAL_TOKENS,
     TOKENIZER_CONFIG_FILE,

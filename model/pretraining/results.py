@@ -23,7 +23,7 @@ from model.training.artifact_files import (
 )
 from model.training.checkpoints import Checkpoints
 from pipelines.io.stage_inputs import input_file
-from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE, read_vocab
+from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError
 
 

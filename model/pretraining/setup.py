@@ -26,7 +26,7 @@ from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
-from pipelines.wordpiece.vocabulary import PAD, VOCAB_FILE, read_vocab
+from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, ConfigError, InstancesError
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig

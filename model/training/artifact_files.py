@@ -16,7 +16,7 @@ from model.encoder.hf_config import (
 )
 from pipelines.io.raw_files import digest_file
 from pipelines.io.shards import FileWriter
-from pipelines.wordpiece.vocabulary import VOCAB_FILE
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.manifest import FileEntry, RawInput
 
 OPTIMIZER_FILE = "optimizer.safetensors"

@@ -13,7 +13,7 @@ The key is a digest of what decides the piece's bytes, which names and numbers o
 of. So after one dump of ten changed, or after a job was killed, the other pieces' files are linked
 into the new artifact under the names that they have there. A file is believed only after its bytes
 have been hashed again, and a record, whose counts go into manifests, only with its own digest
-(`schemas.sealed`); where either is gone or damaged, the piece is as good as not done. Withdrawing
+(`schemas.sealed`); where either is gone or damaged, the piece is built again. Withdrawing
 an artifact takes the records that it came from with it.
 """
 
@@ -36,7 +36,7 @@ from schemas.manifest import FileEntry, Reuse
 from schemas.sealed import read_sealed, sealed_json
 
 RECORD_VERSION = 2
-"""Those of version 1 had no digest of their own, and are left aside."""
+"""Those of version 1 had no digest of their own, and are not read."""
 
 READING_IS_CHEAPER = 64
 """About so many times as doing the work: files are hashed as fast as they are read."""
@@ -151,7 +151,7 @@ class ReusingWork:
     work: PieceWork
     files: PieceFiles
     worth_seconds: float = 0.0
-    """Of processor time: what took less is not recorded, as it is done again sooner than found."""
+    """Processor time: what took less is not recorded, as it is done again sooner than found."""
 
     _known: set[str] | None = field(default=None, repr=False)
     """Names of the records there are, where asking for one would be a request."""

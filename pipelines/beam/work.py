@@ -87,7 +87,7 @@ class Piece(Protocol):
 
     @property
     def number(self) -> int:
-        """Place in the plan, from 0."""
+        """Position in the plan, from 0."""
 
     @property
     def weight(self) -> int:

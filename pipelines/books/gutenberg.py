@@ -96,20 +96,20 @@ def drop_brackets(text: str) -> str:
     A footnote that stands as a paragraph of its own is the author's prose and stays, without the
     bracket; within a paragraph it goes. A bracket that is never closed ends at the next blank line.
     """
-    pieces: list[str] = []
+    parts: list[str] = []
     at = 0
     ends = _bracket_ends(text)
     for match in _BRACKET.finditer(text):
         if match.start() < at or _KEEPS_TEXT.match(match[0]):
             continue
-        pieces.append(text[at : match.start()])
+        parts.append(text[at : match.start()])
         at = _bracket_end(text, match.start(), ends)
         note = _FOOTNOTE.match(text, match.start(), at)
         own = _OWN_PARAGRAPH.search(text, max(0, match.start() - 80), match.start())
         if note is not None and own is not None:
-            pieces.append(text[note.end() : at].removesuffix("]"))
-    pieces.append(text[at:])
-    return "".join(pieces)
+            parts.append(text[note.end() : at].removesuffix("]"))
+    parts.append(text[at:])
+    return "".join(parts)
 
 
 def _bracket_ends(text: str) -> dict[int, int]:

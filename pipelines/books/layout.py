@@ -69,9 +69,9 @@ def split_blocks(lines: list[str], *, is_heading: Callable[[str], bool]) -> list
     width = _median_width(lines)
     blocks: list[Block] = []
     for group in _groups(lines):
-        pieces = _pieces(group.lines, layout=layout, width=width, is_heading=is_heading)
-        for number, piece in enumerate(pieces):
-            blocks.append(Block(piece, group.gap if number == 0 else 0))
+        paragraphs = _paragraphs(group.lines, layout=layout, width=width, is_heading=is_heading)
+        for number, paragraph in enumerate(paragraphs):
+            blocks.append(Block(paragraph, group.gap if number == 0 else 0))
     return blocks
 
 
@@ -107,36 +107,36 @@ def _groups(lines: list[str]) -> Iterator[Block]:
         yield Block(group, gap)
 
 
-def _pieces(
+def _paragraphs(
     lines: list[str], *, layout: Layout, width: int, is_heading: Callable[[str], bool]
 ) -> Iterator[list[str]]:
     """The blocks of lines between which there is no blank line."""
     indented = _is_indented_prose(lines) if layout != "one-line" else False
-    piece: list[str] = []
+    paragraph: list[str] = []
     headed = False
     for line in lines:
         if headed and len(line.strip()) < _TITLE_SHARE * width and not _ENDS_SENTENCE.search(line):
             headed = False  # a chapter's title, under its number
             yield [line]
             continue
-        if piece and _breaks(piece, line, layout=layout, width=width, indented=indented):
-            yield piece
-            piece = []
+        if paragraph and _breaks(paragraph, line, layout=layout, width=width, indented=indented):
+            yield paragraph
+            paragraph = []
         if layout == "no-blank-lines" and is_heading(line):
-            if piece:
-                yield piece
+            if paragraph:
+                yield paragraph
             yield [line]
-            piece, headed = [], True
+            paragraph, headed = [], True
             continue
         headed = False
-        piece.append(line)
-    if piece:
-        yield piece
+        paragraph.append(line)
+    if paragraph:
+        yield paragraph
 
 
-def _breaks(piece: list[str], line: str, *, layout: Layout, width: int, indented: bool) -> bool:
-    """Whether a new paragraph begins at `line`, which follows `piece` directly."""
-    last = piece[-1]
+def _breaks(paragraph: list[str], line: str, *, layout: Layout, width: int, indented: bool) -> bool:
+    """Whether a new paragraph begins at `line`, which follows `paragraph` directly."""
+    last = paragraph[-1]
     if indented and _indent(last) + _INDENT <= _indent(line) <= _MAX_INDENT:
         return _ENDS_STRONGLY.search(last) is not None
     if layout == "blank-lines":

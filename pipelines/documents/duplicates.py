@@ -34,7 +34,7 @@ DUPLICATES_FILE = "__duplicates__/duplicates.arrow"
 """In a folder that opening the one above as a data set passes over: its rows are no documents."""
 
 BUCKETS = 64
-"""Of each kind of key. Many enough that no bucket of English Wikipedia is large (100,000 rows)."""
+"""How many for each kind of key: none is large for English Wikipedia (100,000 rows)."""
 
 SAME_ID, SAME_TEXT = "same-id", "same-text"
 """Why a row is left out. One of a repeated id always is."""
@@ -150,7 +150,7 @@ class Duplicates:
 
     file: FileEntry
     rows: list[dict[str, Any]]
-    """Of the table `DUPLICATES`, by shard and row."""
+    """Rows of the table `DUPLICATES`, by shard and row."""
 
 
 def choose_duplicates(

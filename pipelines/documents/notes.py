@@ -1,7 +1,7 @@
-"""What `build-documents` counted, and what a reader of its manifest must be told of that.
+"""The counts of `build-documents`, and notes on them for readers of its manifest.
 
-Nothing that was left out stays unsaid: damage that was put up with, records that were no text, ids
-that came twice, files that gave nothing, and texts that look cut in the wrong places.
+There is a note on damage that was put up with, records that were no text, ids that came twice,
+files that gave nothing, and texts that look cut at the wrong lines.
 """
 
 from __future__ import annotations

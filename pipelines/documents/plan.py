@@ -15,7 +15,7 @@ from schemas.manifest import RawInput
 
 
 class DocumentPiece(NamedTuple):
-    """A split with its place in the plan."""
+    """A split with its number in the plan."""
 
     number: int
     split: Split

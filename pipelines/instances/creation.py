@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.arrays import Int64s, TokenIds
+from pipelines.arrays import TokenIds, offsets_of, ranges
 from pipelines.counters import Count
 from pipelines.instances.masking import VocabularyIds, mask_batch
 from pipelines.instances.pairing import (
@@ -74,14 +73,14 @@ def create_instances(
     config: InstancesConfig,
     *,
     vocabulary: VocabularyIds,
-    duplicate: int,
+    pass_number: int,
     own_shard: int,
     count: Count,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[InstanceBatch]:
     """Make the instances of one pass over documents of one token shard, in their order.
 
-    Every row is decided by (config, document, duplicate, pool) alone; where the batches are cut
+    Every row is decided by (config, document, pass, pool) alone; where the batches are cut
     changes none.
 
     Args:
@@ -89,7 +88,7 @@ def create_instances(
         pool: the documents that random Bs come from, these among them.
         config: lengths, pairing, masking, seed.
         vocabulary: the vocabulary of the token ids.
-        duplicate: number of the pass, from 0.
+        pass_number: counted from 0.
         own_shard: number of the shard in the pool.
         count: gets `documents-in`, `documents-kept`, `documents-dropped-no-token` and, where
             segments are paired, `documents-dropped-one-token` (one token cannot be cut in two).
@@ -114,7 +113,7 @@ def create_instances(
     for rows in document_groups(documents, batch_tokens):
         _count_documents(documents, rows, config, count)
         names = documents.document_ids[rows.start : rows.stop]
-        keys = document_keys(names, seed=config.seed, duplicate=duplicate)
+        keys = document_keys(names, seed=config.seed, pass_number=pass_number)
         if config.pairing == "nsp":
             segments = pair_segments(
                 documents, pool, config, rows=rows, keys=keys, own_shard=own_shard
@@ -129,7 +128,7 @@ def create_instances(
                 config,
                 own_shard=own_shard,
                 vocabulary=vocabulary,
-                duplicate=duplicate,
+                pass_number=pass_number,
             )
 
 
@@ -163,14 +162,13 @@ def _instance_batch(
     *,
     own_shard: int,
     vocabulary: VocabularyIds,
-    duplicate: int,
+    pass_number: int,
 ) -> InstanceBatch:
     paired = config.pairing == "nsp"
     a_lengths = segments.a_stop - segments.a_start
     b_lengths = segments.b_stop - segments.b_start
     lengths = a_lengths + b_lengths + (3 if paired else 2)
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths, dtype=np.int32)
     b_start = a_lengths + 2
     unmasked = _join_segments(
         segments,
@@ -199,7 +197,7 @@ def _instance_batch(
         document_row=segments.document_row.astype(np.uint32),
         segment_b_shard=segments.b_shard.astype(np.uint32),
         segment_b_row=segments.b_row.astype(np.uint32),
-        duplicate=np.full(len(lengths), duplicate, np.uint16),
+        duplicate=np.full(len(lengths), pass_number, np.uint16),
     )
 
 
@@ -224,7 +222,9 @@ def _join_segments(
         starts = np.stack((starts, segments.b_start), axis=1).ravel()
         b_lengths = segments.b_stop - segments.b_start
         lengths = np.stack((lengths, b_lengths + 1), axis=1).ravel()
-    joined = own.take(_run_indices(starts, lengths, of=len(own)), mode="clip")
+    # Half as wide where that is enough: time here goes into writing and reading the indices.
+    narrowest = np.int32 if len(own) < 1 << 31 else np.int64
+    joined = own.take(ranges(starts, lengths, dtype=narrowest), mode="clip")
     joined[offsets[:-1]] = vocabulary.cls_id
     joined[offsets[:-1] + a_lengths + 1] = vocabulary.sep_id
     if paired:
@@ -236,15 +236,3 @@ def _join_segments(
             joined[to:end] = tokens[number][start:stop]
         joined[offsets[1:] - 1] = vocabulary.sep_id
     return joined
-
-
-def _run_indices(starts: Int64s, lengths: Int64s, *, of: int) -> npt.NDArray[Any]:
-    """starts[0], starts[0] + 1, ... (lengths[0] of them), starts[1], ... in a type that holds them.
-
-    Half as wide where that is enough: time here goes into writing and reading the indices.
-    """
-    kind = np.int32 if of < 1 << 31 else np.int64
-    before = np.cumsum(lengths) - lengths
-    indices = np.repeat((starts - before).astype(kind), lengths)
-    indices += np.arange(len(indices), dtype=kind)
-    return indices

@@ -19,9 +19,9 @@ TRAINING, HELD_OUT = "training", "held-out"
 """The two parts of a corpus, as `FileEntry.statistics["part"]` of instance shards names them."""
 
 HELD_OUT_FOLDER = "__held-out__"
-"""Of their shards, below that of the training shards. Arrow's data sets pass over names that begin
-with `_` and Hugging Face's over folders that begin with `__`, so that what opens the folder above
-as a data set has the training rows alone."""
+"""Folder of their shards, below that of the training shards. Arrow's data sets pass over names that
+begin with `_` and Hugging Face's over folders that begin with `__`, so that what opens the folder
+above as a data set has the training rows alone."""
 
 HELD_OUT_PREFIX = f"{HELD_OUT_FOLDER}/held-out-"
 """What the logical names of held-out shards begin with."""

@@ -81,9 +81,9 @@ class _Chunks(NamedTuple):
     is_random: npt.NDArray[np.bool_]
 
 
-def document_keys(document_ids: Sequence[str], *, seed: int, duplicate: int) -> UInt64s:
+def document_keys(document_ids: Sequence[str], *, seed: int, pass_number: int) -> UInt64s:
     """The key of each document's draws in one pass over the corpus."""
-    return keys_for(seed, "instances", document_ids, duplicate)
+    return keys_for(seed, "instances", document_ids, pass_number)
 
 
 def target_lengths(keys: UInt64s, config: InstancesConfig) -> Int64s:
@@ -178,7 +178,7 @@ def _cut_in_two(
 def _draw_random_segments(
     segments: Segments, keys: UInt64s, pool: NegativePool, *, wanted: Int64s, own_shard: int
 ) -> None:
-    """Put a random B in the place of the real one, where the label says so."""
+    """Replace the real B by a random one, where the label says so."""
     at = np.flatnonzero(segments.label == IS_RANDOM)
     if not len(at):
         return
@@ -218,7 +218,7 @@ def pack_text(
 ) -> Segments:
     """The instances of some documents without a B: as many whole sentences as fit in each.
 
-    A document is cut into consecutive pieces, so every token is in exactly one of them. Only a
+    A document is cut into consecutive chunks, so every token is in exactly one of them. Only a
     sentence that is longer than an instance is cut itself. `short_seq_prob` has no part in it.
 
     Args: as for `pair_segments`.
@@ -229,7 +229,7 @@ def pack_text(
     bounds = documents.token_bounds[first : last + 1].tolist()
     starts: list[int] = []
     stops: list[int] = []
-    pieces: list[int] = []
+    chunks: list[int] = []
     document_bounds = documents.document_bounds[rows.start : rows.stop + 1].tolist()
     for position, end in itertools.pairwise(document_bounds):
         before = len(starts)
@@ -238,8 +238,8 @@ def pack_text(
             whole = bounds[bisect.bisect_right(bounds, min(position + room, end)) - 1]
             position = whole if whole > position else position + room
             stops.append(position)
-        pieces.append(len(starts) - before)
-    document = np.repeat(np.arange(len(rows)), pieces)
+        chunks.append(len(starts) - before)
+    document = np.repeat(np.arange(len(rows)), chunks)
     document_row = documents.rows[rows.start + document]
     a_start, a_stop = np.array(starts, np.int64), np.array(stops, np.int64)
     key = random_bits(

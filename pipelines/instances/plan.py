@@ -31,8 +31,8 @@ class InstancePiece(NamedTuple):
     shard: int
     """Number of the token shard in its artifact."""
 
-    duplicate: int
-    """Number of the pass; 0 for held-out documents."""
+    pass_number: int
+    """0 for held-out documents."""
 
     pool: tuple[int, ...]
     """Numbers of the token shards that random Bs come from, this one first; () for held-out
@@ -54,7 +54,7 @@ class Ranking(NamedTuple):
 
     @classmethod
     def of(cls, files: Sequence[FileEntry], *, seed: int) -> Ranking:
-        """Of the shards of an artifact; the seed is the configuration's."""
+        """The ranking of an artifact's shards; the seed is the configuration's."""
         names = [int(entry.sha256[:16], 16) for entry in files]
         sizes = [entry.size for entry in files]
         return cls(np.array(names, np.uint64), np.array(sizes, np.int64), seed)
@@ -80,8 +80,8 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
         choose_pool(files, shard, ranking=ranking, config=config) for shard in range(len(files))
     ]
     passes = [
-        (TRAINING, shard, duplicate, pools[shard], files[shard].size)
-        for duplicate in range(config.duplicates)
+        (TRAINING, shard, pass_number, pools[shard], files[shard].size)
+        for pass_number in range(config.duplicates)
         for shard in range(len(files))
     ]
     share = config.held_out_share
@@ -115,5 +115,5 @@ def pool_text(numbers: Sequence[int]) -> str:
 
 
 def pool_numbers(entry: FileEntry) -> list[int]:
-    """Numbers of the token shards that `segment_b_shard` of a file's rows means, by place."""
+    """Numbers of the token shards that `segment_b_shard` of a file's rows means."""
     return [int(number) for number in str(entry.statistics["pool"]).split(",")]

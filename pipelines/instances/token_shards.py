@@ -5,14 +5,13 @@ What is not asked for is not copied: a part never holds a token of the other.
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.arrays import Int64s
+from pipelines.arrays import Int64s, flat_lists, ranges
 from pipelines.instances.held_out import is_held_out
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.io.shards import is_local, open_shard
@@ -132,16 +131,9 @@ def _documents(table: pa.Table, runs: Int64s, *, with_ids: bool) -> TokenDocumen
         table = pa.concat_tables(slices or [table.slice(0, 0)])
     table = table.combine_chunks()
     ids = table.column("document_id").to_pylist() if with_ids else ()
-    token_ids, _ = _flat(table.column("token_ids"))
-    lengths, offsets = _flat(table.column("sentence_lengths"))
-    ranges: Iterator[Int64s] = itertools.starmap(np.arange, runs.tolist())
-    rows = np.concatenate([np.empty(0, np.int64), *ranges]) if table.num_rows < total else None
-    return TokenDocuments(token_ids, lengths, offsets.astype(np.int64), ids, rows)
-
-
-def _flat(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Values and offsets of a column of lists."""
-    lists = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    offsets = lists.offsets.to_numpy()
-    values = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    return values.to_numpy(), offsets - offsets[0]
+    (token_ids, _), (lengths, offsets) = (
+        flat_lists(column.chunk(0) if column.num_chunks else pa.array([], column.type))
+        for column in (table.column("token_ids"), table.column("sentence_lengths"))
+    )
+    rows = ranges(runs[:, 0], runs[:, 1] - runs[:, 0]) if table.num_rows < total else None
+    return TokenDocuments(token_ids.to_numpy(), lengths.to_numpy(), offsets, ids, rows)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.arrays import Int64s
+from pipelines.arrays import Int64s, ranges
 from pipelines.seeds import random_bits
 
 
@@ -38,7 +38,7 @@ def heads(keys: npt.NDArray[np.uint64], throws: Int64s, *, counter: int) -> Int6
     """
     words = (throws + 63) >> 6
     rows = np.repeat(np.arange(len(throws)), words)
-    word = np.arange(len(rows)) - np.repeat(np.cumsum(words) - words, words)
+    word = ranges(0, words)
     bits = random_bits(keys[rows], word + counter)
     unused = np.clip(64 * (word + 1) - throws[rows], 0, 63).astype(np.uint64)
     ones = np.bitwise_count(bits >> unused)

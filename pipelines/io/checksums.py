@@ -27,7 +27,7 @@ class PublishedChecksum(NamedTuple):
     algorithm: str
     hex_digest: str
     uri: str
-    """Of the list."""
+    """Where the list is."""
 
 
 def is_checksum_list(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Lines of a file, plain or compressed, each with the place of its first byte.
+"""Lines of a file, plain or compressed, each with the position of its first byte.
 
 Places are byte offsets in the decompressed text, so that a file gives the same ones compressed or
 not. Only plain files can be read from the middle.

@@ -1,7 +1,7 @@
 """Finding raw files, local or remote, and saying which bytes they hold.
 
 A path may be a file, a folder or a glob pattern, on this machine or at any fsspec URL. What a
-file holds is told by its digests, which are remembered between runs in a folder of the user's
+file holds is known by its digests, which are remembered between runs in a folder of the user's
 cache, because a dump of 20 GB takes a minute to read: see `digest_file`.
 """
 

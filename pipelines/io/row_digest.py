@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.arrays import flat_lists
+
 MODULUS = 1 << 128
 
 if sys.byteorder != "little":  # pragma: no cover - no supported machine is
@@ -68,10 +70,8 @@ def _string_bytes(column: pa.Array) -> Iterator[bytes]:
 
 
 def _list_bytes(column: pa.Array) -> Iterator[bytes]:
-    offsets = column.offsets.to_numpy()
-    first, last = int(offsets[0]), int(offsets[-1])
-    values = column.values.slice(first, last - first)
-    bounds = (offsets - first).tolist()
+    values, offsets = flat_lists(column)
+    bounds = offsets.tolist()
     if pa.types.is_string(values.type):
         items = list(_string_bytes(values))
         for start, end in pairwise(bounds):

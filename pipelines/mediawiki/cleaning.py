@@ -191,14 +191,14 @@ def _remove_line_quotes(line: str) -> str:
     ends_open = bold % 2 == 1 and italic % 2 == 1
     if not ends_open and all(run in (2, 3, 5) for run in runs):
         return _SIMPLE_QUOTES.sub("", line)
-    pieces = _APOSTROPHES.split(line)
+    parts = _APOSTROPHES.split(line)
     kept = [_literal_apostrophes(run) for run in runs]
     if ends_open:
-        mistaken = _mistaken_bold(pieces, runs)
+        mistaken = _mistaken_bold(parts, runs)
         if mistaken is not None:
             kept[mistaken] += "'"
-    return pieces[0] + "".join(
-        apostrophes + piece for apostrophes, piece in zip(kept, pieces[1:], strict=True)
+    return parts[0] + "".join(
+        apostrophes + part for apostrophes, part in zip(kept, parts[1:], strict=True)
     )
 
 
@@ -206,13 +206,13 @@ def _literal_apostrophes(run: int) -> str:
     return "'" if run == 4 else "'" * (run - 5) if run > 5 else ""
 
 
-def _mistaken_bold(pieces: list[str], runs: list[int]) -> int | None:
+def _mistaken_bold(parts: list[str], runs: list[int]) -> int | None:
     """Which bold mark is an apostrophe: after a one-letter word (l'), else a word, else a space."""
     ranked = []
     for index, run in enumerate(runs):
         if run not in (3, 4):
             continue
-        before = pieces[index]
+        before = parts[index]
         if before[-1:] == " ":
             rank = 2
         elif before[-2:-1] == " ":

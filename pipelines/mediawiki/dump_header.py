@@ -45,7 +45,7 @@ class Header(NamedTuple):
     """What stands before the first page."""
 
     version: str = ""
-    """Of the export format, e.g. `0.11`."""
+    """Version of the export format, e.g. `0.11`."""
 
     language: str = ""
     """`xml:lang`, e.g. `en`; "" if not said."""

@@ -59,7 +59,7 @@ class Holes:
     def take_out(self, text: str) -> str:
         """Count the marks of a paragraph, and put those of dropped markup in their places; or
         drop the sentences that they stand in."""
-        pieces: list[str] = []
+        parts: list[str] = []
         before, end = "", 0
         for match in _MARK.finditer(text):
             plain = text[end : match.start()]
@@ -68,8 +68,8 @@ class Holes:
             is_hole = before not in _STOPS or text[end : end + 2].lstrip()[:1].islower()
             if is_hole:
                 self._count(match[1].translate(_UNPROTECT))
-            pieces += (plain, LOST if is_hole and self._drops else DROPPED)
-        text = "".join((*pieces, text[end:]))
+            parts += (plain, LOST if is_hole and self._drops else DROPPED)
+        text = "".join((*parts, text[end:]))
         if LOST in text:
             text, dropped = drop_marked_sentences(text, frozenset(LOST))
             self.sentences_dropped += dropped

@@ -284,17 +284,17 @@ def _convert(words: list[str], wording: Wording, _select: Callable[[str], Field]
         values, named = arguments.positional, arguments.named
         if len(values) < 2:
             return " ".join(format_number(value, wording.own) for value in values)
-        pieces, last, index = [format_number(values[0], wording.own)], values[0], 1
+        parts, last, index = [format_number(values[0], wording.own)], values[0], 1
         while index + 1 < len(values) and values[index] in _BETWEEN:
             last = values[index + 1]
-            pieces += [_between(values[index], wording), format_number(last, wording.own)]
+            parts += [_between(values[index], wording), format_number(last, wording.own)]
             index += 2
         code = values[index] if index < len(values) else ""
         symbol = named.get("abbr", "on" if always_symbol else "") in {"on", "in", "unit"}
         adjective = named.get("adj", "") in {"on", "mid", "1"} or "sing" in named
-        if len(pieces) > 1:
+        if len(parts) > 1:
             last = f"{last} "  # several amounts are never one
-        text = _measure("".join(pieces), last, code, wording, symbol=symbol, adjective=adjective)
+        text = _measure("".join(parts), last, code, wording, symbol=symbol, adjective=adjective)
         if index + 2 < len(values) and _NUMBER.fullmatch(values[index + 1]):  # 5|ft|10|in
             second, code = values[index + 1 : index + 3]
             text += " " + _measure(second, second, code, wording, symbol=symbol, adjective=False)
@@ -326,15 +326,15 @@ def _quantity(_words: list[str], wording: Wording, _select: Callable[[str], Fiel
 
     def write(arguments: Arguments) -> str:
         number, *units = arguments.positional or [arguments.at(1)]
-        pieces = [format_number(number, wording.own)]
+        parts = [format_number(number, wording.own)]
         if exponent := arguments.named.get("e"):
-            pieces.append(f"× 10{exponent.translate(SUPERSCRIPTS)}")
+            parts.append(f"× 10{exponent.translate(SUPERSCRIPTS)}")
         for value in filter(None, units):
             if _NUMBER.fullmatch(value):
-                pieces[-1] += raised_text(value)
+                parts[-1] += raised_text(value)
             else:
-                pieces.append(value)
-        return " ".join(filter(None, pieces))
+                parts.append(value)
+        return " ".join(filter(None, parts))
 
     return write
 

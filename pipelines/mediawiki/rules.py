@@ -146,21 +146,21 @@ def _writer(parts: _Parts) -> Field:
 
 def _write(parts: _Parts, arguments: Arguments) -> tuple[str, int, int]:
     """The text, and how many of its fields had something to write, and how many had not."""
-    pieces: list[str] = []
+    written: list[str] = []
     filled = empty = 0
     for part in parts:
         if isinstance(part, str):
-            pieces.append(part)
+            written.append(part)
         elif isinstance(part, _Optional):
             text, inner, missing = _write(part.parts, arguments)
             if not missing:
-                pieces.append(text)
+                written.append(text)
                 filled += inner
         else:
             value = part(arguments)
-            pieces.append(value)
+            written.append(value)
             if value:
                 filled += 1
             else:
                 empty += 1
-    return "".join(pieces), filled, empty
+    return "".join(written), filled, empty

@@ -76,7 +76,7 @@ class _Open(NamedTuple):
     """What will write the template; None for a link."""
 
     name: str = ""
-    """Of the template, as in the page."""
+    """The template's name, as in the page."""
 
 
 def _shown(target: str) -> str:

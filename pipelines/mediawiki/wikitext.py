@@ -134,8 +134,8 @@ def _is_title(line: str, markup: WikiMarkup) -> bool:
 def _join_lines(lines: list[str], *, spaceless: bool) -> str:
     if not spaceless or len(lines) == 1:
         return "\n".join(lines)
-    pieces = [lines[0]]
+    parts = [lines[0]]
     for before, line in itertools.pairwise(lines):
         wide = before[-1] >= "\u2e80" and line[0] >= "\u2e80"
-        pieces.append(line if wide else f"\n{line}")
-    return "".join(pieces)
+        parts.append(line if wide else f"\n{line}")
+    return "".join(parts)

@@ -23,7 +23,7 @@ class ErrorFiles:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        """Of the files, without the number of the piece at their end."""
+        """What the files' URLs begin with; the number of the piece follows."""
 
     @contextlib.contextmanager
     def telling(self, piece: Any) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """Reading the members of .zip and .tar archives one by one, without unpacking them.
 
-No member is ever written to disk, and its name is only ever used as a name. Members are told in
-the archive's order with a `problem` where they must not be read: a name that leads out of the
+No member is ever written to disk, and its name is only ever used as a name. Members come in
+the archive's order, with a `problem` where they must not be read: a name that leads out of the
 archive, a link or device, an encrypted or an oversized one, a method that is not known here. What
 is no whole archive is an error, also where `tarfile` would take it for its end.
 """
@@ -64,10 +64,10 @@ class Member(NamedTuple):
     """Bytes when unpacked."""
 
     position: int
-    """Of its header: in the file as stored (.zip, .tar), in the unpacked tar (.tar.gz, ...)."""
+    """Where its header is: in the file as stored (.zip, .tar), or in the unpacked tar (others)."""
 
     data_start: int
-    """Of its bytes, where they lie openly in the file as stored (.tar, stored in .zip: of its
+    """Where its bytes begin, if they lie openly in the file as stored (.tar, stored in .zip: its
     local header); else 0."""
 
     data_end: int
@@ -76,11 +76,11 @@ class Member(NamedTuple):
     problem: Problem = ""
     is_folder: bool = False
     name_encoding: str = "utf-8"
-    """Of the name, where it was not UTF-8 as it ought to be."""
+    """What the name was decoded from, if it was not UTF-8 as it ought to be."""
 
 
 class MemberStream:
-    """The unpacked bytes of one member; damage is told as such where it is met.
+    """The unpacked bytes of one member; damage is an error where it is met.
 
     Args:
         stream: the bytes.

@@ -40,7 +40,7 @@ _MAX_MEMBER_BYTES = 1 << 40  # members are read line by line
 
 
 def plan(config: BookCorpusSource) -> list[Split]:
-    """Pieces of about `split_bytes` of a plain file; one of each compressed file or member.
+    """Splits of about `split_bytes` of a plain file; one of each compressed file or member.
 
     Raises:
         ConfigError: `document_start` is no regular expression.
@@ -74,8 +74,8 @@ def read(split: Split, config: BookCorpusSource, count: Count) -> Iterator[RawDo
         return
     end = None if detail.get("compressed") else split.end
     lines = read_lines(split.file, start=split.start, end=end)
-    place = (0, split.file.size) if detail.get("compressed") else None
-    yield from _documents(lines, config, count, name=split.file.name, place=place)
+    stored = (0, split.file.size) if detail.get("compressed") else None
+    yield from _documents(lines, config, count, name=split.file.name, stored=stored)
 
 
 def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:
@@ -142,7 +142,7 @@ def _split_for_each(
     # The last one ends where a further header would be, which is behind every position.
     ends = [position for position, _ in members[1:]] + [members[-1][0] + 1] if members else []
     for (start, name), end in zip(members, ends, strict=True):
-        # Ids are made of names: where one comes twice, its place tells the two apart.
+        # Ids are made of names: where one comes twice, its position tells the two apart.
         named = {"name": f"{file.name}@{start}/{name}"} if times[name] > 1 else {}
         alone = {"all": True} if len(members) == 1 else {}
         yield Split(config.name, file, start, end, _detail(archive=True, **named, **alone))
@@ -150,8 +150,8 @@ def _split_for_each(
 
 def _read_archive(split: Split, config: BookCorpusSource, count: Count) -> Iterator[RawDocument]:
     detail = json.loads(split.detail)
-    place = {} if "all" in detail else {"start": split.start, "end": split.end}
-    for member, stream in read_members(split.file, max_bytes=_MAX_MEMBER_BYTES, **place):
+    part = {} if "all" in detail else {"start": split.start, "end": split.end}
+    for member, stream in read_members(split.file, max_bytes=_MAX_MEMBER_BYTES, **part):
         if member.is_folder:
             continue
         if member.problem or stream is None or not member.name.lower().endswith(".txt"):
@@ -159,8 +159,8 @@ def _read_archive(split: Split, config: BookCorpusSource, count: Count) -> Itera
             count(f"files-ignored-{member.problem or 'not-text'}", example=example)
             continue
         lines = stream_lines(stream, where=f"{split.file.uri}: {member.name}")
-        name, where = detail.get("name", member.name), (member.data_start, member.data_end)
-        yield from _documents(lines, config, count, name=name, place=where)
+        name, stored = detail.get("name", member.name), (member.data_start, member.data_end)
+        yield from _documents(lines, config, count, name=name, stored=stored)
 
 
 def _documents(
@@ -169,17 +169,27 @@ def _documents(
     count: Count,
     *,
     name: str,
-    place: tuple[int, int] | None,
+    stored: tuple[int, int] | None,
 ) -> Iterator[RawDocument]:
-    """The documents of some lines, which lie as stored at `place`, or openly if that is None."""
+    """The documents of some lines, whose bytes as stored are `stored`, or their own if None."""
+    for document in _joined(_grouped(_counted(lines, count), config)):
+        paragraphs = list(_paragraphs(document, count, name=name))
+        if paragraphs:
+            count("documents-cut")
+            first, last = document[0].start, document[-1].end
+            identifier = f"{config.name}:{name}:{first}"
+            yield RawDocument(identifier, "", paragraphs, *(stored or (first, last)))
+
+
+def _joined(lines: Iterator[tuple[bool, Line]]) -> Iterator[list[Line]]:
     document: list[Line] = []
-    for first, line in _grouped(_counted(lines, count), config):
-        if first and document:
-            yield from _document(document, config, count, name=name, place=place)
+    for is_first, line in lines:
+        if is_first and document:
+            yield document
             document = []
         document.append(line)
     if document:
-        yield from _document(document, config, count, name=name, place=place)
+        yield document
 
 
 def _counted(lines: Iterator[Line], count: Count) -> Iterator[Line]:
@@ -191,15 +201,7 @@ def _counted(lines: Iterator[Line], count: Count) -> Iterator[Line]:
         yield line
 
 
-def _document(
-    lines: list[Line],
-    config: BookCorpusSource,
-    count: Count,
-    *,
-    name: str,
-    place: tuple[int, int] | None,
-) -> Iterator[RawDocument]:
-    paragraphs = []
+def _paragraphs(lines: list[Line], count: Count, *, name: str) -> Iterator[str]:
     for line in lines:
         text = _decoded(line.data)
         if text is None:
@@ -208,11 +210,7 @@ def _document(
         paragraph = " ".join(normalise(text).split())
         count("rows-kept" if paragraph else "rows-dropped-blank")
         if paragraph:
-            paragraphs.append(paragraph)
-    if paragraphs:
-        count("documents-cut")
-        where = place or (lines[0].start, lines[-1].end)
-        yield RawDocument(f"{config.name}:{name}:{lines[0].start}", "", paragraphs, *where)
+            yield paragraph
 
 
 def _decoded(data: bytes) -> str | None:

@@ -7,8 +7,8 @@
 A document of more than `max_document_bytes` is cut, where a line ends or else a sentence. Around
 .txt and .jsonl there may be .gz, .bz2 or .zst; such a file is one split. Plain files are cut
 between documents, Parquet between row groups. Without an `id_column` a document's id is the file's
-name and its place: the offset of its first byte in the (decompressed) text, or the row's number in
-a Parquet file. So ids do not depend on how the input is cut into splits.
+name and its position: the offset of its first byte in the (decompressed) text, or the row's number
+in a Parquet file. So ids do not depend on how the input is cut into splits.
 
 Counters: `rows-in`, `rows-kept`, `rows-dropped-` malformed-json, no-text, no-id, undecodable or
 lone-surrogate; `rows-decoded-as-ENCODING` where it is not UTF-8; `rows-cut` (at the largest size;
@@ -52,7 +52,7 @@ _LONG_TEXT = 1 << 16
 
 
 def plan(config: TextSource) -> list[Split]:
-    """Pieces of about `split_bytes`, cut between documents.
+    """Splits of about `split_bytes`, cut between documents.
 
     Raises:
         MissingInputError: there is no .txt, .jsonl or .parquet file at a path.
@@ -89,7 +89,7 @@ def read(split: Split, config: TextSource, count: Count) -> Iterator[RawDocument
             if form == "jsonl"
             else _text_rows(lines, split, config, count)
         )
-        rows = _stored_places(found, split)
+        rows = _as_stored(found, split)
     for row in rows:
         for part in _parts(row, config, count):
             document = _document(part, split.file, config, count)
@@ -137,7 +137,7 @@ def _document(
     row: TextRow, file: SourceFile, config: TextSource, count: Count
 ) -> RawDocument | None:
     count("rows-in")
-    where = f"{file.name}, {row.where or f'byte {row.place:,} of its text'}"
+    where = f"{file.name}, {row.where or f'byte {row.position:,} of its text'}"
     text = row.text
     if isinstance(text, bytes):
         count("raw-bytes", len(text))
@@ -153,7 +153,7 @@ def _document(
     if not paragraphs:
         count("rows-dropped-no-text", example=where)
         return None
-    identifier = f"{file.name}:{row.place}" if config.id_column is None else row.identifier
+    identifier = f"{file.name}:{row.position}" if config.id_column is None else row.identifier
     if identifier is None or identifier == "":
         count("rows-dropped-no-id", example=where)
         return None
@@ -179,9 +179,9 @@ def _has_surrogate(text: str) -> bool:
     return False
 
 
-def _stored_places(rows: Iterator[TextRow], split: Split) -> Iterator[TextRow]:
+def _as_stored(rows: Iterator[TextRow], split: Split) -> Iterator[TextRow]:
     for row in rows:
-        # In a compressed file nothing smaller than the file itself has a place as stored.
+        # In a compressed file nothing smaller than the file itself has a position as stored.
         yield row._replace(byte_start=0, byte_end=split.file.size) if split.detail else row
 
 

@@ -15,11 +15,11 @@ class TextRow(NamedTuple):
     text: Any
     identifier: Any
     title: Any
-    place: int
+    position: int
     byte_start: int
     byte_end: int
     where: str = ""
-    """`place` in words, where it is not a byte of the text."""
+    """`position` in words, where it is not a byte of the text."""
 
     part: int = 1
     """Number of the part, where it was too long and was cut."""

@@ -1,4 +1,4 @@
-"""A compressed tar is unpacked once on a machine, however many pieces it is cut into.
+"""A compressed tar is unpacked once on a machine, however many splits it is cut into.
 
 Nothing in a .tar.gz, .bz2, .xz or .zst can be reached without unpacking what comes before it. So
 whoever needs a part of one makes a plain copy in the cache folder, others on this machine wait for

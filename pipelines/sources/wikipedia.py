@@ -43,7 +43,7 @@ class _Detail(NamedTuple):
 
     compression: Compression
     language: str
-    """Of the recipe, or else of the header."""
+    """The recipe's, or else the header's."""
 
     said: str
     """What the header says, "" for nothing."""
@@ -90,7 +90,7 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDoc
 
     Raises:
         CorruptInputError: the file ends too early or is damaged, and `on_corrupt` is "fail", or
-            what was read before cannot be told to be right.
+            what was read before cannot be known to be right.
     """
     detail = _Detail.from_json(split.detail)
     markup = markup_for(detail.language, detail.namespaces)

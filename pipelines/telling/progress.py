@@ -40,7 +40,7 @@ class Reading(NamedTuple):
     """What people call it."""
 
     done: float
-    """Of `total`, what earlier starts did counted."""
+    """How much of `total` is done, by earlier starts too."""
 
     total: float
     """0 if it is not known."""
@@ -55,7 +55,7 @@ class Reading(NamedTuple):
     """Since this start of the job."""
 
     rows: int = 0
-    """Of the finished shards (documents, instances); 0 for trainings and in remote stores."""
+    """Rows of the finished shards (documents, instances); 0 for trainings and in remote stores."""
 
     first: float = 0.0
     """What was done when it started."""
@@ -245,7 +245,7 @@ class ReadingFile:
     """
 
     def __init__(self, path: Path | None, *, job: str, unit: str) -> None:
-        """`path` is None where nobody is to be told."""
+        """`path` is None where nobody reads it."""
         self._path, self._job, self._unit = path, job, unit
         self._started = time.monotonic()
         self._written = -_WRITE_SECONDS

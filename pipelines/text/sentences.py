@@ -44,7 +44,7 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
         language: ISO 639 code; an unknown one is split by the general rules of sentencex.
         max_characters: a longer sentence is cut at a space (or, without one, right there).
     """
-    sentences: list[list[str]] = []  # each in the pieces that were put together
+    sentences: list[list[str]] = []  # each in the parts that were put together
     waiting: list[str] = []  # without letters, for the next sentence
     for paragraph in paragraphs:
         first = len(sentences)
@@ -62,7 +62,7 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
     if waiting:
         sentences[-1:] = [[*(sentences[-1] if sentences else ()), *waiting]]
     joined = map(" ".join, sentences)
-    return [piece for sentence in joined for piece in _cut(sentence, max_characters)]
+    return [part for sentence in joined for part in _cut(sentence, max_characters)]
 
 
 def _sentences(paragraph: str, language: str) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _beside_quotes(text: str, start: int, end: int) -> int:
 
 
 def _cut(text: str, longest: int) -> Iterator[str]:
-    """Pieces of a text that has no white space around it; what is not yet cut is not copied."""
+    """Parts of a text that has no white space around it; what is not yet cut is not copied."""
     start = 0
     while len(text) - start > longest:
         space = text.rfind(" ", start + 1, start + longest + 1)

@@ -12,52 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.wordpiece.vocab_files import (
-    CLS,
-    CONTINUATION,
-    FIXED_PIECES,
-    MASK,
-    PAD,
-    SEP,
-    SPECIAL_TOKENS,
-    TOKENIZER_CONFIG_FILE,
-    TOKENIZER_FILE,
-    UNK,
-    UNUSED,
-    VOCAB_FILE,
-    check_vocab,
-    read_vocab,
-    vocab_text,
-)
+from pipelines.arrays import offsets_of
+from pipelines.wordpiece.vocab_files import CONTINUATION, FIXED_PIECES, UNK
 from pipelines.wordpiece.words import Chunks, Sentences, sentence_batches, word_splitter
 from schemas.arrow import WORD_COUNTS
 from schemas.configs import VocabularyConfig
 from schemas.errors import VocabularyError
 
 MAX_LEARNT_CHARACTERS = 100  # longer words are no words; they are left out of learning
-
-__all__ = [
-    "CLS",
-    "CONTINUATION",
-    "FIXED_PIECES",
-    "MASK",
-    "MAX_LEARNT_CHARACTERS",
-    "PAD",
-    "SEP",
-    "SPECIAL_TOKENS",
-    "TOKENIZER_CONFIG_FILE",
-    "TOKENIZER_FILE",
-    "UNK",
-    "UNUSED",
-    "VOCAB_FILE",
-    "check_vocab",
-    "count_words",
-    "learn_vocabulary",
-    "merge_counts",
-    "read_vocab",
-    "scale_counts",
-    "vocab_text",
-]
 
 _ROWS = 1 << 18  # words looked at together
 _REPEATS = 1000  # words in one text shown to the trainer
@@ -200,7 +162,7 @@ def _code_points(
     """Code points of all words end to end, the words' lengths, and where each word starts."""
     code_points = np.frombuffer("".join(words.to_pylist()).encode("utf-32-le"), np.uint32)
     lengths = pc.utf8_length(words).to_numpy()
-    return code_points, lengths, np.cumsum(lengths, dtype=np.int64) - lengths
+    return code_points, lengths, offsets_of(lengths)[:-1]
 
 
 def _train(word_counts: pa.Table, *, fixed: list[str], vocab_size: int) -> list[str]:

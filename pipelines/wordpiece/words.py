@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import normalizers, pre_tokenizers
 
+from pipelines.arrays import flat_lists
 from schemas.errors import InputError
 
 Sentences: TypeAlias = pa.StringArray | pa.LargeStringArray | pa.ChunkedArray | Sequence[str]
@@ -176,8 +177,7 @@ class Chunks:
 
     def __init__(self, batch: pa.Array) -> None:
         lists = pc.split_pattern(batch, " ")
-        encoded = lists.flatten().dictionary_encode()
+        values, self.offsets = flat_lists(lists)
+        encoded = values.dictionary_encode()
         self.distinct: list[str] = encoded.dictionary.to_pylist()
         self.index: pa.Int32Array = encoded.indices
-        offsets = lists.offsets.to_numpy().astype(np.int64)
-        self.offsets: npt.NDArray[np.int64] = offsets - offsets[0]
