@@ -17,6 +17,7 @@ with the transform's name, as it happens.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from apache_beam.coders import RowCoder
 from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
 
-from pipelines.arrays import offsets_of
+from pipelines.arrays import Int64s, offsets_of
 from pipelines.counters import Count
 from pipelines.documents.duplicates import Member, id_key, id_rank, repeated_ids
 from pipelines.documents.plan import DocumentPiece, language_of, plan
@@ -200,6 +201,7 @@ for _record in (Text, Document, TokenDocument, Instance, WrittenShard):
     registry.register_coder(_record, RowCoder)
 
 
+@functools.cache
 def _counting(namespace: str) -> Count:
     """Adds to Beam's counters."""
     counters: dict[str, Any] = {}
@@ -211,6 +213,22 @@ def _counting(namespace: str) -> Count:
         counters[name].inc(amount)
 
     return count
+
+
+def _checked(element: Any, expected: type[NamedTuple], *, needs: str) -> tuple[str, Any]:
+    """The element, if it is a pair of an id and a record like those of `expected`.
+
+    Not by its class: runners give back records of a class with the same fields.
+    """
+    if isinstance(element, tuple) and len(element) == 2 and isinstance(element[0], str):
+        found = getattr(element[1], needs, None)
+        if isinstance(found, Sequence | np.ndarray) and not isinstance(found, str):
+            return element
+    name = expected.__name__
+    raise InputError(
+        f"expected pairs of an id (text) and a {name} whose {needs} are a list, found "
+        f"{element!r:.200}: make them by beam.Map(lambda row: (ID, {name}([...], ...)))"
+    )
 
 
 def _check_at_least(least: int, **values: int) -> None:
@@ -299,7 +317,7 @@ class _Split(beam.DoFn):
         )
 
     def process(self, element: tuple[str, Text]) -> Iterator[tuple[str, Document]]:
-        document_id, text = element
+        document_id, text = _checked(element, Text, needs="paragraphs")
         sentences = wanted_sentences(
             list(text.paragraphs),
             text.language,
@@ -353,7 +371,7 @@ def _name(element: tuple[str, Document]) -> str:
 
 
 def _by_id(element: tuple[str, Document]) -> tuple[bytes, tuple[str, str]]:
-    document_id, document = element
+    document_id, document = _checked(element, Document, needs="sentences")
     key = id_key(document_id, document.page_id, document.revision_id)
     return key, (id_rank(document.title, document.revision_id), _name(element))
 
@@ -409,6 +427,12 @@ class DropDuplicates(beam.PTransform[Any, Any]):
     As the jobs choose: of one page in several revisions the newest stays, of one id otherwise the
     first by its `position`; then of equal texts the smallest id. Only digests and ids are grouped;
     the names of what is left out reach every worker.
+
+    >>> texts = [("a", Text(["It rained for a week."])), ("b", Text(["It rained for a week."]))]
+    >>> with beam.Pipeline("FnApiRunner") as pipeline:
+    ...     documents = pipeline | beam.Create(texts) | SplitSentences()
+    ...     _ = documents | DropDuplicates() | beam.Keys() | beam.Map(print)
+    a
     """
 
     def expand(self, documents: Any) -> Any:
@@ -443,7 +467,7 @@ class _Tokenize(beam.DoFn):
 
     def process(self, element: tuple[str, Document]) -> Iterator[tuple[str, TokenDocument]]:
         assert self._tokenizer is not None  # noqa: S101 - Beam calls setup first
-        document_id, document = element
+        document_id, document = _checked(element, Document, needs="sentences")
         token_ids, lengths = self._tokenizer.encode_sentences(list(document.sentences))
         count = _counting("Tokenize")
         count("documents-in")
@@ -458,6 +482,13 @@ class _Tokenize(beam.DoFn):
 @dataclass(kw_only=True, eq=False)
 class Tokenize(beam.PTransform[Any, Any]):
     """(document id, `Document`) in; (document id, `TokenDocument`) out.
+
+    >>> texts = [("rain", Text(["The rain fell. The river rose."]))]
+    >>> with beam.Pipeline("FnApiRunner") as pipeline:
+    ...     documents = pipeline | beam.Create(texts) | SplitSentences()
+    ...     tokens = documents | Tokenize("vocab.txt")
+    ...     _ = tokens | beam.MapTuple(lambda name, found: print(name, found.sentence_lengths))
+    rain [4, 4]
 
     Args:
         vocab: path or URL of a vocab.txt that every worker can read.
@@ -518,7 +549,9 @@ def _flat(documents: Sequence[tuple[str, TokenDocument]], *, vocab_size: int) ->
     sentences = np.array([len(record.sentence_lengths) for record in records], np.int64)
     return TokenDocuments(
         token_ids=np.concatenate(
-            [np.empty(0, kind), *(np.array(record.token_ids, kind) for record in records)]
+            [np.empty(0, kind), *(_ids(*pair, vocab_size=vocab_size) for pair in documents)],
+            dtype=kind,
+            casting="unsafe",  # they fit, as all are below vocab_size
         ),
         sentence_lengths=np.array(
             [length for record in records for length in record.sentence_lengths], np.uint32
@@ -526,6 +559,17 @@ def _flat(documents: Sequence[tuple[str, TokenDocument]], *, vocab_size: int) ->
         sentence_offsets=offsets_of(sentences),
         document_ids=[document_id for document_id, _ in documents],
     )
+
+
+def _ids(document_id: str, record: TokenDocument, *, vocab_size: int) -> Int64s:
+    ids = np.array(record.token_ids, np.int64)
+    foreign = ids[(ids < 0) | (ids >= vocab_size)]
+    if len(foreign):
+        raise InputError(
+            f"document {document_id!r} has the token id {foreign[0]}, expected ids of a vocabulary "
+            f"of {vocab_size:,}: give PairAndMask the vocab.txt that the tokens were made with"
+        )
+    return ids
 
 
 def _instance(
@@ -558,6 +602,8 @@ def _instance(
 
 def _group_of(element: tuple[str, Any], groups: int, purpose: str) -> tuple[int, tuple[str, Any]]:
     """The element with the number of its group, which its id alone decides."""
+    if purpose == "pool":
+        _checked(element, TokenDocument, needs="token_ids")
     return key_for(0, purpose, element[0]) % groups, element
 
 
@@ -606,6 +652,13 @@ class PairAndMask(beam.PTransform[Any, Any]):
     worker holds the tokens of a pool at a time, 2 to 4 bytes each and about 100 while they are
     brought together. The instances are those that `build-instances` makes of a token shard with a
     pool's documents.
+
+    >>> tokens = [("rain", TokenDocument([104, 105, 106, 104, 107, 108], [3, 3]))]
+    >>> config = InstancesConfig(max_seq_length=16, duplicates=1, held_out_share=0.0)
+    >>> with beam.Pipeline("FnApiRunner") as pipeline:
+    ...     instances = pipeline | beam.Create(tokens) | PairAndMask(config, vocab="vocab.txt")
+    ...     _ = instances | beam.MapTuple(lambda name, found: print(name, found.input_ids))
+    rain [101, 104, 105, 106, 102, 104, 107, 103, 102]
 
     Args:
         config: lengths, pairing, masking, passes and the seed; `pool_bytes` is not used.
@@ -662,17 +715,28 @@ class _Write(beam.DoFn):
         )
 
     def _batch(self, rows: Sequence[tuple[str, Any]]) -> pa.RecordBatch:
-        columns = [
-            pa.array(
-                [
-                    document_id if column.name == "document_id" else getattr(record, column.name)
-                    for document_id, record in rows
-                ],
-                column.type,
-            )
-            for column in self._schema
-        ]
+        columns = [_column(field, rows) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _column(field: pa.Field, rows: Sequence[tuple[str, Any]]) -> pa.Array:
+    if field.name == "document_id":
+        values = [document_id for document_id, _ in rows]
+    else:
+        lacking = [record for _, record in rows if not hasattr(record, field.name)]
+        if lacking:
+            raise InputError(
+                f"schema: the column {field.name!r} is neither document_id nor a field of "
+                f"{lacking[0]!r:.200}"
+            )
+        values = [getattr(record, field.name) for _, record in rows]
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise InputError(
+            f"schema: the column {field.name!r} cannot be {field.type}: {error}. Give it a type "
+            "that holds the records' values"
+        ) from error
 
 
 @dataclass(kw_only=True, eq=False)
@@ -681,6 +745,13 @@ class WriteShards(beam.PTransform[Any, Any]):
 
     A document's rows are in the shard that its id decides, by position and id: the bytes do not
     depend on the runner or on what arrives first. One worker holds a shard's rows at a time.
+
+    >>> schema = pa.schema({"document_id": pa.string(), "title": pa.string()})
+    >>> texts = [("b", Text([], title="Rain")), ("a", Text([], title="River"))]
+    >>> with beam.Pipeline("FnApiRunner") as pipeline:
+    ...     shards = pipeline | beam.Create(texts) | WriteShards("titles", schema=schema)
+    ...     _ = shards | beam.Map(lambda shard: print(shard.path, shard.rows))
+    part-00000.arrow 2
 
     Args:
         output: path or URL of the folder.

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from test_library import write_tiny
 
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
+
 MODULES = [
     "bertloom.library",
     "flows.nested",
+    "pipelines.arrays",
     "pipelines.counters",
     "pipelines.documents.selection",
     "pipelines.instances.held_out",
@@ -29,6 +32,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny(folder)
+    words = ("the", "rain", "fell", "river", "rose", ".")
+    (folder / "vocab.txt").write_text(vocab_text([*FIXED_PIECES, *words]), encoding="utf-8")
     run(str(folder / "tiny.yaml"))
     return folder
 

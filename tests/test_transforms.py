@@ -33,6 +33,7 @@ from pipelines.transforms import (
     Tokenize,
     WriteShards,
 )
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 from schemas.arrow import DOCUMENTS, tokens_schema
 from schemas.configs import (
     BooksSource,
@@ -320,6 +321,46 @@ def test_what_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
     missing = WikipediaSource(name="x", paths=(str(tmp_path / "x.xml"),))
     with pytest.raises(MissingInputError):
         beam.Pipeline(runner="FnApiRunner") | ReadDocuments(missing)
+
+
+TITLED = pa.schema([("document_id", pa.string()), ("name", pa.string())])
+NARROW = pa.schema([("document_id", pa.string()), ("token_ids", pa.list_(pa.uint16()))])
+
+
+@pytest.mark.parametrize(
+    ("element", "step", "message"),
+    [
+        (("a", "One sentence."), SplitSentences(), "found .'a', 'One sentence.'.: make them by"),
+        (("a", Text("One sentence.")), SplitSentences(), "whose paragraphs are a list"),
+        (("a", Text(["One sentence."])), DropDuplicates(), "a Document whose sentences are a"),
+        ((1, Text(["One sentence."])), SplitSentences(), "expected pairs of an id"),
+        (("a", Text(["x"])), WriteShards("x", schema=TITLED), "the column 'name' is neither"),
+        (("a", TokenDocument([1 << 16], [1])), WriteShards("x", schema=NARROW), "cannot be list"),
+    ],
+)
+def test_elements_that_do_not_fit_are_named(
+    element: Any, step: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        run(lambda pipeline: pipeline | beam.Create([element]) | step)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (TokenDocument([99_999], [1]), r"'a' has the token id 99999, expected ids of a vocabulary"),
+        (Text(["One sentence."]), "a TokenDocument whose token_ids are a list"),
+    ],
+)
+def test_tokens_of_another_vocabulary_are_refused(
+    record: Any, message: str, tmp_path: Path
+) -> None:
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text(vocab_text(FIXED_PIECES), encoding="utf-8")
+    step = PairAndMask(InstancesConfig(), vocab=str(vocab))
+    with pytest.raises(InputError, match=message):
+        run(lambda pipeline: pipeline | beam.Create([("a", record)]) | step)
 
 
 def test_worker_processes_make_the_same(
