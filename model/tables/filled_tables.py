@@ -140,11 +140,11 @@ def _fill(
         columns=table.columns,
         paper=tuple(
             PaperRow(
-                name=system.name,
-                values=dict(zip(keys, system.values, strict=True)),
-                average=system.average,
+                name=name,
+                values=dict(zip(keys, values, strict=True)),
+                average=table.averages.get(name),
             )
-            for system in table.systems
+            for name, values in table.systems.items()
         ),
         rows=tuple(rows),
         notes=tuple(notes),

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from model.tasks.task import Task
 from schemas.errors import ConfigError
-from schemas.task_configs import LayerChoice
 
 PaperModel = Literal["BERT_BASE", "BERT_LARGE"]
 
@@ -30,31 +29,24 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class System:
-    """A row of the paper."""
-
-    name: str
-    values: tuple[float | None, ...]
-    """By column, times 100; None where the paper has none."""
-
-    average: float | None = None
-    """As printed."""
-
-    model: PaperModel | None = None
-    """Which of the paper's two models it is, where ours are set beside it."""
-
-    layers: LayerChoice | None = None
-    """Of the feature-based rows of Table 7."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class PaperTable:
     """A table of the paper."""
 
     key: str
     title: str
     columns: tuple[Column, ...]
-    systems: tuple[System, ...]
+    systems: Mapping[str, tuple[float | None, ...]]
+    """The rows by name: values by column, times 100; None where the paper has none."""
+
+    averages: Mapping[str, float] = field(default_factory=dict)
+    """The last column of Table 1, the mean of the others as printed; empty for other tables."""
+
+    models: Mapping[str, str]
+    """Rows of the paper's two models, which ours are set beside."""
+
+    features: Mapping[str, str] = field(default_factory=dict)
+    """The rows of Table 7 of a frozen BERT_BASE, by `schemas.task_configs.LayerChoice`."""
+
     notes: tuple[str, ...] = ()
 
     def column(self, name: str, *, split: str) -> Column:
@@ -75,9 +67,10 @@ class PaperTable:
 
     def value(self, column: Column, *, model: PaperModel, layers: str = "") -> float | None:
         """The paper's number of a model, times 100; with layers that of the frozen model."""
-        number = self.columns.index(column)
-        rows = (row for row in self.systems if row.model == model and (row.layers or "") == layers)
-        return next((row.values[number] for row in rows), None)
+        if layers and model != "BERT_BASE":
+            return None
+        name = self.features.get(layers) if layers else self.models.get(model)
+        return self.systems[name][self.columns.index(column)] if name else None
 
 
 def _em_f1() -> tuple[Column, ...]:
@@ -92,54 +85,34 @@ def _dev_test(metric: str) -> tuple[Column, ...]:
     return tuple(Column(key=split, metric=metric, split=split) for split in _SPLITS)
 
 
-def _glue_columns() -> tuple[Column, ...]:
-    metrics = {"QQP": "f1", "MRPC": "f1", "CoLA": "matthews", "STS-B": "spearman"}
-    return tuple(
-        Column(key=key, metric=metrics.get(key, "accuracy"), split="test") for key in GLUE_COLUMNS
-    )
-
-
 _SPLITS: tuple[Literal["dev", "test"], ...] = ("dev", "test")
 GLUE_COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE")
 """What the average of Table 1 is over: WNLI is left out, MNLI's two sets count as one each."""
 
-_BASE: PaperModel = "BERT_BASE"
-_LARGE: PaperModel = "BERT_LARGE"
+_GLUE_METRICS = {"QQP": "f1", "MRPC": "f1", "CoLA": "matthews", "STS-B": "spearman"}
 
 GLUE_TABLE = PaperTable(
     key="table-1",
     title="Table 1: GLUE",
-    columns=_glue_columns(),
-    systems=(
-        System(
-            name="pre-OpenAI SOTA",
-            values=(80.6, 80.1, 66.1, 82.3, 93.2, 35.0, 81.0, 86.0, 61.7),
-            average=74.0,
-        ),
-        System(
-            # The mean of the row is 70.94; the paper prints 71.0.
-            name="BiLSTM+ELMo+Attn",
-            values=(76.4, 76.1, 64.8, 79.8, 90.4, 36.0, 73.3, 84.9, 56.8),
-            average=71.0,
-        ),
-        System(
-            name="OpenAI GPT",
-            values=(82.1, 81.4, 70.3, 87.4, 91.3, 45.4, 80.0, 82.3, 56.0),
-            average=75.1,
-        ),
-        System(
-            name="BERT_BASE",
-            values=(84.6, 83.4, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4),
-            average=79.6,
-            model=_BASE,
-        ),
-        System(
-            name="BERT_LARGE",
-            values=(86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1),
-            average=82.1,
-            model=_LARGE,
-        ),
+    columns=tuple(
+        Column(key=key, metric=_GLUE_METRICS.get(key, "accuracy"), split="test")
+        for key in GLUE_COLUMNS
     ),
+    systems={
+        "pre-OpenAI SOTA": (80.6, 80.1, 66.1, 82.3, 93.2, 35.0, 81.0, 86.0, 61.7),
+        "BiLSTM+ELMo+Attn": (76.4, 76.1, 64.8, 79.8, 90.4, 36.0, 73.3, 84.9, 56.8),
+        "OpenAI GPT": (82.1, 81.4, 70.3, 87.4, 91.3, 45.4, 80.0, 82.3, 56.0),
+        "BERT_BASE": (84.6, 83.4, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4),
+        "BERT_LARGE": (86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1),
+    },
+    averages={
+        "pre-OpenAI SOTA": 74.0,
+        "BiLSTM+ELMo+Attn": 71.0,  # the mean of the row is 70.94
+        "OpenAI GPT": 75.1,
+        "BERT_BASE": 79.6,
+        "BERT_LARGE": 82.1,
+    },
+    models={"BERT_BASE": "BERT_BASE", "BERT_LARGE": "BERT_LARGE"},
     notes=(
         "F1 for QQP and MRPC, Spearman correlation for STS-B, Matthews correlation for CoLA, "
         "accuracy for the rest.",
@@ -151,67 +124,74 @@ _TABLE_2 = PaperTable(
     key="table-2",
     title="Table 2: SQuAD 1.1",
     columns=_em_f1(),
-    systems=(
-        System(name="human", values=(None, None, 82.3, 91.2)),
-        System(name="best ensemble before (nlnet)", values=(None, None, 86.0, 91.7)),
-        System(name="BiDAF+ELMo (single)", values=(None, 85.6, None, 85.8)),
-        System(name="R.M. Reader (ensemble)", values=(81.2, 87.9, 82.3, 88.5)),
-        System(name="BERT_BASE (single)", values=(80.8, 88.5, None, None), model=_BASE),
-        System(name="BERT_LARGE (single)", values=(84.1, 90.9, None, None), model=_LARGE),
-        System(name="BERT_LARGE (single + TriviaQA)", values=(84.2, 91.1, 85.1, 91.8)),
-        System(name="BERT_LARGE (ensemble of 7 + TriviaQA)", values=(86.2, 92.2, 87.4, 93.2)),
-    ),
+    systems={
+        "human": (None, None, 82.3, 91.2),
+        "best ensemble before (nlnet)": (None, None, 86.0, 91.7),
+        "BiDAF+ELMo (single)": (None, 85.6, None, 85.8),
+        "R.M. Reader (ensemble)": (81.2, 87.9, 82.3, 88.5),
+        "BERT_BASE (single)": (80.8, 88.5, None, None),
+        "BERT_LARGE (single)": (84.1, 90.9, None, None),
+        "BERT_LARGE (single + TriviaQA)": (84.2, 91.1, 85.1, 91.8),
+        "BERT_LARGE (ensemble of 7 + TriviaQA)": (86.2, 92.2, 87.4, 93.2),
+    },
+    models={"BERT_BASE": "BERT_BASE (single)", "BERT_LARGE": "BERT_LARGE (single)"},
 )
 
 _TABLE_3 = PaperTable(
     key="table-3",
     title="Table 3: SQuAD 2.0",
     columns=_em_f1(),
-    systems=(
-        System(name="human", values=(86.3, 89.0, 86.9, 89.5)),
-        System(name="MIR-MRC (single)", values=(None, None, 74.8, 78.0)),
-        System(name="unet (ensemble)", values=(None, None, 71.4, 74.9)),
-        System(name="BERT_LARGE (single)", values=(78.7, 81.9, 80.0, 83.1), model=_LARGE),
-    ),
+    systems={
+        "human": (86.3, 89.0, 86.9, 89.5),
+        "MIR-MRC (single)": (None, None, 74.8, 78.0),
+        "unet (ensemble)": (None, None, 71.4, 74.9),
+        "BERT_LARGE (single)": (78.7, 81.9, 80.0, 83.1),
+    },
+    models={"BERT_LARGE": "BERT_LARGE (single)"},
 )
 
 _TABLE_4 = PaperTable(
     key="table-4",
     title="Table 4: SWAG accuracy",
     columns=_dev_test("accuracy"),
-    systems=(
-        System(name="ESIM+GloVe", values=(51.9, 52.7)),
-        System(name="ESIM+ELMo", values=(59.1, 59.2)),
-        System(name="OpenAI GPT", values=(None, 78.0)),
-        System(name="BERT_BASE", values=(81.6, None), model=_BASE),
-        System(name="BERT_LARGE", values=(86.6, 86.3), model=_LARGE),
-        System(name="human (expert)", values=(None, 85.0)),
-        System(name="human (five annotations)", values=(None, 88.0)),
-    ),
+    systems={
+        "ESIM+GloVe": (51.9, 52.7),
+        "ESIM+ELMo": (59.1, 59.2),
+        "OpenAI GPT": (None, 78.0),
+        "BERT_BASE": (81.6, None),
+        "BERT_LARGE": (86.6, 86.3),
+        "human (expert)": (None, 85.0),
+        "human (five annotations)": (None, 88.0),
+    },
+    models={"BERT_BASE": "BERT_BASE", "BERT_LARGE": "BERT_LARGE"},
 )
-
-
-def _features(layers: LayerChoice, name: str, dev: float) -> System:
-    return System(name=f"features: {name}", values=(dev, None), model=_BASE, layers=layers)
-
 
 _TABLE_7 = PaperTable(
     key="table-7",
     title="Table 7: CoNLL-2003 named entities, F1",
     columns=_dev_test("entity-f1"),
-    systems=(
-        System(name="ELMo", values=(95.7, 92.2)),
-        System(name="CVT", values=(None, 92.6)),
-        System(name="CSE", values=(None, 93.1)),
-        System(name="BERT_LARGE, fine-tuned", values=(96.6, 92.8), model=_LARGE),
-        System(name="BERT_BASE, fine-tuned", values=(96.4, 92.4), model=_BASE),
-        _features("concat-last-4", "concat last four hidden", 96.1),
-        _features("weighted-sum-last-4", "weighted sum last four hidden", 95.9),
-        _features("second-to-last", "second-to-last hidden", 95.6),
-        _features("weighted-sum-all", "weighted sum of all 12 layers", 95.5),
-        _features("last", "last hidden", 94.9),
-        _features("embeddings", "embeddings only", 91.0),
-    ),
+    systems={
+        "ELMo": (95.7, 92.2),
+        "CVT": (None, 92.6),
+        "CSE": (None, 93.1),
+        "BERT_LARGE, fine-tuned": (96.6, 92.8),
+        "BERT_BASE, fine-tuned": (96.4, 92.4),
+        "features: concat last four hidden": (96.1, None),
+        "features: weighted sum last four hidden": (95.9, None),
+        "features: second-to-last hidden": (95.6, None),
+        "features: weighted sum of all 12 layers": (95.5, None),
+        "features: last hidden": (94.9, None),
+        "features: embeddings only": (91.0, None),
+    },
+    models={"BERT_BASE": "BERT_BASE, fine-tuned", "BERT_LARGE": "BERT_LARGE, fine-tuned"},
+    features={
+        "concat-last-4": "features: concat last four hidden",
+        "weighted-sum-last-4": "features: weighted sum last four hidden",
+        "second-to-last": "features: second-to-last hidden",
+        "weighted-sum-all": "features: weighted sum of all 12 layers",
+        "last": "features: last hidden",
+        "embeddings": "features: embeddings only",
+    },
     notes=(
         "The paper's scores of fine-tuned models are means over five restarts, also on test.",
         "The feature-based rows are of a frozen BERT_BASE.",

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from model.tasks.entities import OUTSIDE, is_tag
 from model.tasks.files import file_lines, shown
+from model.tasks.task import Bad
 from schemas.errors import ExamplesError
 
 _MARK = "-DOCSTART-"
@@ -26,33 +27,22 @@ _COMMENT = "# "
 class Sentence(NamedTuple):
     """A sentence that can be used. `tags` are as in the file; None in a file of words alone."""
 
-    line: int
     words: list[str]
     tags: list[str] | None
 
 
-class LostSentence(NamedTuple):
-    """One that cannot: the line that is to blame, and how many words go with it."""
-
-    line: int
-    reason: str
-    found: str
-    words: int
-
-
 class Document(NamedTuple):
-    """Sentences between two marks; or one, in a file without marks.
-
-    Attributes:
-        line: its first.
-        name: `document-3` or, without marks, `sentence-3`, counted from 1 in the file.
-        sentences, lost: those that can be used, and the others.
-    """
+    """Sentences between two marks; or one, in a file without marks."""
 
     line: int
+    """Its first."""
+
     name: str
+    """`document-3` or, without marks, `sentence-3`, counted from 1 in the file."""
+
     sentences: tuple[Sentence, ...]
-    lost: tuple[LostSentence, ...]
+    lost: tuple[Bad, ...]
+    """Sentences that cannot be used, each at the line that is to blame."""
 
 
 class _Lines(NamedTuple):
@@ -87,18 +77,14 @@ def read_documents(url: str, *, allows_comments: bool = False) -> Iterator[Docum
         )
     columns = max(widths, key=lambda width: (widths[width], width))
     has_marks = any(sentence.opens_document for sentence in sentences)
-    kind = "document" if has_marks else "sentence"
-    number = 0
-    for group in _documents(sentences, has_marks=has_marks):
-        found = [_checked(sentence.lines, columns=columns) for sentence in group if sentence.lines]
-        if not found:
-            continue
-        number += 1
+    groups = _documents((found for found in sentences if found.lines), has_marks=has_marks)
+    for number, group in enumerate(groups, start=1):
+        found = [_checked(sentence.lines, columns=columns) for sentence in group]
         yield Document(
-            next(sentence.lines[0][0] for sentence in group if sentence.lines),
-            f"{kind}-{number}",
+            group[0].lines[0][0],
+            f"{'document' if has_marks else 'sentence'}-{number}",
             tuple(sentence for sentence in found if isinstance(sentence, Sentence)),
-            tuple(sentence for sentence in found if isinstance(sentence, LostSentence)),
+            tuple(sentence for sentence in found if isinstance(sentence, Bad)),
         )
 
 
@@ -143,23 +129,19 @@ def fields_of(text: str) -> list[str]:
     return _SPACES.split(text.strip(_BLANK))
 
 
-def _checked(
-    lines: Sequence[tuple[int, list[str] | None]], *, columns: int
-) -> Sentence | LostSentence:
-    words: list[str] = []
-    tags: list[str] = []
+def _checked(lines: Sequence[tuple[int, list[str] | None]], *, columns: int) -> Sentence | Bad:
+    rows: list[list[str]] = []
     for number, fields in lines:
-        fault = _fault(fields, columns=columns)
-        if fault is not None:
+        if (fault := _fault(fields, columns=columns)) is not None:
             reason, found = fault
-            return LostSentence(number, reason, found, len(lines))
-        assert fields is not None  # noqa: S101  # or there were a fault
-        words.append(fields[0])
-        tags.append(fields[-1])
-    return Sentence(lines[0][0], words, tags if columns > 1 else None)
+            of_words = f"{len(lines)} word{'s' if len(lines) > 1 else ''}"
+            return Bad(f"line {number}", reason, f"{found}, in a sentence of {of_words}")
+        rows.append(fields or [])
+    tags = [fields[-1] for fields in rows] if columns > 1 else None
+    return Sentence([fields[0] for fields in rows], tags)
 
 
-def _fault(fields: list[str] | None, *, columns: int) -> tuple[str, str] | None:
+def _fault(fields: Sequence[str] | None, *, columns: int) -> tuple[str, str] | None:
     """Reason and what was found, of a line that cannot be used."""
     if fields is None:
         return "not-utf-8", "bytes that are no UTF-8"

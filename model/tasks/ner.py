@@ -59,9 +59,7 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
 
 
 def _rows(document: Document, *, note: str) -> Iterator[Row | Bad]:
-    for lost in document.lost:
-        of_words = f"{lost.words} word{'s' if lost.words > 1 else ''}"
-        yield Bad(f"line {lost.line}", lost.reason, f"{lost.found}, in a sentence of {of_words}")
+    yield from document.lost
     if not document.sentences:
         return
     notes = ["without-a-sentence"] if document.lost else []
