@@ -110,7 +110,7 @@ def test_entities_do_not_reach_over_the_end_of_a_sentence():
     counts = EntityCounts()
     counts.add(["B-LOC"], ["O"])
     counts.add(["I-LOC"], ["I-LOC"])
-    assert (counts.of_all.gold, counts.of_all.correct) == (2, 1)
+    assert (counts.gold.total(), counts.correct.total()) == (2, 1)
 
 
 def test_bilou_is_bioes_under_other_names():

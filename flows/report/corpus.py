@@ -22,7 +22,7 @@ class Templates(NamedTuple):
     source: str
     number: int
     per_word: float | None
-    """Of the source; None where words are not counted."""
+    """Share of the source's words; None where words are not counted."""
 
     most_often: str
     """Their names, and how often each was found."""
@@ -33,7 +33,7 @@ class Corpus:
     """The section about the corpus."""
 
     counters: Mapping[str, int]
-    """Of the documents and tokens."""
+    """Counters of the documents and tokens."""
 
     balances: Sequence[tuple[str, Balance]]
     """Each with the label of its step."""

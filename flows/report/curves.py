@@ -55,7 +55,7 @@ class Phase:
     """Updates of the weights, over all phases."""
 
     lines: Sequence[Mapping[str, Any]]
-    """Of curves and timing, each with its `step` in the phase."""
+    """Lines of curves and timing, each with its `step` in the phase."""
 
     def points(self, field: str, *, factor: float) -> list[Point]:
         """(update, value) of every line that has the field as a finite number."""

@@ -72,17 +72,17 @@ class Built(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its entry in the recipe."""
+        """Name of its entry in the recipe."""
         return self.label.partition(".")[2] or self.label
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Of its manifest, as `statistics`."""
+        """The counters of its manifest."""
         return self.manifest.counters
 
     @property
     def statistics(self) -> Mapping[str, Any]:
-        """Of its manifest."""
+        """The statistics of its manifest."""
         return self.manifest.statistics
 
 
@@ -157,7 +157,7 @@ class OtherVersion(NamedTuple):
     newest: str
     other: str
     labels: tuple[str, ...]
-    """Of the steps of such artifacts."""
+    """Steps whose artifacts it made."""
 
 
 @dataclass(frozen=True, kw_only=True)

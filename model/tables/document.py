@@ -32,7 +32,7 @@ class Tables(Record):
 
     @property
     def main(self) -> list[ResultRow]:
-        """Of every entry on dev by the metric that chooses."""
+        """The row of every entry on dev by the metric that chooses."""
         return [row for row in self.results if row.is_main and row.split == DEV]
 
     def to_json(self) -> bytes:

@@ -44,16 +44,16 @@ class Scores(Record):
     """One metric of one entry on one split, in shares of 1."""
 
     runs: tuple[float, ...]
-    """Of the best grid point's restarts, where they were scored on this split."""
+    """Scores of the best grid point's restarts, where they were scored on this split."""
 
     failed: int
     """Restarts of it whose metric has no value."""
 
     best: float | None
-    """Of the trial that is best on dev."""
+    """Score of the trial that is best on dev."""
 
     ensemble: float | None
-    """Of the ensemble, where the entry asks for one."""
+    """Score of the ensemble, where the entry asks for one."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -100,14 +100,14 @@ class Evaluation(Record):
     """The statistics of one `evaluate` artifact."""
 
     entry: str
-    """Of the recipe's `finetune`."""
+    """Its name in the recipe's `finetune`."""
 
     task: str
     metric: str
     """The one that chose on dev."""
 
     metrics: Metrics
-    """Of the chosen model, or of the ensemble where `ensemble` is above 1."""
+    """Scores of the chosen model, or of the ensemble where `ensemble` is above 1."""
 
     trials: tuple[Trial, ...] = Field(default=(), alias="cells")
     best: str = ""

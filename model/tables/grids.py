@@ -36,7 +36,7 @@ class Grid(NamedTuple):
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """Of all groups."""
+        """The rows of all groups."""
         return [row for group in self.groups for row in group]
 
     @property

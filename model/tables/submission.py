@@ -45,7 +45,7 @@ class Candidate(NamedTuple):
     task: Task
     given: StageInput
     file: FileEntry
-    """Of its artifact: the predictions."""
+    """The predictions, a file of its artifact."""
 
 
 class Submission(NamedTuple):

@@ -8,6 +8,7 @@ entity of type LOC begins one. Read so, IOB1, IOB2, IO and BIOES need not be tol
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -40,18 +41,18 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
     """
     found: list[Entity] = []
     start, type_, is_open = 0, "", False  # of the entity that the word before is in
-    for place, tag in enumerate(tags):
+    for position, tag in enumerate(tags):
         role, of_type = _parts(tag)
         goes_on = is_open and role in "IE" and of_type == type_
         if is_open and not goes_on:
-            found.append(Entity(start, place, type_))
+            found.append(Entity(start, position, type_))
             is_open = False
         if role == OUTSIDE:
             continue
         if not goes_on:
-            start, type_ = place, of_type
+            start, type_ = position, of_type
         if role in "ES":
-            found.append(Entity(start, place + 1, type_))
+            found.append(Entity(start, position + 1, type_))
         is_open = role not in "ES"
     if is_open:
         found.append(Entity(start, len(tags), type_))
@@ -78,37 +79,16 @@ def _parts(tag: str) -> tuple[str, str]:
 
 
 @dataclass
-class Tally:
-    """Entities counted; all counts are at least 0."""
-
-    gold: int = 0
-    predicted: int = 0
-    correct: int = 0
-    """Same first word, last word and type."""
-
-    @property
-    def precision(self) -> float:
-        """Share of the predicted entities that are right, 0 where none is predicted."""
-        return self.correct / self.predicted if self.predicted else 0.0
-
-    @property
-    def recall(self) -> float:
-        """Share of the true entities that are found, 0 where there are none."""
-        return self.correct / self.gold if self.gold else 0.0
-
-    @property
-    def f1(self) -> float:
-        """Harmonic mean of both, 0 where both are."""
-        both = self.gold + self.predicted
-        return 2 * self.correct / both if both else 0.0
-
-
-@dataclass
 class EntityCounts:
     """What conlleval counts, sentence by sentence."""
 
-    of_all: Tally = field(default_factory=Tally)
-    of_type: dict[str, Tally] = field(default_factory=dict)
+    gold: Counter[str] = field(default_factory=Counter)
+    """Entities that there are, by type."""
+
+    predicted: Counter[str] = field(default_factory=Counter)
+    correct: Counter[str] = field(default_factory=Counter)
+    """Predicted entities with the first word, last word and type of one that there is."""
+
     words: int = 0
     equal_words: int = 0
     """Words whose tag is, letter for letter, the true one."""
@@ -122,27 +102,29 @@ class EntityCounts:
         self.words += len(gold)
         self.equal_words += sum(one == other for one, other in zip(gold, predicted, strict=True))
         true, given = set(entities_of(gold)), set(entities_of(predicted))
-        for entity in true:
-            self._tally(entity.type).gold += 1
-        for entity in given:
-            self._tally(entity.type).predicted += 1
-        for entity in true & given:
-            self._tally(entity.type).correct += 1
-        self.of_all.gold += len(true)
-        self.of_all.predicted += len(given)
-        self.of_all.correct += len(true & given)
+        self.gold.update(entity.type for entity in true)
+        self.predicted.update(entity.type for entity in given)
+        self.correct.update(entity.type for entity in true & given)
 
     def metrics(self) -> dict[str, float]:
-        """Shares of 1: `entity-f1`, `-precision` and `-recall` over all types together (micro),
-        `word-accuracy`, and `entity-f1:TYPE` of each type met, sorted."""
+        """Shares of 1, 0 where there is nothing to share: `entity-f1`, `-precision` and `-recall`
+        over all types together (micro), `word-accuracy`, and `entity-f1:TYPE` of each type met,
+        sorted."""
+        gold, predicted = self.gold.total(), self.predicted.total()
+        correct = self.correct.total()
         scores = {
-            "entity-f1": self.of_all.f1,
-            "entity-precision": self.of_all.precision,
-            "entity-recall": self.of_all.recall,
-            "word-accuracy": self.equal_words / self.words if self.words else 0.0,
+            "entity-f1": _share(2 * correct, gold + predicted),
+            "entity-precision": _share(correct, predicted),
+            "entity-recall": _share(correct, gold),
+            "word-accuracy": _share(self.equal_words, self.words),
         }
-        by_type = {f"entity-f1:{name}": self.of_type[name].f1 for name in sorted(self.of_type)}
-        return scores | by_type
+        return scores | {
+            f"entity-f1:{name}": _share(
+                2 * self.correct[name], self.gold[name] + self.predicted[name]
+            )
+            for name in sorted({*self.gold, *self.predicted})
+        }
 
-    def _tally(self, type_: str) -> Tally:
-        return self.of_type.setdefault(type_, Tally())
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0

@@ -83,26 +83,19 @@ def examples_of_file(
         raise ConfigError(
             f"--split {split}: {task.name} has no such split; choose from {', '.join(task.splits)}"
         )
-    counts: Counter[str] = Counter()
-    kept: list[Row] = []
-    bad: list[Bad] = []
-    for found in _rows(task, url, split=split):
-        counts["rows-in"] += 1
-        item = _checked(found, task=task, labels=labels)
-        if isinstance(item, Bad):
-            counts[f"rows-dropped-{item.reason}"] += 1
-            bad.append(item)
-        else:
-            counts["rows-kept"] += 1
-            kept.append(item)
+    found = [_checked(item, task=task, labels=labels) for item in _rows(task, url, split=split)]
+    kept = [item for item in found if isinstance(item, Row)]
+    bad = [item for item in found if isinstance(item, Bad)]
     if not kept:
         shown = "; ".join(f"{item.position}: {item.reason}: {item.found}" for item in bad[:_SHOWN])
         raise ExamplesError(
-            f"{url}: as {task.name} {split}, none of {counts['rows-in']:,} rows can be used"
+            f"{url}: as {task.name} {split}, none of {len(found):,} rows can be used"
             f"{f' ({shown})' if shown else ''}: is it the right file?"
         )
-    values = [row.values for row in kept]
-    return pa.Table.from_pylist(values, schema=EXAMPLES[task.kind]), dict(counts)
+    counts = Counter(f"rows-dropped-{item.reason}" for item in bad)
+    counts.update({"rows-in": len(found), "rows-kept": len(kept)})
+    table = pa.Table.from_pylist([row.values for row in kept], schema=EXAMPLES[task.type])
+    return table, dict(counts)
 
 
 def _rows(task: Task, url: str, *, split: str) -> Iterator[Row | Bad]:

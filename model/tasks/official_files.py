@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import NamedTuple
 
 from model.tasks.files import base_name
@@ -18,7 +19,7 @@ _SHOWN_GLOBS = 3
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _TEXT_FORMATS = (".tsv", ".csv", ".jsonl", ".json")
 
-_Folders = dict[str, list[tuple[str, str]]]
+_Lister = Callable[[str], list[tuple[str, str]]]
 
 
 class ExampleFile(NamedTuple):
@@ -64,7 +65,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
         ConfigError: the configuration names a split that the task has not.
     """
     _refuse_unknown_splits(config, task=task)
-    folders: _Folders = {}
+    list_files = cache(_files_of)  # each folder is asked once
     found: dict[str, tuple[ExampleFile, ...]] = {}
     for split, globs in task.splits.items():
         if split in config.files:
@@ -72,7 +73,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
                 ExampleFile(uri, base_name(uri)) for uri, _ in expand_paths(config.files[split])
             ]
         elif config.folder is not None:
-            files = _match(config.folder, globs, folders=folders)
+            files = _match(config.folder, globs, list_files=list_files)
         else:
             files = []
         if files:
@@ -139,30 +140,24 @@ def _refuse_unknown_splits(config: ExamplesConfig, *, task: Task) -> None:
             raise ConfigError(f"max_examples: expected 1 or more of {split}, found {limit}")
 
 
-def _match(folder: str, globs: Sequence[str], *, folders: _Folders) -> list[ExampleFile]:
+def _match(folder: str, globs: Sequence[str], *, list_files: _Lister) -> list[ExampleFile]:
     for glob in globs:
         below, _, pattern = glob.rpartition("/")
-        listed = _listed(f"{folder.rstrip('/')}/{below}" if below else folder, folders=folders)
         matched: dict[str, ExampleFile] = {}
-        for uri, name in sorted(listed, key=lambda pair: pair[1]):
+        for uri, name in list_files(f"{folder.rstrip('/')}/{below}" if below else folder):
             if fnmatchcase(name, pattern):  # a file and its compressed copy count as one
-                matched.setdefault(_uncompressed(name), ExampleFile(uri, name))
+                end = next((end for end in _COMPRESSED if name.endswith(end)), "")
+                matched.setdefault(name.removesuffix(end), ExampleFile(uri, name))
         if matched:
             return list(matched.values())
     return []
 
 
-def _uncompressed(name: str) -> str:
-    end = next((end for end in _COMPRESSED if name.endswith(end)), "")
-    return name.removesuffix(end)
-
-
-def _listed(folder: str, *, folders: _Folders) -> list[tuple[str, str]]:
-    """(uri, base name) of the files of a folder, which is asked once; [] if it is not there."""
-    if folder not in folders:
-        fs, path = filesystem(folder)
-        folders[folder] = list_folder_of(f"{folder.rstrip('/')}/-") if fs.isdir(path) else []
-    return folders[folder]
+def _files_of(folder: str) -> list[tuple[str, str]]:
+    """(uri, base name) of the files of a folder, by name; [] if it is not there."""
+    fs, path = filesystem(folder)
+    files = list_folder_of(f"{folder.rstrip('/')}/-") if fs.isdir(path) else []
+    return sorted(files, key=lambda pair: pair[1])
 
 
 def _names_in(folder: str) -> list[str]:

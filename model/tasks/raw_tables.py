@@ -59,7 +59,7 @@ class RawTable(NamedTuple):
     """Given the columns that are wanted, the rows in order, with at least those."""
 
     label_names: Mapping[str, tuple[str, ...]] = {}
-    """Of columns that hold integers in place of names: the names, where the file tells them."""
+    """Names of what columns hold as integers, by column, where the file has them."""
 
 
 IsHeader = Callable[[Sequence[str]], bool]

@@ -80,7 +80,7 @@ class Task:
     """What vocabulary the paper used, where it says; a note is given if another one is used."""
 
     max_seq_length: int = 128
-    """Of the paper's code, for recipes that the command line makes."""
+    """Length in the paper's code, for recipes that the command line makes."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Rows of the official splits (of tagging, sentences), where they are published: scores of

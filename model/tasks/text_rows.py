@@ -27,7 +27,7 @@ class TextColumns:
     """Column of the label or score; the first that is there."""
 
     ids: tuple[str, ...] = ("index", "idx", "id")
-    """Likewise. Without one a row's number in its file, from 0, is its id."""
+    """Column of the id; the first that is there. Without one it is the row's number, from 0."""
 
     headerless: tuple[str, ...] = ()
     """Columns of official files that have no header."""
