@@ -86,13 +86,13 @@ def build_examples(
         counters=dict(sorted(counters.items())),
         statistics={
             "task": task.name,
-            "kind": task.kind,
+            "kind": task.type,
             "labels": list(answers.labels()),
             "splits": rows,
             **({"cut": cuts} if cuts else {}),
             **({"data": config.data} if config.data else {}),
         },
-        table=EXAMPLES[task.kind].metadata[b"bertloom.table"].decode(),
+        table=EXAMPLES[task.type].metadata[b"bertloom.table"].decode(),
         notes=tuple(notes),
         raw_inputs=raw_inputs_of(found, task=task),
     )
@@ -101,7 +101,7 @@ def build_examples(
 def _check_labels(
     labels: Sequence[str], *, task: Task, files: Mapping[str, Sequence[ExampleFile]]
 ) -> None:
-    if task.kind == "classification" and len(labels) < 2:
+    if task.type == "classification" and len(labels) < 2:
         where = ", ".join(file.uri for file in files["train"])
         raise ExamplesError(
             f"{where}: expected two labels or more to tell apart, found {', '.join(labels)} alone"
@@ -128,7 +128,7 @@ class _SplitBuild:
             ExamplesError: a file is not as it should be, or no row is kept.
             CountError: rows are unaccounted for.
         """
-        schema = EXAMPLES[self._task.kind]
+        schema = EXAMPLES[self._task.type]
         with ShardWriter(f"{self._split}.arrow", schema=schema, output=output) as shard:
             rows = itertools.chain.from_iterable(self._rows_of(file) for file in files)
             while batch := list(itertools.islice(rows, _BATCH_ROWS)):
@@ -220,7 +220,7 @@ class _SplitBuild:
         shown = ", ".join(self._repeated[:_SHOWN_BAD])
         told = f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
         # Answers to questions are scored by id, too; training data is not answered.
-        by_id = self._task.kind == "span" and self._split not in ("train", "augmentation")
+        by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
         if self._split in self._task.submission or by_id:
             raise ExamplesError(
                 f"{where}: {told}. Its predictions are handed in by id, or scored by id, so that "

@@ -73,7 +73,7 @@ def evaluate(
         known = {split: found.metrics for split, found in scored.items() if found.metrics}
         for split, found in scored.items():
             table = read_examples(examples, split)
-            official = TASK_TYPES[task.kind].official_files(
+            official = TASK_TYPES[task.type].official_files(
                 table, found.predictions, task=task, split=split, threshold=threshold
             )
             for name, content in official.items():
@@ -104,7 +104,7 @@ def _statistics(
     on = {"data": data} if data else {}
     return {
         "task": task.name,
-        "kind": task.kind,
+        "kind": task.type,
         "entry": config.entry,
         "metric": task.metrics[0],
         "ensemble": len(chosen),
@@ -140,7 +140,7 @@ def _answer(
 ) -> float:
     """Write the predictions of each split to `folder`; the threshold they were made with."""
     best = chosen[0]
-    task_type = TASK_TYPES[find_task(str(examples.statistics["task"])).kind]
+    task_type = TASK_TYPES[find_task(str(examples.statistics["task"])).type]
     if best.method == "majority":
         for split in splits:
             table = read_examples(examples, split)
@@ -176,7 +176,7 @@ def _copy(given: StageInput, path: str, *, folder: str) -> None:
 def _score(task: Task, examples: StageInput, *, split: str, folder: str) -> Scored:
     table = read_examples(examples, split)
     file = f"{folder}/{predictions_file(split)}"
-    return TASK_TYPES[task.kind].score_file(file, table, task=task)
+    return TASK_TYPES[task.type].score_file(file, table, task=task)
 
 
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
     task = find_task(str(examples.statistics["task"]))
     labels = tuple(str(label) for label in examples.statistics.get("labels", ()))
     train = read_examples(examples, _TRAIN)
-    task_type = TASK_TYPES[task.kind]
+    task_type = TASK_TYPES[task.type]
     answer = task_type.majority_answer(train, task=task, labels=labels)
     metrics: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="bertloom-majority-") as name:
@@ -146,7 +146,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
         files = write_folder(folder, output=output, records=RECORDS)
     statistics: dict[str, Any] = {
         "task": task.name,
-        "kind": task.kind,
+        "kind": task.type,
         "method": config.method,
         "cell": trial_axes(config),
         "metrics": metrics,

@@ -160,7 +160,7 @@ EXAMPLES = {
     "span": SPAN_EXAMPLES,
     "tagging": TAG_EXAMPLES,
 }
-"""Tables of fine-tuning examples by the kind of the task (`schemas.task_configs.Kind`)."""
+"""Tables of fine-tuning examples by the type of the task (`schemas.task_configs.TaskTypeName`)."""
 
 
 def check_schema(found: pa.Schema, expected: pa.Schema, *, where: str) -> None:

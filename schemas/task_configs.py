@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from schemas.configs import Config, Paths, SourceName, not_identity
 from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
 
-Kind = Literal["classification", "regression", "choice", "span", "tagging"]
+TaskTypeName = Literal["classification", "regression", "choice", "span", "tagging"]
 """What a task asks of the model: a label or a number for a text or a pair of texts, one of several
 continuations, a span of a passage, a tag for each word."""
 

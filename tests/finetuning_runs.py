@@ -128,7 +128,7 @@ def write_examples(
     folder: Path, task: str, *, splits: dict[str, list[dict[str, Any]]], labels: tuple[str, ...]
 ) -> StageInput:
     """An artifact of build-examples."""
-    kind = TASKS[task].kind
+    kind = TASKS[task].type
     schema = EXAMPLES[kind]
     files: list[FileEntry] = []
     for split, rows in splits.items():

@@ -76,7 +76,7 @@ def header(task: Task, split: str) -> list[str]:
 def write_task_file(task: Task, split: str, *, folder: Path, fault: Fault = "") -> str:
     """A file of `ROWS` examples; with a fault one row's answer is none, or a column is missing."""
     writers = {"span": _span, "choice": _choice, "tagging": _tagging}
-    text = writers.get(task.kind, _text)(task, split, fault)
+    text = writers.get(task.type, _text)(task, split, fault)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{task.name}-{split}.txt"
     path.write_bytes(text.encode())
@@ -102,7 +102,7 @@ def _cell(task: Task, column: str, number: int, *, is_bad: bool) -> str:
         if is_bad:
             return "purple"
         labels = task.labels or ("blue", "green")
-        return f"{number % 6 * 0.8:.3f}" if task.kind == "regression" else labels[number % 2]
+        return f"{number % 6 * 0.8:.3f}" if task.type == "regression" else labels[number % 2]
     return str(number)
 
 

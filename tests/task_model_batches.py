@@ -16,19 +16,19 @@ from model.finetuning.task_model import TaskModel
 from model.task_types.features import IGNORED
 from pipelines.seeds import rng_for
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import Kind
+from schemas.task_configs import TaskTypeName
 
-KINDS: tuple[Kind, ...] = ("classification", "regression", "choice", "span", "tagging")
+KINDS: tuple[TaskTypeName, ...] = ("classification", "regression", "choice", "span", "tagging")
 CHOICES = 4
 UNITS = 3
-OUTPUTS: dict[Kind, int] = {
+OUTPUTS: dict[TaskTypeName, int] = {
     "classification": 3, "regression": 1, "choice": 1, "span": 2, "tagging": 5,
 }  # fmt: skip
-LABELS: dict[Kind, tuple[str, ...]] = {
+LABELS: dict[TaskTypeName, tuple[str, ...]] = {
     "classification": ("no", "maybe", "yes"),
     "tagging": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
 }
-PEERS: dict[Kind, str] = {
+PEERS: dict[TaskTypeName, str] = {
     "classification": "SequenceClassification",
     "regression": "SequenceClassification",
     "choice": "MultipleChoice",
@@ -37,13 +37,13 @@ PEERS: dict[Kind, str] = {
 }
 
 
-def task_lengths(kind: Kind, *, equal: bool = False) -> tuple[int, ...]:
+def task_lengths(kind: TaskTypeName, *, equal: bool = False) -> tuple[int, ...]:
     count = UNITS * CHOICES if kind == "choice" else UNITS
     return tuple(17 if equal else 11 + 7 * number % 23 for number in range(count))
 
 
 def task_batch(
-    kind: Kind, *, padded_length: int | None = None, equal: bool = False, seed: int = 0
+    kind: TaskTypeName, *, padded_length: int | None = None, equal: bool = False, seed: int = 0
 ) -> TaskBatch:
     """A batch that depends on kind and seed, and not on how it is laid out."""
     lengths = np.array(task_lengths(kind, equal=equal))
@@ -85,7 +85,7 @@ def task_batch(
     )
 
 
-def units_of(batch: TaskBatch, kind: Kind, *, first: int, stop: int) -> TaskBatch:
+def units_of(batch: TaskBatch, kind: TaskTypeName, *, first: int, stop: int) -> TaskBatch:
     """Some units of a packed batch, as a batch of their own."""
     per_unit = CHOICES if kind == "choice" else 1
     tokens = batch.tokens
@@ -119,7 +119,7 @@ def terms_of(batch: TaskBatch) -> int:
 
 
 def random_task_model(
-    kind: Kind, *, config: ModelConfig | None = None, seed: int = 3, **fields: Any
+    kind: TaskTypeName, *, config: ModelConfig | None = None, seed: int = 3, **fields: Any
 ) -> TaskModel:
     """A model whose biases and norms are random, too, so that none can hide; no dropout."""
     shape = config or small_config()
@@ -140,7 +140,9 @@ def written(model: TaskModel, folder: Path, **about: Any) -> Path:
     return write_files(files, folder)
 
 
-def peer_from(folder: Path, kind: Kind, *, auto: bool = False) -> tuple[Any, dict[str, Any]]:
+def peer_from(
+    folder: Path, kind: TaskTypeName, *, auto: bool = False
+) -> tuple[Any, dict[str, Any]]:
     """transformers' model of a folder, and what it says of the loading."""
     import transformers
 
@@ -152,7 +154,9 @@ def peer_from(folder: Path, kind: Kind, *, auto: bool = False) -> tuple[Any, dic
     return peer, info
 
 
-def peer_answers(peer: Any, batch: TaskBatch, kind: Kind) -> tuple[torch.Tensor, torch.Tensor]:
+def peer_answers(
+    peer: Any, batch: TaskBatch, kind: TaskTypeName
+) -> tuple[torch.Tensor, torch.Tensor]:
     """transformers' logits, in our shape, and its loss."""
     tokens = batch.tokens
     lengths = tokens.lengths.tolist()

@@ -31,7 +31,7 @@ def write_tuned(folder: Path, *, task: str, labels: tuple[str, ...] = ("0", "1")
     model = new_task_model(
         ModelConfig.model_validate(SHAPE),
         vocab_size=len(VOCAB),
-        kind=found.kind,
+        kind=found.type,
         outputs=len(labels),
         dropout=0.0,
         seed=3,

@@ -68,11 +68,11 @@ def test_every_task_becomes_tables(task: Any, tmp_path: Path) -> None:
     files = {split: (write_task_file(task, split, folder=tmp_path),) for split in task.splits}
     made, given = build(tmp_path / "out", task=task.name, files=files)
     assert made.statistics["task"] == task.name
-    assert made.statistics["kind"] == task.kind
+    assert made.statistics["kind"] == task.type
     assert splits_of(given) == tuple(task.splits)
     for split in task.splits:
         table = read_examples(given, split)
-        assert table.schema.equals(EXAMPLES[task.kind], check_metadata=True)
+        assert table.schema.equals(EXAMPLES[task.type], check_metadata=True)
         assert table.num_rows == made.statistics["splits"][split] > 0
         assert made.counters[f"rows-in@{split}"] == ROWS
     total = sum(n for name, n in made.counters.items() if name.startswith("rows-dropped-")
@@ -81,10 +81,10 @@ def test_every_task_becomes_tables(task: Any, tmp_path: Path) -> None:
     labels = made.statistics["labels"]
     if task.labels:
         assert labels == list(task.labels)
-    elif task.kind == "tagging":
+    elif task.type == "tagging":
         assert labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
     else:
-        assert labels == (["blue", "green"] if task.kind == "classification" else [])
+        assert labels == (["blue", "green"] if task.type == "classification" else [])
 
 
 def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path) -> None:

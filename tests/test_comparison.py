@@ -22,16 +22,16 @@ from schemas.manifest import StageInput
 
 
 def read_any(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-    return TASK_TYPES[task.kind].read_predictions(url, examples, task=task)
+    return TASK_TYPES[task.type].read_predictions(url, examples, task=task)
 
 
 def score_file(url: str, examples: pa.Table, *, task: Task) -> Scored:
-    return TASK_TYPES[task.kind].score_file(url, examples, task=task)
+    return TASK_TYPES[task.type].score_file(url, examples, task=task)
 
 
 def official_files(task: Task, examples: pa.Table, **given: Any) -> dict[str, bytes]:
     said = given.pop("predictions")
-    return TASK_TYPES[task.kind].official_files(examples, said, task=task, **given)
+    return TASK_TYPES[task.type].official_files(examples, said, task=task, **given)
 
 
 def trial(name: str, value: float | None, **more: Any) -> Trial:
@@ -325,4 +325,4 @@ def test_a_prediction_of_another_kind_is_refused(
     found = TASKS[task]
     rows = [{"id": name, key: value} for name in examples.column("id").to_pylist()]
     with pytest.raises(PredictionsError, match=said):
-        TASK_TYPES[found.kind].score(examples, rows, task=found)
+        TASK_TYPES[found.type].score(examples, rows, task=found)

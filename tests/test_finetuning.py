@@ -99,7 +99,7 @@ def test_every_kind_learns(
     assert [item["id"] for item in predictions] == dev["id"].to_pylist()
     # The artifact is a model that is read back with all that was said of it.
     tuned = load_task_model(str(job.results()))
-    assert tuned.model.kind == TASKS[task].kind
+    assert tuned.model.kind == TASKS[task].type
     assert tuned.about["task"] == task
     assert tuned.about["lowercase"] is False
     assert tuned.about["threshold"] == found["statistics"]["threshold"]

@@ -440,9 +440,9 @@ def test_every_row_of_the_real_files_is_used(
     assert (len(rows), bad) == (count, [])
     assert not any(row.notes for row in rows)
     found = TASKS[task]
-    if split != "test" and split != "diagnostic" and found.kind == "classification":
+    if split != "test" and split != "diagnostic" and found.type == "classification":
         assert {row.values["label"] for row in rows} == set(found.labels)
-    if found.kind == "regression" and split != "test":
+    if found.type == "regression" and split != "test":
         assert all(0 <= row.values["score"] <= 5 for row in rows)
     assert len({row.values["id"] for row in rows}) == count
 

@@ -58,7 +58,7 @@ def test_both_read_the_same_corpus(short: Recipe, full: Recipe) -> None:
 def test_the_full_one_has_a_task_of_each_kind(full: Recipe) -> None:
     from model.tasks import find_task
 
-    kinds = {find_task(examples.task).kind for examples in full.build_examples.values()}
+    kinds = {find_task(examples.task).type for examples in full.build_examples.values()}
     assert kinds == {"classification", "regression", "span", "choice", "tagging"}
 
 

@@ -31,7 +31,7 @@ from model.finetuning.batches import TaskBatch
 from model.finetuning.saved_models import TunedModel, load_task_model, save_task_model
 from model.finetuning.task_model import TaskModel
 from schemas.errors import CheckpointError
-from schemas.task_configs import FeaturesConfig, Kind
+from schemas.task_configs import FeaturesConfig, TaskTypeName
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 POOLED = ("classification", "regression", "choice")
@@ -63,7 +63,7 @@ def change_weights(folder: Path, **tensors: torch.Tensor | None) -> Path:
 
 @pytest.mark.parametrize("is_causal", [False, True], ids=["bidirectional", "causal"])
 @EACH_KIND
-def test_there_and_back_to_the_bit(kind: Kind, is_causal: bool, tmp_path: Path) -> None:
+def test_there_and_back_to_the_bit(kind: TaskTypeName, is_causal: bool, tmp_path: Path) -> None:
     config = small_config(
         activation="gelu_tanh", intermediate_size=96, hidden_dropout=0.2, attention_dropout=0.1
     )
@@ -92,7 +92,7 @@ def test_there_and_back_to_the_bit(kind: Kind, is_causal: bool, tmp_path: Path) 
 @pytest.mark.parametrize("auto", [False, True], ids=["Bert", "Auto"])
 @EACH_KIND
 def test_transformers_misses_nothing_and_expects_nothing_else(
-    kind: Kind, auto: bool, tmp_path: Path
+    kind: TaskTypeName, auto: bool, tmp_path: Path
 ) -> None:
     folder = written(random_task_model(kind, dropout=0.25), tmp_path, task="own")
     peer, info = peer_from(folder, kind, auto=auto)
@@ -109,7 +109,7 @@ def test_transformers_misses_nothing_and_expects_nothing_else(
 
 
 @EACH_KIND
-def test_what_transformers_saves_is_read(kind: Kind, tmp_path: Path) -> None:
+def test_what_transformers_saves_is_read(kind: TaskTypeName, tmp_path: Path) -> None:
     """The other way round: a model of theirs, its weights and batch, here."""
     import transformers
 
@@ -178,7 +178,7 @@ def test_config_json_is_in_order_and_plain(tmp_path: Path) -> None:
         ("span", ("start", "end"), "2 outputs: expected 0"),
     ],
 )
-def test_labels_that_do_not_fit(kind: Kind, labels: tuple[str, ...], found: str) -> None:
+def test_labels_that_do_not_fit(kind: TaskTypeName, labels: tuple[str, ...], found: str) -> None:
     with pytest.raises(CheckpointError, match=found):
         save_task_model(random_task_model(kind), labels=labels, about={})
 

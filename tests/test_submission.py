@@ -224,7 +224,7 @@ def test_the_tasks_of_glue_make_every_file_of_the_server() -> None:
     assert made == set(SERVER_FILES)
     for task in REAL_TASKS.values():
         assert set(task.submission) <= set(task.splits)
-        assert not task.submission or task.labels or task.kind == "regression"
+        assert not task.submission or task.labels or task.type == "regression"
         # By name for inference, by number for the rest.
         told = {task.submitted_labels.get(label, label) for label in task.labels}
         if task.submission:

@@ -39,7 +39,7 @@ from model.optim.optimizer import build_optimizer
 from model.task_types import TASK_TYPES
 from schemas.errors import CheckpointError, TrainingError
 from schemas.model_configs import OptimizerConfig
-from schemas.task_configs import Kind
+from schemas.task_configs import TaskTypeName
 
 LAYOUTS = pytest.mark.parametrize("padded_length", [None, 40], ids=["packed", "padded"])
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
@@ -55,7 +55,7 @@ def answers(model: TaskModel, batch: TaskBatch) -> tuple[torch.Tensor, torch.Ten
 @LAYOUTS
 @EACH_KIND
 def test_logits_and_loss_are_those_of_transformers(
-    kind: Kind, padded_length: int | None, tmp_path: Path
+    kind: TaskTypeName, padded_length: int | None, tmp_path: Path
 ) -> None:
     model = random_task_model(kind).eval()
     peer, _ = peer_from(written(model, tmp_path), kind)
@@ -102,7 +102,7 @@ def test_span_loss_by_hand() -> None:
 @LAYOUTS
 @EACH_KIND
 def test_twenty_steps_are_those_of_transformers_and_torch(
-    kind: Kind, padded_length: int | None, tmp_path: Path
+    kind: TaskTypeName, padded_length: int | None, tmp_path: Path
 ) -> None:
     """Head, loss, gradients, clipping and AdamW together."""
     model = random_task_model(kind)
@@ -135,7 +135,7 @@ def test_twenty_steps_are_those_of_transformers_and_torch(
 
 @LAYOUTS
 @EACH_KIND
-def test_micro_batches_add_up_to_the_batch(kind: Kind, padded_length: int | None) -> None:
+def test_micro_batches_add_up_to_the_batch(kind: TaskTypeName, padded_length: int | None) -> None:
     model = random_task_model(kind)
     whole = task_batch(kind, padded_length=padded_length)
     scale = 1 / terms_of(whole)
@@ -159,7 +159,7 @@ def test_micro_batches_add_up_to_the_batch(kind: Kind, padded_length: int | None
 
 
 @EACH_KIND
-def test_gradients_on_the_cpu_are_the_same_to_the_bit(kind: Kind) -> None:
+def test_gradients_on_the_cpu_are_the_same_to_the_bit(kind: TaskTypeName) -> None:
     config = small_config(hidden_dropout=0.1, attention_dropout=0.1)
     found = []
     for _ in range(2):
@@ -175,7 +175,9 @@ def test_gradients_on_the_cpu_are_the_same_to_the_bit(kind: Kind) -> None:
 
 @LAYOUTS
 @EACH_KIND
-def test_under_autocast_logits_are_float32_and_close(kind: Kind, padded_length: int | None) -> None:
+def test_under_autocast_logits_are_float32_and_close(
+    kind: TaskTypeName, padded_length: int | None
+) -> None:
     model = random_task_model(kind)
     batch = task_batch(kind, padded_length=padded_length)
     exact = model(batch, scale=1 / terms_of(batch))
@@ -192,7 +194,7 @@ def test_under_autocast_logits_are_float32_and_close(kind: Kind, padded_length: 
 
 
 @EACH_KIND
-def test_what_has_no_part_in_the_answer_requires_no_gradient(kind: Kind) -> None:
+def test_what_has_no_part_in_the_answer_requires_no_gradient(kind: TaskTypeName) -> None:
     model = random_task_model(kind)
     model(task_batch(kind)).loss.backward()
     without = {name for name, p in model.named_parameters() if not p.requires_grad}
@@ -211,7 +213,7 @@ def test_what_has_no_part_in_the_answer_requires_no_gradient(kind: Kind) -> None
 
 
 @EACH_KIND
-def test_without_labels_there_is_no_loss(kind: Kind) -> None:
+def test_without_labels_there_is_no_loss(kind: TaskTypeName) -> None:
     model, batch = random_task_model(kind).eval(), task_batch(kind)
     output = model(batch._replace(labels=None))
     assert (output.loss, output.loss_sum) == (None, None)
@@ -227,7 +229,7 @@ def test_without_labels_there_is_no_loss(kind: Kind) -> None:
 
 
 @EACH_KIND
-def test_dropout_of_the_head(kind: Kind) -> None:
+def test_dropout_of_the_head(kind: TaskTypeName) -> None:
     """On the pooled vector or the tagged tokens; spans have none (run_squad.py)."""
     model = random_task_model(kind, dropout=0.5)
     batch = task_batch(kind)
@@ -239,7 +241,7 @@ def test_dropout_of_the_head(kind: Kind) -> None:
 
 
 @EACH_KIND
-def test_a_new_model_is_a_function_of_its_seed(kind: Kind) -> None:
+def test_a_new_model_is_a_function_of_its_seed(kind: TaskTypeName) -> None:
     def made(seed: int) -> TaskModel:
         return new_task_model(
             small_config(), vocab_size=VOCAB, kind=kind, outputs=OUTPUTS[kind], dropout=0.2,
@@ -254,7 +256,7 @@ def test_a_new_model_is_a_function_of_its_seed(kind: Kind) -> None:
     assert made(1).config.hidden_dropout == made(1).config.attention_dropout == 0.2
 
 
-def start(folder: Path, *, kind: Kind = "classification", seed: int = 7) -> Any:
+def start(folder: Path, *, kind: TaskTypeName = "classification", seed: int = 7) -> Any:
     return task_model_from_checkpoint(
         str(folder), kind=kind, outputs=OUTPUTS[kind], dropout=0.3, seed=seed
     )
@@ -268,7 +270,7 @@ def assert_same_encoder(model: Any, other: Any, *, pooler: bool = True) -> None:
 
 
 @EACH_KIND
-def test_starting_from_a_pretrained_checkpoint(kind: Kind, tmp_path: Path) -> None:
+def test_starting_from_a_pretrained_checkpoint(kind: TaskTypeName, tmp_path: Path) -> None:
     pretrained = random_model()
     started = start(write_files(save_model(pretrained), tmp_path), kind=kind)
     assert started.notes == ()
@@ -285,7 +287,7 @@ def test_starting_from_a_pretrained_checkpoint(kind: Kind, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("before", KINDS)
-def test_starting_from_a_model_of_another_task(before: Kind, tmp_path: Path) -> None:
+def test_starting_from_a_model_of_another_task(before: TaskTypeName, tmp_path: Path) -> None:
     tuned = random_task_model(before)
     folder = written(tuned, tmp_path)
     for kind in KINDS:
@@ -324,7 +326,7 @@ def test_starting_from_the_encoder_alone_as_transformers_saves_it(tmp_path: Path
 
 
 @EACH_KIND
-def test_a_causal_model_stays_causal(kind: Kind, tmp_path: Path) -> None:
+def test_a_causal_model_stays_causal(kind: TaskTypeName, tmp_path: Path) -> None:
     pretrained = random_model(objective="left-to-right")
     started = start(write_files(save_model(pretrained), tmp_path), kind=kind)
     model = started.model.eval()
@@ -388,7 +390,7 @@ def test_outputs_of_kinds() -> None:
 
 
 @pytest.mark.parametrize(("kind", "outputs"), [("span", 3), ("choice", 4), ("tagging", 0)])
-def test_outputs_that_a_kind_cannot_have(kind: Kind, outputs: int) -> None:
+def test_outputs_that_a_kind_cannot_have(kind: TaskTypeName, outputs: int) -> None:
     with pytest.raises(TrainingError, match=f"{kind} with {outputs} outputs: expected"):
         TaskModel(small_config(), vocab_size=VOCAB, kind=kind, outputs=outputs)
 

@@ -43,16 +43,16 @@ def test_the_papers_tasks_are_there() -> None:
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_a_tasks_fields_fit_together(task: Task) -> None:
     assert TASKS[task.name] is task
-    assert TASK_TYPES[task.kind]
+    assert TASK_TYPES[task.type]
     assert task.metrics
-    assert set(task.metrics) <= _OTHER_METRICS.get(task.kind, set(METRICS))
+    assert set(task.metrics) <= _OTHER_METRICS.get(task.type, set(METRICS))
     assert len(set(task.labels)) == len(task.labels)
     if "train" in task.splits:
         assert list(task.splits)[:2] == ["train", "dev"]
     assert all(globs for globs in task.splits.values())
     assert set(task.submission) <= set(task.splits)
     assert set(task.submitted_labels) <= set(task.labels)
-    assert (task.choices > 1) == (task.kind == "choice")
+    assert (task.choices > 1) == (task.type == "choice")
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -72,7 +72,7 @@ def test_the_official_file_is_read_whole(task: Task, split: str, tmp_path: Path)
     assert len(rows) + len(bad) == ROWS
     assert not [item for item in bad if item.is_fault]
     assert len(rows) == ROWS or (rows and "shares" in task.columns)
-    schema = EXAMPLES[task.kind]
+    schema = EXAMPLES[task.type]
     for row in rows:
         assert set(row.values) <= set(schema.names)
         assert row.position
@@ -86,16 +86,16 @@ def test_the_official_file_is_read_whole(task: Task, split: str, tmp_path: Path)
 def _check_values(task: Task, split: str, rows: list[Row]) -> None:
     needs_answer = split.startswith(("train", "dev"))
     for row in (row.values for row in rows):
-        if task.kind == "classification":
+        if task.type == "classification":
             assert row["label"] is not None or not needs_answer
             assert row["label"] is None or not task.labels or row["label"] in task.labels
             assert (row["text_b"] is not None) == task.is_pair
-        elif task.kind == "regression":
+        elif task.type == "regression":
             assert row["score"] is not None or not needs_answer
-        elif task.kind == "choice":
+        elif task.type == "choice":
             assert len(row["continuations"]) == task.choices
             assert row["label"] in range(task.choices)
-        elif task.kind == "span":
+        elif task.type == "span":
             for text, start in zip(row["answers"], row["answer_starts"], strict=True):
                 assert row["context"][start:].startswith(text)
         else:
@@ -104,14 +104,14 @@ def _check_values(task: Task, split: str, rows: list[Row]) -> None:
 
 @pytest.mark.parametrize(("task", "split"), FIRST)
 def test_an_answer_that_is_none_makes_a_bad_row(task: Task, split: str, tmp_path: Path) -> None:
-    if task.kind == "classification" and not task.labels:
+    if task.type == "classification" and not task.labels:
         pytest.skip("its labels may be any text")
     url = write_task_file(task, split, folder=tmp_path, fault="unknown-answer")
     rows, bad = read(task, split, url)
     faults = [item for item in bad if item.is_fault]
     assert faults
     # Of tagging a document is a row, and a sentence that cannot be used is one more.
-    assert len(rows) + len(bad) == ROWS or task.kind == "tagging"
+    assert len(rows) + len(bad) == ROWS or task.type == "tagging"
     for item in faults:
         assert item.position
         assert item.found

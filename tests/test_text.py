@@ -25,7 +25,7 @@ from model.tasks.task import Bad, Row, Task
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import ExamplesError, PredictionsError
-from schemas.task_configs import FeaturesConfig, Kind
+from schemas.task_configs import FeaturesConfig, TaskTypeName
 
 WORDS = [f"w{number}" for number in range(40)]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##s", *WORDS]
@@ -36,13 +36,13 @@ def no_rows(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     yield from ()
 
 
-def a_task(kind: Kind = "classification", **fields: Any) -> Task:
+def a_task(kind: TaskTypeName = "classification", **fields: Any) -> Task:
     given = {
         "name": "own", "title": "Own", "splits": {}, "reader": no_rows,
         "labels": ("no", "yes") if kind == "classification" else (),
         "metrics": ("accuracy", "f1") if kind == "classification" else ("spearman", "pearson"),
     }  # fmt: skip
-    return Task(kind=kind, **{**given, **fields})
+    return Task(type=kind, **{**given, **fields})
 
 
 def table(*rows: tuple[str, str | None, str | float | None]) -> pa.Table:
@@ -69,11 +69,11 @@ def features_of(
     task = task or a_task()
     config = FeaturesConfig(max_seq_length=length)
     encoding = Encoding(task=task, labels=task.labels, tokenizer=tokenizer, config=config)
-    return TASK_TYPES[task.kind].build_features(examples, encoding, is_training=is_training)
+    return TASK_TYPES[task.type].build_features(examples, encoding, is_training=is_training)
 
 
 def score(examples: pa.Table, said: Any, *, task: Task) -> dict[str, float]:
-    return TASK_TYPES[task.kind].score(examples, said, task=task)
+    return TASK_TYPES[task.type].score(examples, said, task=task)
 
 
 def sequences(features: Features) -> list[list[int]]:
@@ -173,7 +173,7 @@ def decoded(
 ) -> list[dict[str, Any]]:  # fmt: skip
     config = FeaturesConfig()
     encoding = Encoding(task=task, labels=task.labels, tokenizer=tokenizer, config=config)
-    return TASK_TYPES[task.kind].decode(examples, outputs, features=features, encoding=encoding)
+    return TASK_TYPES[task.type].decode(examples, outputs, features=features, encoding=encoding)
 
 
 def test_predictions_and_their_score(tokenizer: WordPieceTokenizer) -> None:

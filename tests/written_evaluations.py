@@ -26,7 +26,7 @@ def glue_task(name: str, title: str, metric: str, **more: Any) -> Task:
     """A task with its cell of Table 1, as those of GLUE are."""
     column = more.pop("column", title)
     settings: dict[str, Any] = {
-        "kind": "classification",
+        "type": "classification",
         "labels": ("0", "1"),
         "splits": {"train": (), "dev": (), "test": ()},
         "reader": _reads_nothing,
@@ -50,7 +50,7 @@ TASKS: dict[str, Task] = {
         glue_task("cola", "CoLA", "matthews"),
         glue_task("sst-2", "SST-2", "accuracy"),
         glue_task("mrpc", "MRPC", "f1"),
-        glue_task("sts-b", "STS-B", "spearman", kind="regression", labels=()),
+        glue_task("sts-b", "STS-B", "spearman", type="regression", labels=()),
         glue_task("qqp", "QQP", "f1"),
         glue_task(
             "mnli",
@@ -71,7 +71,7 @@ TASKS: dict[str, Task] = {
             "squad-1.1",
             "SQuAD 1.1",
             "f1",
-            kind="span",
+            type="span",
             submission={},
             paper={"dev/em": ("table-2", "EM"), "dev/f1": ("table-2", "dev F1")},
         ),
@@ -79,7 +79,7 @@ TASKS: dict[str, Task] = {
             "conll-2003",
             "CoNLL-2003",
             "entity-f1",
-            kind="tagging",
+            type="tagging",
             submission={},
             paper={
                 "dev/entity-f1": ("table-7", "dev"),
@@ -126,7 +126,7 @@ def written(
         metrics.setdefault(split, {}).update(values)
     return {
         "task": task,
-        "kind": TASKS[task].kind,
+        "kind": TASKS[task].type,
         "entry": entry,
         "metric": metric,
         "metrics": metrics,

@@ -90,25 +90,25 @@ def texts_as_examples(
             faults[number] = str(error)
         else:
             rows.append({"id": str(number), **found})
-    schema = EXAMPLES[task.kind]
+    schema = EXAMPLES[task.type]
     full = [{field.name: row.get(field.name) for field in schema} for row in rows]
     return AskedTexts(pa.Table.from_pylist(full, schema=schema), faults)
 
 
 def _check_parts(task: Task, texts: Sequence[str | None], parts: _Parts) -> None:
     expected: tuple[tuple[str, object, bool], ...] = (
-        ("pair", parts.pair, task.is_pair and task.kind != "choice"),
-        ("question", parts.question, task.kind == "span"),
-        ("choice", parts.choices or None, task.kind == "choice"),
+        ("pair", parts.pair, task.is_pair and task.type != "choice"),
+        ("question", parts.question, task.type == "span"),
+        ("choice", parts.choices or None, task.type == "choice"),
     )
     has_tabs = any(text is not None and "\t" in text for text in texts)
     for name, value, is_needed in expected:
         if value is not None and not is_needed:
-            raise UsageError(f"--{name}: {task.name} ({task.kind}) has no use for it")
+            raise UsageError(f"--{name}: {task.name} ({task.type}) has no use for it")
         if value is None and is_needed and not (name == "pair" and has_tabs):
             more = " (or a tab between the two texts)" if name == "pair" else ""
-            raise UsageError(f"--{name} is missing: {task.name} ({task.kind}) needs it{more}")
-    if task.kind == "choice" and (found := len(parts.choices)) != task.choices:
+            raise UsageError(f"--{name} is missing: {task.name} ({task.type}) needs it{more}")
+    if task.type == "choice" and (found := len(parts.choices)) != task.choices:
         raise UsageError(
             f"--choice: expected {task.choices} of them for {task.name}, found {found}"
         )
@@ -119,12 +119,12 @@ def _row(task: Task, text: str | None, parts: _Parts) -> dict[str, Any]:
         raise _UnusableTextError("not UTF-8")
     if not text.strip():
         raise _UnusableTextError("no text")
-    if task.kind == "choice":
+    if task.type == "choice":
         return {"context": text, "continuations": list(parts.choices)}
-    if task.kind == "span":
+    if task.type == "span":
         return {"title": "", "question": parts.question, "context": text,
                 "answers": [], "answer_starts": []}  # fmt: skip
-    if task.kind == "tagging":
+    if task.type == "tagging":
         words = _WORD.findall(text)
         return {"sentence_lengths": [len(words)], "words": words}
     pair = parts.pair
@@ -184,7 +184,7 @@ def _answer_lines(
 ) -> Iterator[str]:
     if not len(examples):
         return
-    kind = predictors[0].task.kind
+    kind = predictors[0].task.type
     for row, said in zip(examples.to_pylist(), answers(predictors, examples), strict=True):
         if as_json:
             yield json.dumps(said, sort_keys=True, ensure_ascii=False)

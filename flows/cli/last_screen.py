@@ -254,8 +254,8 @@ def _question(manifest: Manifest) -> str:
         task = find_task(str(manifest.statistics.get("task")))
     except ConfigError:  # of a task that is no more
         return "TEXT"
-    if task.kind == "span":
+    if task.type == "span":
         return "TEXT --question QUESTION"
-    if task.kind == "choice":
+    if task.type == "choice":
         return "TEXT" + " --choice TEXT" * task.choices
     return "TEXT --pair TEXT" if task.is_pair else "TEXT"

@@ -62,7 +62,7 @@ def score_predictions(
             f"--na-prob-file: every question of {found.name} has an answer; it is for squad-2.0"
         )
     examples, counts = examples_of_file(found, gold, split=split)
-    read = TASK_TYPES[found.kind].read_predictions(predictions, examples, task=found)
+    read = TASK_TYPES[found.type].read_predictions(predictions, examples, task=found)
     score = _score(found, examples, read, counts, split=split, where=gold)
     if no_answer is None:
         return score
@@ -119,15 +119,15 @@ def _check_task(task: Task, own: Task, *, labels: Sequence[str], model: str, for
     A task without training data of its own, such as GLUE's diagnostic set, is for the models of
     other tasks with its labels.
     """
-    where = f"{model} was fine-tuned for {own.name} ({own.kind})"
-    alike = task.kind == own.kind and task.choices == own.choices
+    where = f"{model} was fine-tuned for {own.name} ({own.type})"
+    alike = task.type == own.type and task.choices == own.choices
     if not alike or (
-        task.labels and task.kind == "classification" and set(task.labels) != set(labels)
+        task.labels and task.type == "classification" and set(task.labels) != set(labels)
     ):
         answers = f", its labels are {', '.join(labels)}" if labels else ""
         expected = f" with the labels {', '.join(task.labels)}" if task.labels else ""
         raise ConfigError(
-            f"{where}{answers}; {task.name} is {task.kind}{expected}: choose a model of that task"
+            f"{where}{answers}; {task.name} is {task.type}{expected}: choose a model of that task"
         )
     if task.name != own.name and "train" in task.splits and not force:
         raise ConfigError(
@@ -145,16 +145,16 @@ def _score(
     split: str,
     where: str,
 ) -> Score:
-    task_type = TASK_TYPES[task.kind]
+    task_type = TASK_TYPES[task.type]
     if not task_type.is_answered(examples):
         raise PredictionsError(
             f"{where}: not every example has an answer to compare with: expected a file with them, "
             "such as dev; `bertloom predict --file` answers one without"
         )
-    if task.kind != "span":  # whose official scorer goes by id, and counts what is missing as 0
+    if task.type != "span":  # whose official scorer goes by id, and counts what is missing as 0
         check_ids(predictions, examples, where="the predictions")
     metrics = task_type.score(examples, predictions, task=task)
-    kept = sum(map(len, examples["sentence_lengths"])) if task.kind == "tagging" else len(examples)
+    kept = sum(map(len, examples["sentence_lengths"])) if task.type == "tagging" else len(examples)
     cut = cut_split(kept, left_out=0, split=split, task=task, data="")
     return Score(
         task.name,

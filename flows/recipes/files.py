@@ -151,10 +151,10 @@ def check_tasks(recipe: Recipe) -> None:
             raise ConfigError(f"build_examples.{name}.task: {error}") from error
     for name, entry in recipe.finetune.items():
         task = find_task(recipe.build_examples[entry.examples].task)
-        if entry.method == "features" and task.kind != "tagging":
+        if entry.method == "features" and task.type != "tagging":
             raise ConfigError(
                 f"finetune.{name}.method: features is for tasks that tag words, {task.name} is "
-                f"{task.kind}: leave it out, to fine-tune"
+                f"{task.type}: leave it out, to fine-tune"
             )
 
 

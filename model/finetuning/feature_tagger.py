@@ -33,7 +33,7 @@ from model.task_types.features import IGNORED
 from pipelines.seeds import key_for
 from schemas.errors import ConfigError, TrainingError
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import Kind, LayerChoice
+from schemas.task_configs import LayerChoice, TaskTypeName
 
 _LSTM_LAYERS = 2
 
@@ -149,7 +149,7 @@ class FeatureTagger(nn.Module):
         ConfigError: the encoder has fewer layers than `layers` needs.
     """
 
-    kind: Kind = "tagging"
+    kind: TaskTypeName = "tagging"
 
     def __init__(
         self,

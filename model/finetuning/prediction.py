@@ -46,7 +46,7 @@ def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
         torch.set_num_threads(job.threads)
     predictors = [Predictor.open(member.data, device=job.device) for member in job.members]
     task, threshold = predictors[0].task, predictors[0].threshold
-    task_type = TASK_TYPES[task.kind]
+    task_type = TASK_TYPES[task.type]
     for split in job.splits:
         examples = read_examples(job.examples, split)
         found = answer(
@@ -126,7 +126,7 @@ def answer(
         PredictionsError: the models do not read or answer alike.
     """
     first = predictors[0]
-    task_type = TASK_TYPES[first.task.kind]
+    task_type = TASK_TYPES[first.task.type]
     features = task_type.build_features(examples, first, is_training=False)
     said = []
     for predictor in predictors:

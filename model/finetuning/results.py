@@ -78,7 +78,7 @@ def _answer_dev(
         return {}, 0.0
     examples, features = setup.splits[DEV]
     task, job = setup.task, setup.job
-    task_type = TASK_TYPES[task.kind]
+    task_type = TASK_TYPES[task.type]
     outputs = predict(
         setup.model,
         features,
@@ -136,7 +136,7 @@ def _statistics(
         model["feature_layers"] = config.layers
     return {
         "task": setup.task.name,
-        "kind": setup.task.kind,
+        "kind": setup.task.type,
         "method": config.method,
         "cell": trial_axes(config),
         "metrics": metrics,

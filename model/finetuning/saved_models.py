@@ -30,7 +30,7 @@ from model.finetuning.task_model import TaskModel
 from model.task_types import TASK_TYPES
 from schemas.errors import CheckpointError, ConfigError
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import Kind
+from schemas.task_configs import TaskTypeName
 
 ABOUT_KEY = "bertloom"
 SHAPE_KEY = "bertloom_feature_tagger"
@@ -122,7 +122,7 @@ def load_task_model(folder_url: str) -> TunedModel:
     if not isinstance(about, dict):
         raise CheckpointError(f"{where}: {ABOUT_KEY} is {shown(about)}, expected a JSON object")
     is_tagger = about.get("method") == "features"
-    kind: Kind = "tagging" if is_tagger else _kind(described, where=where)
+    kind: TaskTypeName = "tagging" if is_tagger else _kind(described, where=where)
     head = _hf_name("classifier.weight", kind)
     outputs = _outputs(state, head, kind=kind, where=weights_url)
     shape: dict[str, Any] = {
@@ -217,7 +217,7 @@ def _task_tensors(
     return {names[theirs]: value for theirs, value in found.items()}
 
 
-def _hf_name(name: str, kind: Kind) -> str:
+def _hf_name(name: str, kind: TaskTypeName) -> str:
     """Name of a parameter under which the head is Hugging Face's."""
     return name.replace("classifier.", "qa_outputs.") if kind == "span" else name
 
@@ -239,7 +239,7 @@ def _plain(about: Mapping[str, Any]) -> Any:
         raise CheckpointError(f"about: {error}: expected JSON values alone") from error
 
 
-def _label_fields(kind: Kind, labels: tuple[str, ...], *, outputs: int) -> dict[str, Any]:
+def _label_fields(kind: TaskTypeName, labels: tuple[str, ...], *, outputs: int) -> dict[str, Any]:
     """What config.json says of the outputs; transformers takes their number from id2label."""
     expected = outputs if TASK_TYPES[kind].outputs is None else 0
     if len(labels) != expected or len(set(labels)) != expected:
@@ -257,7 +257,7 @@ def _label_fields(kind: Kind, labels: tuple[str, ...], *, outputs: int) -> dict[
     }
 
 
-def _kind(hf: Mapping[str, Any], *, where: str) -> Kind:
+def _kind(hf: Mapping[str, Any], *, where: str) -> TaskTypeName:
     named = named_architectures(hf, where=where)
     kinds = [kind for kind, found in TASK_TYPES.items() if found.architecture in named]
     if not kinds:
@@ -282,7 +282,7 @@ def _kind(hf: Mapping[str, Any], *, where: str) -> Kind:
     )
 
 
-def _outputs(state: Mapping[str, Tensor], name: str, *, kind: Kind, where: str) -> int:
+def _outputs(state: Mapping[str, Tensor], name: str, *, kind: TaskTypeName, where: str) -> int:
     if name not in state:
         raise CheckpointError(
             f"{where}: no {name}: expected the head of a model fine-tuned for {kind}"

@@ -75,7 +75,7 @@ def open_trial(job: TrialJob) -> TrialSetup:
         CheckpointError, VocabularyError: the model or its vocabulary cannot be read.
     """
     task = find_task(str(job.examples.statistics["task"]))
-    task_type = TASK_TYPES[task.kind]
+    task_type = TASK_TYPES[task.type]
     labels: tuple[str, ...] = ()
     if task_type.outputs is None:
         labels = tuple(str(label) for label in job.examples.statistics.get("labels", ()))
@@ -107,7 +107,7 @@ def _wanted(job: TrialJob, *, notes: list[str]) -> list[str]:
 def _open_split(job: TrialJob, split: str, encoding: Encoding) -> Split:
     examples, task = read_examples(job.examples, split), encoding.task
     is_training = split != DEV
-    task_type = TASK_TYPES[task.kind]
+    task_type = TASK_TYPES[task.type]
     features = task_type.build_features(examples, encoding, is_training=is_training)
     if is_training and (features.labels is None or not features.units):
         found = "no examples" if not features.units else "examples without labels"
@@ -201,7 +201,7 @@ def _open_model(
     config = job.config
     # New weights, like data order and dropout, are those of this restart alone (paper 4.1).
     seed = key_for(config.seed, "task-weights", config.restart)
-    if config.method == "features" and (task.kind != "tagging" or config.model is not None):
+    if config.method == "features" and (task.type != "tagging" or config.model is not None):
         raise ConfigError(
             f"{job.name}: method features is a BiLSTM on the layers of a pretrained encoder that "
             "tags words: expected a tagging task, and start_from or init_checkpoint"
@@ -210,7 +210,7 @@ def _open_model(
         return new_task_model(
             config.model,
             vocab_size=tokenizer.vocab_size,
-            kind=task.kind,
+            kind=task.type,
             outputs=outputs,
             dropout=config.dropout,
             seed=seed,
@@ -230,7 +230,7 @@ def _open_model(
         )
     else:
         started = task_model_from_checkpoint(
-            folder, kind=task.kind, outputs=outputs, dropout=config.dropout, seed=seed
+            folder, kind=task.type, outputs=outputs, dropout=config.dropout, seed=seed
         )
     notes += started.notes
     model: TaskModel | FeatureTagger = started.model

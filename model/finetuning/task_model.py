@@ -21,7 +21,7 @@ from model.task_types import TASK_TYPES
 from model.task_types.features import IGNORED
 from schemas.errors import TrainingError
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import Kind
+from schemas.task_configs import TaskTypeName
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -63,7 +63,7 @@ class TaskModel(nn.Module):
         config: ModelConfig,
         *,
         vocab_size: int,
-        kind: Kind,
+        kind: TaskTypeName,
         outputs: int,
         dropout: float = 0.1,
         is_causal: bool = False,
@@ -90,7 +90,7 @@ class TaskModel(nn.Module):
             )
         self.config = config
         self.vocab_size = vocab_size
-        self.kind: Kind = kind
+        self.kind: TaskTypeName = kind
         self.outputs = outputs
         self.is_causal = is_causal
         self.bert = BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
@@ -219,7 +219,13 @@ class FromCheckpoint(NamedTuple, Generic[Model]):
 
 
 def new_task_model(
-    config: ModelConfig, *, vocab_size: int, kind: Kind, outputs: int, dropout: float, seed: int
+    config: ModelConfig,
+    *,
+    vocab_size: int,
+    kind: TaskTypeName,
+    outputs: int,
+    dropout: float,
+    seed: int,
 ) -> TaskModel:
     """A model from scratch; `dropout` takes the place of the configuration's rates, too."""
     return TaskModel(
@@ -233,7 +239,7 @@ def new_task_model(
 
 
 def task_model_from_checkpoint(
-    folder_url: str, *, kind: Kind, outputs: int, dropout: float, seed: int
+    folder_url: str, *, kind: TaskTypeName, outputs: int, dropout: float, seed: int
 ) -> FromCheckpoint[TaskModel]:
     """A model whose encoder is that of a checkpoint in Hugging Face's layout.
 

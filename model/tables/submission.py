@@ -213,7 +213,7 @@ def _answer(prediction: Mapping[str, Any], candidate: Candidate) -> str:
     """As the server wants it: the label's name or number, or a number with three decimals."""
     task = candidate.task
     where = f"{candidate.file.path} of {candidate.evaluation.entry}, id {prediction['id']}"
-    if task.kind == "regression":
+    if task.type == "regression":
         score = prediction.get("score")
         if isinstance(score, bool) or not isinstance(score, (int, float)):
             raise PredictionsError(f"{where}: expected a number as score, found {score!r}")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.arrays import Int64s
-from schemas.task_configs import Kind
+from schemas.task_configs import TaskTypeName
 
 IGNORED = -100
 """Label of what no loss is taken of."""
@@ -41,7 +41,7 @@ class Features:
             examples are dropped.
     """
 
-    kind: Kind
+    kind: TaskTypeName
     offsets: Int64s
     input_ids: Int64s
     b_starts: Int64s

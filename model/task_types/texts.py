@@ -51,7 +51,7 @@ class _Texts(TaskType):
         )
         known = _is_labelled(examples, self.answer_column, task=task, is_training=is_training)
         return Features(
-            kind=task.kind,
+            kind=task.type,
             offsets=joined.offsets,
             input_ids=joined.input_ids,
             b_starts=joined.b_starts,
@@ -225,7 +225,7 @@ class Choice(TaskType):
             tokenizer=tokenizer,
         )
         return Features(
-            kind=task.kind,
+            kind=task.type,
             offsets=joined.offsets,
             input_ids=joined.input_ids,
             b_starts=joined.b_starts,

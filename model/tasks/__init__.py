@@ -1,6 +1,6 @@
-"""The fine-tuning tasks: their files, columns, labels, kind and metrics. No torch here.
+"""The fine-tuning tasks: their files, columns, labels, type and metrics. No torch here.
 
-A task is one entry of `TASKS`. `build-examples`, features, heads, metrics and tables go by its kind
+A task is one entry of `TASKS`. `build-examples`, features, heads, metrics and tables go by its type
 and its fields; no flow is edited for a new one.
 
 To add a task: write its `Task` beside those that are most like it (`glue`, `squad`, `swag`, `ner`),

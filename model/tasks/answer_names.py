@@ -16,7 +16,7 @@ class AnswerNames:
     """
 
     def __init__(self, task: Task) -> None:
-        self._kind = task.kind
+        self._type = task.type
         self._fixed = task.labels
         self._seen: set[str] = set()
 
@@ -24,12 +24,12 @@ class AnswerNames:
         """The row itself, or why it is bad; remembers the names that are in it."""
         if isinstance(found, Bad) or self._fixed:
             return found
-        if self._kind == "tagging":
+        if self._type == "tagging":
             if split in ("train", "dev"):
                 self._seen.update(found.values.get("tags") or ())
             return found
         label = found.values.get("label")
-        if self._kind != "classification" or label is None:
+        if self._type != "classification" or label is None:
             return found
         if split == "train":
             self._seen.add(label)
@@ -41,10 +41,10 @@ class AnswerNames:
         """All names in the order of the model's outputs."""
         if self._fixed:
             return self._fixed
-        if self._kind == "tagging":
+        if self._type == "tagging":
             types = sorted({tag[2:] for tag in self._seen if tag != OUTSIDE})
-            return (OUTSIDE, *(f"{begin}-{kind}" for kind in types for begin in "BI"))
-        return tuple(sorted(self._seen, key=_by_value)) if self._kind == "classification" else ()
+            return (OUTSIDE, *(f"{begin}-{of_type}" for of_type in types for begin in "BI"))
+        return tuple(sorted(self._seen, key=_by_value)) if self._type == "classification" else ()
 
 
 def _by_value(label: str) -> tuple[int, int, str]:

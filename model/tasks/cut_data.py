@@ -17,7 +17,7 @@ _NAMES = {"train": "training"}
 
 def units_of(row: Row, *, task: Task) -> int:
     """How much of a split a row is: one, or its sentences where rows are documents."""
-    return len(row.values["sentence_lengths"]) if task.kind == "tagging" else 1
+    return len(row.values["sentence_lengths"]) if task.type == "tagging" else 1
 
 
 def cut_split(
@@ -35,7 +35,7 @@ def cut_split(
     """
     official = 0 if data else task.sizes.get(split, 0)
     whole = max(kept + left_out, official)
-    unit = "sentences" if task.kind == "tagging" else "rows"
+    unit = "sentences" if task.type == "tagging" else "rows"
     return {"kept": kept, "of": whole, "unit": unit} if kept < whole else None
 
 

@@ -24,7 +24,7 @@ def splits_of(given: StageInput) -> tuple[str, ...]:
 
 
 def read_examples(given: StageInput, split: str) -> pa.Table:
-    """The examples of a split, in the order of its files; the table of the task's kind.
+    """The examples of a split, in the order of its files; the table of the task's type.
 
     Raises:
         ExamplesError: there is no such split.
@@ -108,7 +108,7 @@ def _rows(task: Task, url: str, *, split: str) -> Iterator[Row | Bad]:
 
 
 def _checked(found: Row | Bad, *, task: Task, labels: Sequence[str]) -> Row | Bad:
-    if isinstance(found, Bad) or task.kind != "classification" or not labels:
+    if isinstance(found, Bad) or task.type != "classification" or not labels:
         return found
     label = found.values.get("label")
     if label is None or label in labels:

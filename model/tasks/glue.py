@@ -104,7 +104,7 @@ def _glue(
     names = dict(zip(hub_names or labels, labels, strict=True))
     text = TextColumns(texts=tuple(texts), names=names, **(columns or {}))
     settings: dict[str, Any] = {
-        "kind": "classification",
+        "type": "classification",
         "splits": _splits(title, hub or name),
         "reader": read_text_rows,
         "submission": {"test": f"{title}.tsv"},
@@ -177,7 +177,7 @@ _MRPC = _glue(
 _MNLI = Task(
     name="mnli",
     title="MNLI",
-    kind="classification",
+    type="classification",
     splits=_mnli_splits(),
     reader=read_text_rows,
     is_pair=True,
@@ -194,7 +194,7 @@ _MNLI = Task(
 _AX = Task(
     name="ax",
     title="AX",
-    kind="classification",
+    type="classification",
     splits={"test": table_globs(*_DIAGNOSTIC, folders=_DIAGNOSTIC_FOLDERS, hub=("test",))},
     reader=read_text_rows,
     is_pair=True,
@@ -232,7 +232,7 @@ GLUE_TASKS: dict[str, Task] = {
             "sts-b",
             "STS-B",
             (5_749, 1_500, 1_379),
-            kind="regression",
+            type="regression",
             labels=(),
             hub="stsb",
             metrics=("spearman", "pearson"),

@@ -102,7 +102,7 @@ def _task(name: str, title: str, splits: dict[str, tuple[str, ...]], **others: A
     return Task(
         name=name,
         title=title,
-        kind="tagging",
+        type="tagging",
         splits=splits,
         reader=read_tags,
         metrics=_METRICS,

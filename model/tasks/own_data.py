@@ -29,7 +29,7 @@ _PAIR = (
 
 
 def _task(name: str, title: str, *, is_pair: bool, **more: Any) -> Task:
-    answers = ("score", "label") if more["kind"] == "regression" else ("label", "class")
+    answers = ("score", "label") if more["type"] == "regression" else ("label", "class")
     return Task(
         name=name,
         title=title,
@@ -49,8 +49,8 @@ def _task(name: str, title: str, *, is_pair: bool, **more: Any) -> Task:
     )
 
 
-_CLASSES: dict[str, Any] = {"kind": "classification", "metrics": ("accuracy", "matthews")}
-_SCORES: dict[str, Any] = {"kind": "regression", "metrics": ("spearman", "pearson")}
+_CLASSES: dict[str, Any] = {"type": "classification", "metrics": ("accuracy", "matthews")}
+_SCORES: dict[str, Any] = {"type": "regression", "metrics": ("spearman", "pearson")}
 
 OWN_DATA_TASKS: dict[str, Task] = {
     task.name: task

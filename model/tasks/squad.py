@@ -189,7 +189,7 @@ def _task(version: str, *, table: str, config: str, sizes: tuple[int, int]) -> T
     return Task(
         name=f"squad-{version}",
         title=f"SQuAD {version}",
-        kind="span",
+        type="span",
         splits={
             "train": (f"train-v{version}.json*", "train-*.parquet", f"{config}/train-*.parquet"),
             "dev": (

@@ -142,7 +142,7 @@ def _label(value: Any) -> int | None:
 _SWAG = Task(
     name="swag",
     title="SWAG",
-    kind="choice",
+    type="choice",
     splits={
         "train": ("train.csv", "train-*.parquet", "train.parquet", "regular/train-*.parquet"),
         "dev": (
@@ -163,7 +163,7 @@ _SWAG = Task(
 _CODAH = Task(
     name="codah",
     title="CODAH",
-    kind="choice",
+    type="choice",
     splits=dict.fromkeys(
         _CODAH_SHARES, ("full_data.tsv", "codah-full_data.tsv", "data/full_data.tsv")
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from schemas.task_configs import Kind
+from schemas.task_configs import TaskTypeName
 
 
 class Row(NamedTuple):
@@ -16,7 +16,7 @@ class Row(NamedTuple):
     """Where it was, for messages: `line 17`, `row 3`, `paragraph 4 of Normans`."""
 
     values: dict[str, Any]
-    """Its columns, those of `schemas.arrow.EXAMPLES` for the task's kind."""
+    """Its columns, those of `schemas.arrow.EXAMPLES` for the task's type."""
 
     notes: tuple[str, ...] = ()
     """Kebab-case names of what was odd about it and mended, each counted (`rows-NOTE`)."""
@@ -55,7 +55,7 @@ class Task:
     title: str
     """As tables say it: `MNLI`."""
 
-    kind: Kind
+    type: TaskTypeName
     splits: Mapping[str, tuple[str, ...]]
     """Official file names (globs, first match wins) below a folder, by split. `train` and `dev`
     come first where there are any; further splits are evaluated with the model chosen on `dev`."""

@@ -176,7 +176,7 @@ def _answer(
         value, notes = value.strip(), ("spaces-around-label",)
     if value is None or value == "":
         return None, ()
-    if task.kind == "regression":
+    if task.type == "regression":
         return _score(value, task=task), notes
     if isinstance(value, float) and math.isnan(value):
         return None, ()  # what pandas makes of an answer that is missing
