@@ -31,7 +31,7 @@ def unpack(
     Args:
         archive: a local file.
         members: path in the archive to the name of the file in `folder`.
-        folder: for the files; is there.
+        folder: is there.
         where: the archive's address, for messages.
 
     Returns:

@@ -211,11 +211,9 @@ class ArtifactStore(StorePointers):
     # Publishing
 
     def commit(self, manifest: Manifest, *, replace: bool = False) -> Commit:
-        """Publish an attempt under its cache key.
+        """Publish an attempt, whose files are all written, under its cache key.
 
-        Args:
-            manifest: describes the attempt; all its files are written.
-            replace: take back what the key leads to, as a rebuild does.
+        With `replace`, what the key leads to is taken back, as a rebuild does.
 
         Raises:
             ArtifactCorruptError: a file of the attempt is missing or has another size.

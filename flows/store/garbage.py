@@ -14,7 +14,7 @@ at again once all pointers are away.
 
 The order of deletion:
 
-1. a tombstone for each artifact, which says what is being deleted;
+1. a tombstone for each published artifact, which says what is being deleted;
 2. the pointers, each only if it still is what the survey read: from here on no run finds the
    artifact, while all its bytes are there for who found it before;
 3. a second survey: artifacts that a ref, a pin, a run or another artifact's inputs lead to by now
@@ -29,7 +29,6 @@ tombstone and no pointer, and the next collection goes on with it.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,7 +38,7 @@ from flows.store.backend import FileFacts, StoreBackend
 from flows.store.leases import read_lease
 from flows.store.pieces import blobs_of, piece_files
 from flows.store.pointers import now
-from flows.store.reachable import Survey, survey
+from flows.store.reachable import Survey, by_folder, folders_of, survey
 from flows.store.records import KINDS, read_record
 from schemas.sealed import sealed_json
 
@@ -133,7 +132,7 @@ def collect_garbage(
             _delete(store.backend, item)
     gone = [item for item in sweep.artifacts() if item.path not in revived]
     kept = (
-        Kept(location, sum(facts.size for facts in found.attempts[location].values()), reason)
+        Kept(location, sum(facts.size for facts in found.attempts[location].files.values()), reason)
         for location, reason in sorted(found.keepers.items())
         if location in found.attempts
     )
@@ -190,7 +189,7 @@ class _Sweep:
         """What is deleted of artifacts and attempts."""
         for location in self.dead:
             kind = "artifact" if location in self.found.published else "attempt"
-            yield _garbage(kind, location, self.found.attempts[location])
+            yield _garbage(kind, location, self.found.attempts[location].files)
 
     def delete_artifacts(self) -> set[str]:
         """Delete in the order that the module describes; those that came into use meanwhile."""
@@ -210,15 +209,14 @@ class _Sweep:
 
     def _write_tombstones(self) -> None:
         for location in self.dead:
-            item = self.found.published.get(location)
-            if item is None and location in self._begun:
-                continue  # that one knows the pointer that was taken away
+            if (item := self.found.published.get(location)) is None:
+                continue  # never published; or an earlier tombstone knows the pointer it had
             record = {
                 "location": location,
                 "begun": now(),
                 "moment": self.found.moment,
-                "key": item.path if item else "",
-                "pointer": item.stored.decode() if item else "",
+                "key": item.path,
+                "pointer": item.stored.decode(),
             }
             self.backend.replace(_tombstone(location), sealed_json(record))
 
@@ -277,40 +275,23 @@ def _leftovers(sweep: _Sweep, *, delete_runs: bool) -> Iterator[Garbage]:
                 yield _garbage("leftover", path, {path: facts})
     yield from _unlisted(sweep)
     if delete_runs:
-        for folder, files in sorted(_by_folder(backend.facts("runs"), 1).items()):
+        for folder, files in sorted(by_folder(backend.facts("runs"), 1).items()):
             if folder.split("/")[1] not in sweep.found.kept_runs:
                 yield _garbage("run", folder, files)
 
 
-def _by_folder(facts: Mapping[str, FileFacts], depth: int) -> dict[str, dict[str, FileFacts]]:
-    """Files grouped by the folders at a depth below their top."""
-    grouped: dict[str, dict[str, FileFacts]] = defaultdict(dict)
-    for path, item in facts.items():
-        grouped["/".join(path.split("/")[: depth + 1])][path] = item
-    return grouped
-
-
 def _old_work(sweep: _Sweep) -> Iterator[Garbage]:
-    backend = sweep.backend
-    grouped = _by_folder(backend.facts("work"), 2)
-    # On disks, folders without a file too.
-    newest = {
-        folder: modified
-        for stage in backend.folders("work")
-        for folder, modified in backend.folders(stage).items()
-    }
-    for folder in sorted({*grouped, *newest}):
+    for folder, (files, written) in folders_of(sweep.backend, "work").items():
         _, stage, cache_key = folder.split("/")
-        files = grouped.get(folder, {})
-        times = (newest.get(folder, 0.0), *(facts.modified for facts in files.values()))
-        if max(times) <= sweep.cutoff and (stage, cache_key) not in sweep.found.held:
+        if written <= sweep.cutoff and (stage, cache_key) not in sweep.found.held:
             yield _garbage("work", folder, files)
 
 
 def _old_pieces(sweep: _Sweep) -> Iterator[Garbage]:
     """Records of pieces none of whose files are left anywhere."""
     found, dead = sweep.found, set(sweep.dead)
-    there = {path for name, files in found.attempts.items() if name not in dead for path in files}
+    left = (folder for name, folder in found.attempts.items() if name not in dead)
+    there = {path for folder in left for path in folder.files}
     listed = sweep.backend.facts("pieces")
     for path, facts in listed.items():
         if facts.modified > sweep.cutoff or not path.endswith(".json"):
@@ -339,6 +320,6 @@ def _unlisted(sweep: _Sweep) -> Iterator[Garbage]:
     for location, listed in sorted(found.listed.items()):
         if location not in found.published:
             continue  # perhaps it is just being published
-        for path, facts in found.attempts[location].items():
+        for path, facts in found.attempts[location].files.items():
             if path not in listed and facts.modified <= sweep.cutoff:
                 yield _garbage("leftover", path, {path: facts})

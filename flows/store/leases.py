@@ -120,14 +120,9 @@ def try_lease(
     holder: str,
     ttl_seconds: float = TIME_TO_LIVE,
 ) -> Iterator[Holder | None]:
-    """Hold the lease of a key for the length of a block, if nobody else has it.
+    """Hold the lease of a key for a block, in the name of a run, if nobody else has it.
 
-    Args:
-        store: where leases are.
-        stage: name of the stage.
-        cache_key: what it builds.
-        holder: names the run, for those who wait.
-        ttl_seconds: how long the lease stays if this machine dies.
+    If this machine dies, it stays for `ttl_seconds`.
 
     Yields:
         None where the lease is held; else its live holder, and the block has no lease.

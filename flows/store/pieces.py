@@ -47,13 +47,9 @@ def withdraw_pieces(
 ) -> None:
     """Delete the records of the pieces of an artifact, so that no later job uses them.
 
-    Args:
-        backend: the store's files.
-        stage: of the artifact.
-        location: of the artifact, `artifacts/STAGE/ID`.
-        objects: physical names of its files: only the records that name one go. None: every record
-            that names any file of it, and those of the stage that name none, such as word counts,
-            which do not say what they served for.
+    These are the records that name one of `objects`, physical names of its files. Where none are
+    given: every record that names any file of it, and those of the stage that name none, such as
+    word counts, which do not say what they served for.
     """
     data = f"{location}/data/"
     for path in backend.names(f"pieces/{stage}"):

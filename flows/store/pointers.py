@@ -107,7 +107,10 @@ def ref_path(name: str) -> str:
 
 
 class StorePointers:
-    """The part of an `ArtifactStore` that reads keys, and reads and moves refs and pins."""
+    """The part of an `ArtifactStore` that reads keys, and reads and moves refs and pins.
+
+    A file that is no pointer, where one is read, raises ArtifactCorruptError.
+    """
 
     backend: StoreBackend
 
@@ -121,11 +124,7 @@ class StorePointers:
     # Keys
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
-        """What a key leads to, unchecked; None where there is nothing.
-
-        Raises:
-            ArtifactCorruptError: the file is no pointer.
-        """
+        """What a key leads to, unchecked; None where there is nothing."""
         return self._pointer(key_path(stage, cache_key))
 
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
@@ -163,11 +162,7 @@ class StorePointers:
     # Refs
 
     def ref(self, name: str) -> Pointer | None:
-        """What a name leads to, or None.
-
-        Raises:
-            ArtifactCorruptError: the file is no pointer.
-        """
+        """What a name leads to, or None."""
         return self._pointer(ref_path(name))
 
     def refs(self) -> list[str]:
@@ -194,15 +189,10 @@ class StorePointers:
         )
 
     def swap_ref(self, name: str, pointer: Pointer, *, expected: Pointer | None) -> None:
-        """Let a name, such as `corpus/simplewiki/latest`, lead elsewhere.
-
-        Args:
-            name: of the ref.
-            pointer: what it leads to from now on.
-            expected: what it leads to; None: there is no such name.
+        """Let a name, such as `corpus/simplewiki/latest`, that leads to `expected` lead elsewhere.
 
         Raises:
-            RefConflictError: it leads elsewhere. Nothing is changed.
+            RefConflictError: it leads to something else. Nothing is changed.
         """
         path = ref_path(name)
         stored = self.backend.read_if_there(path)

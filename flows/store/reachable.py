@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from flows.formats import time_text
 from flows.store.artifacts import ArtifactStore
-from flows.store.backend import FileFacts
+from flows.store.backend import FileFacts, StoreBackend
 from flows.store.leases import live_holders
 from flows.store.pointers import Pointer, parse_pointer
 from flows.store.records import damaged, read_record
@@ -37,6 +37,16 @@ _CLOCKS_DIFFER = 60.0
 
 Roots = Iterator[tuple[str, str]]
 """Locations that are kept, and why."""
+
+
+class Folder(NamedTuple):
+    """A folder of the store that one step writes, and that goes as a whole."""
+
+    files: dict[str, FileFacts]
+    """By their paths from the root."""
+
+    written: float
+    """When something was last written to it; seconds since the epoch."""
 
 
 class Published(NamedTuple):
@@ -57,11 +67,8 @@ class Survey:
     held: set[tuple[str, str]]
     """Stage and key of each live lease."""
 
-    attempts: dict[str, dict[str, FileFacts]] = field(default_factory=dict)
-    """Files of each attempt by their path from the root, whatever leads to it."""
-
-    newest: dict[str, float] = field(default_factory=dict)
-    """When something was last written to each attempt."""
+    attempts: dict[str, Folder] = field(default_factory=dict)
+    """Every attempt, whatever leads to it."""
 
     published: dict[str, Published] = field(default_factory=dict)
     """By location."""
@@ -92,11 +99,9 @@ def survey(
 
     Args:
         store: what to look at.
-        keep_runs: how many of the newest runs keep what they made or found.
-        grace_seconds: how long everything is kept after it was made or found.
+        keep_runs, grace_seconds: as for `collect_garbage`.
         also: more locations to keep, with what they were made from.
-        dying: locations whose pointers were just removed: no attempts that somebody may be
-            writing.
+        dying: locations whose pointers were just removed: nobody is writing them.
 
     Raises:
         ArtifactCorruptError: a manifest that is kept, a ref or a pin cannot be read, so that
@@ -111,7 +116,7 @@ def survey(
 
     add(_named(store))
     add(_of_runs(store, found, keep_runs=keep_runs))
-    _list_attempts(store, found)
+    found.attempts = folders_of(store.backend, "artifacts")
     _list_published(store, found)
     cutoff = found.moment - grace_seconds
     add(_recently_used(found, cutoff, is_remote=store.backend.is_remote))
@@ -175,18 +180,28 @@ def _note_if_live(
     )
 
 
-def _list_attempts(store: ArtifactStore, found: Survey) -> None:
-    attempts: dict[str, dict[str, FileFacts]] = defaultdict(dict)
-    for path, facts in store.backend.facts("artifacts").items():
-        attempts["/".join(path.split("/")[:3])][path] = facts
-    for stage in store.backend.folders("artifacts"):
-        for location, modified in store.backend.folders(stage).items():
-            attempts[location]  # one that has no file yet is there all the same
-            found.newest[location] = modified
-    found.attempts = dict(attempts)
-    for location, files in attempts.items():
-        times = [facts.modified for facts in files.values()]
-        found.newest[location] = max([found.newest.get(location, 0.0), *times])
+def by_folder(facts: Mapping[str, FileFacts], depth: int) -> dict[str, dict[str, FileFacts]]:
+    """Files grouped by the folders at a depth below their top."""
+    grouped: dict[str, dict[str, FileFacts]] = defaultdict(dict)
+    for path, item in facts.items():
+        grouped["/".join(path.split("/")[: depth + 1])][path] = item
+    return grouped
+
+
+def folders_of(backend: StoreBackend, top: str) -> dict[str, Folder]:
+    """Each folder `TOP/STAGE/NAME`; on disks also those without a file."""
+    grouped = by_folder(backend.facts(top), 2)
+    made = {
+        folder: modified
+        for stage in backend.folders(top)
+        for folder, modified in backend.folders(stage).items()
+    }
+    found = {}
+    for folder in sorted({*grouped, *made}):
+        files = grouped.get(folder, {})
+        times = [made.get(folder, 0.0), *(facts.modified for facts in files.values())]
+        found[folder] = Folder(files, max(times))
+    return found
 
 
 def _list_published(store: ArtifactStore, found: Survey) -> None:
@@ -219,14 +234,14 @@ def _recently_used(found: Survey, cutoff: float, *, is_remote: bool) -> Roots:
 def _recently_written(found: Survey, cutoff: float, dying: Collection[str]) -> Roots:
     run_id, began = _oldest_live(found)
     building = {stage for stage, _ in found.held}
-    for location, newest in found.newest.items():
+    for location, (_, written) in found.attempts.items():
         if location in found.published or location in dying:
             continue
-        if newest > cutoff:
+        if written > cutoff:
             yield location, "written to within the grace period"
         elif location.split("/")[1] in building:
             yield location, "its stage is being built"
-        elif newest > began - _CLOCKS_DIFFER:
+        elif written > began - _CLOCKS_DIFFER:
             yield location, f"written to since run {run_id} began"
 
 
@@ -238,7 +253,7 @@ def _mark(store: ArtifactStore, found: Survey, roots: Mapping[str, str]) -> None
             continue
         found.keepers[location] = reason
         path = f"{location}/manifest.json"
-        if path not in found.attempts.get(location, {}):
+        if location not in found.attempts or path not in found.attempts[location].files:
             if location not in found.attempts:
                 found.notes.append(f"{reason}: leads to {store.url(location)}, which is gone")
             continue  # else one that is being written

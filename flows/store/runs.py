@@ -176,9 +176,7 @@ def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
 def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
     """The run that a name means, and whether it is its recipe's last.
 
-    Args:
-        store: where runs have left their records.
-        name: a run's id or the beginning of one, a recipe's name, or "" for the last run.
+    The name is a run's id or the beginning of one, a recipe's, or "" for the last run.
 
     Raises:
         ArtifactNotFoundError: there is none.
@@ -261,12 +259,9 @@ class Judgement(NamedTuple):
 def judge(
     record: Mapping[str, Any], *, silence: float, unsigned_seconds: float = math.inf
 ) -> Judgement:
-    """Tell whether a run that says it is running is over.
+    """Tell whether a run that says it is running is over, `silence` seconds after its last sign.
 
-    Args:
-        record: of the run, of any version.
-        silence: seconds since its last sign of life.
-        unsigned_seconds: the silence that ends a run of an earlier version, which leaves no signs.
+    A run of an earlier version, which leaves no signs, is over after `unsigned_seconds`.
     """
     process = ProcessName.of(record)
     where = f"its process {process.pid} on this machine is"
