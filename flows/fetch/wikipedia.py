@@ -256,25 +256,36 @@ def _find(web: Web, mirror: str, wiki: str, date: str) -> _Dump:
     check_wiki(wiki)
     wanted, shown = f"the job {JOBS[0]} to be done", f"{shown_url(mirror)}/{wiki}"
     if check_date(date) != "latest":
-        status = _read_status(web, mirror, wiki, date)
-        if (dump := _chosen(status, mirror, wiki, date)) is not None:
-            return dump
+        found = _dump_of(date, web, mirror, wiki)
+        if isinstance(found, _Dump):
+            return found
         raise FetchError(
-            f"{shown}/{date}/: expected {wanted}, found {_state(status)}. Wait until it is, or "
-            "take another date, or latest"
+            f"{shown}/{date}/: expected {wanted}, found {found}. Wait until it is, or take another "
+            "date, or latest"
         )
     listing = web.read_text(f"{mirror}/{wiki}/", most=_MOST_LISTING, what=f"the list of {wiki}")
     linked = (_DATED.fullmatch(target) for target in _LINK.findall(listing))
     seen = []
-    for found in sorted({match[1] for match in linked if match}, reverse=True)[:_MOST_DATES]:
-        status = _read_status(web, mirror, wiki, found)
-        if (dump := _chosen(status, mirror, wiki, found)) is not None:
-            return dump
-        seen.append(f"{found} {_state(status)}")
+    for day in sorted({match[1] for match in linked if match}, reverse=True)[:_MOST_DATES]:
+        found = _dump_of(day, web, mirror, wiki)
+        if isinstance(found, _Dump):
+            return found
+        seen.append(f"{day} {found}")
     raise FetchError(
         f"{shown}/: expected {wanted} at some date, found "
         f"{', '.join(seen) or 'no folder of a date'}. Wait until one is, or use another mirror"
     )
+
+
+def _dump_of(date: str, web: Web, mirror: str, wiki: str) -> _Dump | str:
+    """What the first job of a date that is done lists; else what there is of the first job."""
+    if (jobs := _read_status(web, mirror, wiki, date)) is None:
+        return "without a dumpstatus.json"
+    for job in map(jobs.get, JOBS):
+        if isinstance(job, dict) and job.get("status") == "done" and job.get("files"):
+            return _listed(job["files"], mirror, wiki, date)
+    first = jobs.get(JOBS[0])
+    return repr(first.get("status"))[:40] if isinstance(first, dict) else "without that job"
 
 
 def _read_status(web: Web, mirror: str, wiki: str, date: str) -> dict[str, Any] | None:
@@ -294,22 +305,6 @@ def _read_status(web: Web, mirror: str, wiki: str, date: str) -> dict[str, Any] 
             f"{shown_url(url)}: expected JSON with jobs by name, found something else "
             f"({error!r:.80}). Use another mirror"
         ) from error
-
-
-def _state(jobs: dict[str, Any] | None) -> str:
-    if jobs is None:
-        return "without a dumpstatus.json"
-    job = jobs.get(JOBS[0])
-    return repr(job.get("status"))[:40] if isinstance(job, dict) else "without that job"
-
-
-def _chosen(jobs: dict[str, Any] | None, mirror: str, wiki: str, date: str) -> _Dump | None:
-    """What the first job that is done lists; None if none is."""
-    for name in JOBS:
-        job = (jobs or {}).get(name)
-        if isinstance(job, dict) and job.get("status") == "done" and job.get("files"):
-            return _listed(job["files"], mirror, wiki, date)
-    return None
 
 
 def _listed(files: Any, mirror: str, wiki: str, date: str) -> _Dump:
