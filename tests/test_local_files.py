@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipelines.io.local_files import file_lock, write_whole
+
+
+def test_who_waits_for_a_lock_says_so_first(tmp_path: Path) -> None:
+    waiting, order = threading.Event(), list[str]()
+
+    def second() -> None:
+        with file_lock(tmp_path / "below" / "lock", before_waiting=waiting.set):
+            order.append("second")
+
+    with file_lock(tmp_path / "below" / "lock", before_waiting=lambda: pytest.fail("it is free")):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(30)
+        order.append("first")
+    thread.join(30)
+    assert order == ["first", "second"]
+
+
+def test_a_file_is_replaced_as_a_whole_and_nothing_left_beside(tmp_path: Path) -> None:
+    target = tmp_path / "below" / "file"
+    write_whole(target, b"old")
+    with target.open("rb") as reader:
+        write_whole(target, b"new")
+        assert reader.read() == b"old"
+    assert target.read_bytes() == b"new"
+    assert list(target.parent.iterdir()) == [target]
