@@ -14,7 +14,7 @@ from model.task_types.prediction_files import predictions_file, read_lines
 from model.tasks.task import Task
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import PredictionsError
-from schemas.manifest import FileEntry, StageInput
+from schemas.manifest import StageInput
 
 SERVER_FILES = {
     "CoLA.tsv": 1_063,
@@ -38,14 +38,15 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest a zip file can say; always the sam
 _SHOWN = 5
 
 
-class Candidate(NamedTuple):
+class _Candidate(NamedTuple):
     """Predictions of an entry that could be one of the server's files."""
 
     evaluation: Evaluation
     task: Task
-    given: StageInput
-    file: FileEntry
+    file: InputFile
     """The predictions, a file of its artifact."""
+
+    path: str
 
 
 class Submission(NamedTuple):
@@ -85,7 +86,7 @@ def build_submission(
         PredictionsError: a prediction has no label or score, or one that its task has not.
         ArtifactCorruptError: a file is not the one that its manifest lists.
     """
-    found: dict[str, list[Candidate]] = {}
+    found: dict[str, list[_Candidate]] = {}
     for name, candidate in _candidates(evaluations, inputs=inputs, tasks=tasks):
         found.setdefault(name, []).append(candidate)
     notes: list[str] = []
@@ -123,18 +124,18 @@ def _candidates(
     *,
     inputs: Mapping[str, StageInput],
     tasks: Mapping[str, Task],
-) -> Iterator[tuple[str, Candidate]]:
+) -> Iterator[tuple[str, _Candidate]]:
     for evaluation in (item for item in evaluations if not item.is_on_other_data):
         task, given = tasks.get(evaluation.task), inputs[evaluation.entry]
         for split, name in task.submission.items() if task else ():
             path = predictions_file(split)
             file = next((entry for entry in given.files if entry.path == path), None)
             if task and file is not None and name in SERVER_FILES:
-                yield name, Candidate(evaluation, task, given, file)
+                yield name, _Candidate(evaluation, task, InputFile.of(given, file), path)
 
 
-def _choose(name: str, candidates: Sequence[Candidate], *, notes: list[str]) -> Candidate:
-    def rank(candidate: Candidate) -> tuple[bool, float, str]:
+def _choose(name: str, candidates: Sequence[_Candidate], *, notes: list[str]) -> _Candidate:
+    def rank(candidate: _Candidate) -> tuple[bool, float, str]:
         evaluation = candidate.evaluation
         is_rule = name == WNLI_FILE and evaluation.is_majority
         score = -math.inf if evaluation.dev_score is None else evaluation.dev_score
@@ -158,16 +159,17 @@ def _choose(name: str, candidates: Sequence[Candidate], *, notes: list[str]) -> 
     return chosen
 
 
-def _scored(candidate: Candidate) -> str:
+def _scored(candidate: _Candidate) -> str:
     evaluation = candidate.evaluation
     if evaluation.dev_score is None:
         return f"{evaluation.entry} (no dev score)"
     return f"{evaluation.entry} ({evaluation.metric} {100 * evaluation.dev_score:.1f} on dev)"
 
 
-def _file_text(name: str, candidate: Candidate, *, notes: list[str]) -> str | None:
+def _file_text(name: str, candidate: _Candidate, *, notes: list[str]) -> str | None:
     """The file's content, or None where its ids are not what the server numbers its rows by."""
-    predictions = _read(candidate)
+    candidate.file.read()  # which compares it with the manifest
+    predictions = read_lines(candidate.file.url)
     fault = _id_fault(predictions)
     if fault:
         notes.append(
@@ -183,13 +185,6 @@ def _file_text(name: str, candidate: Candidate, *, notes: list[str]) -> str | No
     ordered = sorted(predictions, key=lambda item: int(item["id"]))
     rows = (f"{item['id']}\t{_answer(item, candidate)}" for item in ordered)
     return "".join(f"{row}\n" for row in (_HEADER, *rows))
-
-
-def _read(candidate: Candidate) -> list[dict[str, Any]]:
-    file = candidate.file
-    read = InputFile.of(candidate.given, file)
-    read.read()  # which compares it with the manifest
-    return read_lines(read.url)
 
 
 def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:
@@ -209,10 +204,10 @@ def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:
     return f"with ids such as {', '.join(strange)} and without {', '.join(lacking)}"
 
 
-def _answer(prediction: Mapping[str, Any], candidate: Candidate) -> str:
+def _answer(prediction: Mapping[str, Any], candidate: _Candidate) -> str:
     """As the server wants it: the label's name or number, or a number with three decimals."""
     task = candidate.task
-    where = f"{candidate.file.path} of {candidate.evaluation.entry}, id {prediction['id']}"
+    where = f"{candidate.path} of {candidate.evaluation.entry}, id {prediction['id']}"
     if task.type == "regression":
         score = prediction.get("score")
         if isinstance(score, bool) or not isinstance(score, (int, float)):
