@@ -32,7 +32,10 @@ from pipelines import build_vocabulary as vocabulary_job
 from pipelines.counters import Counters
 from pipelines.documents.plan import plan
 from pipelines.documents.shards import shard_pieces
+from pipelines.documents.splits import BuildDocumentShard, document_rows
+from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances import plan as instance_plan
+from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.sources import SOURCES
 from schemas.configs import (
@@ -102,14 +105,14 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
         (folder / name).mkdir(parents=True)
 
     started = time.perf_counter()
-    work = documents_job.BuildDocumentShard(documents, str(folder / "documents"))
+    work = BuildDocumentShard(documents, str(folder / "documents"))
     reports = [work.process(piece) for piece in plan(documents)]
     seconds["documents"] = time.perf_counter() - started
     files = tuple(entry for report in reports for entry in report.files)
     made = _as_input("documents", StageOutput(files=files), str(folder / "documents"))
 
     started = time.perf_counter()
-    tokenize = tokens_job.BuildTokenShard(
+    tokenize = BuildTokenShard(
         vocab=_vocabulary(vocab), lowercase=True, vocab_size=_lines(vocab),
         memory_words=1 << 20, output=str(folder / "tokens"),
     )  # fmt: skip
@@ -121,7 +124,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
     tokens = _as_input("tokens", StageOutput(files=files), str(folder / "tokens"))
 
     started = time.perf_counter()
-    pair = instances_job.BuildInstanceShard(
+    pair = BuildInstanceShard(
         config=instances, tokens=tokens, vocab=_vocabulary(vocab), vocab_size=_lines(vocab),
         output=str(folder / "instances"),
     )  # fmt: skip
@@ -159,12 +162,12 @@ def step_seconds(dump: str, split_mb: float) -> dict[str, float]:
 
     def rows() -> None:
         for piece in plan(config):
-            for _ in documents_job.document_rows(piece.split, source, config, Counters()):
+            for _ in document_rows(piece.split, source, config, Counters()):
                 pass
 
     def write() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            work = documents_job.BuildDocumentShard(config, folder)
+            work = BuildDocumentShard(config, folder)
             for piece in plan(config):
                 work.process(piece)
 

@@ -46,7 +46,7 @@ from model.finetuning.loop import TrialTraining
 from model.finetuning.setup import open_trial
 from model.processes.distributed import Ranks
 from model.processes.stopping import StopRequest
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.tasks import find_task
 from model.tasks.examples import examples_of_file
 from model.training.checkpoints import Checkpoints

@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from benchmarks.plain_instances import Document, plain_instances
 from pipelines.arrays import offsets_of
-from pipelines.build_documents import document_rows
 from pipelines.counters import Counters
 from pipelines.documents.plan import plan
+from pipelines.documents.splits import document_rows
 from pipelines.instances.creation import BATCH_TOKENS, create_instances, document_groups
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.pairing import document_keys, pair_segments

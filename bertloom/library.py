@@ -24,8 +24,7 @@ from flows.lineage.tracing import Trace, trace_row
 from flows.nested import numbers
 from flows.recipes import files
 from flows.store.artifacts import ArtifactStore
-from pipelines.io.file_systems import file_system
-from pipelines.io.shards import is_local
+from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import ArtifactNotFoundError, StoreError
 from schemas.manifest import FileEntry, Manifest
 from schemas.recipe import Recipe

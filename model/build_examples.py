@@ -7,29 +7,20 @@ largest of the paper's tasks has 400,000 rows.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import pyarrow as pa
 
 from model.tasks import find_task
 from model.tasks.answer_names import AnswerNames
-from model.tasks.cut_data import cut_split, units_of
 from model.tasks.official_files import ExampleFile, find_files, raw_inputs_of
-from model.tasks.task import Bad, Row, Task
+from model.tasks.task import Task
 from model.telling.amounts import examples_amount
-from pipelines.counters import Counters, check_balance
-from pipelines.io.shards import ShardWriter
-from schemas.arrow import EXAMPLES
+from pipelines.counters import Counters
 from schemas.configs import ExecutionConfig
 from schemas.errors import ExamplesError
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.stage import Stage
 from schemas.task_configs import ExamplesConfig
-
-_BATCH_ROWS = 4096
-_SHOWN_BAD = 5
 
 
 def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
@@ -63,6 +54,9 @@ def build_examples(
         InputError: a file is missing, damaged, or is not what the task's files look like
             (ExamplesError), as when more than `max_bad_share` of its rows are bad.
     """
+    from model.tasks.split_build import SplitBuild  # start-up: 250 ms, pyarrow's
+    from schemas.arrow import EXAMPLES
+
     del inputs, execution
     task = find_task(config.task)
     found = find_files(config, task=task)
@@ -71,7 +65,7 @@ def build_examples(
     notes, files, rows = list[str](), list[FileEntry](), dict[str, int]()
     cuts = dict[str, Any]()
     for split, split_files in found.items():
-        build = _SplitBuild(split, config=config, task=task, answers=answers)
+        build = SplitBuild(split, config=config, task=task, answers=answers)
         files.append(build.write(split_files, output=output))
         rows[split] = build.counters["rows-kept"]
         if (cut := build.cut()) is not None:
@@ -106,140 +100,6 @@ def _check_labels(
         raise ExamplesError(
             f"{where}: expected two labels or more to tell apart, found {', '.join(labels)} alone"
         )
-
-
-class _SplitBuild:
-    """One split on its way from its files to its table."""
-
-    def __init__(
-        self, split: str, *, config: ExamplesConfig, task: Task, answers: AnswerNames
-    ) -> None:
-        self.counters = Counters({"rows-in": 0, "rows-kept": 0})
-        self.notes: list[str] = []
-        self._split, self._config, self._task, self._answers = split, config, task, answers
-        self._ids: set[str] = set()
-        self._repeated: list[str] = []
-        self._kept = self._left_out = 0  # in units of the task's size
-
-    def write(self, files: tuple[ExampleFile, ...], *, output: str) -> FileEntry:
-        """Read the files, write the table.
-
-        Raises:
-            ExamplesError: a file is not as it should be, or no row is kept.
-            CountError: rows are unaccounted for.
-        """
-        schema = EXAMPLES[self._task.type]
-        with ShardWriter(f"{self._split}.arrow", schema=schema, output=output) as shard:
-            rows = itertools.chain.from_iterable(self._rows_of(file) for file in files)
-            while batch := list(itertools.islice(rows, _BATCH_ROWS)):
-                shard.write(_to_batch(batch, schema, task=self._task))
-            self._check(files)
-        return shard.entry()
-
-    def cut(self) -> dict[str, Any] | None:
-        """What the table has of the whole split; None where it has all of it."""
-        return cut_split(
-            self._kept,
-            left_out=self._left_out,
-            split=self._split,
-            task=self._task,
-            data=self._config.data,
-        )
-
-    def _rows_of(self, file: ExampleFile) -> Iterator[Row]:
-        """The rows of a file that are kept; a bad file makes an error at its end."""
-        read, bad = 0, list[Bad]()
-        faults = 0
-        for found in self._task.reader(self._task, self._split, file.uri):
-            self.counters.count("rows-in")
-            item = self._answers.check(self._split, found)
-            if isinstance(item, Bad):
-                self.counters.count(f"rows-dropped-{item.reason}")
-                if item.is_fault:
-                    read, faults = read + 1, faults + 1
-                    self._left_out += 1
-                    bad += [item] if len(bad) < _SHOWN_BAD else []
-                continue
-            read += 1
-            if self.counters["rows-kept"] >= self._config.max_examples.get(self._split, 1 << 62):
-                self.counters.count("rows-dropped-over-limit")
-                self._left_out += units_of(item, task=self._task)
-                continue
-            self.counters.count("rows-kept")
-            self._kept += units_of(item, task=self._task)
-            for note in item.notes:
-                self.counters.count(f"rows-{note}")
-            self._remember_id(item)
-            yield item
-        if faults:
-            self._judge(file, read=read, faults=faults, first=bad)
-
-    def _judge(self, file: ExampleFile, *, read: int, faults: int, first: list[Bad]) -> None:
-        listing = "; ".join(f"{bad.position}: {bad.reason}: {bad.found}" for bad in first)
-        more = "; ..." if faults > len(first) else ""
-        told = f"{faults:,} of {read:,} rows are bad: {listing}{more}"
-        if faults > self._config.max_bad_share * read:
-            share = f"{self._config.max_bad_share:.2%}"
-            raise ExamplesError(
-                f"{file.uri}: as {self._task.name} {self._split}, {told}. At most {share} may be: "
-                "is it the right file? If it is, raise max_bad_share; bad rows are left out"
-            )
-        self.notes.append(f"{self._split}: {file.name}: {told}. They were left out.")
-
-    def _remember_id(self, row: Row) -> None:
-        row_id = row.values["id"]
-        if row_id in self._ids:
-            self._repeated.append(row_id)
-        self._ids.add(row_id)
-
-    def _check(self, files: tuple[ExampleFile, ...]) -> None:
-        where = f"{self._task.name} {self._split} ({', '.join(file.uri for file in files)})"
-        check_balance(self.counters, "rows", where=where)
-        if not self.counters["rows-kept"]:
-            dropped = {
-                name.removeprefix("rows-dropped-"): count
-                for name, count in self.counters.items()
-                if name.startswith("rows-dropped-")
-            }
-            why = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.items()))
-            raise ExamplesError(
-                f"{where}: expected examples, found none in {self.counters['rows-in']:,} rows"
-                f"{f' (dropped: {why})' if why else ''}. Give another file, or leave the split out"
-            )
-        if left_out := self.counters["rows-dropped-over-limit"]:
-            kept = self.counters["rows-kept"]
-            self.notes.append(
-                f"{self._split}: the first {kept:,} examples are used, {left_out:,} are left out "
-                "(max_examples)."
-            )
-        self._check_ids(where)
-
-    def _check_ids(self, where: str) -> None:
-        if not self._repeated:
-            return
-        shown = ", ".join(self._repeated[:_SHOWN_BAD])
-        told = f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
-        # Answers to questions are scored by id, too; training data is not answered.
-        by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
-        if self._split in self._task.submission or by_id:
-            raise ExamplesError(
-                f"{where}: {told}. Its predictions are handed in by id, or scored by id, so that "
-                "each has to be another: is a file given twice?"
-            )
-        self.notes.append(f"{self._split}: {told}.")
-
-
-def _to_batch(rows: list[Row], schema: pa.Schema, *, task: Task) -> pa.RecordBatch:
-    values: list[dict[str, Any]] = [row.values for row in rows]
-    batch = pa.RecordBatch.from_pylist(values, schema=schema)
-    for field, column in zip(schema, batch.columns, strict=True):
-        if not field.nullable and column.null_count:
-            position = rows[column.is_null().to_pylist().index(True)].position
-            raise ExamplesError(
-                f"{position}: the reader of the task {task.name} gave no {field.name}, which every "
-                "example has to have: a fault of the reader"
-            )
-    return batch
 
 
 STAGE = Stage(

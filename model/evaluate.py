@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
 from model.processes.launcher import call
-from model.task_types import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
-from model.task_types.task_type import Scored
 from model.tasks import Task, find_task
 from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
@@ -33,6 +31,7 @@ from schemas.task_configs import EvaluateConfig
 
 if TYPE_CHECKING:
     from model.finetuning import prediction as prediction  # runs elsewhere: part of the key
+    from model.task_types.task_type import Scored, TaskType
 
 
 _EXAMPLES = "examples"
@@ -60,20 +59,27 @@ def evaluate(
         ArtifactCorruptError: an input is not what its manifest says.
         RunnerError: the worker process was killed.
     """
+    from model.task_types.by_name import TASK_TYPES  # start-up: 250 ms, pyarrow's
+
     del execution
     examples = inputs[_EXAMPLES]
     task = find_task(str(examples.statistics["task"]))
+    task_type = TASK_TYPES[task.type]
     trials = read_trials({name: given for name, given in inputs.items() if name != _EXAMPLES})
     compared = compare(trials, metric=task.metrics[0])
     chosen = _different(compared.best)[: config.ensemble]
     splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
     with tempfile.TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
-        threshold = _answer(config, examples, chosen=chosen, splits=splits, folder=folder)
-        scored = {split: _score(task, examples, split=split, folder=folder) for split in splits}
+        threshold = _answer(
+            config, examples, task_type, chosen=chosen, splits=splits, folder=folder
+        )
+        scored = {
+            split: _score(task_type, task, examples, split=split, folder=folder) for split in splits
+        }
         known = {split: found.metrics for split, found in scored.items() if found.metrics}
         for split, found in scored.items():
             table = read_examples(examples, split)
-            official = TASK_TYPES[task.type].official_files(
+            official = task_type.official_files(
                 table, found.predictions, task=task, split=split, threshold=threshold
             )
             for name, content in official.items():
@@ -133,6 +139,7 @@ def _different(trials: list[Trial]) -> list[Trial]:
 def _answer(
     config: EvaluateConfig,
     examples: StageInput,
+    task_type: TaskType,
     *,
     chosen: list[Trial],
     splits: tuple[str, ...],
@@ -140,7 +147,6 @@ def _answer(
 ) -> float:
     """Write the predictions of each split to `folder`; the threshold they were made with."""
     best = chosen[0]
-    task_type = TASK_TYPES[find_task(str(examples.statistics["task"])).type]
     if best.method == "majority":
         for split in splits:
             table = read_examples(examples, split)
@@ -173,10 +179,12 @@ def _copy(given: StageInput, path: str, *, folder: str) -> None:
     Path(folder, path).write_bytes(input_file(given, path).read())
 
 
-def _score(task: Task, examples: StageInput, *, split: str, folder: str) -> Scored:
+def _score(
+    task_type: TaskType, task: Task, examples: StageInput, *, split: str, folder: str
+) -> Scored:
     table = read_examples(examples, split)
     file = f"{folder}/{predictions_file(split)}"
-    return TASK_TYPES[task.type].score_file(file, table, task=task)
+    return task_type.score_file(file, table, task=task)
 
 
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:

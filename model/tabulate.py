@@ -7,23 +7,20 @@ submission where there are predictions for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from model.tables.document import JSON_FILE, SubmittedFiles, Tables
-from model.tables.entry_comparison import compare_entries
-from model.tables.evaluations import Evaluation
-from model.tables.filled_tables import FilledTable, fill_tables
-from model.tables.grids import all_grids, to_csv, to_markdown, to_text
-from model.tables.result_rows import in_order, result_rows
-from model.tables.submission import build_submission
 from model.tasks import TASKS
 from model.telling.amounts import tables_amount
-from pipelines.io.shards import FileWriter
+from pipelines.io.files import FileWriter
 from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
 from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.stage import ANY, Stage
 from schemas.task_configs import TabulateConfig
+
+if TYPE_CHECKING:
+    from model.tables.document import Tables
+    from model.tables.filled_tables import FilledTable
 
 MARKDOWN_FILE = "tables.md"
 TEXT_FILE = "tables.txt"
@@ -52,6 +49,14 @@ def tabulate(
             for GLUE's server has no answer.
         ArtifactCorruptError: predictions are not those that their manifest lists.
     """
+    # start-up: 120 ms
+    from model.tables.document import SubmittedFiles, Tables
+    from model.tables.entry_comparison import compare_entries
+    from model.tables.evaluations import Evaluation
+    from model.tables.filled_tables import fill_tables
+    from model.tables.result_rows import in_order, result_rows
+    from model.tables.submission import build_submission
+
     del config, execution
     if not inputs:
         raise PredictionsError(
@@ -89,6 +94,9 @@ def tabulate(
 
 
 def _contents(tables: Tables) -> dict[str, bytes]:
+    from model.tables.document import JSON_FILE  # start-up: 120 ms
+    from model.tables.grids import all_grids, to_csv, to_markdown, to_text
+
     grids = all_grids(tables.results, tables.comparisons, tables.tables)
     closing = _closing(tables.tables)
     contents = {

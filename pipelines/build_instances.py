@@ -12,217 +12,17 @@ it is. So the bytes of a shard depend on what it and its pool hold, not on their
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any
 
-import pyarrow as pa
-
-from pipelines.arrays import list_array
 from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import WorkReport, add_up
-from pipelines.counters import Counters, check_balance
-from pipelines.instances.creation import InstanceBatch, create_instances
-from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING
-from pipelines.instances.masking import VocabularyIds
-from pipelines.instances.plan import InstancePiece, Ranking, plan, pool_text
-from pipelines.instances.token_documents import NegativePool, TokenDocuments
-from pipelines.instances.token_shards import TokenShards
-from pipelines.instances.vocabulary import read_vocabulary_ids
-from pipelines.io.shards import ShardWriter, Statistics
-from pipelines.io.stage_inputs import InputFile, input_file
+from pipelines.beam.work import add_up
+from pipelines.counters import check_balance
+from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.arrow import instances_schema
 from schemas.configs import ExecutionConfig, InstancesConfig
-from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.manifest import StageInput, StageOutput
 from schemas.stage import Stage
-
-HELD_OUT_DOCUMENTS, HELD_OUT_SHARDS = 128, 16
-"""Documents that a pool of held-out ones aims at, and others that are opened for them at most."""
-
-
-def held_out_pool(
-    shards: TokenShards, shard: int, *, ranking: Ranking, config: InstancesConfig
-) -> dict[int, TokenDocuments]:
-    """The held-out documents of the shard, and then of others in an order drawn for it.
-
-    None but its own where it has none, or where segments are not paired. As many others as it takes
-    to have `HELD_OUT_DOCUMENTS`, but no more than `HELD_OUT_SHARDS` of them (a shard of books has
-    few documents) unless there is nothing to draw yet.
-
-    Args:
-        shards: of the artifact.
-        shard: number of the one whose instances are made.
-        ranking: of the shards.
-        config: says whether segments are paired.
-    """
-    pool = {shard: shards.held_out(shard)}
-    if config.pairing == "none" or not len(pool[shard]):
-        return pool
-    others = ranking.others(shard, purpose="held-out-pool")
-    found = pool[shard].documents_with_tokens
-    for opened, number in enumerate(others.tolist()):
-        if found >= HELD_OUT_DOCUMENTS or (opened >= HELD_OUT_SHARDS and found > 1):
-            break
-        documents = shards.held_out(number)
-        if documents.documents_with_tokens:
-            pool[number] = documents
-            found += documents.documents_with_tokens
-    return pool
-
-
-def instance_rows(batch: InstanceBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of instances as rows of the instances table."""
-    masked = batch.masked_lm_offsets
-    ragged = {
-        "input_ids": batch.input_offsets,
-        "masked_lm_positions": masked,
-        "masked_lm_ids": masked,
-    }
-    return pa.RecordBatch.from_arrays(
-        [
-            list_array(getattr(batch, column.name), ragged[column.name], column.type)
-            if column.name in ragged
-            else pa.array(getattr(batch, column.name), column.type)
-            for column in schema
-        ],
-        schema=schema,
-    )
-
-
-@dataclass
-class BuildInstanceShard(PieceWork):
-    """The work on one pass over one token shard, or on its held-out documents."""
-
-    config: InstancesConfig
-    tokens: StageInput
-    vocab: InputFile
-    vocab_size: int
-    output: str
-    _vocabulary: VocabularyIds | None = field(default=None, repr=False)
-    _shards: TokenShards | None = field(default=None, repr=False)
-    _pool: dict[int, TokenDocuments] = field(default_factory=dict, repr=False)
-    _held_out: tuple[int, dict[int, TokenDocuments]] = field(default=(-1, {}), repr=False)
-
-    def setup(self) -> None:
-        self._open()
-
-    def _open(self) -> tuple[VocabularyIds, TokenShards]:
-        if self._vocabulary is None or self._shards is None:
-            self._vocabulary = read_vocabulary_ids(self.vocab)
-            self._shards = TokenShards(
-                [InputFile.of(self.tokens, entry) for entry in self.tokens.files],
-                vocab_size=self.vocab_size,
-                share=self.config.held_out_share,
-            )
-        return self._vocabulary, self._shards
-
-    def __getstate__(self) -> dict[str, Any]:
-        opened = {"_vocabulary": None, "_shards": None}
-        return {**self.__dict__, **opened, "_pool": {}, "_held_out": (-1, {})}
-
-    def identity(self, piece: InstancePiece) -> Any:
-        return {
-            "part": piece.part,
-            "duplicate": piece.pass_number,
-            "pool": [self.tokens.files[number].sha256 for number in self._pool_numbers(piece)],
-            "vocabulary": [self.vocab.sha256, self.vocab_size],
-        }
-
-    def has_cheap_identity(self, piece: InstancePiece) -> bool:
-        return piece.part == TRAINING  # the others' pools have to be looked for
-
-    def rows_counted(self, counters: Mapping[str, int]) -> int:
-        return counters["instances"] + counters[f"{HELD_OUT}-instances"]
-
-    def renamed(self, files: Sequence[FileEntry], piece: InstancePiece) -> list[FileEntry]:
-        return [
-            entry.model_copy(
-                update={
-                    "path": self._path(piece),
-                    "statistics": {**entry.statistics, **self._origin(piece)},
-                }
-            )
-            for entry in files
-        ]
-
-    def process(self, piece: InstancePiece) -> WorkReport:
-        if piece.part == HELD_OUT:
-            return self._process_held_out(piece)
-        _, shards = self._open()
-        training, held_out = shards.read(piece.shard)
-        # Pools of the pieces of one shard are the same: the shards are opened once.
-        self._pool = {
-            number: self._pool.get(number) or shards.training(number) for number in piece.pool[1:]
-        }
-        entry, counters = self._write(piece, [training, *self._pool.values()])
-        # Every pass leaves the held-out documents out, so that its counts add up by themselves.
-        for name in ("documents-in", "documents-dropped-held-out"):
-            counters.count(name, len(held_out))
-        return WorkReport(piece.number, [entry], counters)
-
-    def _process_held_out(self, piece: InstancePiece) -> WorkReport:
-        documents = list(self._held_out_pool(piece.shard).values())
-        if not len(documents[0]):
-            return WorkReport(piece.number)
-        entry, counters = self._write(piece, documents)
-        found = {f"{HELD_OUT}-{name}": value for name, value in counters.items()}
-        return WorkReport(piece.number, [entry], Counters(found))
-
-    def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
-        if self._held_out[0] != shard:
-            ranking = Ranking.of(self.tokens.files, seed=self.config.seed)
-            shards = self._open()[1]
-            pool = held_out_pool(shards, shard, ranking=ranking, config=self.config)
-            self._held_out = (shard, pool)
-        return self._held_out[1]
-
-    def _pool_numbers(self, piece: InstancePiece) -> list[int]:
-        """Numbers of the token shards that the pool is made of, in its order."""
-        return list(self._held_out_pool(piece.shard) if piece.part == HELD_OUT else piece.pool)
-
-    def _path(self, piece: InstancePiece) -> str:
-        stem = self.tokens.files[piece.shard].path.removesuffix(".arrow")
-        if piece.part == HELD_OUT:
-            return f"{HELD_OUT_PREFIX}{stem.removeprefix('part-')}.arrow"
-        return f"{stem}-pass-{piece.pass_number:02d}.arrow"
-
-    def _origin(self, piece: InstancePiece) -> Statistics:
-        """What says, beside the rows, where they come from."""
-        return {
-            "token_shard": piece.shard,
-            "pool": pool_text(self._pool_numbers(piece)),
-            "duplicate": piece.pass_number,
-            "part": piece.part,
-        }
-
-    def _write(
-        self, piece: InstancePiece, documents: Sequence[TokenDocuments]
-    ) -> tuple[FileEntry, Counters]:
-        """Write the instances of the piece's own documents, the first ones.
-
-        Args:
-            documents: of the shards of the pool, in its order.
-        """
-        counters = Counters()
-        schema = instances_schema(self.vocab_size)
-        batches = create_instances(
-            documents[0],
-            NegativePool(dict(enumerate(documents))),
-            self.config,
-            vocabulary=self._open()[0],
-            pass_number=piece.pass_number,
-            own_shard=0,
-            count=counters.count,
-        )
-        with ShardWriter(self._path(piece), schema=schema, output=self.output) as shard:
-            for batch in batches:
-                counters.update(batch.statistics())
-                shard.write(instance_rows(batch, schema))
-        statistics: Statistics = {"tokens": counters["tokens"], **self._origin(piece)}
-        return shard.entry(statistics=statistics), counters
 
 
 def build_instances(
@@ -238,6 +38,10 @@ def build_instances(
     Raises:
         CountError: documents in are not those kept and dropped.
     """
+    from pipelines.instances.held_out import HELD_OUT  # start-up: 270 ms, most of it pyarrow's
+    from pipelines.instances.plan import plan
+    from pipelines.instances.shards import BuildInstanceShard, corpus_statistics
+
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     planned = plan(config, tokens)
@@ -263,28 +67,10 @@ def build_instances(
     return StageOutput(
         files=job.files,
         counters=dict(sorted(counters.items())),
-        statistics=_statistics(config, counters, vocab_size),
+        statistics=corpus_statistics(config, counters, vocab_size),
         table="instances",
         reuse=job.reuse,
     )
-
-
-def _statistics(config: InstancesConfig, counters: Counters, vocab_size: int) -> dict[str, Any]:
-    """What the loader must know, and of the training instances the shares a person looks at."""
-    instances, tokens = counters["instances"], counters["tokens"]
-    paired = instances - counters["without-segment-b"]
-    shares = {
-        "mean_fill": tokens / (instances * config.max_seq_length) if instances else 0.0,
-        "masked_share": counters["masked-tokens"] / tokens if tokens else 0.0,
-        "random_next_share": counters["random-next"] / paired if paired else 0.0,
-    }
-    return {
-        "vocab_size": vocab_size,
-        "max_seq_length": config.max_seq_length,
-        "max_predictions": config.masking.max_predictions,
-        "held_out_instances": counters[f"{HELD_OUT}-instances"],
-        **{name: round(share, 6) for name, share in shares.items()},
-    }
 
 
 STAGE = Stage(

@@ -1,31 +1,14 @@
 """`build-vocabulary`: words counted over the corpus by Beam, then a WordPiece vocabulary learnt.
 
-Each document shard is counted by itself and sends its counts as small Arrow tables, one for each of
-`BUCKETS` buckets of words; a combiner adds the tables of a bucket, before and after the shuffle.
 Learning happens on the launching machine, from the counts. Or a given vocab.txt is taken as it is.
 """
 
 from __future__ import annotations
 
-import base64
-import functools
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.memory import release_freed_memory
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, Grouping, WorkReport, add_up
-from pipelines.counters import Counters, check_balance
-from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
-from pipelines.io.file_systems import file_system
-from pipelines.io.shards import ShardWriter, open_shard, write_text_file
-from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+from pipelines.counters import Counters
+from pipelines.io.files import write_text_file
 from pipelines.wordpiece.plan import raw_inputs
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -34,103 +17,9 @@ from pipelines.wordpiece.vocab_files import (
     read_vocab,
     vocab_text,
 )
-from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary, merge_counts
-from schemas.arrow import WORD_COUNTS
 from schemas.configs import ExecutionConfig, VocabularyConfig
-from schemas.manifest import FileEntry, Reuse, StageInput, StageOutput
+from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.stage import Stage, word_pieces
-
-BUCKETS = 32
-SMALL_BUCKET = 128 << 10
-"""Bytes of a bucket's words that its report still takes along; more of them get a file."""
-
-WORD_COUNTS_FILE = "word-counts.arrow"
-_BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
-
-
-@dataclass
-class CountWords(PieceWork):
-    """The work on one document shard: its words, counted."""
-
-    lowercase: bool
-
-    def setup(self) -> None:
-        """Nothing to open."""
-
-    def process(self, piece: ShardPiece) -> WorkReport:
-        counters = Counters()
-        counts = WORD_COUNTS.empty_table()
-        for batch in wanted_documents(piece, counters):
-            words = count_words(sentences_of(batch), lowercase=self.lowercase)
-            counts = merge_counts([counts, words])
-        counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
-        return WorkReport(piece.number, [], counters, list(_word_blobs(counts)))
-
-    def identity(self, piece: ShardPiece) -> Any:
-        return piece.identity()
-
-    def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
-        del piece
-        return list(files)  # there are none
-
-    def stored_blobs(self, report: WorkReport) -> bytes:
-        columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, _BLOBS, options=options) as writer:
-            writer.write_table(pa.table(columns, schema=_BLOBS))
-        data: bytes = sink.getvalue().to_pybytes()
-        return data
-
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
-        del files
-        table = pa.ipc.open_stream(stored).read_all()
-        buckets, data = (table.column(name).to_pylist() for name in _BLOBS.names)
-        return [Blob(*pair) for pair in zip(buckets, data, strict=True)]
-
-
-def _word_blobs(counts: pa.Table) -> Iterator[Blob]:
-    """The table cut into buckets by a hash of the word that is the same in every process."""
-    words = counts.column("word").to_pylist()
-    buckets = pa.array([zlib.crc32(word.encode()) % BUCKETS for word in words], pa.int32())
-    for bucket in range(BUCKETS):
-        part = counts.filter(pc.equal(buckets, bucket))
-        if part.num_rows:
-            yield Blob(bucket, _to_bytes(part))
-
-
-def _to_bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, WORD_COUNTS) as writer:
-        writer.write_table(table.combine_chunks())
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _from_bytes(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all()
-
-
-def _add_counts(tables: Sequence[bytes]) -> bytes:
-    """Serialised word counts, added up."""
-    return _to_bytes(merge_counts(map(_from_bytes, tables)))
-
-
-def _report_words(
-    bucket: int, tables: Iterable[bytes], *, output: str, min_count: int
-) -> WorkReport:
-    """The report of a bucket with its words, or their file in the folder `output`."""
-    table = merge_counts(map(_from_bytes, tables))
-    kept = table.filter(pc.greater_equal(table.column("count"), min_count))
-    counters = Counters({"distinct-words": table.num_rows})
-    counters["distinct-words-dropped-rare"] = table.num_rows - kept.num_rows
-    data = _to_bytes(kept)
-    if len(data) <= SMALL_BUCKET:
-        return WorkReport(bucket, counters=counters, details=[base64.b64encode(data).decode()])
-    with ShardWriter(f"words-{bucket:05d}.arrow", schema=WORD_COUNTS, output=output) as shard:
-        for batch in kept.combine_chunks().to_batches():
-            shard.write(batch)
-    return WorkReport(bucket, [shard.entry()], counters)
 
 
 def build_vocabulary(
@@ -147,13 +36,19 @@ def build_vocabulary(
         VocabularyError: the corpus is too small for the size asked for, or the given file is not a
             BERT vocabulary.
     """
+    # start-up: 270 ms, most of it pyarrow's
+    from pipelines.beam.memory import release_freed_memory
+    from pipelines.documents.word_counts import count_corpus
+    from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+    from pipelines.wordpiece.vocabulary import learn_vocabulary
+
     files: list[FileEntry] = []
     counters = Counters()
     reuse = None
     if config.vocab_file is not None:
         vocab = read_vocab(config.vocab_file)
     else:
-        counted = _count_corpus(
+        counted = count_corpus(
             config, inputs["documents"], output=output, execution=execution, pieces=pieces
         )
         counters.update(counted.counters)
@@ -180,54 +75,6 @@ def build_vocabulary(
         raw_inputs=raw_inputs(config),
         reuse=reuse,
     )
-
-
-def _bucket_tables(buckets: Iterable[WorkReport], *, output: str) -> Iterator[pa.Table]:
-    """The words of each bucket, from its report or its file."""
-    for report in buckets:
-        yield from (_from_bytes(base64.b64decode(text)) for text in report.details)
-        for entry in report.files:
-            with open_shard(f"{output}/{entry.object}", expected=WORD_COUNTS) as reader:
-                yield reader.read_all()
-
-
-class _CountedWords(NamedTuple):
-    words: pa.Table
-    counters: Counters
-    file: FileEntry
-    reuse: Reuse
-
-
-def _count_corpus(
-    config: VocabularyConfig,
-    documents: StageInput,
-    *,
-    output: str,
-    execution: ExecutionConfig,
-    pieces: str,
-) -> _CountedWords:
-    planned = shard_pieces(documents, remove_duplicates=True)
-    report_words = functools.partial(_report_words, output=output, min_count=config.min_count)
-    job = run_shard_job(
-        "build-vocabulary",
-        planned,
-        work=CountWords(config.lowercase),
-        output=output,
-        execution=execution,
-        pieces=pieces,
-        grouping=Grouping(report_words, merge=_add_counts),
-    )
-    check_balance(add_up(job.reports), "documents", where="build-vocabulary")
-    words = merge_counts(_bucket_tables(job.groups, output=output))
-    with ShardWriter(WORD_COUNTS_FILE, schema=WORD_COUNTS, output=output) as shard:
-        for batch in words.combine_chunks().to_batches():
-            shard.write(batch)
-    fs, folder = file_system(output)
-    for report in job.groups:
-        for entry in report.files:
-            fs.rm_file(f"{folder}/{entry.object}")
-    counters = add_up([*job.reports, *job.groups])
-    return _CountedWords(words, counters, shard.entry(), job.reuse)
 
 
 STAGE = Stage(

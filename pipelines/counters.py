@@ -13,6 +13,9 @@ from typing import Protocol
 
 from schemas.errors import CountError
 
+UNKNOWN_TEMPLATE = "template-unknown:"
+"""Before the name of a template that no rule is known for, in the name of its counter."""
+
 
 class Count(Protocol):
     """Adds `amount` to the counter `name`; `example` says where one of them is to be seen."""

@@ -36,7 +36,7 @@ import hashlib
 from pathlib import Path
 
 from fakestages.words import words
-from pipelines.io.shards import write_text_file
+from pipelines.io.files import write_text_file
 from schemas.manifest import RawInput, StageOutput
 
 CALLS = []

@@ -14,7 +14,7 @@ from written_evaluations import written
 from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
-from pipelines.io.shards import write_text_file
+from pipelines.io.files import write_text_file
 from schemas.manifest import Environment, Manifest, ProducedBy, RawInput
 
 RUN_ID = "20260101t000000000-00000001"

@@ -10,7 +10,7 @@ from store_writing import describe
 
 from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
-from pipelines.io.shards import write_text_file
+from pipelines.io.files import write_text_file
 from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import cache_key
 from schemas.manifest import Manifest, ProducedBy, RawInput

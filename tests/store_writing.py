@@ -12,7 +12,7 @@ from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.processes import this_process
-from pipelines.io.shards import write_text_file
+from pipelines.io.files import write_text_file
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, Manifest, ProducedBy
 from schemas.sealed import sealed_json

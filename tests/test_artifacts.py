@@ -13,7 +13,7 @@ from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer, key_path, pointer_to
 from flows.store.verification import verify
-from pipelines.io.shards import write_text_file
+from pipelines.io.files import write_text_file
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,

@@ -11,10 +11,10 @@ import growth
 import pytest
 
 from benchmarks import bench_books_cleaning
-from pipelines.books.cleaning import clean_book, normalise
+from pipelines.books.cleaning import clean_book
 from pipelines.books.gutenberg import drop_brackets, strip_gutenberg
 from pipelines.books.layout import LineJoiner, find_layout
-from pipelines.io.encodings import decode_text
+from pipelines.io.encodings import decode_text, normalise
 
 OPENING = (
     "It was a bright cold morning when the three of them set out along the river\n"

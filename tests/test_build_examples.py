@@ -15,6 +15,7 @@ from task_files import ROWS, write_task_file
 from model.build_examples import build_examples, raw_inputs
 from model.tasks import TASKS
 from model.tasks.examples import read_examples, splits_of
+from model.tasks.split_build import SplitBuild
 from schemas.arrow import EXAMPLES
 from schemas.configs import ExecutionConfig
 from schemas.errors import (
@@ -196,12 +197,10 @@ def test_the_first_examples_are_taken_and_the_others_counted(folder: Path, tmp_p
 def test_rows_that_vanish_are_an_error(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import model.build_examples as stage
-
     def count_twice(build: Any, _row: Any) -> None:
         build.counters.count("rows-in")
 
-    monkeypatch.setattr(stage._SplitBuild, "_remember_id", count_twice)
+    monkeypatch.setattr(SplitBuild, "_remember_id", count_twice)
     with pytest.raises(CountError, match=r"sst-2 train .*do not add up"):
         build(tmp_path / "out", task="sst-2", folder=str(folder))
 

@@ -12,7 +12,6 @@ import pytest
 from command_runs import RECIPE, Cli
 
 from flows.cli.app import main
-from flows.lineage.head import Mark, join_pieces
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
@@ -267,28 +266,52 @@ def test_the_sample_is_written(cli: Cli, here: Path) -> None:
     assert [path.name for path in (here / "wiki").glob("books.*")] == ["books.tar.gz"]
 
 
-def test_showing_loads_neither_beam_nor_prefect(corpus: Path) -> None:
+HEAVY = {"apache_beam", "httpx", "matplotlib", "prefect", "scipy", "sklearn", "torch"}
+ARROW = {"numpy", "pyarrow", "tokenizers"}
+PAGES = {
+    "flows.cli.last_screen",
+    "flows.report.page",
+    "jinja2",
+    "model.tables.document",
+    "openlineage",
+}
+WORK = {
+    "model.task_types.by_name",
+    "pipelines.beam.pipeline",
+    "pipelines.books.cleaning",
+    "pipelines.documents.splits",
+    "pipelines.instances.shards",
+    "pipelines.mediawiki.scanner",
+}
+"""Modules that only a stage which runs needs."""
+
+
+@pytest.mark.parametrize(
+    ("command", "absent"),
+    [
+        ("show build-tokens --store store", HEAVY),
+        ("head build-tokens --store store", HEAVY),
+        ("verify --store store", HEAVY),
+        ("ls --store store", HEAVY | ARROW | WORK | PAGES),
+        ("plan recipe.yaml", HEAVY | ARROW | WORK | PAGES),
+        ("run recipe.yaml --engine local", HEAVY | ARROW | WORK),  # where all is there
+    ],
+)
+def test_a_command_loads_what_it_needs(command: str, absent: set[str], corpus: Path) -> None:
     script = (
         "import sys; from flows.cli.app import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit as end: assert not end.code\n"
         "print('LOADED', *sys.modules)"
     )
-    store = str(corpus / "store")
-    for command in (["show", "build-tokens"], ["verify"], ["head", "build-tokens"]):
-        done = subprocess.run(
-            [sys.executable, "-c", script, *command, "--store", store],
-            cwd=Path(__file__).parents[1],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONPATH": ""},
-        )
-        loaded = done.stdout.partition("LOADED")[2].split()
-        assert "flows.cli.app" in loaded
-        assert not {"apache_beam", "prefect", "torch"} & set(loaded), command
-
-
-def test_pieces_are_joined_to_words_where_nothing_is_marked() -> None:
-    marks = [Mark("play", "a"), Mark("##ing", "a"), Mark("[MASK→##s]", "masked"), Mark("on", "a")]
-    assert "".join(mark.text for mark in join_pieces(marks)) == "playing [MASK→##s] on"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command.split()],
+        cwd=corpus,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    loaded = set(done.stdout.partition("LOADED")[2].split())
+    assert "flows.cli.app" in loaded
+    assert absent & loaded == set()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from model.finetuning.comparison import Trial, compare, read_trials
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import check_ids, read_lines, to_lines
 from model.task_types.task_type import Scored
 from model.tasks import TASKS, Task

@@ -28,7 +28,7 @@ from model.finetune import finetune, raw_inputs
 from model.finetuning.jobs import CURVE_FILE, RECORDS, TrialJob
 from model.finetuning.prediction import Predictor, answer
 from model.processes.launcher import stop_running_calls
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples

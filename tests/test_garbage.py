@@ -21,7 +21,7 @@ from flows.store.leases import try_lease
 from flows.store.pointers import key_path, pointer_to
 from flows.store.runs import Heartbeat, read_run, run_ids, settle_flow_run, settle_runs
 from flows.store.verification import verify
-from pipelines.io.shards import write_text_file
+from pipelines.io.files import write_text_file
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 from schemas.sealed import sealed_json

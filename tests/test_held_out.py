@@ -17,15 +17,17 @@ from flows.bert import run_recipe
 from flows.lineage.head import head
 from flows.lineage.rows import find_shard
 from flows.store.artifacts import ArtifactStore
-from pipelines import build_instances as job
 from pipelines.beam.work import WorkReport, add_up
+from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
+from pipelines.instances import shards as job
 from pipelines.instances import token_shards
 from pipelines.instances.held_out import is_held_out
-from pipelines.instances.plan import Ranking, pool_numbers
+from pipelines.instances.plan import Ranking, plan, pool_numbers
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.instances.token_shards import TokenShards
-from pipelines.io.shards import ShardWriter, open_shard, write_text_file
+from pipelines.io.files import write_text_file
+from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.seeds import key_for
 from schemas.arrow import tokens_schema
@@ -104,12 +106,12 @@ class Corpus:
             vocab_size=self.vocab_size,
             output=str(output),
         )
-        return [work.process(piece) for piece in job.plan(config, self.tokens)]
+        return [work.process(piece) for piece in plan(config, self.tokens)]
 
     def build(self, config: InstancesConfig, output: Path, *, workers: int = 1) -> StageOutput:
         """The whole stage."""
         output.mkdir(parents=True)
-        return job.build_instances(
+        return build_instances(
             config,
             inputs={"tokens": self.tokens, "vocabulary": self.vocabulary},
             output=str(output),

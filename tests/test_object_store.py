@@ -35,7 +35,7 @@ from pipelines.beam import jobs as shard_jobs
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import WorkReport
 from pipelines.io.file_systems import file_system, read_file
-from pipelines.io.shards import FileWriter
+from pipelines.io.files import FileWriter
 from pipelines.telling import progress
 from pipelines.telling.progress import Reading, listening
 from schemas.configs import ExecutionConfig

@@ -35,7 +35,7 @@ from pipelines.counters import Counters
 from pipelines.documents.plan import piece_identity, plan
 from pipelines.instances import plan as instance_plan
 from pipelines.instances.plan import Ranking, choose_pool
-from pipelines.io.shards import write_text_file
+from pipelines.io.files import write_text_file
 from pipelines.runners.quiet import _WithoutTracebacks, without_tracebacks
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 from schemas.configs import (

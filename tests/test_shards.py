@@ -9,7 +9,8 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from pipelines.io.shards import FileWriter, ShardWriter, open_shard, write_text_file
+from pipelines.io.files import FileWriter, write_text_file
+from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import WORD_COUNTS, tokens_schema
 from schemas.errors import ArtifactCorruptError
 

@@ -65,7 +65,8 @@ def test_ls_shows_the_trials_of_a_grid_as_one(cli: Cli, store: ArtifactStore) ->
     assert len(collapsed) == 2
     assert "3 trials, accuracy .900 to .920" in collapsed[1]
     assert collapsed[1].endswith("fake/finetune.sst-2")
-    assert len(cli("ls", "--cells").out.splitlines()) == 4
+    assert len(cli("ls", "--trials").out.splitlines()) == 4
+    assert cli("ls", "--cells").out == cli("ls", "--trials").out  # as it was called
     assert len(json.loads(cli("ls", "--json").out)) == 3
 
 

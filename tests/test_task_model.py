@@ -36,7 +36,7 @@ from model.finetuning.task_model import (
 )
 from model.optim.adam import has_decay
 from model.optim.optimizer import build_optimizer
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from schemas.errors import CheckpointError, TrainingError
 from schemas.model_configs import OptimizerConfig
 from schemas.task_configs import TaskTypeName

@@ -11,7 +11,7 @@ import pytest
 from task_files import ROWS, write_task_file
 
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Bad, Row, Task, find_task
 from schemas.arrow import EXAMPLES

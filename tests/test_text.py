@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from model.task_types.task_type import Encoding
 from model.task_types.texts import truncated_lengths

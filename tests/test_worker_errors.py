@@ -15,7 +15,8 @@ from pipelines.beam.reuse_files import PieceFiles
 from pipelines.beam.work import WorkReport
 from pipelines.build_documents import build_documents
 from pipelines.io import shards
-from pipelines.io.shards import FileWriter, ShardWriter
+from pipelines.io.files import FileWriter
+from pipelines.io.shards import ShardWriter
 from schemas.configs import DocumentsConfig, ExecutionConfig, WikipediaSource
 from schemas.errors import (
     BertloomError,

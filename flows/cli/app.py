@@ -38,7 +38,7 @@ COMMANDS = {
     "unpin": ("store", "Take a pin away."),
     "gc": ("store", "Delete what nothing needs."),
     "verify": ("store", "Check that artifacts are to the byte what was written."),
-    "doctor": ("store", "Check the store, versions, telemetry, disk and clock."),
+    "doctor": ("doctor", "Check the store, versions, telemetry, disk and clock."),
     "lineage": ("lineage", "Tell what something was made from, or what of it."),
     "trace": ("lineage", "Tell which documents a row of a shard was made from."),
     "diff": ("lineage", "Tell how two artifacts, or two runs, differ."),

@@ -1,4 +1,6 @@
-"""Whether a store, the software and this machine are as bertloom needs them, and what to do if not.
+"""`bertloom doctor`: whether a store, the software and this machine are as bertloom needs them.
+
+A finding that is not as it should be says what to do.
 
 The versions that are needed are those of bertloom's own metadata, so that there is one list of
 them; only what breaks with others is said here.
@@ -17,11 +19,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import typer
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from flows.cli.console import print_json, print_lines
+from flows.cli.options import JsonOption, StoreOption
 from flows.engine.provenance import checkout
+from flows.formats import columns
+from flows.recipes.files import default_store
 from flows.store.artifacts import ArtifactStore
 from model.processes.core_share import CoreShare, measured_share
 from schemas.errors import BertloomError, StoreError
@@ -280,3 +287,18 @@ def _bad_ref(store: ArtifactStore, name: str) -> Finding | None:
     except BertloomError as error:
         return Finding("ref", "FAIL", f"{name}: {error}", "run its recipe again")
     return None
+
+
+def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Check the store's promises, installed versions, telemetry, disk and clock; exit 1 on FAIL."""
+    found = examine(store or default_store())
+    if as_json:
+        print_json([finding._asdict() for finding in found])
+    else:
+        rows = [
+            (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
+            for item in found
+        ]
+        print_lines(columns(rows))
+    if any(finding.state == "FAIL" for finding in found):
+        raise typer.Exit(1)

@@ -11,7 +11,6 @@ import typer
 from flows.bert import plan as plan_recipe
 from flows.bert import run_recipe, steps
 from flows.cli.console import print_json, print_lines, print_table, say
-from flows.cli.last_screen import screen_lines
 from flows.cli.options import (
     ChangesOption,
     DryRunOption,
@@ -113,6 +112,8 @@ def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: boo
         built = [_result_json(result) for result in results]
         print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": built})
         return
+    from flows.cli.last_screen import screen_lines  # start-up: 40 ms
+
     say("")
     print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page))
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from flows.cli.models import answers, open_predictors
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import check_ids, to_lines
 from model.task_types.squad_metrics import (
     official_figures,

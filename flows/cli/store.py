@@ -9,17 +9,15 @@ import typer
 
 from flows.cli.completion import artifact_names, stage_names
 from flows.cli.console import print_found, print_json, print_lines, print_table, say
-from flows.cli.doctor import examine
 from flows.cli.listing import artifact_json, artifact_rows, ref_records, run_results, run_row
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption, open_store
 from flows.formats import byte_text, columns
-from flows.lineage.export.events import close_abandoned
 from flows.lineage.names import resolve
-from flows.recipes.files import default_store
+from flows.store.artifacts import ArtifactStore
 from flows.store.garbage import GarbageReport, collect_garbage
 from flows.store.listing import listed
 from flows.store.pointers import pointer_to
-from flows.store.runs import run_records, settle_runs
+from flows.store.runs import Settled, run_records, settle_runs
 from flows.store.verification import (
     RecordReport,
     Verdict,
@@ -38,9 +36,10 @@ def ls(
     ] = None,
     refs: Annotated[bool, typer.Option("--refs", help="List refs, and where they lead.")] = False,
     pins: Annotated[bool, typer.Option("--pins", help="List pins, and their reasons.")] = False,
-    cells: Annotated[
-        bool, typer.Option("--cells", help="List each trial of a grid by itself.")
+    trials: Annotated[
+        bool, typer.Option("--trials", help="List each trial of a grid by itself.")
     ] = False,
+    cells: Annotated[bool, typer.Option("--cells", hidden=True)] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,10 +63,16 @@ def ls(
         print_found(
             [artifact_json(item) for item in artifacts],
             ("artifact", "stage", "committed", "holds", "size", "refs"),
-            artifact_rows(artifacts, all_trials=cells),
+            artifact_rows(artifacts, all_trials=trials or cells),
             right=(3, 4),
             as_json=as_json,
         )
+
+
+def _settled(store: ArtifactStore) -> list[Settled]:
+    from flows.lineage.export.events import close_abandoned  # start-up: 50 ms
+
+    return settle_runs(store, close=close_abandoned)
 
 
 def runs(
@@ -82,7 +87,7 @@ def runs(
 ) -> None:
     """List the runs that the store has records of, the newest first."""
     opened = open_store(store)
-    for item in settle_runs(opened, close=close_abandoned) if settle else ():
+    for item in _settled(opened) if settle else ():
         state = "marked as crashed" if item.is_dead else "left as running"
         say(f"{item.run_id}: {state}: {item.why}", err=True)
     found = run_records(opened)
@@ -246,18 +251,3 @@ def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
         state = "sound" if verdict.is_sound else "DAMAGED"
         say(f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files")
         print_lines(f"  {problem}" for problem in verdict.problems)
-
-
-def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Check the store's promises, installed versions, telemetry, disk and clock; exit 1 on FAIL."""
-    found = examine(store or default_store())
-    if as_json:
-        print_json([finding._asdict() for finding in found])
-    else:
-        rows = [
-            (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
-            for item in found
-        ]
-        print_lines(columns(rows))
-    if any(finding.state == "FAIL" for finding in found):
-        raise typer.Exit(1)

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flows.lineage.names import artifact_of_file, resolve
 from flows.store.artifacts import ArtifactStore
-from pipelines.io.file_systems import file_system
-from pipelines.io.shards import is_local
+from pipelines.io.file_systems import file_system, is_local
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
@@ -199,5 +197,7 @@ def rows_with(url: str, column: str, value: str) -> list[int]:
     """The rows of a shard that have a text in a column, ascending."""
     with open_columns(url, columns=[column]) as reader:
         values = reader.read_all().column(0)
+        import pyarrow.compute as pc  # start-up: 60 ms
+
         found: list[int] = pc.indices_nonzero(pc.equal(values, value)).to_pylist()
         return found

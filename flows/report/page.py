@@ -129,6 +129,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
+        optimized=False,  # compiling costs a third more with it, and a template is rendered once
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -21,7 +21,7 @@ from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import load_task_model
 from model.processes.distributed import choose_device
 from model.processes.stopping import StopRequest
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.task_types.task_type import Encoding

@@ -27,7 +27,7 @@ from model.encoder.hf_config import (
 from model.encoder.hf_weights import fill_parameters, from_hf_state, hf_state, read_checkpoint
 from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.task_model import TaskModel
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from schemas.errors import CheckpointError, ConfigError
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import TaskTypeName

@@ -12,7 +12,7 @@ from model.encoder.hf_config import parse_object
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.jobs import TrialJob
 from model.finetuning.task_model import TaskModel, new_task_model, task_model_from_checkpoint
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from model.task_types.task_type import Encoding
 from model.tasks import Task, find_task

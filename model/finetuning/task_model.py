@@ -17,7 +17,7 @@ from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_weights import fill_parameters, from_hf_state, read_checkpoint
 from model.finetuning.batches import TaskBatch, TaskOutput
-from model.task_types import TASK_TYPES
+from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import IGNORED
 from schemas.errors import TrainingError
 from schemas.model_configs import ModelConfig

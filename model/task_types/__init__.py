@@ -1,17 +1,1 @@
 """What each type of task does with examples, model outputs and predictions. No torch here."""
-
-from __future__ import annotations
-
-from model.task_types.span import Span
-from model.task_types.tagging import Tagging
-from model.task_types.task_type import TaskType
-from model.task_types.texts import Choice, Classification, Regression
-from schemas.task_configs import TaskTypeName
-
-TASK_TYPES: dict[TaskTypeName, TaskType] = {
-    "classification": Classification(),
-    "regression": Regression(),
-    "choice": Choice(),
-    "span": Span(),
-    "tagging": Tagging(),
-}

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from model.tasks.files import file_lines
 from schemas.errors import MissingInputError, PredictionsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PREDICTIONS_FILE = "predictions-{split}.jsonl"
 

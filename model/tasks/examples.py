@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from model.tasks.task import Bad, Row, Task
-from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
-from schemas.arrow import EXAMPLES
 from schemas.errors import ArtifactCorruptError, ConfigError, ExamplesError
 from schemas.manifest import StageInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SHOWN = 5
 
@@ -30,6 +29,9 @@ def read_examples(given: StageInput, split: str) -> pa.Table:
         ExamplesError: there is no such split.
         ArtifactCorruptError: the file is not there, or not what the manifest says.
     """
+    from pipelines.io.shards import open_shard  # start-up: 250 ms, pyarrow's
+    from schemas.arrow import EXAMPLES
+
     path = f"{split}.arrow"
     entry = next((entry for entry in given.files if entry.path == path), None)
     if entry is None:
@@ -79,6 +81,10 @@ def examples_of_file(
         ConfigError: the task has no such split.
         ExamplesError: the file cannot be used, or no row of it can.
     """
+    import pyarrow as pa  # start-up: 250 ms
+
+    from schemas.arrow import EXAMPLES
+
     if split not in task.splits:
         raise ConfigError(
             f"--split {split}: {task.name} has no such split; choose from {', '.join(task.splits)}"

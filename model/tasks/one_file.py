@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from model.tasks.task import Bad
-from pipelines.seeds import key_for, uniform
 
 
 def split_of(text: str, *, task: str, shares: Mapping[str, float]) -> str:
@@ -22,6 +19,10 @@ def split_of(text: str, *, task: str, shares: Mapping[str, float]) -> str:
         task: its name.
         shares: by split, in order; together 1.
     """
+    import numpy as np  # start-up: 100 ms
+
+    from pipelines.seeds import key_for, uniform
+
     keys = np.array([key_for(0, "split-of-one-file", task, text)], np.uint64)
     draw, end = float(uniform(keys, 0)[0]), 0.0
     for split, share in shares.items():

@@ -17,15 +17,16 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from model.tasks.files import file_lines, read_json, shown
 from model.tasks.task import Bad
 from pipelines.io.raw_files import open_file
 from schemas.errors import CorruptInputError, ExamplesError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _PARQUET_MARK = b"PAR1"
 _HUB_KEY = b"huggingface"
@@ -234,6 +235,9 @@ def open_parquet(url: str) -> RawTable:
 
 
 def _parquet_file(stream: Any, url: str) -> pq.ParquetFile:
+    import pyarrow as pa  # start-up: 150 ms
+    import pyarrow.parquet as pq
+
     try:
         return pq.ParquetFile(stream)
     except (pa.ArrowInvalid, OSError) as error:
@@ -250,6 +254,8 @@ def _damaged(url: str, error: Exception) -> CorruptInputError:
 
 
 def _parquet_records(url: str, wanted: Sequence[str]) -> Iterator[Record | Bad]:
+    import pyarrow as pa  # start-up: 150 ms
+
     with open_file(url) as stream:
         file = _parquet_file(stream, url)
         batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=list(wanted))

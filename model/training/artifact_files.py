@@ -14,8 +14,8 @@ from model.encoder.hf_config import (
     names_in,
     weights_in,
 )
+from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import digest_file
-from pipelines.io.shards import FileWriter
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.manifest import FileEntry, RawInput
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.io.file_systems import file_system
-from pipelines.io.shards import naming, physical_name, protocols_of
+from pipelines.io.file_systems import file_system, protocols_of
+from pipelines.io.files import naming, physical_name
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry
 

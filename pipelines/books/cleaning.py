@@ -16,10 +16,8 @@ from pipelines.books.gutenberg import drop_brackets, strip_gutenberg
 from pipelines.books.layout import LineJoiner, split_blocks
 from pipelines.books.matter import is_breaking_heading
 from pipelines.books.sections import judge_blocks
+from pipelines.io.encodings import normalise
 
-_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
-_SPACES = re.compile("[\t\xa0\u2000-\u200a\u202f\u205f\u3000]")
 _BOX = re.compile(r"^[ \t]*\+[-=+]{3,}\+[ \t]*$|^[ \t]*\|(?P<inside>.*)\|[ \t]*$", re.MULTILINE)
 _EMPHASIS = re.compile(r"(?<!_)_(?!_)([^_]*)(?<!_)_(?!_)")
 _STRAY_EMPHASIS = re.compile(r"(?<![\w_])_(?=[^\s_])|(?<=[^\s_])_(?![\w_])")
@@ -56,12 +54,6 @@ def clean_book(text: str) -> CleanedBook:
             if any(character.isalnum() for character in paragraph):
                 paragraphs.append(paragraph)
     return CleanedBook(source.title, source.author, paragraphs)
-
-
-def normalise(text: str) -> str:
-    """LF line ends, plain spaces, no control or invisible characters."""
-    text = _LINE_ENDS.sub("\n", text)
-    return _SPACES.sub(" ", _INVISIBLE.sub("", text))
 
 
 def _finish(paragraph: str) -> str:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pipelines.arrays import Int64s, flat_lists, ranges
 from pipelines.instances.held_out import is_held_out
 from pipelines.instances.token_documents import TokenDocuments
-from pipelines.io.shards import is_local, open_shard
+from pipelines.io.file_systems import is_local
+from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import tokens_schema
 

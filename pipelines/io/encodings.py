@@ -28,6 +28,9 @@ _MAX_NON_ASCII_SHARE = 0.35
 _MIN_WESTERN_SHARE = 0.95
 _MAX_FOREIGN_SHARE = 0.02
 _LETTER_RUN = re.compile(f"[{''.join(sorted(_WESTERN_LETTERS))}]{{3}}")
+_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
+_SPACES = re.compile("[\t\xa0\u2000-\u200a\u202f\u205f\u3000]")
 
 
 class DecodedText(NamedTuple):
@@ -110,3 +113,9 @@ def _guessed(data: bytes) -> DecodedText | None:
     if best is None:
         return None
     return DecodedText(str(best).removeprefix("\ufeff"), best.encoding.replace("_", "-"))
+
+
+def normalise(text: str) -> str:
+    """LF line ends, plain spaces, no control or invisible characters."""
+    text = _LINE_ENDS.sub("\n", text)
+    return _SPACES.sub(" ", _INVISIBLE.sub("", text))

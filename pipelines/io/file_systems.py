@@ -41,3 +41,13 @@ def read_file(url: str) -> bytes:
     """
     fs, path = file_system(url)
     return bytes(fs.cat_file(path))
+
+
+def is_local(url: str) -> bool:
+    """Whether a file is read where it lies, not copied first."""
+    return "file" in protocols_of(file_system(url)[0])
+
+
+def protocols_of(fs: Any) -> tuple[str, ...]:
+    """Names of a file system's protocols, such as ("file", "local")."""
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

@@ -12,9 +12,6 @@ from collections import Counter
 
 from pipelines.mediawiki.cleaning import DROPPED, HOLE, LOST, PROTECT, drop_marked_sentences
 
-UNKNOWN_TEMPLATE = "template-unknown:"
-"""Before a template's name in the name of its counter."""
-
 MOST_NAMES = 200
 """Names that one split gives on, the most frequent first."""
 

@@ -19,9 +19,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.books.cleaning import normalise
 from pipelines.counters import Count
-from pipelines.io.encodings import decode_text
+from pipelines.io.encodings import decode_text, normalise
 from pipelines.io.lines import (
     COMPRESSED_SUFFIXES,
     Line,

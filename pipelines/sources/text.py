@@ -23,9 +23,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines.books.cleaning import normalise
 from pipelines.counters import Count
-from pipelines.io.encodings import decode_text
+from pipelines.io.encodings import decode_text, normalise
 from pipelines.io.lines import (
     COMPRESSED_SUFFIXES,
     Line,

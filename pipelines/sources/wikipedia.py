@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipelines.counters import Count
@@ -24,11 +24,9 @@ from pipelines.io.compression import Chunk, Compression, Damage, compression_of,
 from pipelines.io.raw_files import expand_paths, open_file
 from pipelines.io.splits import RawDocument, SourceFile, Split
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
-from pipelines.mediawiki.dump_header import Header, namespace_of, read_header
-from pipelines.mediawiki.dump_xml import WIKITEXT, Page, Tags, iterate_pages, page_name
-from pipelines.mediawiki.holes import UNKNOWN_TEMPLATE
+from pipelines.mediawiki.dump_header import Header, read_header
+from pipelines.mediawiki.dump_xml import Page, Tags, iterate_pages, page_name
 from pipelines.mediawiki.multistream import choose_starts, find_all_streams, is_index
-from pipelines.mediawiki.wikitext import Holes, WikiMarkup, clean_wikitext, is_redirect, markup_for
 from schemas.configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
@@ -92,6 +90,10 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDoc
         CorruptInputError: the file ends too early or is damaged, and `on_corrupt` is "fail", or
             what was read before cannot be known to be right.
     """
+    # start-up: 70 ms
+    from pipelines.mediawiki.pages import clean_page, count_holes, drop_reason
+    from pipelines.mediawiki.wikitext import Holes, markup_for
+
     detail = _Detail.from_json(split.detail)
     markup = markup_for(detail.language, detail.namespaces)
     count("raw-bytes", split.end - split.start)
@@ -112,56 +114,7 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDoc
             continue
         count("pages-kept")
         yield document
-    _count_holes(holes, count)
-
-
-def _count_holes(holes: Holes, count: Count) -> None:
-    if holes.total:
-        count("templates-unknown", holes.total)
-    if holes.sentences_dropped:
-        count("sentences-dropped-unknown-template", holes.sentences_dropped)
-    for name, number in holes.most_common():
-        count(f"{UNKNOWN_TEMPLATE}{name}", number)
-
-
-def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
-    """Why a page is not wanted, by what is known before its text is cleaned; "" if it is.
-
-    Args:
-        namespaces: numbers of the wanted ones.
-        names: number to name, of the dump's `<siteinfo>`.
-    """
-    if page.fault:
-        return "malformed"
-    known = page.namespace
-    if (namespace_of(page.title, names) if known is None else known) not in namespaces:
-        return "namespace"
-    if page.model != WIKITEXT:
-        return "not-wikitext"
-    if page.has_redirect or is_redirect(page.text):
-        return "redirect"
-    return "" if page.text.strip() else "empty"
-
-
-def clean_page(
-    page: Page, markup: WikiMarkup, *, source: str, holes: Holes | None = None
-) -> RawDocument | None:
-    """The page as a document; None if its markup holds no text."""
-    paragraphs = clean_wikitext(page.text, markup, holes)
-    if not paragraphs:
-        return None
-    revision = [] if page.revision_id is None else [str(page.revision_id)]
-    identity = page.title if page.page_id is None else str(page.page_id)
-    return RawDocument(
-        document_id=":".join([source, identity, *revision]),
-        title=page.title,
-        paragraphs=paragraphs,
-        byte_start=page.byte_start,
-        byte_end=page.byte_end,
-        page_id=page.page_id,
-        revision_id=page.revision_id,
-        timestamp=page.timestamp,
-    )
+    count_holes(holes, count)
 
 
 def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:

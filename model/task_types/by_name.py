@@ -1,0 +1,17 @@
+"""The task types, by the names that tasks and files of models have for them."""
+
+from __future__ import annotations
+
+from model.task_types.span import Span
+from model.task_types.tagging import Tagging
+from model.task_types.task_type import TaskType
+from model.task_types.texts import Choice, Classification, Regression
+from schemas.task_configs import TaskTypeName
+
+TASK_TYPES: dict[TaskTypeName, TaskType] = {
+    "classification": Classification(),
+    "regression": Regression(),
+    "choice": Choice(),
+    "span": Span(),
+    "tagging": Tagging(),
+}

@@ -1,0 +1,155 @@
+"""The documents of one split of the raw input."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.beam.reuse import PieceWork
+from pipelines.beam.work import Blob, WorkReport
+from pipelines.counters import UNKNOWN_TEMPLATE, Counters
+from pipelines.documents.duplicates import (
+    KEY_COLUMNS,
+    digest_blobs,
+)
+from pipelines.documents.plan import (
+    DocumentPiece,
+    language_of,
+    piece_identity,
+)
+from pipelines.documents.selection import text_digest, wanted_sentences
+from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.sources import SOURCES, RawDocument, Split
+from schemas.arrow import DOCUMENTS
+from schemas.configs import AnySource, DocumentsConfig
+from schemas.manifest import FileEntry
+
+_BATCH_CHARACTERS = 4 << 20
+
+
+def document_batches(
+    documents: Iterator[dict[str, Any]], *, batch_characters: int = _BATCH_CHARACTERS
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the documents table as record batches of about `batch_characters` of text."""
+    while True:
+        rows, characters = [], 0
+        for row in documents:
+            rows.append(row)
+            characters += sum(map(len, row["sentences"]))
+            if characters >= batch_characters:
+                break
+        if not rows:
+            return
+        columns = [
+            pa.array([row[field.name] for row in rows], type=field.type) for field in DOCUMENTS
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=DOCUMENTS)
+
+
+def document_rows(
+    split: Split, source: AnySource, config: DocumentsConfig, counters: Counters
+) -> Iterator[dict[str, Any]]:
+    """Read, clean, split and measure the documents of one split; count what is dropped."""
+    language = language_of(split, source)
+    for raw in SOURCES[source.kind].read(split, source, counters.count):
+        sentences = wanted_sentences(raw.paragraphs, language, limits=config, count=counters.count)
+        if sentences:
+            yield _row(raw, sentences, split)
+
+
+def _row(raw: RawDocument, sentences: list[str], split: Split) -> dict[str, Any]:
+    return {
+        "document_id": raw.document_id,
+        "source": split.source,
+        "title": raw.title,
+        "sentences": sentences,
+        "digest": text_digest(sentences),
+        "file": split.file.sha256,
+        "byte_start": raw.byte_start,
+        "byte_end": raw.byte_end,
+        "page_id": raw.page_id,
+        "revision_id": raw.revision_id,
+        "timestamp": raw.timestamp,
+    }
+
+
+@dataclass
+class BuildDocumentShard(PieceWork):
+    """The work on one split."""
+
+    config: DocumentsConfig
+    output: str
+
+    def setup(self) -> None:
+        """Nothing to open."""
+
+    def _source(self, piece: DocumentPiece) -> AnySource:
+        return next(item for item in self.config.sources if item.name == piece.split.source)
+
+    def identity(self, piece: DocumentPiece) -> Any:
+        return piece_identity(piece, self._source(piece).kind)
+
+    def rows_counted(self, counters: Mapping[str, int]) -> int:
+        return counters["documents-kept"]
+
+    def renamed(self, files: Sequence[FileEntry], piece: DocumentPiece) -> list[FileEntry]:
+        return [
+            entry.model_copy(update={"path": _shard_path(piece.number, number)})
+            for number, entry in enumerate(files)
+        ]
+
+    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+        del stored
+        blobs: list[Blob] = []
+        for entry in files:
+            url = f"{self.output}/{entry.object}"
+            with open_shard(url, expected=DOCUMENTS, columns=KEY_COLUMNS) as reader:
+                blobs.extend(digest_blobs(reader.read_all(), shard=entry.path))
+        return blobs
+
+    def process(self, piece: DocumentPiece) -> WorkReport:
+        split = piece.split
+        source = self._source(piece)
+        counters = Counters()
+        report = WorkReport(piece.number)
+        batches = document_batches(document_rows(split, source, self.config, counters))
+        for number in itertools.count():
+            # An input without any document still makes one (empty) shard.
+            if not self._write_shard(batches, report, number):
+                break
+        names = {name: n for name, n in counters.items() if name.startswith(UNKNOWN_TEMPLATE)}
+        for name in names:
+            del counters[name]
+        by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
+        counters.update(by_source)
+        report.counters = counters
+        report.details = [counters.examples, names]
+        return report
+
+    def _write_shard(
+        self, batches: Iterator[pa.RecordBatch], report: WorkReport, number: int
+    ) -> bool:
+        """Write the next shard of a split; False when the batches are used up."""
+        path = _shard_path(report.index, number)
+        keys: list[pa.RecordBatch] = []
+        text_bytes, more = 0, False
+        with ShardWriter(path, schema=DOCUMENTS, output=self.output, compression="zstd") as shard:
+            for batch in batches:
+                shard.write(batch)
+                keys.append(batch.select(KEY_COLUMNS))
+                text_bytes += batch.column("sentences").flatten().nbytes
+                if text_bytes >= self.config.shard_bytes:
+                    more = True
+                    break
+        report.files.append(shard.entry())
+        if keys:
+            report.blobs.extend(digest_blobs(pa.Table.from_batches(keys), shard=path))
+        return more
+
+
+def _shard_path(piece: int, number: int) -> str:
+    return f"part-{piece:05d}-{number:03d}.arrow"

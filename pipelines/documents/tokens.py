@@ -1,0 +1,100 @@
+"""The tokens of one shard of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.arrays import flat_lists, list_array, offsets_of
+from pipelines.beam.reuse import PieceWork
+from pipelines.beam.work import WorkReport
+from pipelines.counters import Counters
+from pipelines.documents.shards import ShardPiece, sentences_of, wanted_documents
+from pipelines.io.shards import ShardWriter
+from pipelines.io.stage_inputs import InputFile
+from pipelines.wordpiece.ids import WordPieceTokenizer
+from schemas.arrow import tokens_schema
+from schemas.manifest import FileEntry
+
+
+@dataclass
+class BuildTokenShard(PieceWork):
+    """The work on one document shard."""
+
+    vocab: InputFile
+    lowercase: bool
+    vocab_size: int
+    memory_words: int
+    output: str
+    _tokenizer: WordPieceTokenizer | None = field(default=None, repr=False)
+
+    def setup(self) -> None:
+        self._open()
+
+    def _open(self) -> WordPieceTokenizer:
+        if self._tokenizer is None:
+            self._tokenizer = WordPieceTokenizer.from_vocab_file(
+                self.vocab, lowercase=self.lowercase, memory_words=self.memory_words
+            )
+        return self._tokenizer
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_tokenizer": None}
+
+    def identity(self, piece: ShardPiece) -> Any:
+        vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
+        return {**piece.identity(), "vocabulary": vocabulary}
+
+    def rows_counted(self, counters: Mapping[str, int]) -> int:
+        return counters["documents-kept"]
+
+    def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+        return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
+
+    def process(self, piece: ShardPiece) -> WorkReport:
+        tokenizer = self._open()
+        counters = Counters()
+        schema = tokens_schema(self.vocab_size)
+        with ShardWriter(_shard_path(piece), schema=schema, output=self.output) as shard:
+            for batch in token_batches(piece, tokenizer, counters, schema):
+                shard.write(batch)
+        tokens = counters["tokens"]
+        return WorkReport(piece.number, [shard.entry(statistics={"tokens": tokens})], counters)
+
+
+def _shard_path(piece: ShardPiece) -> str:
+    return f"part-{piece.number:05d}.arrow"
+
+
+def token_batches(
+    piece: ShardPiece, tokenizer: WordPieceTokenizer, counters: Counters, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the tokens table for one document shard."""
+    for batch in wanted_documents(piece, counters):
+        token_ids, lengths = tokenizer.encode_sentences(sentences_of(batch))
+        counters.count("tokens", len(token_ids))
+        counters.count("sentences", len(lengths))
+        counters.count("unknown-tokens", int(np.count_nonzero(token_ids == tokenizer.unk_id)))
+        yield _document_rows(batch, token_ids, lengths, schema)
+
+
+def _document_rows(
+    batch: pa.RecordBatch, token_ids: np.ndarray, lengths: np.ndarray, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Sentence-wise ids put back together by document; sentences without a token are left out."""
+    _, sentence_bounds = flat_lists(batch.column("sentences"))
+    token_bounds = offsets_of(lengths)[sentence_bounds]
+    present = lengths > 0
+    kept_before = offsets_of(present)[sentence_bounds]
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column("document_id"),
+            list_array(token_ids, token_bounds, schema.field("token_ids").type),
+            list_array(lengths[present], kept_before, schema.field("sentence_lengths").type),
+        ],
+        schema=schema,
+    )

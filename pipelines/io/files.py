@@ -1,0 +1,164 @@
+"""Files of an artifact: each written whole under a name of its own, and hashed meanwhile.
+
+A file is written under a physical name (`part-00003-<uuid>.arrow`), so that a worker that is
+retried or runs twice disturbs nobody; the manifest alone says which physical file is the logical
+`part-00003.arrow`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pipelines.io.file_systems import file_system, protocols_of
+from schemas.manifest import FileEntry
+
+Statistics = dict[str, int | float | str]
+
+
+class _DigestingFile(io.RawIOBase):
+    """A write-only file that hashes and counts what passes through."""
+
+    def __init__(self, sink: Any, *, path: str) -> None:
+        super().__init__()
+        self._sink, self._path = sink, path
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        size = memoryview(data).nbytes
+        self.size += size
+        with naming(self._path):
+            self._sink.write(data)
+        return size
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Let an error of the system say which file it is about: that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def physical_name(path: str) -> str:
+    """A name for a logical one, `part-00003-<random>.arrow`, that no other file has."""
+    stem, dot, suffix = path.rpartition(".")
+    return f"{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
+
+
+class FileWriter:
+    """Writes one file of an artifact; it becomes visible under its physical name when it is whole.
+
+    Use as a context manager; after it ends, `entry()` describes the file. If the block raises, its
+    own file is taken away; a process that is killed may leave one ending in `.partial`, which no
+    reader looks at and `bertloom gc` deletes.
+    """
+
+    def __init__(self, path: str, *, output: str, is_only_writer: bool = False) -> None:
+        """Prepare to write; nothing is made yet.
+
+        Args:
+            path: the logical name, e.g. `part-00003.arrow`.
+            output: the folder's URL.
+            is_only_writer: nobody else can be writing this file, so that its physical name may be
+                the logical one, as other programs expect it.
+        """
+        self.path = path
+        self.object = path if is_only_writer else physical_name(path)
+        self._fs, folder = file_system(output)
+        self._target = f"{folder}/{self.object}"
+        self._is_local = "file" in protocols_of(self._fs)
+        # A folder shows a file while it is being written; an object store does not.
+        self._written = f"{self._target}.partial" if self._is_local else self._target
+        self._sink: Any = None
+        self.file: Any = None
+
+    def __enter__(self) -> Self:
+        if self._is_local:
+            Path(self._written).parent.mkdir(parents=True, exist_ok=True)
+        self._sink = self._fs.open(self._written, "wb")
+        self.file = _DigestingFile(self._sink, path=self._target)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._give_up()
+            return
+        try:
+            with naming(self._target):
+                self._finish()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _finish(self) -> None:
+        if self._is_local:
+            self._sink.flush()
+            os.fsync(self._sink.fileno())
+        try:
+            self._sink.close()
+        except OSError:
+            # The answer to the last request of a large upload may be lost: the client asks again,
+            # and is told that there is no such upload. Nobody else writes under this name.
+            if self._is_local or not self._is_whole():
+                raise
+        if self._is_local:
+            Path(self._written).replace(self._target)
+
+    def _is_whole(self) -> bool:
+        try:
+            return bool(self._fs.info(self._target)["size"] == self.file.size)
+        except FileNotFoundError:
+            return False
+
+    def _give_up(self) -> None:
+        if self._is_local:
+            # On a full disk closing fails as writing did: what was not written yet is tried again.
+            with contextlib.suppress(OSError):
+                self._sink.close()
+            Path(self._written).unlink(missing_ok=True)
+            return
+        # An object store's upload is given up, not finished with half the bytes.
+        self._sink.discard()
+        if self._fs.exists(self._target):  # memory:// shows a file from the moment it is opened
+            self._fs.rm_file(self._target)
+
+    def entry(
+        self, *, rows: int | None = None, logical: str = "", statistics: Statistics | None = None
+    ) -> FileEntry:
+        return FileEntry(
+            path=self.path,
+            object=self.object,
+            size=self.file.size,
+            sha256=self.file.sha256.hexdigest(),
+            rows=rows,
+            logical=logical,
+            statistics=statistics or {},
+        )
+
+
+def write_text_file(path: str, text: str, *, output: str) -> FileEntry:
+    """Write a small text file of an artifact (UTF-8)."""
+    with FileWriter(path, output=output) as writer:
+        writer.file.write(text.encode())
+    return writer.entry()

@@ -1,0 +1,62 @@
+"""A page of a dump as a document, or the reason why it is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelines.counters import UNKNOWN_TEMPLATE, Count
+from pipelines.io.splits import RawDocument
+from pipelines.mediawiki.dump_header import namespace_of
+from pipelines.mediawiki.dump_xml import WIKITEXT, Page
+from pipelines.mediawiki.holes import Holes
+from pipelines.mediawiki.wikitext import WikiMarkup, clean_wikitext, is_redirect
+
+
+def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
+    """Why a page is not wanted, by what is known before its text is cleaned; "" if it is.
+
+    Args:
+        namespaces: numbers of the wanted ones.
+        names: number to name, of the dump's `<siteinfo>`.
+    """
+    if page.fault:
+        return "malformed"
+    known = page.namespace
+    if (namespace_of(page.title, names) if known is None else known) not in namespaces:
+        return "namespace"
+    if page.model != WIKITEXT:
+        return "not-wikitext"
+    if page.has_redirect or is_redirect(page.text):
+        return "redirect"
+    return "" if page.text.strip() else "empty"
+
+
+def clean_page(
+    page: Page, markup: WikiMarkup, *, source: str, holes: Holes | None = None
+) -> RawDocument | None:
+    """The page as a document; None if its markup holds no text."""
+    paragraphs = clean_wikitext(page.text, markup, holes)
+    if not paragraphs:
+        return None
+    revision = [] if page.revision_id is None else [str(page.revision_id)]
+    identity = page.title if page.page_id is None else str(page.page_id)
+    return RawDocument(
+        document_id=":".join([source, identity, *revision]),
+        title=page.title,
+        paragraphs=paragraphs,
+        byte_start=page.byte_start,
+        byte_end=page.byte_end,
+        page_id=page.page_id,
+        revision_id=page.revision_id,
+        timestamp=page.timestamp,
+    )
+
+
+def count_holes(holes: Holes, count: Count) -> None:
+    """Count what stood within sentences and nothing is known of."""
+    if holes.total:
+        count("templates-unknown", holes.total)
+    if holes.sentences_dropped:
+        count("sentences-dropped-unknown-template", holes.sentences_dropped)
+    for name, number in holes.most_common():
+        count(f"{UNKNOWN_TEMPLATE}{name}", number)
