@@ -35,20 +35,15 @@ def lay_out(
         has_pairs: whether next sentences are predicted.
     """
     lengths = np.diff(instances.offsets)
-    sizes = np.diff(bounds)
-    widths = _widths(lengths, bounds, layout=layout, row_length=row_length)
-    ends = offsets_of(lengths if widths is None else np.repeat(widths, sizes))
-    input_ids, segment_ids, position_ids = token_columns(
+    tokens, starts = token_batches(
         instances.input_ids.astype(np.int64),
         lengths=lengths,
         b_starts=instances.segment_b_start,
-        ends=ends,
+        bounds=bounds,
+        widths=_widths(lengths, bounds, layout=layout, row_length=row_length),
         pad_id=pad_id,
     )
-    begins = ends[bounds]  # of the micro-batches
-    starts = ends[:-1] - np.repeat(begins[:-1], sizes)
-    counts = np.diff(instances.masked_offsets)
-    positions = np.repeat(starts, counts)
+    positions = np.repeat(starts, np.diff(instances.masked_offsets))
     positions += instances.masked_positions
     masked_ids = instances.masked_ids.astype(np.int64)
     labels = np.full(len(starts), IGNORED)
@@ -58,24 +53,16 @@ def lay_out(
 
     def part(number: int) -> PretrainingBatch:
         rows = slice(bounds[number], bounds[number + 1])
-        tokens = slice(begins[number], begins[number + 1])
         chosen = slice(masked_bounds[number], masked_bounds[number + 1])
         return PretrainingBatch(
-            tokens=TokenBatch(
-                input_ids=torch.from_numpy(input_ids[tokens]),
-                segment_ids=torch.from_numpy(segment_ids[tokens]),
-                position_ids=torch.from_numpy(position_ids[tokens]),
-                starts=torch.from_numpy(starts[rows]),
-                lengths=lengths[rows],
-                padded_length=None if widths is None else int(widths[number]),
-            ),
+            tokens=tokens[number],
             masked_positions=torch.from_numpy(positions[chosen]),
             masked_ids=torch.from_numpy(masked_ids[chosen]),
             next_sentence_labels=torch.from_numpy(labels[rows]),
             rows=instances.rows[rows],
         )
 
-    return tuple(part(number) for number in range(len(sizes)))
+    return tuple(part(number) for number in range(len(tokens)))
 
 
 def _widths(lengths: Int64s, bounds: Int64s, *, layout: Layout, row_length: int) -> Int64s | None:
@@ -88,26 +75,51 @@ def _widths(lengths: Int64s, bounds: Int64s, *, layout: Layout, row_length: int)
     return widths
 
 
-def token_columns(
-    input_ids: Int64s, *, lengths: Int64s, b_starts: Int64s, ends: Int64s, pad_id: int
-) -> tuple[Int64s, Int64s, Int64s]:
-    """input_ids, segment_ids and position_ids of all positions, padding among them.
+def token_batches(
+    input_ids: Int64s,
+    *,
+    lengths: Int64s,
+    b_starts: Int64s,
+    bounds: Int64s,
+    widths: Int64s | None,
+    pad_id: int,
+) -> tuple[tuple[TokenBatch, ...], Int64s]:
+    """Sequences as the tokens of batches, whose tensors are parts of arrays they share.
 
     Args:
         input_ids: of all sequences, end to end without padding.
         lengths: of the sequences.
         b_starts: where segment B begins in each; its length where there is none.
-        ends: sequence i has the positions ends[i] .. ends[i + 1] - 1, of which the first ones are
-            real and the others padding.
+        bounds: batch k has the sequences bounds[k] .. bounds[k + 1] - 1.
+        widths: positions of a row in each batch; None where sequences lie end to end.
         pad_id: what is in the padding.
+
+    Returns:
+        The batches, and where in its batch each sequence begins.
     """
-    widths = np.diff(ends)
-    position_ids = ranges(0, widths)
+    sizes = np.diff(bounds)
+    own_widths = lengths if widths is None else np.repeat(widths, sizes)
+    ends = offsets_of(own_widths)
+    begins = ends[bounds]
+    starts = ends[:-1] - np.repeat(begins[:-1], sizes)
     # Runs of 0 (A), 1 (B) and, with padding, 0 again.
-    runs = np.stack([b_starts, lengths - b_starts, widths - lengths], axis=1)
+    runs = np.stack([b_starts, lengths - b_starts, own_widths - lengths], axis=1)
     segment_ids = np.repeat(np.tile([0, 1, 0], len(lengths)), runs.ravel())
-    if len(input_ids) == len(position_ids):
-        return input_ids, segment_ids, position_ids
-    padded = np.full(len(position_ids), pad_id)
-    padded[ranges(ends[:-1], lengths)] = input_ids
-    return padded, segment_ids, position_ids
+    if widths is not None:
+        real, input_ids = input_ids, np.full(ends[-1], pad_id)
+        input_ids[ranges(ends[:-1], lengths)] = real
+    position_ids = ranges(0, own_widths)
+
+    def part(number: int) -> TokenBatch:
+        sequences = slice(bounds[number], bounds[number + 1])
+        tokens = slice(begins[number], begins[number + 1])
+        return TokenBatch(
+            input_ids=torch.from_numpy(input_ids[tokens]),
+            segment_ids=torch.from_numpy(segment_ids[tokens]),
+            position_ids=torch.from_numpy(position_ids[tokens]),
+            starts=torch.from_numpy(starts[sequences]),
+            lengths=lengths[sequences],
+            padded_length=None if widths is None else int(widths[number]),
+        )
+
+    return tuple(part(number) for number in range(len(sizes))), starts

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from model.data.batches import TokenBatch
-from model.data.layouts import token_columns
+from model.data.layouts import token_batches
 from model.data.permutation import permuted
 from model.task_types.features import IGNORED, Features
 from pipelines.arrays import Int64s, offsets_of, ranges
@@ -155,37 +155,24 @@ def lay_out_units(
     lengths = features.offsets[chosen + 1] - sources
     width = int(lengths.max()) if layout == "padded" else None
     widths = lengths if width is None else np.full(len(lengths), width)
-    ends = offsets_of(widths)
-    bounds = _bounds(np.diff(ends[::per_unit]), limit=micro_batch_tokens)
-    columns = token_columns(
+    bounds = _bounds(widths.reshape(-1, per_unit).sum(axis=1), limit=micro_batch_tokens)
+    tokens, starts = token_batches(
         features.input_ids[ranges(sources, lengths)],
         lengths=lengths,
         b_starts=features.b_starts[chosen],
-        ends=ends,
+        bounds=bounds * per_unit,
+        widths=None if width is None else np.full(len(bounds) - 1, width),
         pad_id=pad_id,
     )
-    begins = ends[bounds * per_unit]  # of the micro-batches, among all places
-    starts = ends[:-1] - np.repeat(begins[:-1], np.diff(bounds) * per_unit)
     labels, positions, label_bounds = _label_columns(features, units, starts=starts, bounds=bounds)
 
     def part(number: int) -> TaskBatch:
-        rows = slice(bounds[number], bounds[number + 1])
-        sequences = slice(rows.start * per_unit, rows.stop * per_unit)
-        places = slice(begins[number], begins[number + 1])
         labelled = slice(label_bounds[number], label_bounds[number + 1])
-        input_ids, segment_ids, position_ids = (column[places] for column in columns)
         return TaskBatch(
-            tokens=TokenBatch(
-                input_ids=torch.from_numpy(input_ids),
-                segment_ids=torch.from_numpy(segment_ids),
-                position_ids=torch.from_numpy(position_ids),
-                starts=torch.from_numpy(starts[sequences]),
-                lengths=lengths[sequences],
-                padded_length=width,
-            ),
+            tokens=tokens[number],
             labels=None if labels is None else torch.from_numpy(labels[labelled]),
             positions=None if positions is None else torch.from_numpy(positions[labelled]),
-            units=units[rows],
+            units=units[bounds[number] : bounds[number + 1]],
         )
 
     count = len(units)
