@@ -8,12 +8,16 @@ bert.run(recipe, engine="local")       # without Prefect
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from flows.corpus import build_corpus
+from flows.engine.plan import PlannedStep, plan_steps
 from flows.engine.stages import Steps
 from flows.evaluation import evaluate
 from flows.finetuning import finetune
 from flows.orchestration.part import part
 from flows.pretraining import pretrain
+from flows.store.artifacts import ArtifactStore
 from schemas.recipe import Recipe
 from schemas.stage import Stage
 
@@ -24,7 +28,18 @@ def bert(recipe: Recipe, steps: Steps) -> None:
     del recipe, steps
 
 
-steps, plan, run_recipe = bert.steps, bert.plan, bert.run
+steps, run_recipe = bert.steps, bert.run
+
+
+def plan(
+    recipe: Recipe,
+    *,
+    store: ArtifactStore | None,
+    rebuild: Collection[str] = (),
+    until: str = "",
+) -> list[PlannedStep]:
+    """What a run would do with each step; see `flows.engine.plan.plan_steps`."""
+    return plan_steps(recipe, steps(recipe, until), store=store, rebuild=rebuild)
 
 
 def stages() -> dict[str, Stage]:

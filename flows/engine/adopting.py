@@ -139,7 +139,7 @@ def _linked(found: Manifest, files: PieceFiles, *, store: ArtifactStore) -> tupl
 
 
 def _keep_finished_work(found: Manifest, adopted: Manifest, *, store: ArtifactStore) -> None:
-    """Let later builds under the new key take over the splits that the artifact is made of."""
+    """Let later builds under the new key restore the splits that the artifact is made of."""
     objects = {entry.path: entry.object for entry in adopted.files}
     places = {
         f"{found.data}/{entry.object}": f"{adopted.data}/{objects[entry.path]}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from flows.engine.code import remember_loaded
-from flows.engine.plan import PlannedStep, plan_steps
 from flows.engine.stages import Step, Steps, steps_until
-from flows.store.artifacts import ArtifactStore
 from schemas.recipe import Recipe
 from schemas.stage import Stage
 
@@ -66,14 +64,3 @@ class Graph:
         """Those of a run's steps that are of this part."""
         names = {stage.name for stage in self.stages}
         return [step for step in steps if step.stage.name in names]
-
-    def plan(
-        self,
-        recipe: Recipe,
-        *,
-        store: ArtifactStore | None,
-        rebuild: Collection[str] = (),
-        until: str = "",
-    ) -> list[PlannedStep]:
-        """What a run would do with each step; see `plan_steps`."""
-        return plan_steps(recipe, self.steps(recipe, until), store=store, rebuild=rebuild)

@@ -29,7 +29,7 @@ class Checkout(NamedTuple):
 
 @functools.cache
 def checkout() -> Checkout:
-    """Of the folder that holds this package; asked once a process."""
+    """The checkout that holds this package, asked once a process."""
     folder = Path(__file__).parents[2]
     if not (folder / ".git").exists():
         return Checkout("", None)

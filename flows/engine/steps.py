@@ -56,6 +56,8 @@ class StepResult(NamedTuple):
     label: str
     manifest: Manifest
     was_cached: bool
+    """Whether it was there, or another run was faster in building it."""
+
     seconds: float
     warning: str = ""
     """What the user should know, "" for nothing."""
@@ -70,16 +72,6 @@ class StepResult(NamedTuple):
             seconds=round(self.seconds, 3),
             warning=self.warning,
         )
-
-
-class Made(NamedTuple):
-    """An artifact that was found or built."""
-
-    manifest: Manifest
-    is_ours: bool
-    """Whether it was built here, and committed before any other run's."""
-
-    warning: str = ""
 
 
 def step_line(result: StepResult) -> str:
@@ -105,7 +97,7 @@ def build_step(
     execution: ExecutionConfig,
     run_id: str,
     rebuild: bool = False,
-) -> Made:
+) -> StepResult:
     """Run a step's stage and publish its artifact.
 
     Args:
@@ -158,7 +150,9 @@ def build_step(
     if stage.resumes:
         store.clear_work(stage.name, key.cache_key)
     replaced = commit.replaced.content if commit.replaced else commit.manifest.content
-    return Made(commit.manifest, commit.won, _warning(step, commit.manifest, replaced=replaced))
+    warning = _warning(step, commit.manifest, replaced=replaced)
+    seconds = time.monotonic() - clock
+    return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
 
 
 def _folders(step: Step, key: StepKey, *, store: ArtifactStore, rebuild: bool) -> dict[str, str]:

@@ -171,17 +171,23 @@ def _flow_calls(
     log_errors_in_a_sentence()
     run = current_run()
     if run is not None and run.is_begun:
-        calls = FlowCalls(run, [(None, graph.own(run.steps))])
-        with contextlib.closing(calls):
+        own = graph.own(run.steps)
+        with contextlib.closing(FlowCalls(run, [(None, own)])) as calls:
             yield calls
-        calls.raise_failure()
+        for step in own:
+            if (error := run.failures.get(step.label)) is not None:
+                raise error
         return
     run = run or prepare_run(graph, recipe, **given)
     context = FlowRunContext.get()
     run.flow_run_id = str(context.flow_run.id) if context and context.flow_run else ""
-    calls = FlowCalls(run, _groups(graph, run), recipe=recipe)
+    groups = _groups(graph, run)
     try:
-        with as_current(run), run, contextlib.closing(calls):
+        with (
+            as_current(run),
+            run,
+            contextlib.closing(FlowCalls(run, groups, recipe=recipe)) as calls,
+        ):
             yield calls
     finally:
         show_summary(run)
@@ -245,7 +251,7 @@ class Bundle(NamedTuple):
 
     @property
     def labels(self) -> list[str]:
-        """Of its steps."""
+        """The labels of its steps."""
         return [step.label for step in self.steps]
 
     @property
@@ -265,7 +271,7 @@ class Bundle(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Of the task."""
+        """What the task is called with."""
         return {"title": self.title, "labels": self.labels}
 
 
@@ -310,13 +316,7 @@ class FlowCalls:
         *,
         recipe: RecipeParameter = "",
     ) -> None:
-        """Nothing is begun yet.
-
-        Args:
-            run: what the steps belong to.
-            groups: steps, each after those that it needs, and the part whose flow runs them.
-            recipe: as the flows of parts take it.
-        """
+        """Take steps, each after those that it needs, and parts, whose flows take `recipe`."""
         self._run, self._groups, self._recipe = run, groups, recipe
         self._states: dict[str, Ended] = {}
         self._futures: dict[PrefectFuture[Any], Bundle] = {}
@@ -343,16 +343,9 @@ class FlowCalls:
             self._settle(bundle, ended)
 
     def results(self) -> list[StepResult]:
-        """Of the steps that are done, in their order."""
+        """The results of the steps that are done, in their order."""
         labels = [step.label for _, steps in self._groups for step in steps]
         return [self._run.done[label] for label in labels if label in self._run.done]
-
-    def raise_failure(self) -> None:
-        """Raise what the first step that failed failed with, if one did."""
-        for _, steps in self._groups:
-            for step in steps:
-                if (error := self._run.failures.get(step.label)) is not None:
-                    raise error
 
     def _in_order(self) -> Begins:
         for part, steps in self._groups:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import Any
 
 from flows.engine.graph import Graph
 from flows.engine.steps import opened_store
@@ -18,9 +17,6 @@ from flows.orchestration.server import heartbeats, prefect_api, server_for_this_
 from flows.store.runs import read_run, settle_dead_runs
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
-
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
 
 
 @contextlib.contextmanager
@@ -60,35 +56,18 @@ def _report_dead_runs(recipe: Recipe) -> None:
     """Tell Prefect of earlier runs of the recipe here that were killed: they cannot any more."""
     store = opened_store(recipe.store)
     settled = settle_dead_runs(store, recipe=recipe.name, close=close_abandoned)
-    dead = [read_run(store, run_id) for run_id in settled]
-    flow_run_ids = [UUID(record.flow_run_id) for record in dead if record.flow_run_id]
-    if not flow_run_ids:
+    dead = [read_run(store, run_id).flow_run_id for run_id in settled]
+    if not any(dead):
         return
     from prefect.client.orchestration import get_client  # start-up: 2 s
-
-    with get_client(sync_client=True) as client:
-        for flow_run_id in flow_run_ids:
-            _crash(client, flow_run_id)
-
-
-def _crash(client: SyncPrefectClient, flow_run_id: UUID) -> None:
-    from prefect.client.schemas.filters import (  # start-up: 2 s
-        FlowRunFilter,
-        FlowRunFilterId,
-        FlowRunFilterParentFlowRunId,
-        FlowRunFilterState,
-        FlowRunFilterStateType,
-    )
-    from prefect.client.schemas.objects import StateType
+    from prefect.client.schemas.filters import FlowRunFilter
     from prefect.states import Crashed
 
-    running = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING]))
-    own = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]), state=running)
-    parts = FlowRunFilter(
-        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[flow_run_id]), state=running
-    )
-    for chosen in (parts, own):
-        # One that another server knows, and this one does not, is not found.
-        for found in client.read_flow_runs(flow_run_filter=chosen):
-            crashed: Any = Crashed(message="its process is gone")
-            client.set_flow_run_state(found.id, crashed, force=True)
+    state = {"type": {"any_": ["RUNNING"]}}
+    with get_client(sync_client=True) as client:
+        for name in ("parent_flow_run_id", "id"):  # parts before the run that they are of
+            given = {name: {"any_": [*filter(None, dead)]}, "state": state}
+            # One that another server knows, and this one does not, is not found.
+            for found in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(given)):
+                crashed: Any = Crashed(message="its process is gone")
+                client.set_flow_run_state(found.id, crashed, force=True)

@@ -82,8 +82,7 @@ class Part(Graph):
             recipe: what to run: a packaged recipe's name, a file, or all of it as JSON.
             changes: `KEY=VALUE` texts, as of `bertloom run --set`.
             store: in place of the recipe's own.
-            rebuild: stages to build even if they are there: `all`, stage names or step labels.
-            until: a stage or a step: it and what it needs are run; "" for all.
+            rebuild, until: as of `run`.
 
         Returns:
             The records of all steps, in order.

@@ -1,7 +1,7 @@
-"""A thread that tells Prefect things nobody waits for.
+"""A thread that publishes to Prefect what nobody waits for.
 
 A server that hangs or restarts makes Prefect's client wait and try again. No stage may wait with
-it: whatever is published is queued here, and dropped if it cannot be told.
+it: whatever is published is queued here, and dropped if it cannot be sent.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, Full, Queue
+from queue import Full, Queue
 
 _LOGGER = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
-_IDLE_SECONDS = 5.0
 
 
 class Publisher:
@@ -40,7 +39,7 @@ class Publisher:
                 self._thread.start()
 
     def flush(self, *, seconds: float) -> bool:
-        """Wait until all is told, `seconds` at most; whether it is."""
+        """Wait until all jobs are done, `seconds` at most; return whether they are."""
         deadline = time.monotonic() + seconds
         while self._jobs.unfinished_tasks:
             if time.monotonic() > deadline:
@@ -50,14 +49,7 @@ class Publisher:
 
     def _work(self) -> None:
         while True:
-            try:
-                context, job = self._jobs.get(timeout=_IDLE_SECONDS)
-            except Empty:
-                with self._lock:
-                    if self._jobs.empty():
-                        self._thread = None
-                        return
-                continue
+            context, job = self._jobs.get()
             try:
                 context.run(job)
             except Exception as error:  # telling is a courtesy: no stage fails for it

@@ -26,7 +26,7 @@ from flows.engine.keys import StepKey, step_key
 from flows.engine.preflight import check_inputs
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step, rebuilt_labels
-from flows.engine.steps import FAILED, Made, StepResult, build_step, opened_store, step_line
+from flows.engine.steps import FAILED, StepResult, build_step, opened_store, step_line
 from flows.lineage.export.events import LineageEvents, close_abandoned
 from flows.report.page import write_report
 from flows.store.artifacts import ArtifactStore
@@ -174,7 +174,7 @@ class Run:
         return Heartbeat(self.store, self.run_id)
 
     def results(self) -> list[StepResult]:
-        """Of the steps that are done, in the order of the plan."""
+        """The results of the steps that are done, in the order of the plan."""
         return [self.done[step.label] for step in self.steps if step.label in self.done]
 
     # From start to end
@@ -315,20 +315,18 @@ class Run:
             self.events.step_started(step, self.inputs(step))
             self._looked_at.add(step.label)
         try:
-            key = self.key(step)
-            made = self._find(step, key, adopts=False)
-            if made is None:
+            result = self._find(step)
+            if result is None:
                 with self.claim(step) as other:
                     if other is not None:
                         return other
                     self.pause(step, 0)
                     # Another run may have published it since the look above.
-                    adopts = self.recipe.code_identity == "version"
-                    made = self._find(step, key, adopts=adopts)
-                    if made is None:
-                        made = build_step(
+                    result = self._find(step, adopts=self.recipe.code_identity == "version")
+                    if result is None:
+                        result = build_step(
                             step,
-                            key,
+                            self.key(step),
                             store=self.store,
                             inputs=self.inputs(step),
                             execution=self.recipe.execution,
@@ -340,12 +338,11 @@ class Run:
             self.events.step_failed(step, error)
             raise
         self._looked_at.discard(step.label)  # what fails from here on is tried again from its start
-        seconds = time.monotonic() - clock
-        result = StepResult(step.label, made.manifest, not made.is_ours, seconds, made.warning)
+        result = result._replace(seconds=time.monotonic() - clock)
         self._note(step, result)
         return result
 
-    def _find(self, step: Step, key: StepKey, *, adopts: bool) -> Made | None:
+    def _find(self, step: Step, *, adopts: bool = False) -> StepResult | None:
         """The artifact of a step, if it is there and sound.
 
         With `adopts` also one that was built when the recipe still counted code, published under
@@ -353,6 +350,7 @@ class Run:
         """
         if step.label in self.rebuilt:
             return None
+        key = self.key(step)
         hit, is_adoptable, *_ = find(self.recipe, step, key, store=self.store, adopts=adopts)
         if hit is not None and is_adoptable:
             try:
@@ -365,7 +363,7 @@ class Run:
             if not verdicts[0].is_sound:
                 withdraw(self.store, verdicts)
                 return None
-        return Made(hit, is_ours=False) if hit is not None else None
+        return StepResult(step.label, hit, was_cached=True, seconds=0.0) if hit else None
 
     def is_there(self, step: Step) -> bool:
         """Whether the store leads to an artifact of a step that need not be built anew."""

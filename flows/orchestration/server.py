@@ -26,7 +26,7 @@ from flows.prefect_environment import HOME, own_home
 from schemas.errors import RunnerError
 
 _SETTINGS = {
-    # A run that was killed is told by its missing heartbeat.
+    # A run that was killed is known by its missing heartbeat.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     # The steps' own lines say what happens; Prefect's log goes to its server all the same.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
@@ -66,7 +66,7 @@ class OwnServer:
 
     @property
     def url(self) -> str:
-        """Of the API."""
+        """The address of the API."""
         return f"http://127.0.0.1:{self._port}/api"
 
     def wait(self) -> None:

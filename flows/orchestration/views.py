@@ -1,6 +1,6 @@
 """What Prefect's pages show of a stage: its progress, and then what it made.
 
-All of it is told from a background thread; see `flows.orchestration.publisher`.
+All of it is sent from a background thread; see `flows.orchestration.publisher`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def watched(run: Run, label: str) -> Iterator[StageView]:
 
 
 def flush_views() -> None:
-    """Give what was not told yet a few seconds. Before the end of a run, whose client it needs."""
+    """Give what was not sent yet a few seconds, before the end of a run, whose client it needs."""
     _PUBLISHER.flush(seconds=_FLUSH_SECONDS)
 
 
@@ -62,7 +62,7 @@ class StageView:
         self._latest: Reading | None = None
 
     def note(self, reading: Reading) -> None:
-        """Take a reading of one of the stage's jobs; it is told if the last is old enough."""
+        """Take a reading of one of the stage's jobs; show it if the last shown is old enough."""
         self._latest = reading
         now = time.monotonic()
         if self._waits or now - self._told < _PROGRESS_SECONDS:
@@ -71,7 +71,7 @@ class StageView:
         _PUBLISHER.submit(self._tell_progress, context=self._context)
 
     def show(self, result: StepResult) -> None:
-        """Tell what was made."""
+        """Show what was made."""
         _PUBLISHER.submit(lambda: self._tell_end(result), context=self._context)
 
     def _tell_progress(self) -> None:
@@ -120,7 +120,7 @@ def progress_text(reading: Reading) -> str:
 
 
 def show_found(run: Run, results: Sequence[StepResult]) -> None:
-    """Tell that artifacts which are there were taken: a `Cached` task emits nothing by itself."""
+    """Emit events of the artifacts that were there: a `Cached` task emits none by itself."""
 
     def tell() -> None:
         for result in results:
@@ -135,7 +135,7 @@ def show_found(run: Run, results: Sequence[StepResult]) -> None:
 
 
 def show_summary(run: Run) -> None:
-    """Tell what a run built, with a link to its report."""
+    """Show what a run built, with a link to its report."""
 
     def tell() -> None:
         results = run.results()
