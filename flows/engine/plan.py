@@ -57,7 +57,7 @@ def plan_steps(
     check_inputs(found)
     rebuilt = rebuilt_labels(rebuild, found)
     manifests: dict[str, Manifest] = {}
-    earlier = _Earlier(recipe, store) if store is not None else None
+    newest: dict[str, list[Manifest]] = {}
     planned = []
     for step, _, key, missing in keyed_steps(recipe, found, manifests=manifests):
         if key is None:
@@ -65,7 +65,7 @@ def plan_steps(
             reason = f"after {_few(list(entries))}"
             planned.append(PlannedStep(step.label, "unknown", reason=reason))
             continue
-        manifest, reason = _look(recipe, step, key, store=store, earlier=earlier)
+        manifest, reason = _look(recipe, step, key, store=store, newest=newest)
         if manifest is not None:
             manifests[step.label] = manifest
         if manifest is None or step.label in rebuilt:
@@ -83,48 +83,47 @@ def _look(
     key: StepKey,
     *,
     store: ArtifactStore | None,
-    earlier: _Earlier | None,
+    newest: dict[str, list[Manifest]],
 ) -> tuple[Manifest | None, str]:
     """The artifact that a run would take, or None and the reason why it would build one."""
-    if store is None or earlier is None:
+    if store is None:
         return None, "no store yet"
     adopts = recipe.code_identity == "version"
     found = find(recipe, step, key, store=store, adopts=adopts, changes_nothing=True)
     if found.manifest is not None or found.damage:
         return found.manifest, found.damage
-    nearest = earlier.nearest(step, key)
+    nearest = _nearest(recipe, step, key, store=store, newest=newest)
     return None, _compare(step, key, nearest) if nearest else "never built"
 
 
-class _Earlier:
-    """Artifacts that a step which has to be built can be compared with."""
+def _nearest(
+    recipe: Recipe,
+    step: Step,
+    key: StepKey,
+    *,
+    store: ArtifactStore,
+    newest: dict[str, list[Manifest]],
+) -> Manifest | None:
+    """The artifact whose key has the fewest differences; what the recipe last used wins a tie.
 
-    def __init__(self, recipe: Recipe, store: ArtifactStore) -> None:
-        self._recipe, self._store = recipe, store
-        self._newest: dict[str, list[Manifest]] = {}
+    Args:
+        recipe, step, key: of what has to be built.
+        store: whose artifacts it is compared with.
+        newest: the newest of each stage, as they are read.
+    """
 
-    def nearest(self, step: Step, key: StepKey) -> Manifest | None:
-        """The one whose key has the fewest differences; what the recipe last used wins a tie."""
-        last = self._read(self._store.ref(f"{self._recipe.name}/{step.label}"))
-        candidates = [*last, *self._of_stage(step.stage.name)]
-        if not candidates:
-            return None
-        return min(
-            candidates, key=lambda manifest: len(differing_fields(manifest.key_spec, key.spec))
-        )
-
-    def _of_stage(self, stage: str) -> list[Manifest]:
-        if stage not in self._newest:
-            pointers = sorted(self._store.pointers(stage), key=lambda item: item.committed)
-            newest = pointers[: -_COMPARED - 1 : -1]
-            self._newest[stage] = [found for item in newest for found in self._read(item)]
-        return self._newest[stage]
-
-    def _read(self, pointer: Pointer | None) -> list[Manifest]:
+    def read(pointer: Pointer | None) -> list[Manifest]:
         try:
-            return [self._store.read_manifest(pointer.manifest)] if pointer else []
+            return [store.read_manifest(pointer.manifest)] if pointer else []
         except (ArtifactNotFoundError, ArtifactCorruptError):
             return []  # it can be no help here; `bertloom verify` is for finding that out
+
+    stage = step.stage.name
+    if stage not in newest:
+        pointers = sorted(store.pointers(stage), key=lambda item: item.committed)
+        newest[stage] = [m for item in pointers[: -_COMPARED - 1 : -1] for m in read(item)]
+    candidates = [*read(store.ref(f"{recipe.name}/{step.label}")), *newest[stage]]
+    return min(candidates, key=lambda m: len(differing_fields(m.key_spec, key.spec)), default=None)
 
 
 def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:

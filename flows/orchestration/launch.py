@@ -13,7 +13,7 @@ from flows.engine.graph import Graph
 from flows.engine.steps import opened_store
 from flows.lineage.export.events import close_abandoned
 from flows.orchestration.run import Run, as_current, current_run
-from flows.orchestration.server import heartbeats, prefect_api, server_for_this_process
+from flows.orchestration.server import prefect_api, server_for_this_process
 from flows.store.runs import read_run, settle_dead_runs
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -47,7 +47,7 @@ def in_prefect(graph: Graph, recipe: Recipe | str | dict[str, Any], **given: Any
         ) from error
     run = prepare_run(graph, recipe, **given)
     is_short = len(run.cached) == len(run.steps)
-    with prefect_api(server), heartbeats(are_needed=not is_short), as_current(run):
+    with prefect_api(server, heartbeats=not is_short), as_current(run):
         _report_dead_runs(run.recipe)
         yield run
 

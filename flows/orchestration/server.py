@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from flows.prefect_environment import HOME, own_home
 from schemas.errors import RunnerError
@@ -130,28 +130,25 @@ def server_for_this_process() -> OwnServer | None:
 
 
 @contextlib.contextmanager
-def prefect_api(server: OwnServer | None) -> Iterator[None]:
-    """Prefect talks to `server` in this block, or to what is configured."""
-    if server is None:
-        yield
-        return
-    from prefect.settings import PREFECT_API_URL, temporary_settings  # start-up: 1.2 s
+def prefect_api(server: OwnServer | None, *, heartbeats: bool = True) -> Iterator[None]:
+    """Prefect talks to `server` in this block, or to what is configured.
 
-    server.wait()
-    with temporary_settings(updates={PREFECT_API_URL: server.url}):
-        yield
-
-
-@contextlib.contextmanager
-def heartbeats(*, are_needed: bool) -> Iterator[None]:
-    """Whether flow runs of this block say that they live; the end of each waits a second for it."""
-    if are_needed:
-        yield
-        return
+    Args:
+        server: waited for until it answers.
+        heartbeats: whether flow runs say that they live; the end of each waits a second for that.
+    """
     # start-up: 1.2 s
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+        temporary_settings,
+    )
 
-    with temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+    updates: dict[Any, Any] = {} if heartbeats else {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    if server is not None:
+        server.wait()
+        updates[PREFECT_API_URL] = server.url
+    with temporary_settings(updates=updates):
         yield
 
 
