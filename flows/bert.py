@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from flows.corpus import build_corpus
 from flows.engine.plan import PlannedStep, plan_steps
-from flows.engine.stages import Steps
+from flows.engine.stages import RecipeSteps
 from flows.evaluation import evaluate
 from flows.finetuning import finetune
 from flows.orchestration.part import part
@@ -23,7 +23,7 @@ from schemas.stage import Stage
 
 
 @part("bertloom", after=(build_corpus, pretrain, finetune, evaluate), is_whole=True)
-def bert(recipe: Recipe, steps: Steps) -> None:
+def bert(recipe: Recipe, steps: RecipeSteps) -> None:
     """All steps of the parts."""
     del recipe, steps
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from flows.engine.stages import Steps
+from flows.engine.stages import RecipeSteps
 from flows.orchestration.part import part
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
 from schemas.recipe import Recipe
 
 
 @part("bertloom-corpus", modules=(build_documents, build_vocabulary, build_tokens, build_instances))
-def build_corpus(recipe: Recipe, steps: Steps) -> None:
+def build_corpus(recipe: Recipe, steps: RecipeSteps) -> None:
     """Documents, a vocabulary learnt from them, tokens of both; of these, sets of instances."""
     if recipe.build_documents is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.corpus import build_corpus
-from flows.engine.stages import Step, Steps
+from flows.engine.stages import RecipeSteps, Step
 from flows.finetuning import finetune, trials
 from flows.orchestration.part import part
 from flows.pretraining import pretrain
@@ -17,7 +17,7 @@ from schemas.task_configs import EvaluateConfig, FinetuneConfig, TabulateConfig
 
 
 @part("bertloom-evaluation", modules=(stage, tabulate), after=(build_corpus, pretrain, finetune))
-def evaluate(recipe: Recipe, steps: Steps) -> None:
+def evaluate(recipe: Recipe, steps: RecipeSteps) -> None:
     """Evaluations read the trials of an entry, or of an ensemble's members; the tables read all."""
     groups = {name: ([name], entry.ensemble) for name, entry in recipe.finetune.items()}
     groups |= {name: (list(e.members), e.size) for name, e in recipe.ensembles.items()}
@@ -30,7 +30,7 @@ def evaluate(recipe: Recipe, steps: Steps) -> None:
 
 
 def _evaluation(
-    recipe: Recipe, steps: Steps, name: str, *, members: Sequence[str], size: int
+    recipe: Recipe, steps: RecipeSteps, name: str, *, members: Sequence[str], size: int
 ) -> Step:
     first = recipe.finetune[members[0]]
     starts = (_start(recipe.finetune[member]) for member in members)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 
 from flows.corpus import build_corpus
-from flows.engine.stages import Steps
+from flows.engine.stages import RecipeSteps
 from flows.orchestration.part import part
 from flows.pretraining import pretrain
 from model import build_examples
@@ -22,7 +22,7 @@ from schemas.trial_names import AXES, trial_name
 
 
 @part("bertloom-finetuning", modules=(build_examples, stage), after=(build_corpus, pretrain))
-def finetune(recipe: Recipe, steps: Steps) -> None:
+def finetune(recipe: Recipe, steps: RecipeSteps) -> None:
     """Each trial reads examples, and a phase's checkpoint or, from scratch, the vocabulary."""
     for name, examples in recipe.build_examples.items():
         steps.add(build_examples.STAGE, examples, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.corpus import build_corpus
-from flows.engine.stages import Steps
+from flows.engine.stages import RecipeSteps
 from flows.orchestration.part import part
 from model import pretrain as stage
 from pipelines import build_instances, build_vocabulary
@@ -11,7 +11,7 @@ from schemas.recipe import Recipe
 
 
 @part("bertloom-pretraining", modules=(stage,), after=(build_corpus,))
-def pretrain(recipe: Recipe, steps: Steps) -> None:
+def pretrain(recipe: Recipe, steps: RecipeSteps) -> None:
     """Each phase reads its instances, the vocabulary, and the checkpoint of the phase before."""
     for name, phase in recipe.pretrain.items():
         steps.add(

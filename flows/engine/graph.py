@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from flows.engine.code import remember_loaded
-from flows.engine.stages import Step, Steps, steps_until
+from flows.engine.stages import RecipeSteps, Step, steps_until, with_inputs
 from schemas.recipe import Recipe
 from schemas.stage import Stage
 
-AddSteps = Callable[[Recipe, Steps], None]
+AddSteps = Callable[[Recipe, RecipeSteps], None]
 
 
 class Graph:
@@ -47,18 +47,14 @@ class Graph:
         Raises:
             ConfigError: `until` names none.
         """
-        found = Steps()
+        found = RecipeSteps()
         for before in self.after:
             before.add_steps(recipe, found)
         inner = 0 if self.is_whole else len(list(found))
         self.add_steps(recipe, found)
         if until:
             return steps_until(list(found), until)
-        own = {step.label for step in list(found)[inner:]}
-        for step in reversed(list(found)):
-            if step.label in own:
-                own.update(step.inputs.values())
-        return [step for step in found if step.label in own]
+        return with_inputs(list(found), (step.label for step in list(found)[inner:]))
 
     def own(self, steps: Sequence[Step]) -> list[Step]:
         """Those of a run's steps that are of this part."""

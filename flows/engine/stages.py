@@ -54,7 +54,7 @@ class Step(NamedTuple):
     """Label of the step that makes each input, by the input's name."""
 
 
-class Steps:
+class RecipeSteps:
     """The steps of a recipe as they are added, each after those it reads from."""
 
     def __init__(self) -> None:
@@ -104,24 +104,16 @@ def steps_until(found: Sequence[Step], until: str) -> list[Step]:
     """
     if not until:
         return list(found)
-    needed = {step.label for step in found if is_named(step, until)}
-    if not needed:
-        labels = named_steps(found)
-        raise ConfigError(f"no stage {until!r} to run until: choose from {labels}")
+    return with_inputs(found, _named(found, until, use="run until: choose"))
+
+
+def with_inputs(found: Sequence[Step], labels: Iterable[str]) -> list[Step]:
+    """The steps of some labels, and all that those read from, in order."""
+    needed = set(labels)
     for step in reversed(found):
         if step.label in needed:
             needed.update(step.inputs.values())
     return [step for step in found if step.label in needed]
-
-
-def is_named(step: Step, name: str) -> bool:
-    """Whether a step's label or stage is `name`, or its label begins with `name` and a dot."""
-    return name in (step.label, step.stage.name) or step.label.startswith(f"{name}.")
-
-
-def named_steps(found: Sequence[Step]) -> str:
-    """What steps can be called, for messages: labels, and of trials their entry alone."""
-    return ", ".join(dict.fromkeys(entry_label(step.label) for step in found))
 
 
 def rebuilt_labels(rebuild: Iterable[str], found: Sequence[Step]) -> set[str]:
@@ -132,9 +124,19 @@ def rebuilt_labels(rebuild: Iterable[str], found: Sequence[Step]) -> set[str]:
     """
     chosen: set[str] = set()
     for name in rebuild:
-        matched = {step.label for step in found if name == "all" or is_named(step, name)}
-        if not matched:
-            labels = named_steps(found)
-            raise ConfigError(f"no stage {name!r} to rebuild: choose all, or from {labels}")
-        chosen |= matched
+        use = "rebuild: choose all, or"
+        chosen |= {s.label for s in found} if name == "all" else _named(found, name, use=use)
     return chosen
+
+
+def _named(found: Sequence[Step], name: str, *, use: str) -> set[str]:
+    """Labels of the steps whose label or stage is `name`, or whose label begins so and a dot."""
+    named = {
+        step.label
+        for step in found
+        if name in (step.label, step.stage.name) or step.label.startswith(f"{name}.")
+    }
+    if not named:
+        labels = ", ".join(dict.fromkeys(entry_label(step.label) for step in found))
+        raise ConfigError(f"no stage {name!r} to {use} from {labels}")
+    return named
