@@ -17,7 +17,6 @@ from fake_stages import FakeStages
 from flows.bert import steps
 from flows.engine.steps import StepResult
 from flows.orchestration import views as prefect_views
-from flows.orchestration.publisher import Publisher
 from flows.orchestration.run import Run
 from flows.orchestration.server import prepare_prefect
 from flows.orchestration.stage_pages import metric_rows, stage_markdown
@@ -40,7 +39,7 @@ def built(run: Run) -> dict[str, StepResult]:
 
 
 def test_a_job_that_hangs_keeps_nobody_waiting() -> None:
-    publisher, released, done = Publisher(longest=2), threading.Event(), []
+    publisher, released, done = prefect_views.Publisher(longest=2), threading.Event(), []
     started = threading.Event()
 
     def hang() -> None:
@@ -59,7 +58,7 @@ def test_a_job_that_hangs_keeps_nobody_waiting() -> None:
 
 def test_a_job_that_fails_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="flows")
-    publisher, done = Publisher(), []
+    publisher, done = prefect_views.Publisher(), []
 
     def fail() -> None:
         raise ConnectionError("no server")
@@ -89,7 +88,7 @@ def test_a_stage_does_not_wait_for_a_server_that_hangs(
 
     from flows.orchestration.flows import run_step_task
 
-    publisher = Publisher()
+    publisher = prefect_views.Publisher()
     monkeypatch.setattr(prefect_views, "_PUBLISHER", publisher)
     monkeypatch.setattr(prefect_views, "_PROGRESS_SECONDS", 0.0)
     with (
@@ -112,7 +111,7 @@ def test_a_stage_does_not_wait_for_a_server_that_hangs(
 def test_a_progress_that_waits_is_replaced_by_a_newer_one(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publisher, told = Publisher(), []
+    publisher, told = prefect_views.Publisher(), []
     monkeypatch.setattr(prefect_views, "_PUBLISHER", publisher)
     monkeypatch.setattr(prefect_views, "_PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr(

@@ -10,8 +10,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from schemas.errors import ConfigError
-
 if TYPE_CHECKING:
     from flows.engine.stages import Step
 
@@ -64,16 +62,6 @@ def lacking(steps: Sequence[Step]) -> str:
         f"{_and(needing)} {'needs' if len(needing) == 1 else 'need'}: {', '.join(remedies)}; or "
         "stop before with --until STAGE"
     )
-
-
-def check_packages(steps: Sequence[Step]) -> None:
-    """That all that steps need is installed, before the first of them is begun.
-
-    Raises:
-        ConfigError: something is not.
-    """
-    if text := lacking(steps):
-        raise ConfigError(text)
 
 
 def _and(names: Sequence[str]) -> str:

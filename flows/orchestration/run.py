@@ -20,7 +20,7 @@ from typing import Self
 
 from flows.engine.adopting import publish
 from flows.engine.code import code_of
-from flows.engine.extras import check_packages
+from flows.engine.extras import lacking
 from flows.engine.finding import find
 from flows.engine.keys import StepKey, step_key
 from flows.engine.preflight import check_inputs
@@ -188,7 +188,8 @@ class Run:
             StoreError: the store cannot be used.
         """
         check_runner(self.recipe.execution.runner)
-        check_packages(self.steps)
+        if text := lacking(self.steps):
+            raise ConfigError(text)
         check_inputs(self.steps)
         for step in self.steps:
             code_of(step.stage)  # before anyone edits it
