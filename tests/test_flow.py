@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fake_stages import LABELS, FakeStages
@@ -233,6 +234,25 @@ def test_a_look_ahead_is_not_believed(
     results = run_recipe(recipe, say=lambda line: None)
     assert not any(result.was_cached for result in results)
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
+
+
+def test_how_prefect_ended_a_flow_run_is_in_its_record(fakes: FakeStages, tmp_path: Path) -> None:
+    from prefect.client.schemas.objects import FlowRun
+    from prefect.states import Cancelled, Crashed, Failed
+
+    from flows.orchestration.flows import flow_of, settle_run
+
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    wanted = {"crashed": Crashed, "interrupted": Cancelled, "failed": Failed}
+    for state, made in wanted.items():
+        given = {"recipe": recipe.model_dump(mode="json")}
+        flow_run = FlowRun(flow_id=uuid4(), parameters=given)
+        run = runs.Run(recipe, [], say=lambda line: None)
+        run.flow_run_id = str(flow_run.id)
+        with run:
+            settle_run(flow_of(bert), flow_run, made(message="its process is gone"))
+            record = read_run(run.store, run.run_id)
+            assert (record.state, record.failures) == (state, {"": "its process is gone"})
 
 
 def test_every_stage_is_in_one_part() -> None:
