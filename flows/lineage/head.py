@@ -11,7 +11,6 @@ from flows.lineage.rows import (
     LINES,
     Shard,
     at_row,
-    file_url,
     open_columns,
     read_rows,
     table_of,
@@ -20,7 +19,6 @@ from pipelines.instances.plan import pool_numbers
 from pipelines.io.file_systems import file_system
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.errors import ConfigError
-from schemas.manifest import Manifest
 
 _SHOWN_SENTENCES = 12
 _SHOWN_CHARACTERS = 500
@@ -100,35 +98,27 @@ def _words(shard: Shard, vocab: str | None) -> list[str]:
     """The vocabulary that a shard's ids mean: the one given, or the one of its lineage."""
     if vocab is not None:
         return list(read_vocab(vocab))
-    found = _input(shard, "vocabulary")
-    entry = found.file(VOCAB_FILE) if found is not None else None
-    if found is None or entry is None or shard.store is None:
+    found = shard.artifact.source("vocabulary") if shard.artifact else None
+    entry = found.manifest.file(VOCAB_FILE) if found is not None else None
+    if found is None or entry is None:
         raise ConfigError(
             f"{shard.url}: no vocabulary can be found by its manifest; name one with --vocab"
         )
-    return list(read_vocab(file_url(found, entry, store=shard.store)))
-
-
-def _input(shard: Shard, name: str) -> Manifest | None:
-    if shard.manifest is None or shard.store is None:
-        return None
-    ref = shard.manifest.input(name)
-    return shard.store.read_manifest(ref.manifest) if ref else None
+    return list(read_vocab(found.url(entry)))
 
 
 def _document_name(shard: Shard) -> DocumentName:
     """Names the documents of an instance by their ids, or by their rows where nothing tells."""
-    tokens, store, entry = _input(shard, "tokens"), shard.store, shard.entry
-    if tokens is None or store is None or entry is None or "pool" not in entry.statistics:
+    tokens, entry = shard.artifact.source("tokens") if shard.artifact else None, shard.entry
+    if tokens is None or entry is None or "pool" not in entry.statistics:
         # Version 1 of the table has no pool.
         return lambda at, row: f"row {row}" + (f" of token shard {at} of the pool" if at else "")
-    entries = [tokens.files[number] for number in pool_numbers(entry)]
+    urls = [tokens.url(tokens.manifest.files[number]) for number in pool_numbers(entry)]
     known: dict[int, list[str]] = {}
 
     def name(at: int, row: int) -> str:
         if at not in known:
-            url = file_url(tokens, entries[at], store=store)
-            with open_columns(url, columns=["document_id"]) as reader:
+            with open_columns(urls[at], columns=["document_id"]) as reader:
                 known[at] = reader.read_all().column(0).to_pylist()
         return known[at][row]
 

@@ -19,7 +19,7 @@ from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
-from schemas.manifest import Manifest, RawInput
+from schemas.manifest import FileEntry, Manifest, RawInput
 from schemas.trial_names import entry_label
 
 _LEAST_PREFIX, _LEAST_DIGITS = 4, 8
@@ -221,8 +221,8 @@ def artifact_of_path(text: str) -> tuple[Manifest, str] | None:
     return None
 
 
-def artifact_of_file(path: str) -> tuple[Manifest, ArtifactStore, str] | None:
-    """The artifact that a file is in, the store, and the file's logical name; None if in none.
+def artifact_of_file(path: str) -> tuple[Manifest, ArtifactStore, FileEntry] | None:
+    """The artifact that a file is in, the store, and what the manifest says of it; None if in none.
 
     Raises:
         ArtifactNotFoundError: it lies in an artifact's folder but is no part of the artifact.
@@ -233,7 +233,7 @@ def artifact_of_file(path: str) -> tuple[Manifest, ArtifactStore, str] | None:
     manifest, root = found
     for entry in manifest.files:
         if path.endswith(f"/{manifest.data}/{entry.object}"):
-            return manifest, ArtifactStore(root, create=False), entry.path
+            return manifest, ArtifactStore(root, create=False), entry
     if Path(path).is_file():
         raise ArtifactNotFoundError(
             f"{path}: is no part of artifact {manifest.artifact_id}, whose manifest does not list "

@@ -26,6 +26,26 @@ _TABLES_FILE = "tables.txt"
 _SHOWN_FILES = 6
 
 
+class Artifact(NamedTuple):
+    """An artifact and the store it is in."""
+
+    manifest: Manifest
+    store: ArtifactStore
+
+    def url(self, entry: FileEntry) -> str:
+        """Where a file of it is."""
+        return self.store.url(f"{self.manifest.data}/{entry.object}")
+
+    def shard(self, entry: FileEntry) -> Shard:
+        """A file of it."""
+        return Shard(self.url(entry), entry.path, self, entry)
+
+    def source(self, name: str) -> Artifact | None:
+        """The artifact that it read by that name; None for none."""
+        ref = self.manifest.input(name)
+        return Artifact(self.store.read_manifest(ref.manifest), self.store) if ref else None
+
+
 class Shard(NamedTuple):
     """A shard, and what is known of it."""
 
@@ -33,15 +53,10 @@ class Shard(NamedTuple):
     path: str
     """Logical name; the file's own where it is in no artifact."""
 
-    manifest: Manifest | None
-    store: ArtifactStore | None
+    artifact: Artifact | None
+    entry: FileEntry | None
     is_any: bool = False
     """Whether an artifact was asked for without saying which of its shards."""
-
-    @property
-    def entry(self) -> FileEntry | None:
-        """What the manifest says of it."""
-        return self.manifest.file(self.path) if self.manifest is not None else None
 
 
 def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
@@ -56,15 +71,15 @@ def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
         ArtifactNotFoundError: there is none.
     """
     if (found := artifact_of_file(text)) is not None:
-        manifest, store, path = found
-        return _shard(manifest, store, path)
+        return Artifact(found[0], found[1]).shard(found[2])
     has_colon = ":" in text.replace("://", "")
     if text.endswith((".arrow", ".txt")) and not has_colon:
         return Shard(text, text.rpartition("/")[2], None, None)
     store = open_store()
     name, _, part = text.rpartition(":") if has_colon else (text, "", "")
-    manifest = resolve(name, store=store)
-    return _shard(manifest, store, _path(manifest, part))._replace(is_any=not part)
+    artifact = Artifact(resolve(name, store=store), store)
+    shard = artifact.shard(_part(artifact.manifest, part))
+    return shard._replace(is_any=not part)
 
 
 def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
@@ -77,56 +92,41 @@ def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
     Raises:
         ArtifactNotFoundError: the artifact has fewer rows.
     """
-    manifest, store = shard.manifest, shard.store
-    if not shard.is_any or manifest is None or store is None:
+    if not shard.is_any or shard.artifact is None:
         return shard, row
-    first, shards = 0, manifest.shards
+    first, shards = 0, shard.artifact.manifest.shards
     for entry in shards:
         if row < first + (entry.rows or 0):
-            return _shard(manifest, store, entry.path), row - first
+            return shard.artifact.shard(entry), row - first
         first += entry.rows or 0
     if not first:  # no shards with rows, but a file of another kind
         return shard, row
     raise ArtifactNotFoundError(
-        f"artifact {manifest.artifact_id} has no row {row:,}: its {len(shards):,} shards have "
-        f"{first:,}, counted from 0"
+        f"artifact {shard.artifact.manifest.artifact_id} has no row {row:,}: its {len(shards):,} "
+        f"shards have {first:,}, counted from 0"
     )
 
 
-def file_url(manifest: Manifest, entry: FileEntry, *, store: ArtifactStore) -> str:
-    """Where a file of an artifact is."""
-    return store.url(f"{manifest.data}/{entry.object}")
-
-
-def _shard(manifest: Manifest, store: ArtifactStore, path: str) -> Shard:
-    entry = manifest.file(path)
-    if entry is None:
-        raise ArtifactNotFoundError(f"artifact {manifest.artifact_id} has no file {path!r}")
-    return Shard(file_url(manifest, entry, store=store), path, manifest, store)
-
-
-def _path(manifest: Manifest, part: str) -> str:
-    """The logical name of a part: itself, its number among the shards, or "" for the first."""
-    paths = [entry.path for entry in manifest.files]
-    shards = manifest.shards
+def _part(manifest: Manifest, part: str) -> FileEntry:
+    """A part by its name, or its number among the shards; "" for the first."""
+    files, shards = manifest.files, manifest.shards
     if not part:
-        best = [entry.path for entry in shards if entry.rows != 0]
-        best += [entry.path for entry in shards]
+        best = [entry for entry in shards if entry.rows != 0] + list(shards)
         # Of an artifact without shards, the file that says most of it.
-        best += [path for path in paths if path in (VOCAB_FILE, _TABLES_FILE)]
-        best += [path for path in paths if path.endswith((".arrow", *LINES))]
-        return (best or paths)[0]
+        best += [entry for entry in files if entry.path in (VOCAB_FILE, _TABLES_FILE)]
+        best += [entry for entry in files if entry.path.endswith((".arrow", *LINES))]
+        return (best or files)[0]
     # A file in a folder of its own, such as held-out shards, is known by its name alone too.
-    named = [path for path in paths if path == part or path.endswith(f"/{part}")]
-    parts = [entry.path for entry in shards] or paths
+    named = [entry for entry in files if f"/{entry.path}".endswith(f"/{part}")]
+    parts = shards or files
     if part.isdigit() and int(part) < len(parts):
         named.append(parts[int(part)])
     if named:
         return named[0]
-    shown = ", ".join(paths[:_SHOWN_FILES]) + (" ..." if len(paths) > _SHOWN_FILES else "")
+    shown = ", ".join(entry.path for entry in files[:_SHOWN_FILES])
     raise ArtifactNotFoundError(
         f"artifact {manifest.artifact_id} has no part {part!r}: expected a number below "
-        f"{len(parts)}, or one of {shown}"
+        f"{len(parts)}, or one of {shown}{' ...' if len(files) > _SHOWN_FILES else ''}"
     )
 
 

@@ -7,7 +7,7 @@ is a row of the document shard of the same number, which names the raw file by i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,17 @@ from flows.formats import columns
 from flows.lineage.rendering import one_line
 from flows.lineage.rows import (
     LABELS,
+    Artifact,
     Shard,
     at_row,
-    file_url,
     open_columns,
     read_row,
     rows_with,
     table_of,
 )
-from flows.store.artifacts import ArtifactStore
 from pipelines.instances.plan import pool_numbers
 from schemas.errors import ArtifactCorruptError, ConfigError
-from schemas.manifest import FileEntry, Manifest, RawInput
+from schemas.manifest import FileEntry, RawInput
 
 TokenIds = npt.NDArray[np.int64]
 
@@ -150,8 +149,8 @@ def trace_row(shard: Shard, row: int) -> Trace:
         ArtifactCorruptError: the artifacts do not fit each other.
     """
     shard, row = at_row(shard, row)
-    manifest, store, entry = shard.manifest, shard.store, shard.entry
-    if manifest is None or store is None or entry is None:
+    artifact, entry = shard.artifact, shard.entry
+    if artifact is None or entry is None:
         raise ConfigError(
             f"{shard.url}: is in no artifact of a store, and a file alone does not say what it "
             "was made from; name the shard as ARTIFACT:PART:ROW or by its path in the store"
@@ -160,15 +159,15 @@ def trace_row(shard: Shard, row: int) -> Trace:
     if shard.path.endswith(".arrow"):
         with open_columns(shard.url) as reader:
             table = table_of(reader)
-    tracer = _Tracer(store)
-    place = ShardRow(artifact_id=manifest.artifact_id, shard=shard.path, row=row)
+    place = ShardRow(artifact_id=artifact.manifest.artifact_id, shard=shard.path, row=row)
     label = None
     if table == "instances":
-        label, segments = tracer.instance(manifest, entry, row)
+        label, segments = _instance(artifact, entry, row)
     elif table == "tokens":
-        segments = {"document": tracer.tokens(manifest, entry, row)}
+        segments = {"document": _tokens(artifact, entry, row)}
     elif table == "documents":
-        segments = {"document": tracer.document(manifest, entry, row)}
+        found = read_row(shard.url, row)
+        segments = {"document": _document(artifact, entry, row, found=found)}
     else:
         raise ConfigError(
             f"{shard.path}: expected a shard of instances, tokens, documents, found "
@@ -177,110 +176,97 @@ def trace_row(shard: Shard, row: int) -> Trace:
     return Trace(table=table, place=place, label=label, segments=segments)
 
 
-class _Tracer:
-    """Follows rows through the artifacts of a store."""
-
-    def __init__(self, store: ArtifactStore) -> None:
-        self._store = store
-
-    def instance(
-        self, manifest: Manifest, entry: FileEntry, row: int
-    ) -> tuple[int, dict[str, DocumentTrace]]:
-        """The label of an instance, and the document of each of its segments."""
-        found = read_row(self._url(manifest, entry), row)
-        tokens, ids = self._input(manifest, "tokens"), segment_ids(found)
-        label = int(found["next_sentence_label"])
-        at = {"a": (int(entry.statistics["token_shard"]), int(found["document_row"]))}
-        if label >= 0:
-            number = token_shard_of(entry, int(found["segment_b_shard"]))
-            at["b"] = (number, int(found["segment_b_row"]))
-        shards = tokens.shards
-        segments = {}
-        for name, (number, token_row) in at.items():
-            if number >= len(shards):
-                raise ArtifactCorruptError(
-                    f"{entry.path} row {row}: segment {name.upper()} is of token shard {number}, "
-                    f"but {tokens.artifact_id} has {len(shards)}"
-                )
-            segments[name] = self.tokens(tokens, shards[number], token_row, segment=ids[name])
-        return label, segments
-
-    def tokens(
-        self, tokens: Manifest, entry: FileEntry, row: int, *, segment: TokenIds | None = None
-    ) -> DocumentTrace:
-        """The document of a row of tokens; with a segment of it, the sentences of that."""
-        url = self._url(tokens, entry)
-        found = read_row(url, row)
-        name = found["document_id"]
-        documents = self._input(tokens, "documents")
-        number, shards = tokens.shards.index(entry), documents.shards
+def _instance(
+    instances: Artifact, entry: FileEntry, row: int
+) -> tuple[int, dict[str, DocumentTrace]]:
+    """The label of an instance, and the document of each of its segments."""
+    found = read_row(instances.url(entry), row)
+    tokens, ids = _source(instances, "tokens"), segment_ids(found)
+    label = int(found["next_sentence_label"])
+    at = {"a": (int(entry.statistics["token_shard"]), int(found["document_row"]))}
+    if label >= 0:
+        number = token_shard_of(entry, int(found["segment_b_shard"]))
+        at["b"] = (number, int(found["segment_b_row"]))
+    shards = tokens.manifest.shards
+    segments = {}
+    for name, (number, token_row) in at.items():
         if number >= len(shards):
             raise ArtifactCorruptError(
-                f"artifact {documents.artifact_id} ({documents.stage}): expected a document shard "
-                f"for token shard {number}, found {len(shards)} shards"
+                f"{entry.path} row {row}: segment {name.upper()} is of token shard {number}, "
+                f"but {tokens.manifest.artifact_id} has {len(shards)}"
             )
-        kept = self._kept_rows(documents, shards[number], name)
-        # Of several documents of one id, tokens stand in the order of the documents.
-        earlier = sum(at < row for at in rows_with(url, "document_id", name))
-        if earlier >= len(kept):
-            raise ArtifactCorruptError(
-                f"{self._url(documents, shards[number])}: has no document {name!r}, which "
-                f"{tokens.artifact_id} was made from; verify both artifacts with `bertloom verify`"
-            )
-        place = ShardRow(artifact_id=tokens.artifact_id, shard=entry.path, row=row)
-        return self.document(
-            documents, shards[number], kept[earlier], tokens=place, segment=segment, token_row=found
+        segments[name] = _tokens(tokens, shards[number], token_row, segment=ids[name])
+    return label, segments
+
+
+def _tokens(
+    tokens: Artifact, entry: FileEntry, row: int, *, segment: TokenIds | None = None
+) -> DocumentTrace:
+    """The document of a row of tokens; with a segment of it, the sentences of that."""
+    url = tokens.url(entry)
+    found = read_row(url, row)
+    name, documents = found["document_id"], _source(tokens, "documents")
+    number, shards = tokens.manifest.shards.index(entry), documents.manifest.shards
+    if number >= len(shards):
+        made = documents.manifest
+        raise ArtifactCorruptError(
+            f"artifact {made.artifact_id} ({made.stage}): expected a document shard for token "
+            f"shard {number}, found {len(shards)} shards"
         )
-
-    def document(
-        self,
-        documents: Manifest,
-        entry: FileEntry,
-        row: int,
-        *,
-        tokens: ShardRow | None = None,
-        segment: TokenIds | None = None,
-        token_row: Mapping[str, Any] | None = None,
-    ) -> DocumentTrace:
-        """Where a document came from, by its row of the documents table."""
-        found = read_row(self._url(documents, entry), row)
-        sentences = None
-        if segment is not None and token_row is not None:
-            sentences = sentences_of(segment, token_row, of=len(found["sentences"]))
-        raw = (item for item in documents.raw_inputs if item.sha256 == found["file"])
-        return DocumentTrace(
-            **{name: found[name] for name in _COPIED},
-            raw_file=next(raw, None),
-            file_sha256=found["file"],
-            document=ShardRow(artifact_id=documents.artifact_id, shard=entry.path, row=row),
-            tokens=tokens,
-            sentences=sentences,
+    kept = _kept_rows(documents, shards[number], name)
+    # Of several documents of one id, tokens stand in the order of the documents.
+    earlier = sum(at < row for at in rows_with(url, "document_id", name))
+    if earlier >= len(kept):
+        raise ArtifactCorruptError(
+            f"{documents.url(shards[number])}: has no document {name!r}, which "
+            f"{tokens.manifest.artifact_id} was made from; verify both artifacts with "
+            "`bertloom verify`"
         )
+    document = read_row(documents.url(shards[number]), kept[earlier])
+    sentences = None
+    if segment is not None:
+        sentences = sentences_of(segment, found, of=len(document["sentences"]))
+    trace = _document(documents, shards[number], kept[earlier], found=document)
+    place = ShardRow(artifact_id=tokens.manifest.artifact_id, shard=entry.path, row=row)
+    return replace(trace, tokens=place, sentences=sentences)
 
-    def _kept_rows(self, documents: Manifest, shard: FileEntry, document_id: str) -> list[int]:
-        """The rows of the documents of one id, without those that no stage reads."""
-        rows = rows_with(self._url(documents, shard), "document_id", document_id)
-        if len(rows) < 2:
-            return rows
-        dropped: set[int] = set()
-        for entry in documents.files:
-            if not entry.path.startswith("part-"):
-                url = self._url(documents, entry)
-                with open_columns(url, columns=["shard", "reason", "row"]) as reader:
-                    table = reader.read_all()
-                is_of_shard = pc.equal(table.column("shard"), shard.path)
-                repeated = pc.and_(is_of_shard, pc.equal(table.column("reason"), "same-id"))
-                dropped.update(table.filter(repeated).column("row").to_pylist())
-        return [row for row in rows if row not in dropped]
 
-    def _url(self, manifest: Manifest, entry: FileEntry) -> str:
-        return file_url(manifest, entry, store=self._store)
+def _document(
+    documents: Artifact, entry: FileEntry, row: int, *, found: Mapping[str, Any]
+) -> DocumentTrace:
+    """Where a document came from, by its row of the documents table."""
+    raw = (item for item in documents.manifest.raw_inputs if item.sha256 == found["file"])
+    return DocumentTrace(
+        **{name: found[name] for name in _COPIED},
+        raw_file=next(raw, None),
+        file_sha256=found["file"],
+        document=ShardRow(artifact_id=documents.manifest.artifact_id, shard=entry.path, row=row),
+        tokens=None,
+    )
 
-    def _input(self, manifest: Manifest, name: str) -> Manifest:
-        ref = manifest.input(name)
-        if ref is None:
-            raise ArtifactCorruptError(f"artifact {manifest.artifact_id}: was made from no {name}")
-        return self._store.read_manifest(ref.manifest)
+
+def _kept_rows(documents: Artifact, shard: FileEntry, document_id: str) -> list[int]:
+    """The rows of the documents of one id, without those that no stage reads."""
+    rows = rows_with(documents.url(shard), "document_id", document_id)
+    if len(rows) < 2:
+        return rows
+    dropped: set[int] = set()
+    for entry in documents.manifest.files:
+        if not entry.path.startswith("part-"):
+            columns = ["shard", "reason", "row"]
+            with open_columns(documents.url(entry), columns=columns) as reader:
+                table = reader.read_all()
+            is_of_shard = pc.equal(table.column("shard"), shard.path)
+            repeated = pc.and_(is_of_shard, pc.equal(table.column("reason"), "same-id"))
+            dropped.update(table.filter(repeated).column("row").to_pylist())
+    return [row for row in rows if row not in dropped]
+
+
+def _source(artifact: Artifact, name: str) -> Artifact:
+    if (found := artifact.source(name)) is None:
+        made = artifact.manifest
+        raise ArtifactCorruptError(f"artifact {made.artifact_id}: was made from no {name}")
+    return found
 
 
 def token_shard_of(entry: FileEntry, position: int) -> int:
