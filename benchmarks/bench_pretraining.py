@@ -16,7 +16,7 @@ Parts: `mini` and `base` compare a step at length 128 in fp32, `mini-bf16` and `
 under autocast. `packing` compares our own step on instances of at most 512 tokens, end to end,
 with the same ones padded to 512, and with the peer's step on those. Our attention computes nothing
 for padding in either layout, so that packing can save no more than the padding's share of the
-dense layers, and nothing of the MLM head; `all places` is our step where attention takes padding
+dense layers, and nothing of the MLM head; `all positions` is our step where attention takes padding
 for text, as it is computed where rows are dense tensors. Lengths are those of the shards in
 `--instances`, or a mix of full and short ones that fills 76 % of 512.
 
@@ -249,7 +249,7 @@ def compare_packing(folder: Path | None, *, repeat: int) -> None:
     batches = [packed, padded, padded._replace(tokens=full)]
     sides = dict(
         zip(
-            ("packed", "padded to 512", "all places"),
+            ("packed", "padded to 512", "all positions"),
             our_step("mini", batches, bf16=False),
             strict=True,
         )
