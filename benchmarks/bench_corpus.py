@@ -219,7 +219,7 @@ def _pss(process: psutil.Process) -> int:
     return int(process.memory_full_info().pss)
 
 
-def _vocabulary(dump: str, folder: Path) -> str:
+def _learnt_vocabulary(dump: str, folder: Path) -> str:
     """A vocabulary learnt from a small sample, made once."""
     source = WikipediaSource(name="samplewiki", paths=(dump,))
     (folder / "d").mkdir()
@@ -242,7 +242,7 @@ def _report_rates(megabytes: float, split_mb: float, repeat: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         small = write_sample(str(folder / "small"), tales=0)
-        vocab = _vocabulary(small.pages, folder)
+        vocab = _learnt_vocabulary(small.pages, folder)
         dump = write_sample(str(folder / "large"), size_mb=megabytes, tales=0).pages
         with bz2.open(dump) as stream:
             xml = sum(len(chunk) for chunk in iter(lambda: stream.read(1 << 20), b"")) / 1e6
