@@ -185,7 +185,7 @@ def test_the_command_says_what_it_did(
     run(recipe)
     fakes.write("letters", EDITED)
     forget_code()
-    monkeypatch.setattr("flows.cli.adopt.load_recipe", lambda *_, **__: recipe)
+    monkeypatch.setattr("flows.cli.run.load_recipe", lambda *_, **__: recipe)
     cli = Cli(capsys)
     said = cli("adopt", "fake")
     assert said.code == 0, said.err

@@ -11,8 +11,9 @@ from lineage_writing import put, put_recipe, raw_file
 from flows.cli.last_screen import WIDTH, screen_lines
 from flows.engine.steps import StepResult
 from flows.store.artifacts import ArtifactStore
+from model.tables.document import JSON_FILE, Tables
 from model.tables.entry_comparison import EntryComparison
-from model.tables.grids import comparisons_grid, to_text
+from model.tabulate import TEXT_FILE
 from schemas.manifest import Manifest
 
 SCREEN = 43  # lines of a terminal of 45, beside an empty one and the prompt
@@ -52,10 +53,12 @@ def compared(number: int, *, cut: tuple[str, ...] = ()) -> EntryComparison:
 
 
 def tabulated(store: ArtifactStore, made: dict[str, Manifest], *items: EntryComparison) -> Manifest:
-    text = "Results\n\ntask\n----\ncola\n\nTimes 100.\n\n" + to_text([comparisons_grid(items)])
+    tables = Tables(results=(), comparisons=items, tables=())
+    text = tables.to_json().decode()
     found = put(store, "tabulate", {"cola": made["evaluate.cola"]}, key="tables", text=text)
     [entry] = found.files
-    return found.model_copy(update={"files": (entry.model_copy(update={"path": "tables.txt"}),)})
+    files = (entry.model_copy(update={"path": name}) for name in (JSON_FILE, TEXT_FILE))
+    return found.model_copy(update={"files": tuple(files)})
 
 
 def test_results_lineage_next_and_the_report(store: ArtifactStore) -> None:
@@ -110,10 +113,7 @@ def test_a_long_run_fits_a_screen_and_says_what_is_left_out(store: ArtifactStore
 
 def test_entries_that_nothing_compares_are_listed(store: ArtifactStore) -> None:
     made = put_recipe(store)
-    made["tabulate"] = put(store, "tabulate", {"cola": made["evaluate.cola"]}, text="Results\n")
-    [entry] = made["tabulate"].files
-    renamed = entry.model_copy(update={"path": "tables.txt"})
-    made["tabulate"] = made["tabulate"].model_copy(update={"files": (renamed,)})
+    made["tabulate"] = tabulated(store, made)
     lines = screen(results_of(made), store)
     assert any(line.startswith("evaluate.cola  matthews ") for line in lines)
 

@@ -24,16 +24,16 @@ EXIT_CODES = (
 COMMANDS = {
     "run": ("run", "Run a recipe: build what is not in the store yet."),
     "plan": ("run", "Say what a run would do, and why."),
-    "adopt": ("adopt", "Take artifacts of earlier code as those of today's."),
+    "adopt": ("run", "Take artifacts of earlier code as those of today's."),
     "show": ("show", "Show an artifact: counts, files, inputs, configuration."),
     "head": ("head", "Print the first rows of a shard, decoded."),
     "init": ("run", "Write a commented recipe to edit."),
     "sample": ("sample", "Write the sample: a small wiki, books, labelled sets."),
-    "finetune": ("tasks", "Fine-tune a checkpoint on one task: a grid with restarts."),
-    "evaluate": ("tasks", "Score predictions, or a model, on a file of a task."),
-    "predict": ("tasks", "Ask a fine-tuned model: text in, answer out."),
-    "ls": ("store", "List what is in the store, the newest first."),
-    "runs": ("store", "List the runs that the store has records of."),
+    "finetune": ("finetune", "Fine-tune a checkpoint on one task: a grid with restarts."),
+    "evaluate": ("scoring", "Score predictions, or a model, on a file of a task."),
+    "predict": ("asking", "Ask a fine-tuned model: text in, answer out."),
+    "ls": ("listing", "List what is in the store, the newest first."),
+    "runs": ("listing", "List the runs that the store has records of."),
     "pin": ("store", "Keep an artifact from being deleted by gc."),
     "unpin": ("store", "Take a pin away."),
     "gc": ("store", "Delete what nothing needs."),
@@ -109,8 +109,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Say which version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error is from.")] = False,

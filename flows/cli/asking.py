@@ -1,15 +1,19 @@
-"""Asking a fine-tuned model about texts and files: one answer or fault for each, in order."""
+"""`bertloom predict`: one answer or fault for each text, in order, of a fine-tuned model."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import pyarrow as pa
+import typer
 
-from flows.cli.models import answers
+from flows.cli.console import say, say_text
+from flows.cli.models import answers, open_predictors
+from flows.cli.options import JsonOption, StoreOption
 from model.tasks import Task, find_task
 from model.tasks.examples import examples_of_file
 from schemas.arrow import EXAMPLES
@@ -39,16 +43,50 @@ class AskedTexts(NamedTuple):
         return len(self.examples) + len(self.faults)
 
 
-class _Parts(NamedTuple):
-    """What is the same for each text."""
-
-    pair: str | None
-    question: str | None
-    choices: tuple[str, ...]
-
-
-class _UnusableTextError(ValueError):
-    """A text that nothing can be asked about; says why."""
+def predict(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A fine-tuned model: an artifact of the store (RECIPE/evaluate.ENTRY: the best of "
+            "it, or RECIPE/finetune.ENTRY.TRIAL), a folder or a URL."
+        ),
+    ],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts; without any, lines of standard input: an answer each."),
+    ] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None,
+    question: Annotated[str | None, typer.Option(help="A question about the text.")] = None,
+    choices: Annotated[
+        list[str] | None, typer.Option("--choice", help="A continuation of the text; give each.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option(help="A file of the task in place of texts: path or URL.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split's layout the --file has.")] = "test",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a fine-tuned model: text in, answer out."""
+    predictors = open_predictors(model, store=store)
+    task = predictors[0].task
+    if file is not None:
+        if texts or pair or question or choices:
+            raise UsageError("--file: expected it alone, without texts and parts of them")
+        labels = predictors[0].labels
+        examples, lost = file_as_examples(task.name, file, split=split, labels=labels)
+        asked = AskedTexts(examples, {})
+        if lost:
+            say(lost, err=True)
+    else:
+        given = texts or lines_of(sys.stdin.buffer)
+        if not given:
+            raise PredictionsError("no text: give one, or lines on standard input, or --file")
+        asked = texts_as_examples(
+            task, given, pair=pair, question=question, choices=tuple(choices or ())
+        )
+    for line in ask(predictors, asked, as_json=as_json):
+        say_text(line)
 
 
 def lines_of(source: Iterable[bytes]) -> list[str | None]:
@@ -80,14 +118,12 @@ def texts_as_examples(
     Raises:
         UsageError: a part that the task needs is missing, or one that it has no use for is given.
     """
-    parts = _Parts(pair, question, tuple(choices))
-    _check_parts(task, texts, parts)
+    _check_parts(task, texts, {"pair": pair, "question": question, "choice": choices or None})
     rows, faults = [], {}
     for number, text in enumerate(texts):
-        try:
-            found = _row(task, text, parts)
-        except _UnusableTextError as error:
-            faults[number] = str(error)
+        found = _row(task, text, pair=pair, question=question, choices=choices)
+        if isinstance(found, str):
+            faults[number] = found
         else:
             rows.append({"id": str(number), **found})
     schema = EXAMPLES[task.type]
@@ -95,46 +131,52 @@ def texts_as_examples(
     return AskedTexts(pa.Table.from_pylist(full, schema=schema), faults)
 
 
-def _check_parts(task: Task, texts: Sequence[str | None], parts: _Parts) -> None:
-    expected: tuple[tuple[str, object, bool], ...] = (
-        ("pair", parts.pair, task.is_pair and task.type != "choice"),
-        ("question", parts.question, task.type == "span"),
-        ("choice", parts.choices or None, task.type == "choice"),
-    )
+def _check_parts(task: Task, texts: Sequence[str | None], parts: dict[str, Any]) -> None:
+    needed = {
+        "pair": task.is_pair and task.type != "choice",
+        "question": task.type == "span",
+        "choice": task.type == "choice",
+    }
     has_tabs = any(text is not None and "\t" in text for text in texts)
-    for name, value, is_needed in expected:
-        if value is not None and not is_needed:
+    for name, value in parts.items():
+        if value is not None and not needed[name]:
             raise UsageError(f"--{name}: {task.name} ({task.type}) has no use for it")
-        if value is None and is_needed and not (name == "pair" and has_tabs):
+        if value is None and needed[name] and not (name == "pair" and has_tabs):
             more = " (or a tab between the two texts)" if name == "pair" else ""
             raise UsageError(f"--{name} is missing: {task.name} ({task.type}) needs it{more}")
-    if task.type == "choice" and (found := len(parts.choices)) != task.choices:
+    if task.type == "choice" and (found := len(parts["choice"])) != task.choices:
         raise UsageError(
             f"--choice: expected {task.choices} of them for {task.name}, found {found}"
         )
 
 
-def _row(task: Task, text: str | None, parts: _Parts) -> dict[str, Any]:
+def _row(
+    task: Task,
+    text: str | None,
+    *,
+    pair: str | None,
+    question: str | None,
+    choices: Sequence[str],
+) -> dict[str, Any] | str:
+    """The example of a text, or why there is none."""
     if text is None:
-        raise _UnusableTextError("not UTF-8")
+        return "not UTF-8"
     if not text.strip():
-        raise _UnusableTextError("no text")
+        return "no text"
     if task.type == "choice":
-        return {"context": text, "continuations": list(parts.choices)}
+        return {"context": text, "continuations": list(choices)}
     if task.type == "span":
-        return {"title": "", "question": parts.question, "context": text,
-                "answers": [], "answer_starts": []}  # fmt: skip
+        asked = {"title": "", "question": question, "context": text}
+        return {**asked, "answers": [], "answer_starts": []}
     if task.type == "tagging":
         words = _WORD.findall(text)
         return {"sentence_lengths": [len(words)], "words": words}
-    pair = parts.pair
     if task.is_pair and pair is None:
-        tabs = text.count("\t")
-        if tabs != 1:
-            raise _UnusableTextError(f"expected two texts with one tab between, found {tabs} tabs")
+        if (tabs := text.count("\t")) != 1:
+            return f"expected two texts with one tab between, found {tabs} tabs"
         text, _, pair = text.partition("\t")
         if not (text.strip() and pair.strip()):
-            raise _UnusableTextError("expected two texts with one tab between, one is empty")
+            return "expected two texts with one tab between, one is empty"
     return {"text_a": text, "text_b": pair}
 
 
@@ -143,16 +185,13 @@ def file_as_examples(
 ) -> tuple[pa.Table, str]:
     """The examples of a file of a task, and which rows of it are none ("" where all are)."""
     examples, counts = examples_of_file(find_task(task), file, split=split, labels=labels)
-    lost = [
-        f"{name.removeprefix('rows-dropped-')} {count:,}"
-        for name, count in sorted(counts.items())
-        if name.startswith("rows-dropped-")
-    ]
+    prefix = "rows-dropped-"
+    lost = sorted((k.removeprefix(prefix), n) for k, n in counts.items() if k.startswith(prefix))
     if not lost:
         return examples, ""
-    without = counts["rows-in"] - counts["rows-kept"]
-    reasons = ", ".join(lost)
-    return examples, f"{file}: {without:,} of {counts['rows-in']:,} rows get no answer: {reasons}"
+    rows, reasons = counts["rows-in"], ", ".join(f"{reason} {number:,}" for reason, number in lost)
+    without = f"{rows - counts['rows-kept']:,} of {rows:,} rows get no answer: {reasons}"
+    return examples, f"{file}: {without}"
 
 
 def ask(predictors: Sequence[Predictor], asked: AskedTexts, *, as_json: bool) -> Iterator[str]:
@@ -163,8 +202,7 @@ def ask(predictors: Sequence[Predictor], asked: AskedTexts, *, as_json: bool) ->
     """
     lines = iter(_answer_lines(predictors, asked.examples, as_json=as_json))
     for number in range(asked.size):
-        fault = asked.faults.get(number)
-        if fault is None:
+        if (fault := asked.faults.get(number)) is None:
             yield next(lines)
         elif as_json:
             yield json.dumps({"id": str(number), "error": f"line {number + 1}: {fault}"})
@@ -184,19 +222,19 @@ def _answer_lines(
 ) -> Iterator[str]:
     if not len(examples):
         return
-    kind = predictors[0].task.type
+    task_type = predictors[0].task.type
     for row, said in zip(examples.to_pylist(), answers(predictors, examples), strict=True):
         if as_json:
             yield json.dumps(said, sort_keys=True, ensure_ascii=False)
-        elif kind == "regression":
+        elif task_type == "regression":
             yield f"{said['score']:.3f}"
-        elif kind == "span":
+        elif task_type == "span":
             # Where the threshold decides, it need not be the first of them.
             shares = (
                 best["probability"] for best in said["n_best"] if best["text"] == said["text"]
             )
             yield f"{said['text'] or '(no answer)'}\t{next(shares, 0.0):.3f}"
-        elif kind == "tagging":
+        elif task_type == "tagging":
             pairs = zip(row["words"], said["tags"], strict=True)
             yield " ".join(word if tag == "O" else f"{word}/{tag}" for word, tag in pairs)
         else:

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -18,15 +18,14 @@ from typing import Any
 import typer
 
 from flows.engine.extras import remedy as install
-from flows.formats import columns
 from schemas.disclosure import Guarded, visible, without_secrets
 from schemas.errors import BertloomError, UsageError
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
+_KEPT = "; steps that were finished are kept"
 
 # Said by Beam at each import, and of worker processes that it does not know we start ourselves.
 _NOISE = ("apitools not found", "If direct_num_workers is not equal to 1")
-
 
 # How Beam wraps what a worker process logs.
 _FROM_WORKER = re.compile(r'^Worker: severity: .*? message: "((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -110,7 +109,7 @@ def exit_codes(*, debug: Callable[[], bool]) -> Iterator[None]:
             yield
     except SystemExit as ended:
         if ended.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C, without a word
-            _say_kept("interrupted")
+            say(f"interrupted{_KEPT}", err=True)
         raise
     except BrokenPipeError as error:
         # What reads our lines (`head`, say) has seen enough. Python would say so at exit too.
@@ -122,14 +121,8 @@ def exit_codes(*, debug: Callable[[], bool]) -> Iterator[None]:
 
 def _said(error: BaseException, *, debug: bool) -> int:
     """Say what went wrong; the exit code."""
-    if isinstance(error, Terminated):
-        _say_kept("terminated")
-        return EXIT_TERMINATED
-    if isinstance(error, KeyboardInterrupt):
-        _say_kept("interrupted")
-        return EXIT_INTERRUPTED
     code, lines = _code_and_lines(error)
-    if debug:
+    if debug and code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
         lines = ["".join(traceback.format_exception(error)).rstrip()]
     for line in lines:
         say(line, err=True)
@@ -137,6 +130,10 @@ def _said(error: BaseException, *, debug: bool) -> int:
 
 
 def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
+    if isinstance(error, Terminated):
+        return EXIT_TERMINATED, [f"terminated{_KEPT}"]
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED, [f"interrupted{_KEPT}"]
     if isinstance(error, BertloomError):
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
         if label := error.__dict__.get("said_of"):
@@ -150,10 +147,6 @@ def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
         f"error: {type(error).__name__}: {error}",
         "  This is a fault of bertloom's, not of your input; --debug shows where it is",
     ]
-
-
-def _say_kept(ended: str) -> None:
-    say(f"{ended}; steps that were finished are kept", err=True)
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
@@ -183,23 +176,9 @@ def print_lines(lines: Iterable[str]) -> None:
         say(line)
 
 
-def print_table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()
-) -> None:
-    """Print rows below a head; the columns numbered in `right` are aligned right."""
-    print_lines(columns([head, *rows], right=right))
-
-
-def print_found(
-    found: Any,
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    as_json: bool,
-    right: Sequence[int] = (),
-) -> None:
-    """Print what was found as JSON, or its rows below a head."""
+def print_found(found: Any, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print what was found as JSON, or the lines that say it to a person."""
     if as_json:
         print_json(found)
     else:
-        print_table(head, rows, right=right)
+        print_lines(lines)

@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from flows.cli.console import print_json, print_lines
+from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption
 from flows.engine.provenance import checkout
 from flows.formats import columns
@@ -73,18 +73,28 @@ def examine(root: str) -> list[Finding]:
 
 def software(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Checks of Python, installed versions, telemetry and the checkout."""
-    yield _python()
-    yield from pins()
-    yield from _telemetry(environ)
-    yield _checkout()
-
-
-def _python() -> Finding:
     wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
-    found = platform.python_version()
-    if SpecifierSet(wanted).contains(found):
-        return Finding("python", "ok", found)
-    return Finding("python", "FAIL", f"{found}, needed is {wanted}", "use such a Python")
+    python = platform.python_version()
+    if SpecifierSet(wanted).contains(python):
+        yield Finding("python", "ok", python)
+    else:
+        yield Finding("python", "FAIL", f"{python}, needed is {wanted}", "use such a Python")
+    yield from pins()
+    for name, (off, otherwise) in _TELEMETRY.items():
+        value = environ.get(name, "")
+        if value.lower() in off:
+            yield Finding("telemetry", "ok", f"{name}={value}")
+        else:
+            text = f"{name} is {value or 'not set'}: {otherwise}, if it is not started by bertloom"
+            yield Finding("telemetry", "warn", text, f"export {name}={off[0]}")
+    code = checkout()
+    if not code.commit:
+        yield Finding("checkout", "ok", "the code runs from an installed package")
+    elif code.is_dirty:
+        text = f"{code.commit[:12]} with changes that are not committed; artifacts will say so"
+        yield Finding("checkout", "warn", text, "commit them before a run that counts")
+    else:
+        yield Finding("checkout", "ok", f"{code.commit[:12]}, clean")
 
 
 def pins(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
@@ -97,58 +107,36 @@ def pins(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
     except importlib.metadata.PackageNotFoundError:
         yield Finding("pins", "warn", f"{distribution} is not installed", "pip install it")
         return
-    good = 0
-    seen: set[tuple[str, str]] = set()
-    for text in texts:
-        need = Requirement(text)
+    good, seen = 0, set[tuple[str, str]]()
+    for need in map(Requirement, texts):
         name = canonicalize_name(need.name)
         if (name, str(need.specifier)) in seen or name == distribution:
             continue
         seen.add((name, str(need.specifier)))
-        try:
-            found = importlib.metadata.version(need.name)
-        except importlib.metadata.PackageNotFoundError:
-            found = ""
+        found = _installed(need.name)
         if found and need.specifier.contains(found, prereleases=True):
             good += 1
             if name in BREAKS:
                 yield Finding(f"pin {name}", "ok", f"{found} fits {need.specifier}")
         elif found or need.marker is None:
-            yield _broken_pin(name, need, found)
+            breaks = BREAKS.get(name, "nothing is known of this version")
+            text = f"{found or 'not installed'}, needed is {need.specifier}: {breaks}"
+            # Of development tools another version breaks no artifact.
+            is_tool = name not in BREAKS and "extra" in str(need.marker or "")
+            remedy = f'pip install "{name}{need.specifier}"'
+            yield Finding(f"pin {name}", "warn" if is_tool else "FAIL", text, remedy)
         elif name in BREAKS:
-            extra = str(need.marker)
-            remedy = f"install it where this is needed: {extra}"
+            remedy = f"install it where this is needed: {need.marker}"
             yield Finding(f"pin {name}", "warn", "not installed", remedy)
     yield Finding("pins", "ok", f"{good} requirements of {distribution} are met")
 
 
-def _broken_pin(name: str, need: Requirement, found: str) -> Finding:
-    breaks = BREAKS.get(name, "nothing is known of this version")
-    text = f"{found or 'not installed'}, needed is {need.specifier}: {breaks}"
-    # Of development tools another version breaks no artifact.
-    is_tool = name not in BREAKS and "extra" in str(need.marker or "")
-    remedy = f'pip install "{name}{need.specifier}"'
-    return Finding(f"pin {name}", "warn" if is_tool else "FAIL", text, remedy)
-
-
-def _telemetry(environ: Mapping[str, str]) -> Iterator[Finding]:
-    for name, (off, otherwise) in _TELEMETRY.items():
-        value = environ.get(name, "")
-        if value.lower() in off:
-            yield Finding("telemetry", "ok", f"{name}={value}")
-        else:
-            text = f"{name} is {value or 'not set'}: {otherwise}, if it is not started by bertloom"
-            yield Finding("telemetry", "warn", text, f"export {name}={off[0]}")
-
-
-def _checkout() -> Finding:
-    code = checkout()
-    if not code.commit:
-        return Finding("checkout", "ok", "the code runs from an installed package")
-    if code.is_dirty:
-        text = f"{code.commit[:12]} with changes that are not committed; artifacts will say so"
-        return Finding("checkout", "warn", text, "commit them before a run that counts")
-    return Finding("checkout", "ok", f"{code.commit[:12]}, clean")
+def _installed(name: str) -> str:
+    """The version of a distribution; "" where it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def cores(found: CoreShare) -> Finding:
@@ -292,13 +280,10 @@ def _bad_ref(store: ArtifactStore, name: str) -> Finding | None:
 def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Check the store's promises, installed versions, telemetry, disk and clock; exit 1 on FAIL."""
     found = examine(store or default_store())
-    if as_json:
-        print_json([finding._asdict() for finding in found])
-    else:
-        rows = [
-            (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
-            for item in found
-        ]
-        print_lines(columns(rows))
+    rows = [
+        (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
+        for item in found
+    ]
+    print_found([finding._asdict() for finding in found], columns(rows), as_json=as_json)
     if any(finding.state == "FAIL" for finding in found):
         raise typer.Exit(1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from flows.cli.console import print_found, print_json, print_lines, print_table, say
+from flows.cli.console import print_found, say
 from flows.fetch.labelled_sets import FetchedSet, fetch_sets, load_sources
 from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
 from flows.formats import byte_text, columns
@@ -78,23 +78,21 @@ def wikipedia(
         rows = [
             (file.name, byte_text(file.size), byte_text(file.bytes_there)) for file in planned.files
         ]
-        if as_json:
-            print_json(planned._asdict() | {"files": [file._asdict() for file in planned.files]})
-        else:
-            print_table(("file", "size", "there"), rows, right=(1, 2))
-            say(f"\nfrom {planned.mirror}, to {planned.folder}")
+        lines = [
+            *columns([("file", "size", "there"), *rows], right=(1, 2)),
+            f"\nfrom {planned.mirror}, to {planned.folder}",
+        ]
+        as_data = planned._asdict() | {"files": [file._asdict() for file in planned.files]}
+        print_found(as_data, lines, as_json=as_json)
         return
     fetched = fetch_wikipedia(
         wiki, date=date, folder=folder, mirror=mirror, connections=connections, say=note
     )
-    if as_json:
-        print_json(fetched._asdict())
-        return
-    say(
+    line = (
         f"{fetched.wiki} {fetched.date}: {byte_text(fetched.bytes_downloaded)} downloaded, "
         f"files that were there: {fetched.files_reused}; all verified by sha1"
     )
-    print_lines(fetched.files)
+    print_found(fetched._asdict(), [line, *fetched.files], as_json=as_json)
 
 
 def _add_benchmark(benchmark: str, *, help: str) -> None:
@@ -125,10 +123,8 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
             connections=connections,
             say=partial(say, err=as_json),
         )
-        if as_json:
-            print_json([found._asdict() for found in fetched])
-        else:
-            _print_sets(fetched)
+        as_data = [found._asdict() for found in fetched]
+        print_found(as_data, _set_lines(fetched), as_json=as_json)
 
 
 _add_benchmark("glue", help="Fetch GLUE's tasks and its diagnostic set, in the official layout.")
@@ -136,7 +132,7 @@ _add_benchmark("squad", help="Fetch SQuAD 1.1 and 2.0.")
 _add_benchmark("swag", help="Fetch SWAG.")
 
 
-def _print_sets(fetched: Sequence[FetchedSet]) -> None:
+def _set_lines(fetched: Sequence[FetchedSet]) -> Iterator[str]:
     rows = [
         (
             found.name,
@@ -146,11 +142,11 @@ def _print_sets(fetched: Sequence[FetchedSet]) -> None:
         )
         for found in fetched
     ]
-    print_lines(columns(rows))
+    yield from columns(rows)
     for found in fetched:
         for url, sha256, size in found.unpinned:
-            say(f"taken on trust, {found.name}; to pin it:")
-            print_lines([f"  - url: {url}", f"    size: {size}", f"    sha256: {sha256}"])
+            yield f"taken on trust, {found.name}; to pin it:"
+            yield from (f"  - url: {url}", f"    size: {size}", f"    sha256: {sha256}")
 
 
 @fetch.command("list")
@@ -167,9 +163,12 @@ def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> 
         )
         for name, found in known.sets.items()
     ]
-    head = ("set", "command", "size", "checksums", "licence")
-    print_found(known.model_dump(mode="json"), head, rows, right=(2,), as_json=as_json)
-    if not as_json:
-        say("\nany wiki: fetch wikipedia --wiki simplewiki")
-        for name, other in known.elsewhere.items():
-            say(f"not fetched: {name} ({other.licence}); {other.how}")
+    lines = [
+        *columns([("set", "command", "size", "checksums", "licence"), *rows], right=(2,)),
+        "\nany wiki: fetch wikipedia --wiki simplewiki",
+        *(
+            f"not fetched: {name} ({other.licence}); {other.how}"
+            for name, other in known.elsewhere.items()
+        ),
+    ]
+    print_found(known.model_dump(mode="json"), lines, as_json=as_json)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +20,10 @@ from flows.formats import byte_text, columns
 from flows.lineage.graph import Node, collapsed, upstream_graph
 from flows.lineage.rendering import node_line
 from flows.recipes.files import default_store
+from flows.report.results import read_tables
 from flows.store.artifacts import ArtifactStore
 from model import evaluate, pretrain, tabulate
+from model.tables.grids import comparisons_grid, to_text
 from model.tasks import find_task
 from model.tasks.cut_data import MARK
 from pipelines import build_instances
@@ -35,8 +37,6 @@ WIDTH = 110
 
 _LINES = 40
 _ROWS, _PHASES, _COMPARED, _MARKED, _COUNTED, _FILES = 12, 2, 6, 1, 7, 2
-_COMPARISONS = "Entries on the same task"
-_TABLES_FILE = "tables.txt"
 
 
 class _Group(NamedTuple):
@@ -77,20 +77,20 @@ def screen_lines(
         for label, found in itertools.groupby(results, key=lambda one: entry_label(one.label))
     ]
     cached = sum(result.was_cached for result in results)
+    tables = results[-1].manifest if _is_of(results[-1].manifest, tabulate.STAGE) else None
     # Tables only repeat the last number.
     last = [result for result in results if not _is_of(result.manifest, tabulate.STAGE)][-1]
     where = "" if store.root == default_store() else f" --store {_near(store.root)}"
     whole = f"all of it: bertloom lineage {last.manifest.artifact_id}{where}"
-    tables = _tables_url(results)
     blocks = [
         [f"{recipe}: {len(results):,} steps, {len(results) - cached:,} built, {cached:,} cached"],
-        _result_rows(groups, has_tables=bool(tables)),
+        _result_rows(groups, has_tables=tables is not None),
         _table_lines(groups, tables, store=store) if tables else _counts(groups),
         [f"lineage of {last.label}, {whole}", *lineage_summary(last.manifest, store=store)],
         ["next:", *(f"  bertloom {line}{where}" for line in _next(results, last, recipe=recipe))],
         [
             f"store: {_near(store.root)}",
-            *([f"tables: {_near(store.url(tables))}"] if tables else []),
+            *([f"tables: {_near(_text_url(tables, store))}"] if tables else []),
             f"report: {_near(report)}",
         ],
     ]
@@ -168,36 +168,28 @@ def _notes(groups: Sequence[_Group], *, room: int) -> list[str]:
 # Tables
 
 
-def _tables_url(results: Sequence[StepResult]) -> str:
-    """The file of the tables below the store's root; "" for none."""
-    last = results[-1].manifest
-    if not _is_of(last, tabulate.STAGE):
-        return ""
-    (entry,) = [entry for entry in last.files if entry.path == _TABLES_FILE]
-    return f"{last.data}/{entry.object}"
+def _text_url(tables: Manifest, store: ArtifactStore) -> str:
+    [entry] = [entry for entry in tables.files if entry.path == tabulate.TEXT_FILE]
+    return store.url(f"{tables.data}/{entry.object}")
 
 
-def _table_lines(groups: Sequence[_Group], url: str, *, store: ArtifactStore) -> list[str]:
+def _table_lines(groups: Sequence[_Group], tables: Manifest, *, store: ArtifactStore) -> list[str]:
     """How the entries of each task compare, else what each of them scored."""
-    text = store.backend.read(url).decode().splitlines()
-    if _COMPARISONS not in text:
+    comparisons = read_tables(store, tables).comparisons
+    if not comparisons:
         scored = [group.row() for group in groups if _is_of(group.first, evaluate.STAGE)]
         lines = columns((label, holds) for label, _, _, holds, _ in scored)
         return _some(lines, _ROWS, "entries: see the tables")
-    title, _, header, rule, *below = text[text.index(_COMPARISONS) :]
-    rows = _until_blank(below)
-    marked = [line for line in _until_blank(below[len(rows) + 1 :]) if line.startswith(MARK)]
+    grid = comparisons_grid(comparisons)
+    title, _, header, rule, *below = to_text([grid]).splitlines()
+    marked = [_cut(note) for note in grid.notes if note.startswith(MARK)]
     return [
         title,
         header,
         rule,
-        *_some(rows, _COMPARED, "comparisons: see the tables"),
-        *_some([_cut(line) for line in marked], _MARKED, "on cut-down data: see the tables"),
+        *_some(below[: len(comparisons)], _COMPARED, "comparisons: see the tables"),
+        *_some(marked, _MARKED, "on cut-down data: see the tables"),
     ]
-
-
-def _until_blank(lines: Iterable[str]) -> list[str]:
-    return list(itertools.takewhile(bool, lines))
 
 
 # Lineage

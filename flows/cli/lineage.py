@@ -13,9 +13,11 @@ import typer
 from flows.cli.completion import artifact_names, run_names
 from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
+from flows.cli.show import find_artifact
+from flows.formats import columns
 from flows.lineage.differences import difference, run_differences, run_lines
 from flows.lineage.export.push import push
-from flows.lineage.names import Metric, artifact_of_path, resolve
+from flows.lineage.names import Metric, artifact_of_path
 from flows.lineage.picture import lineage_page
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
@@ -26,7 +28,6 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from model.telling.amounts import score_cut
 from schemas.errors import ArtifactNotFoundError, ConfigError, UsageError
-from schemas.manifest import Manifest
 
 _RUN_ID = re.compile(r"\d{8}t\d{6}(\d{3})?-[0-9a-f]{8}")
 
@@ -67,11 +68,12 @@ def lineage(
     opened = _store_of(thing, store)
     found = find_lineage(opened, thing, direction=direction, collapse=not show_all)
     graph = found.graph
+    metrics = [_metric_line(metric) for metric in found.metrics]
     if as_json:
         of_graph = graph_json(graph) if graph is not None else {}
         print_json({"metrics": [_metric_json(metric) for metric in found.metrics], **of_graph})
     elif graph is None:
-        print_lines(_metric_line(metric) for metric in found.metrics)
+        print_lines(metrics)
         first = found.metrics[0]
         say(f"\nof several steps; for the lineage of one: {first.label}:{first.name}")
     elif as_dot:
@@ -82,8 +84,7 @@ def lineage(
         _write(html, lineage_page(graph))
         say(f"wrote {html}")
     else:
-        print_lines(_metric_line(metric) for metric in found.metrics)
-        print_lines(tree_lines(graph))
+        print_lines([*metrics, *tree_lines(graph)])
 
 
 def _one_of(names: str, *given: bool) -> None:
@@ -144,10 +145,7 @@ def trace(
             "17 of the first shard"
         )
     found = trace_row(find_shard(shard, open_store=lambda: open_store(store)), int(number))
-    if as_json:
-        print_json(found.to_json())
-    else:
-        print_lines(found.lines())
+    print_found(found.to_json(), found.lines(), as_json=as_json)
 
 
 def diff(
@@ -171,19 +169,11 @@ def diff(
         steps = run_differences(read_run(opened, before), read_run(opened, after), store=opened)
         as_data = {"runs": [before, after], "steps": [asdict(step) for step in steps]}
         rows = run_lines(steps, show_all=show_all)
-        print_found(as_data, ("step", before, after, ""), rows, as_json=as_json)
+        print_found(as_data, columns([("step", before, after, ""), *rows]), as_json=as_json)
         return
-    found = difference(_artifact(before, store), _artifact(after, store))
-    if as_json:
-        print_json(found.to_json())
-    else:
-        print_lines(found.lines(show_all=show_all))
-
-
-def _artifact(text: str, store: str | None) -> Manifest:
-    if (found := artifact_of_path(text)) is not None:
-        return found[0]
-    return resolve(text, store=open_store(store))
+    first, second = (find_artifact(name, store=store)[0] for name in (before, after))
+    found = difference(first, second)
+    print_found(found.to_json(), found.lines(show_all=show_all), as_json=as_json)
 
 
 def _are_runs(*names: str) -> bool:

@@ -1,25 +1,68 @@
-"""Artifacts and runs of a store as rows of a table."""
+"""`bertloom ls` and `bertloom runs`: artifacts and runs of a store as rows of a table."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from flows.cli.completion import stage_names
+from flows.cli.console import print_found, say
+from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.engine.stages import amount, find_stage
-from flows.formats import byte_text, time_text
+from flows.formats import byte_text, columns, time_text
 from flows.store.artifacts import ArtifactStore, parse_manifest
-from flows.store.listing import Listed
-from schemas.errors import ArtifactCorruptError
+from flows.store.listing import Listed, listed
+from flows.store.runs import run_records, settle_runs
+from schemas.errors import ArtifactCorruptError, UsageError
 from schemas.trial_names import entry_label
 
 _MOST_REFS = 3
 _DAMAGED = "see `bertloom verify`"
 
 
-def artifact_json(item: Listed) -> dict[str, Any]:
-    """What a script wants to know of an artifact."""
+def ls(
+    stage: Annotated[
+        str | None, typer.Argument(help="Artifacts of this stage only.", autocompletion=stage_names)
+    ] = None,
+    refs: Annotated[bool, typer.Option("--refs", help="List refs, and where they lead.")] = False,
+    pins: Annotated[bool, typer.Option("--pins", help="List pins, and their reasons.")] = False,
+    trials: Annotated[
+        bool, typer.Option("--trials", help="List each trial of a grid by itself.")
+    ] = False,
+    cells: Annotated[bool, typer.Option("--cells", hidden=True)] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what is in the store, the newest first."""
+    if refs and pins:
+        raise UsageError("expected one of --refs and --pins")
+    opened = open_store(store)
+    found: Any
+    if refs:
+        pointers = ((name, opened.ref(name)) for name in opened.refs())
+        found = [{"ref": name, **to.model_dump()} for name, to in pointers if to is not None]
+        rows = [(r["ref"], r["artifact_id"], r["stage"], r["committed"][:19]) for r in found]
+        lines = columns([("ref", "artifact", "stage", "moved"), *rows])
+    elif pins:
+        found = opened.pins()
+        rows = [
+            (artifact_id, pin["pointer"]["stage"], pin["pinned"][:19], pin["reason"])
+            for artifact_id, pin in found.items()
+        ]
+        lines = columns([("artifact", "stage", "pinned", "reason"), *rows])
+    else:
+        artifacts = listed(opened, stage)
+        found = [_artifact_json(item) for item in artifacts]
+        head = ("artifact", "stage", "committed", "holds", "size", "refs")
+        lines = columns([head, *_rows(artifacts, all_trials=trials or cells)], right=(3, 4))
+    print_found(found, lines, as_json=as_json)
+
+
+def _artifact_json(item: Listed) -> dict[str, Any]:
     return {
         **item.pointer.model_dump(exclude={"parts"}),
         "holds": _holds(item),
@@ -33,12 +76,12 @@ def _holds(item: Listed) -> str:
     return amount(item.manifest) if item.manifest else f"DAMAGED: {_DAMAGED}"
 
 
-def artifact_rows(found: Iterable[Listed], *, all_trials: bool) -> list[tuple[str, ...]]:
+def _rows(found: Iterable[Listed], *, all_trials: bool) -> list[tuple[str, ...]]:
     """(artifact, stage, committed, holds, size, names) of each; trials of one grid as one row."""
     grouped: dict[str, list[Listed]] = defaultdict(list)
     for item in found:
         grouped[item.pointer.artifact_id if all_trials else _group(item)].append(item)
-    return [_row(name, group) for name, group in grouped.items()]
+    return [_artifact_row(name, group) for name, group in grouped.items()]
 
 
 def _group(item: Listed) -> str:
@@ -52,7 +95,7 @@ def _group(item: Listed) -> str:
     return f"run {item.manifest.produced_by.run_id}"
 
 
-def _row(name: str, group: Sequence[Listed]) -> tuple[str, ...]:
+def _artifact_row(name: str, group: Sequence[Listed]) -> tuple[str, ...]:
     first = group[0]
     stage, committed = first.pointer.stage, first.pointer.committed[:19].replace("T", " ")
     size = byte_text(sum(item.size for item in group))
@@ -64,36 +107,51 @@ def _row(name: str, group: Sequence[Listed]) -> tuple[str, ...]:
     return first.pointer.artifact_id, stage, committed, _holds(first), size, " ".join(names)
 
 
-def ref_records(store: ArtifactStore) -> list[dict[str, Any]]:
-    """Every ref with what it leads to, by name."""
-    found = ((name, store.ref(name)) for name in store.refs())
-    return [{"ref": name, **pointer.model_dump()} for name, pointer in found if pointer is not None]
+def runs(
+    settle: Annotated[
+        bool,
+        typer.Option(
+            "--settle", help="First mark those as crashed whose process or machine is gone."
+        ),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs that the store has records of, the newest first."""
+    opened = open_store(store)
+    if settle:
+        from flows.lineage.export.events import close_abandoned  # start-up: 50 ms
+
+        for item in settle_runs(opened, close=close_abandoned):
+            state = "marked as crashed" if item.is_dead else "left as running"
+            say(f"{item.run_id}: {state}: {item.why}", err=True)
+    records = run_records(opened)
+    head = ("run", "state", "recipe", "engine", "started", "took", "steps", "cached", "result")
+    rows = () if as_json else _run_rows(opened, records)
+    print_found(records, columns([head, *rows], right=(5, 6, 7)), as_json=as_json)
 
 
-def run_results(store: ArtifactStore, records: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The result of each run, by its id: the steps that failed, or what its last step holds."""
-    last = {record["run_id"]: _last_manifest(record) for record in records}
-    stored = store.backend.read_many({path for path in last.values() if path})
-    results = {}
-    for record in records:
-        run_id = record["run_id"]
-        result = ", ".join(f"{label or 'run'} failed" for label in record.get("failures", {}))
-        if not result and (data := stored.get(last[run_id])) is not None:
-            try:
-                result = amount(parse_manifest(data, where=last[run_id]))
-            except ArtifactCorruptError:
-                result = f"damaged: {_DAMAGED}"
-        results[run_id] = result
-    return results
+def _run_rows(store: ArtifactStore, records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    last = [str((record.get("steps") or [{}])[-1].get("manifest", "")) for record in records]
+    stored = store.backend.read_many({path for path in last if path})
+    return [
+        _run_row(record, result=_result(record, stored.get(path), path))
+        for record, path in zip(records, last, strict=True)
+    ]
 
 
-def _last_manifest(record: dict[str, Any]) -> str:
-    steps = record.get("steps", ())
-    return str(steps[-1].get("manifest", "")) if steps else ""
+def _result(record: dict[str, Any], stored: bytes | None, path: str) -> str:
+    """The steps of a run that failed, or what its last step holds."""
+    failed = ", ".join(f"{label or 'run'} failed" for label in record.get("failures", {}))
+    if failed or stored is None:
+        return failed
+    try:
+        return amount(parse_manifest(stored, where=path))
+    except ArtifactCorruptError:
+        return f"damaged: {_DAMAGED}"
 
 
-def run_row(record: dict[str, Any], *, result: str) -> tuple[str, ...]:
-    """(run, state, recipe, engine, started, took, steps, cached, result) as texts."""
+def _run_row(record: dict[str, Any], *, result: str) -> tuple[str, ...]:
     steps = record.get("steps", ())
     return (
         record["run_id"],

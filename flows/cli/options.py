@@ -36,7 +36,8 @@ RecipeArgument = Annotated[
 ArtifactArgument = Annotated[
     str,
     typer.Argument(
-        help="Id, cache key, ref (RECIPE/STAGE), stage (its newest), or path.",
+        help="Id, cache key, ref (RECIPE/STAGE), step of the newest run (evaluate.cola), stage "
+        "(its newest), or path.",
         autocompletion=artifact_names,
     ),
 ]

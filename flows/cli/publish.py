@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import print_json, print_lines, say
+from flows.cli.console import print_found, say
 from flows.cli.options import (
     ChangesOption,
     DryRunOption,
@@ -17,12 +17,12 @@ from flows.cli.options import (
     WorkersOption,
     open_store,
 )
-from flows.orchestration.server import prepare_prefect
+from flows.orchestration.server import needing_prefect, prepare_prefect
 from flows.publish.publishing import CorpusRefusedError, built_corpus, roll_back
 from flows.publish.publishing import publish as publish_corpus
 from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus
 from flows.recipes.files import load_recipe
-from schemas.errors import ConfigError, UsageError
+from schemas.errors import UsageError
 
 ForceOption = Annotated[
     bool,
@@ -50,8 +50,7 @@ def rebuild(
         ),
     ] = 2,
     mirror: Annotated[
-        str | None,
-        typer.Option(help="URL in place of the official site of the dumps."),
+        str | None, typer.Option(help="URL in place of the official site of the dumps.")
     ] = None,
     changes: ChangesOption = None,
     store: StoreOption = None,
@@ -61,32 +60,16 @@ def rebuild(
     dry_run: DryRunOption = False,
 ) -> None:
     """Bring a published corpus up to the newest dump: fetch, build, compare, publish or refuse."""
-    order = RebuildOrder(
-        recipe,
-        wiki,
-        date=date,
-        downloads=downloads,
-        keep_downloads=keep_downloads,
-        changes=changes or (),
-        store=store,
-        mirror=mirror,
-        force=force,
-        workers=workers,
-    )
+    given = {name: value for name, value in locals().items() if name in RebuildOrder._fields}
+    order = RebuildOrder(**{**given, "changes": changes or ()})
     if dry_run:
         work = find_work(order, say=say)
         if not work.done:
             say(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
     elif engine == "prefect":
         prepare_prefect()  # before the next line loads Prefect
-        try:
+        with needing_prefect():
             from flows.rebuild import rebuild_with_prefect  # start-up: 2 s
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "prefect":
-                raise
-            raise ConfigError(
-                "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
-            ) from error
         rebuild_with_prefect(order, say=say)
     else:
         rebuild_corpus(order, say=say)
@@ -127,12 +110,7 @@ def publish(
             built = built_corpus(loaded, store=opened)
             found = publish_corpus(loaded, built, store=opened, force=force, dry_run=dry_run)
     except CorpusRefusedError as error:
-        if as_json:
-            print_json({"outcome": "refused", "comparison": error.comparison.to_json()})
-        else:
-            print_lines([*error.comparison.lines(), ""])
+        refused = {"outcome": "refused", "comparison": error.comparison.to_json()}
+        print_found(refused, [*error.comparison.lines(), ""], as_json=as_json)
         raise
-    if as_json:
-        print_json(found.to_json())
-    else:
-        print_lines(found.lines())
+    print_found(found.to_json(), found.lines(), as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.completion import run_names
-from flows.cli.console import print_json, say
+from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.report.page import write_report
 from flows.store.backend import open_backend
@@ -36,14 +36,12 @@ def report(
     if out is not None:
         page = opened.backend.read(f"runs/{record.run_id}/report.html")
         open_backend(str(out.absolute().parent)).replace(out.name, page)  # whole or not at all
-    if as_json:
-        found = {
-            "run_id": record.run_id,
-            "recipe": record.recipe.get("name"),
-            "state": record.state,
-            "report": url,
-            "out": str(out.absolute()) if out is not None else None,
-        }
-        print_json(found)
-        return
-    say(f"report of run {record.run_id}, {record.state}: {out if out is not None else url}")
+    found = {
+        "run_id": record.run_id,
+        "recipe": record.recipe.get("name"),
+        "state": record.state,
+        "report": url,
+        "out": str(out.absolute()) if out is not None else None,
+    }
+    line = f"report of run {record.run_id}, {record.state}: {out if out is not None else url}"
+    print_found(found, [line], as_json=as_json)

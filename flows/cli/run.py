@@ -1,4 +1,4 @@
-"""`bertloom run`, `plan` and `init`."""
+"""The commands about a recipe: `run`, `plan`, `adopt` and `init`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from flows.bert import plan as plan_recipe
 from flows.bert import run_recipe, steps
-from flows.cli.console import print_json, print_lines, print_table, say
+from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import (
     ChangesOption,
     DryRunOption,
@@ -23,9 +23,11 @@ from flows.cli.options import (
     UntilOption,
     WorkersOption,
 )
+from flows.engine.adopting import adopt as adopt_artifacts
 from flows.engine.extras import lacking
 from flows.engine.plan import planned_rows
 from flows.engine.steps import FAILED, StepResult, opened_store
+from flows.formats import columns
 from flows.recipes.files import load_recipe, packaged_text, template_text
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError, ConfigError
@@ -49,14 +51,8 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a recipe: build what is not in the store yet."""
-    loaded = load_recipe(
-        recipe,
-        changes=changes or (),
-        store=store,
-        runner=runner,
-        workers=workers,
-        parallel=parallel,
-    )
+    given = {"runner": runner, "workers": workers, "parallel": parallel}
+    loaded = load_recipe(recipe, changes=changes or (), store=store, **given)
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
@@ -92,16 +88,47 @@ def print_plan(
     except ArtifactNotFoundError:
         store = None
     planned = plan_recipe(recipe, store=store, rebuild=rebuild, until=until)
-    if as_json:
-        rows = [step._asdict() for step in planned]
-        print_json({"recipe": recipe.name, "store": recipe.store, "steps": rows})
-        return
-    print_table(("step", "key", "state", ""), planned_rows(planned))
+    found = {
+        "recipe": recipe.name,
+        "store": recipe.store,
+        "steps": [step._asdict() for step in planned],
+    }
     waiting = sum(step.state != "cached" for step in planned)
-    say(f"\n{len(planned):,} steps, {waiting:,} to build")
-    say(f"store: {recipe.store}")
-    if lack := lacking(steps(recipe, until)):
+    lines = [
+        *columns([("step", "key", "state", ""), *planned_rows(planned)]),
+        f"\n{len(planned):,} steps, {waiting:,} to build",
+        f"store: {recipe.store}",
+    ]
+    print_found(found, lines, as_json=as_json)
+    if not as_json and (lack := lacking(steps(recipe, until))):
         say(f"note: {lack}", err=True)
+
+
+def adopt(
+    recipe: RecipeArgument,
+    changes: ChangesOption = None,
+    store: StoreOption = None,
+    until: UntilOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Take the artifacts that are there as those of today's code, as you know them to be.
+
+    Those of the recipe whose keys differ in nothing but code: for an edit that changes no byte.
+    Manifests and lineage say which were adopted.
+    """
+    loaded = load_recipe(recipe, changes=changes or (), store=store)
+    opened = ArtifactStore(loaded.store, create=False)
+    done = adopt_artifacts(loaded, steps(loaded, until), store=opened)
+    rows = [
+        (step.label, step.state, step.artifact_id, f"of {step.of}" if step.of else step.reason)
+        for step in done
+    ]
+    count = sum(step.state == "adopted" for step in done)
+    lines = [
+        *columns([("step", "state", "artifact", ""), *rows]),
+        f"{count} of {len(done)} adopted; `bertloom plan {recipe}` says what a run would build",
+    ]
+    print_found([step._asdict() for step in done], lines, as_json=as_json)
 
 
 def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: bool = False) -> None:

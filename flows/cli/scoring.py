@@ -1,14 +1,17 @@
-"""How right saved predictions, or a fine-tuned model, are on a file of a task."""
+"""`bertloom evaluate`: how right saved predictions, or a fine-tuned model, are on a file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
+import typer
 
+from flows.cli.console import print_json, print_lines
 from flows.cli.models import answers, open_predictors
+from flows.cli.options import JsonOption, StoreOption, TaskArgument
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import check_ids, to_lines
 from model.task_types.squad_metrics import (
@@ -19,7 +22,7 @@ from model.task_types.squad_metrics import (
 from model.tasks import Task, find_task
 from model.tasks.cut_data import cut_split, split_text
 from model.tasks.examples import examples_of_file
-from schemas.errors import ConfigError, PredictionsError
+from schemas.errors import ConfigError, PredictionsError, UsageError
 
 
 class Score(NamedTuple):
@@ -38,40 +41,98 @@ class Score(NamedTuple):
     cut: str = ""
     """`500 of 872 dev rows`, where the file is not the whole official split."""
 
+    def lines(self) -> Iterator[str]:
+        """Metrics in percent, and counts."""
+        for metric, value in self.metrics.items():
+            yield f"{metric:<24} {100 * value:8.3f}"
+        for figure, value in (self.official or {}).items():
+            digits = 0 if figure.endswith("total") else 6 if figure.endswith("thresh") else 3
+            yield f"{figure:<24} {value:8,.{digits}f}"
+        for thing, count in self.counts.items():
+            yield f"{thing:<24} {count:8,}"
+        if self.cut:
+            yield f"not the whole split: {self.cut}"
 
-class NoAnswer(NamedTuple):
-    """How sure saved predictions of SQuAD 2.0 are that a question has no answer."""
 
-    file: str
-    threshold: float
-    """Above it a question counts as answered with ""."""
-
-
-def score_predictions(
-    task: str, gold: str, *, predictions: str, split: str, no_answer: NoAnswer | None = None
-) -> Score:
-    """Score saved predictions against a file of a task.
-
-    Raises:
-        ConfigError: probabilities of no answer for a task that always has one.
-        ExamplesError, PredictionsError: a file cannot be used, or they do not belong together.
-    """
-    found = find_task(task)
-    if no_answer is not None and not found.has_unanswerable:
-        raise ConfigError(
-            f"--na-prob-file: every question of {found.name} has an answer; it is for squad-2.0"
+def evaluate(
+    task: TaskArgument,
+    gold: Annotated[str, typer.Argument(help="A file of the task with answers: path or URL.")],
+    predictions: Annotated[
+        str | None,
+        typer.Option(
+            help="Saved predictions to score: ours (JSON lines), SQuAD's JSON of answers, GLUE's "
+            "index and prediction, CoNLL columns with the tag last."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Or a fine-tuned model to ask: artifact of the store, folder or URL."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which split's layout the file has.")] = "dev",
+    na_prob_file: Annotated[
+        str | None,
+        typer.Option(
+            help="With --predictions of squad-2.0: the official file of probabilities (or odds) of "
+            "no answer. Prints the best thresholds too, as the official script does."
+        ),
+    ] = None,
+    na_prob_thresh: Annotated[
+        float, typer.Option(help="With --na-prob-file: above it a question counts as not answered.")
+    ] = 1.0,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Score a --model that was fine-tuned on another task, too."),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the model's predictions here, one JSON object a line.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score predictions, or a fine-tuned model, on a file of a task."""
+    if (predictions is None) == (model is None):
+        raise UsageError(
+            "expected one of --predictions (saved ones to score) and --model (to be asked)"
         )
-    examples, counts = examples_of_file(found, gold, split=split)
-    read = TASK_TYPES[found.type].read_predictions(predictions, examples, task=found)
-    score = _score(found, examples, read, counts, split=split, where=gold)
+    if na_prob_file is not None and predictions is None:
+        raise UsageError("--na-prob-file goes with --predictions: expected both")
+    if predictions is None:
+        found = score_model(
+            task, gold, model=str(model), split=split, out=out, store=store, force=force
+        )
+    elif out is not None:
+        raise UsageError("--out keeps what a --model says: leave it out with --predictions")
+    else:
+        no_answer = (na_prob_file, na_prob_thresh) if na_prob_file is not None else None
+        found = _score_predictions(
+            find_task(task), gold, predictions=predictions, split=split, no_answer=no_answer
+        )
+    if as_json:
+        print_json(found._asdict(), sort_keys=True)
+    else:
+        print_lines(found.lines())
+
+
+def _score_predictions(
+    task: Task, gold: str, *, predictions: str, split: str, no_answer: tuple[str, float] | None
+) -> Score:
+    """Score saved predictions.
+
+    `no_answer`: SQuAD 2.0's file of probabilities of no answer, and the one above which a question
+    counts as answered with "".
+    """
+    if no_answer is not None and not task.has_unanswerable:
+        raise ConfigError(
+            f"--na-prob-file: every question of {task.name} has an answer; it is for squad-2.0"
+        )
+    examples, counts = examples_of_file(task, gold, split=split)
+    read = TASK_TYPES[task.type].read_predictions(predictions, examples, task=task)
+    score = _score(task, examples, read, counts, split=split, where=gold)
     if no_answer is None:
         return score
-    figures = official_figures(
-        examples,
-        texts_by_id(read),
-        read_no_answer_probabilities(no_answer.file),
-        threshold=no_answer.threshold,
-    )
+    file, threshold = no_answer
+    sure = read_no_answer_probabilities(file)
+    figures = official_figures(examples, texts_by_id(read), sure, threshold=threshold)
     return score._replace(official=figures)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import typer
 
 from flows.balances import balances, sources_of
-from flows.cli.console import print_json, print_lines
+from flows.cli.console import print_found
 from flows.cli.options import ArtifactArgument, StoreOption, open_store
 from flows.engine.stages import amount
 from flows.formats import byte_text, columns, time_text
@@ -27,18 +27,20 @@ def show(
     all_files: Annotated[bool, typer.Option("--all", help="List every file.")] = False,
 ) -> None:
     """Show an artifact: counts, files, inputs, configuration, environment."""
-    if (found := artifact_of_path(artifact)) is not None:
-        manifest, root = found
-    else:
-        opened = open_store(store)
-        manifest, root = resolve(artifact, store=opened), opened.root
-    if as_json:
-        print_json(manifest.model_dump(mode="json"))
-    else:
-        print_lines(artifact_lines(manifest, root=root, all_files=all_files))
+    manifest, root = find_artifact(artifact, store=store)
+    lines = artifact_lines(manifest, root=root, all_files=all_files)
+    print_found(manifest.model_dump(mode="json"), lines, as_json=as_json)
 
 
-def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> list[str]:
+def find_artifact(name: str, *, store: str | None) -> tuple[Manifest, str]:
+    """The artifact that a name, path or URL is of, and the root of its store."""
+    if (found := artifact_of_path(name)) is not None:
+        return found
+    opened = open_store(store)
+    return resolve(name, store=opened), opened.root
+
+
+def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> Iterator[str]:
     """What a person asks for first."""
     made = manifest.produced_by
     dirty = ", with uncommitted changes" if made.git_dirty else ""
@@ -52,25 +54,20 @@ def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> list[st
         ("folder", f"{root}/{manifest.location}"),
         ("built", f"{made.started}, {time_text(made.seconds)}, runner {made.runner}"),
         ("run", made.run_id),
-        (
-            "code",
-            (f"{made.git_commit}{dirty}" if made.git_commit else str(manifest.key_spec["code"])),
-        ),
+        ("code", f"{made.git_commit}{dirty}" if made.git_commit else manifest.key_spec["code"]),
     ]
-    return [
-        *columns([(f"{name}:", value) for name, value in facts]),
-        *_section("notes", list(manifest.notes)),
-        *_section("counts", _count_lines(manifest.counters)),
-        *_section("statistics", _leaf_lines(manifest.statistics)),
-        *_section("made from", _input_lines(manifest)),
-        *_section("files", _file_lines(manifest, all_files=all_files)),
-        *_section("configuration", _leaf_lines(manifest.config)),
-        *_section("environment", _environment_lines(manifest)),
-    ]
-
-
-def _section(title: str, lines: Sequence[str]) -> list[str]:
-    return ["", title, *(f"  {line}" for line in lines)] if lines else []
+    yield from columns([(f"{name}:", value) for name, value in facts])
+    sections = {
+        "notes": list(manifest.notes),
+        "counts": _count_lines(manifest.counters),
+        "statistics": _leaf_lines(manifest.statistics),
+        "made from": _input_lines(manifest),
+        "files": _file_lines(manifest, all_files=all_files),
+        "configuration": _leaf_lines(manifest.config),
+        "environment": _environment_lines(manifest),
+    }
+    for title, lines in sections.items():
+        yield from ("", title, *(f"  {line}" for line in lines)) if lines else ()
 
 
 def _count_lines(counters: Mapping[str, int]) -> list[str]:

@@ -13,9 +13,8 @@ from flows.engine.graph import Graph
 from flows.engine.steps import opened_store
 from flows.lineage.export.events import close_abandoned
 from flows.orchestration.run import Run, as_current, current_run
-from flows.orchestration.server import prefect_api, server_for_this_process
+from flows.orchestration.server import needing_prefect, prefect_api, server_for_this_process
 from flows.store.runs import read_run, settle_dead_runs
-from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
 
@@ -35,16 +34,10 @@ def in_prefect(graph: Graph, recipe: Recipe | str | dict[str, Any], **given: Any
     around = current_run()
     if around is not None and around.is_begun:
         raise RuntimeError("a run of bertloom calls no other run of bertloom")
-    try:
+    with needing_prefect():
         server = server_for_this_process()
         # Meanwhile, in this process: Prefect and the flows are loaded, and artifacts looked up.
         from flows.orchestration.flows import prepare_run  # start-up: 2 s, while the server starts
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "prefect":
-            raise
-        raise ConfigError(
-            "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
-        ) from error
     run = prepare_run(graph, recipe, **given)
     is_short = len(run.cached) == len(run.steps)
     with prefect_api(server, heartbeats=not is_short), as_current(run):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from flows.prefect_environment import HOME, own_home
-from schemas.errors import RunnerError
+from schemas.errors import ConfigError, RunnerError
 
 _SETTINGS = {
     # A run that was killed is known by its missing heartbeat.
@@ -35,6 +35,23 @@ _LOOK_SECONDS = 0.05
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
 _ORPHAN_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def needing_prefect() -> Iterator[None]:
+    """Say how to get Prefect, or to do without, where the block's imports do not find it.
+
+    Raises:
+        ConfigError: Prefect is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "prefect":
+            raise
+        raise ConfigError(
+            "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
+        ) from error
 
 
 def prepare_prefect() -> None:

@@ -17,7 +17,7 @@ def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
     """What is wrong with a recipe, a line a field: `build_tokens.memory_words: ...`."""
     lines = []
     for item in error.errors(include_url=False):
-        path = _place(item["loc"], data)
+        path = _position(item["loc"], data)
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = _unknown_key(path, _kind_in(item["loc"]))
@@ -34,7 +34,7 @@ def _kind_in(location: Sequence[str | int]) -> str:
     return str(location[-2]) if len(location) > 2 and isinstance(location[-3], int) else ""
 
 
-def _place(location: Sequence[str | int], data: Any) -> str:
+def _position(location: Sequence[str | int], data: Any) -> str:
     """The dotted path in the file; pydantic's own also names the kind of a source."""
     parts: list[str] = []
     here = data
@@ -78,11 +78,11 @@ _ANY = "NAME"
 """In the path of a key: a name of one's own, or a number."""
 
 
-def _leads_to(path: Sequence[str], place: str) -> bool:
-    """Whether a path of the schema stands for a dotted place in a file."""
+def _leads_to(path: Sequence[str], position: str) -> bool:
+    """Whether a path of the schema stands for a dotted position in a file."""
     # A name of one's own may have dots in it.
     pattern = r"\.".join("[^ ]+" if part == _ANY else re.escape(part) for part in path)
-    return re.fullmatch(pattern, place) is not None
+    return re.fullmatch(pattern, position) is not None
 
 
 def _known_keys(

@@ -84,9 +84,9 @@ def load_yaml(text: str, *, where: str) -> Any:
         raise ConfigError(f"{where}, {error}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        position = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         said = [part for part in (error.context, error.problem) if part]
-        raise ConfigError(f"{where}{place}: is not YAML: {', '.join(said)}") from error
+        raise ConfigError(f"{where}{position}: is not YAML: {', '.join(said)}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise ConfigError(
@@ -98,7 +98,7 @@ def load_yaml(text: str, *, where: str) -> Any:
 
 
 def _fail(node: Any, problem: str) -> ConfigError:
-    """Of a node or an event: the error without the file's name, which `load_yaml` puts before."""
+    """What is wrong at a node or an event; `load_yaml` puts the file's name before it."""
     return ConfigError(f"line {node.start_mark.line + 1}: {problem}")
 
 

@@ -1,0 +1,145 @@
+"""`bertloom finetune`: a recipe for one task, made of the command's options, and its run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from flows.bert import run_recipe
+from flows.cli.console import say_text
+from flows.cli.models import checkpoint_folder
+from flows.cli.options import (
+    ChangesOption,
+    DryRunOption,
+    EngineOption,
+    StoreOption,
+    TaskArgument,
+)
+from flows.cli.run import print_plan, print_results, step_printer
+from flows.engine.preflight import examples_fault, refuse_all
+from flows.recipes.files import recipe_from
+from model.tasks import find_task
+from schemas.errors import BertloomError, ConfigError, UsageError
+from schemas.task_configs import ExamplesConfig
+
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
+
+
+def finetune(
+    task: TaskArgument,
+    data: Annotated[
+        str | None, typer.Option(help="Folder with the task's files under their official names.")
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", metavar="SPLIT=PATH", help="A file of one split, e.g. train=a.tsv."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="What to start from: a folder or URL in Hugging Face's layout, or an artifact of "
+            "the store (RECIPE/pretrain.PHASE)."
+        ),
+    ] = None,
+    batch: Annotated[str, typer.Option(help="Batch sizes to try, e.g. 16,32.")] = "32",
+    learning_rate: Annotated[str, typer.Option(help="Learning rates to try.")] = "5e-5,3e-5,2e-5",
+    epochs: Annotated[str, typer.Option(help="Numbers of epochs to try.")] = "3",
+    restarts: Annotated[int, typer.Option(min=1, help="Trainings of each of them.")] = 1,
+    max_seq_length: Annotated[
+        int | None,
+        typer.Option(min=8, help="Tokens of the longest sequence; else what suits the task."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Names the run; else finetune-TASK.")] = "",
+    changes: ChangesOption = None,
+    store: StoreOption = None,
+    engine: EngineOption = "prefect",
+    dry_run: DryRunOption = False,
+    show_recipe: Annotated[
+        bool, typer.Option("--show-recipe", help="Print the recipe this stands for, and end.")
+    ] = False,
+) -> None:
+    """Fine-tune a checkpoint on one task: a grid with restarts, the best on dev evaluated."""
+    found = find_task(task)
+    examples = {"task": found.name, "folder": data, "files": _files(files or ())}
+    examples = {field: value for field, value in examples.items() if value}
+    grid = {
+        "batch": _numbers(batch, of=int, option="batch"),
+        "learning_rate": _numbers(learning_rate, of=float, option="learning-rate"),
+        "epochs": _numbers(epochs, of=int, option="epochs"),
+    }
+    folder = _checked(examples, checkpoint, store=store)
+    entry = {
+        "examples": found.name,
+        "init_checkpoint": folder,
+        **grid,
+        "restarts": restarts,
+        "max_seq_length": max_seq_length or found.max_seq_length,
+    }
+    recipe = {
+        "name": name or _NOT_IN_NAMES.sub("-", f"finetune-{found.name}"),
+        "build_examples": {found.name: examples},
+        "finetune": {found.name: entry},
+    }
+    if show_recipe:
+        say_text(yaml.safe_dump(recipe, sort_keys=False), nl=False)
+        return
+    loaded = recipe_from(
+        recipe, where="bertloom finetune", folder=Path.cwd(), changes=changes or (), store=store
+    )
+    if dry_run:
+        print_plan(loaded)
+        return
+    print_results(loaded, run_recipe(loaded, say=step_printer(), engine=engine))
+
+
+def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | None) -> str:
+    """The folder of the checkpoint; all that is wrong with it and the data is said together."""
+    faults: list[BertloomError] = []
+    folder = ""
+    if len(examples) == 1:
+        faults.append(
+            ConfigError(
+                "--data is missing: expected folder with the task's official files, or --file "
+                "SPLIT=PATH for each split"
+            )
+        )
+    elif (fault := examples_fault(ExamplesConfig.model_validate(examples))) is not None:
+        faults.append(fault)
+    if checkpoint is None:
+        faults.append(
+            ConfigError(
+                "--checkpoint is missing: expected a folder in Hugging Face's layout or an "
+                "artifact such as sample/pretrain.phase-2. From scratch, and much more, goes with "
+                "a recipe: `bertloom init`"
+            )
+        )
+    else:
+        try:
+            folder = checkpoint_folder(checkpoint, store=store)
+        except BertloomError as error:
+            faults.append(error)
+    refuse_all(faults)
+    return folder
+
+
+def _files(given: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        split, equals, path = text.partition("=")
+        if not equals or not split or not path:
+            raise UsageError(f"--file {text}: expected SPLIT=PATH, such as train=train.tsv")
+        found.setdefault(split, []).append(path)
+    return found
+
+
+def _numbers(text: str, *, of: type[int] | type[float], option: str) -> list[int] | list[float]:
+    try:
+        return [of(part) for part in text.split(",")]
+    except ValueError as error:
+        expected = "whole numbers" if of is int else "numbers"
+        raise UsageError(f"--{option} {text}: expected {expected}, with commas between") from error
