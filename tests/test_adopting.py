@@ -63,6 +63,7 @@ def test_an_edit_that_changes_no_byte_builds_nothing_again(
         assert new.adopted.changed == ("fakestages.letters",)
         assert new.adopted.code == old.key_spec["code"] != new.key_spec["code"]
         assert (new.content, new.produced_by) == (old.content, old.produced_by)
+        assert new.files == old.files  # a checkpoint is found by the names of its files
         assert {item.artifact_id for item in new.inputs} <= {item.artifact_id for item in done}
     # Nothing of an adopted artifact needs the one it was adopted of.
     assert all(verdict.is_sound for verdict in verify(store, list(store.pointers()), deep=True))

@@ -51,8 +51,14 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a recipe: build what is not in the store yet."""
-    given = {"runner": runner, "workers": workers, "parallel": parallel}
-    loaded = load_recipe(recipe, changes=changes or (), store=store, **given)
+    loaded = load_recipe(
+        recipe,
+        changes=changes or (),
+        store=store,
+        runner=runner,
+        workers=workers,
+        parallel=parallel,
+    )
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return

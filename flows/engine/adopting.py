@@ -22,6 +22,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
 from pipelines.beam.reuse import moved_record
 from pipelines.beam.reuse_files import PieceFiles
+from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Adoption, FileEntry, Manifest
 from schemas.recipe import Recipe
@@ -125,7 +126,8 @@ def publish(
 
 
 def _linked(found: Manifest, files: PieceFiles, *, store: ArtifactStore) -> tuple[FileEntry, ...]:
-    linked = []
+    """Put an artifact's files into the output, under the names they have: others read by those."""
+    fs, output = file_system(files.output)
     for entry in found.files:
         source = f"{found.data}/{entry.object}"
         there = files.restore(source, entry)
@@ -134,16 +136,14 @@ def _linked(found: Manifest, files: PieceFiles, *, store: ArtifactStore) -> tupl
                 f"{store.url(source)}: expected {entry.size:,} bytes of {entry.path} with sha256 "
                 f"{entry.sha256}, found others. `bertloom verify --deep` looks at all of the store"
             )
-        linked.append(there)
-    return tuple(linked)
+        fs.mv(f"{output}/{there.object}", f"{output}/{entry.object}")
+    return found.files
 
 
 def _keep_finished_work(found: Manifest, adopted: Manifest, *, store: ArtifactStore) -> None:
     """Let later builds under the new key restore the splits that the artifact is made of."""
-    objects = {entry.path: entry.object for entry in adopted.files}
     places = {
-        f"{found.data}/{entry.object}": f"{adopted.data}/{objects[entry.path]}"
-        for entry in found.files
+        f"{found.data}/{entry.object}": f"{adopted.data}/{entry.object}" for entry in found.files
     }
     before = f"pieces/{found.stage}/{pieces_digest(found.key_spec)}"
     after = f"pieces/{found.stage}/{pieces_digest(adopted.key_spec)}"
