@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from instance_writing import random_shards, write_artifact
 
@@ -158,6 +158,7 @@ def test_shares_are_a_balanced_partition(lengths, ranks):
 
 
 @settings(max_examples=300)
+@example([20, 20, 20, 20], 51, "binned")  # halving never ended
 @given(
     st.lists(st.integers(1, 128), min_size=1, max_size=90),
     st.integers(8, 2000),

@@ -207,7 +207,8 @@ def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_lengt
     bounds = _cut(last, most=limit, count=len(lengths))
     # The same number of micro-batches with less in the largest, found by bisection.
     low, high = places // (len(bounds) - 1), limit
-    while len(bounds) > 2 and high - low > limit // 64:
+    # Below 64 positions to the last one, which halving would never get past.
+    while len(bounds) > 2 and high - low > max(1, limit // 64):
         most = (low + high) // 2
         found = _cut(last, most=most, count=len(lengths))
         low, high = (low, most) if len(found) == len(bounds) else (most, high)
