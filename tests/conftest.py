@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from command_runs import Cli
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is loaded: each of the processes that share the machine's cores takes one.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# No test fails by a clock: a busy machine draws and tries its examples slowly.
+settings.register_profile(
+    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any-machine")
 
 
 def find_real_data() -> Path | None:

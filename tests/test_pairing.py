@@ -156,7 +156,7 @@ CONFIGS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(st.integers(1, 5), DOCUMENTS, max_size=2), DOCUMENTS, CONFIGS)
 def test_equal_to_the_slow_form(others: Shards, own: Lengths, config: InstancesConfig) -> None:
     shards = {**others, 3: own}

@@ -20,7 +20,7 @@ from report_runs import Written
 
 from flows.balances import balances
 from flows.lineage.graph import upstream_graph
-from flows.report import corpus, lengths
+from flows.report import lengths
 from flows.report.curves import read_phases, thinned
 from flows.report.drawing import Axis
 from flows.report.lengths import read_instance_lengths, read_token_lengths
@@ -308,7 +308,7 @@ def test_figures_are_drawn_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: Any, **__: Any) -> str:
         raise AssertionError("drawn again")
 
-    monkeypatch.setattr(corpus, "token_figure", refuse)
+    monkeypatch.setattr(lengths, "token_figure", refuse)
     assert report_page(store, record) == first
     store.backend.replace(names[0], b"{}x")
     monkeypatch.undo()
