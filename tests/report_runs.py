@@ -14,10 +14,8 @@ from written_evaluations import SCRATCH, artifact, written
 from flows.bert import run_recipe
 from flows.engine.steps import input_ref
 from flows.sample import SampleFiles
-from flows.sample.books import write_books
-from flows.sample.dump import write_dump
-from flows.sample.pages import write_pages
-from flows.sample.tales import write_tale
+from flows.sample.books import write_books, write_tale
+from flows.sample.dump import write_dump, write_pages
 from flows.sample.world import World
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, read_run, run_ids
@@ -40,7 +38,7 @@ def corpus_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
 
 def _sample(folder: str) -> SampleFiles:
     """A sample without the labelled sets, which take longer to write than all the rest."""
-    world = World.build(0, 60)
+    world = World(0, 60)
     dump = write_dump(
         folder,
         write_pages(world),
@@ -50,7 +48,7 @@ def _sample(folder: str) -> SampleFiles:
         size=None,
     )
     books = write_books(folder, (write_tale(world, number) for number in range(2)))
-    return SampleFiles(*dump[:3], books, *dump[3:])
+    return dump._replace(books=books)
 
 
 def whole_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:

@@ -57,7 +57,7 @@ def site() -> Iterator[FakeSite]:
 
 def add_month(site: FakeSite, date: str, folder: Path, *, articles: int, **given: str) -> None:
     """Put a dump of a small made-up wiki on a site: the first articles of always the same world."""
-    pages = write_pages(World.build(0, articles))
+    pages = write_pages(World(0, articles))
     made = write_dump(str(folder / f"made-{date}"), pages, date=date, pages_per_stream=20)
     paths = [Path(made.pages), Path(made.page_index)]
     site.add_dump(WIKI, date, {path.name: path.read_bytes() for path in paths}, **given)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from flows.sample import write_articles, write_sample
+from flows.sample.articles import nouns
 from flows.sample.draws import Draws
-from flows.sample.labelled import TASKS, write_labelled
-from flows.sample.labelled_rows import casts, disordered, exchanged
+from flows.sample.labelled import TASKS, Cast, disturbed, write_labelled
 from flows.sample.wording import tables
 from flows.sample.world import World
 from model.build_examples import build_examples
@@ -65,7 +65,7 @@ def _texts(tasks: Path, task: str, split: str) -> set[str]:
             return {row[-1] for row in _tsv(tasks / f"cola/{split}.tsv")} - {"sentence"}
         case "sst-2":
             return {row[split == "test"] for row in _tsv(tasks / f"sst-2/{split}.tsv")[1:]}
-        case "rte" | "qnli":
+        case "rte" | "qnli" | "wnli":
             return {text for row in _tsv(tasks / f"{task}/{split}.tsv")[1:] for text in row[1:3]}
         case "mrpc":
             return {text for row in _tsv(tasks / f"mrpc/{split}.tsv")[1:] for text in row[3:5]}
@@ -160,7 +160,7 @@ def test_words_of_praise_and_blame_are_met_in_the_corpus_only(tasks: Path) -> No
         assert not adjectives & used["train"] & used["dev"]
         assert adjectives & used["train"]
         assert adjectives & used["dev"]
-    articles = write_articles(World.build(0, 400))
+    articles = write_articles(World(0, 400))
     told = {word for article in articles for text in article.sentences() for word in text.split()}
     assert {w for side in ("praise", "blame") for w in tables_[side]["adjectives"]} <= told
 
@@ -233,7 +233,7 @@ def test_tags_are_those_of_2003(tasks: Path, name: str) -> None:
 
 
 def test_names_are_tagged_as_what_they_are(tasks: Path) -> None:
-    region = World.build(0, 400).region(2)
+    region = World(0, 400).region(2)
     words: dict[str, Counter[str]] = {}
     for sentence in _conll(tasks / "conll-2003/eng.testa"):
         for word in sentence:
@@ -273,100 +273,41 @@ def test_no_sentence_is_in_two_splits(tasks: Path, task: str) -> None:
 
 
 def test_splits_speak_of_different_people() -> None:
-    everyone = casts(0)
+    everyone = [Cast(split, 0, set()) for split in SPLITS]
     names = [{p.name for region in c.regions for p in region.persons} for c in everyone]
     assert not names[0] & names[1]
     assert not (names[0] | names[1]) & names[2]
-    assert [cast.split for cast in everyone] == list(SPLITS)
 
 
 def test_disturbing_keeps_first_and_last_word() -> None:
     text = "The potters of the town work red clay into jars."
     for number in range(50):
-        mixed = disordered(text, Draws(0, number))
+        mixed = disturbed(text, Draws(0, number), None)
         assert mixed != text
         assert sorted(mixed.split()) == sorted(text.split())
-        other = exchanged(text, ["winter", "sang"], Draws(0, number))
+        other = disturbed(text, Draws(0, number), ["winter", "sang"])
         changed = [a != b for a, b in zip(text.split(), other.split(), strict=True)]
         assert sum(changed) == 3
         assert not changed[0]
         assert not changed[-1]
 
 
-# No shortcuts
-
-
-def _bag_score(train: tuple[list[str], Any], dev: tuple[list[str], Any]) -> float:
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.linear_model import LogisticRegression
-
-    words = CountVectorizer(token_pattern=r"\S+")
-    model = LogisticRegression(max_iter=2000).fit(words.fit_transform(train[0]), train[1])
-    return float(model.score(words.transform(dev[0]), dev[1]))
-
-
-def test_words_and_length_do_not_tell_cola(tasks: Path) -> None:
-    sets = []
-    for split in ("train", "dev"):
-        rows = _tsv(tasks / f"cola/{split}.tsv")
-        sets.append(([row[3] for row in rows], [row[1] for row in rows]))
-        lengths = {
-            label: np.mean([len(row[3].split()) for row in rows if row[1] == label])
-            for label in "01"
-        }
-        assert abs(lengths["0"] - lengths["1"]) < 0.8
-    assert _bag_score(*sets) < 0.65
-
-
-def test_words_do_not_tell_rte(tasks: Path) -> None:
-    sets = []
-    for split in ("train", "dev"):
-        rows = _tsv(tasks / f"rte/{split}.tsv")[1:]
-        sets.append(([f"{row[1]} {row[2]}" for row in rows], [row[3] for row in rows]))
-        shared = {"entailment": 0, "not_entailment": 0}
-        for row in rows:
-            shared[row[3]] += len(set(row[1].split()) & set(row[2].split())) / len(rows)
-        assert abs(shared["entailment"] - shared["not_entailment"]) < 0.6
-    assert _bag_score(*sets) < 0.65
-
-
-@pytest.mark.parametrize(
-    ("task", "first", "second", "label", "most"),
-    [("mnli", 8, 9, 11, 0.55), ("mrpc", 3, 4, 0, 0.65), ("qnli", 1, 2, 3, 0.8)],
-)
-def test_words_alone_do_not_tell_what_follows(
-    tasks: Path, task: str, first: int, second: int, label: int, most: float
-) -> None:
-    sets = []
-    for split in ("train", "dev_matched" if task == "mnli" else "dev"):
-        rows = _tsv(tasks / f"{task}/{split}.tsv")[1:]
-        sets.append(([f"{row[first]} {row[second]}" for row in rows], [row[label] for row in rows]))
-    assert _bag_score(*sets) < most
-
-
-def test_an_ending_alone_does_not_tell_swag(tasks: Path) -> None:
-    sets = []
-    for name in ("train", "val"):
-        rows = _csv(tasks / f"swag/{name}.csv")
-        texts = [row[f"ending{number}"] for row in rows for number in range(4)]
-        labels = [int(row["label"]) == number for row in rows for number in range(4)]
-        sets.append((texts, labels))
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.linear_model import LogisticRegression
-
-    words = CountVectorizer()
-    model = LogisticRegression(max_iter=2000).fit(words.fit_transform(sets[0][0]), sets[0][1])
-    scores = model.predict_proba(words.transform(sets[1][0]))[:, 1].reshape(-1, 4)
-    gold = np.array(sets[1][1]).reshape(-1, 4).argmax(1)
-    assert (scores.argmax(1) == gold).mean() < 0.42
-
-
-def test_shared_words_do_not_tell_sts_b(tasks: Path) -> None:
-    for split in ("train", "dev"):
-        rows = _tsv(tasks / f"sts-b/{split}.tsv")[1:]
-        pairs = [({*row[7].lower().split()}, {*row[8].lower().split()}) for row in rows]
-        shares = [len(first & second) / len(first | second) for first, second in pairs]
-        assert np.corrcoef(shares, [float(row[9]) for row in rows])[0, 1] < 0.5
+def test_made_up_nouns_are_explained_by_the_wiki_only(tasks: Path) -> None:
+    known = [nouns(0, split) for split in SPLITS]
+    words = [{word for word, _ in found} for found in known]
+    assert sum(map(len, words)) == len(set().union(*words)) == 32
+    for found, mine in zip(known, words, strict=True):
+        assert {sort for _, sort in found} == {"beast", "tool"}
+        assert len(found) == len(mine) >= 6
+    for split, mine in zip(SPLITS, words, strict=True):
+        said = {w for text in _texts(tasks, "wnli", split) for w in re.findall(r"\w+", text)}
+        assert said & set().union(*words) == mine
+    told = Counter(
+        w for a in write_articles(World(0, 400)) for s in a.sentences() for w in s.split()
+    )
+    assert min(told[word] for mine in words for word in mine) >= 20
+    # Another seed deals them out anew: no list says which is which.
+    assert dict(nouns(1)) != dict(nouns(0))
 
 
 # The bytes

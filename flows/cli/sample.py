@@ -16,10 +16,19 @@ def sample(
     articles: Annotated[int, typer.Option(min=1, help="Articles of the wiki.")] = 400,
     tales: Annotated[int, typer.Option(min=0, help="Books.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another world.")] = 0,
+    date: Annotated[str, typer.Option(help="Eight digits, in the files' names.")] = "20260101",
+    size_mb: Annotated[
+        float | None, typer.Option(help="MB of XML, however many articles that takes.")
+    ] = None,
+    pages_per_stream: Annotated[int, typer.Option(help="Pages of each bz2 stream.")] = 100,
+    compresslevel: Annotated[int, typer.Option(help="Of bz2, 1 to 9.")] = 9,
 ) -> None:
     """Write the embedded sample: a small wiki dump, books and labelled sets of a made-up world."""
     try:
-        files = write_sample(folder, articles=articles, tales=tales, seed=seed)
+        files = write_sample(
+            folder, articles=articles, tales=tales, seed=seed, date=date, size_mb=size_mb,
+            pages_per_stream=pages_per_stream, compresslevel=compresslevel,
+        )  # fmt: skip
     except ValueError as error:
         raise ConfigError(str(error)) from error
     say(f"{files.pages}\n{files.books}\n{files.tasks}")

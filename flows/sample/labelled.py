@@ -1,20 +1,7 @@
 """The sample's labelled sets: small tasks about the sample world, in the official formats.
 
-    tasks/cola        sentences, well-formed or not         train.tsv, dev.tsv, test.tsv
-    tasks/sst-2       sentences of praise or blame          train.tsv, dev.tsv, test.tsv
-    tasks/mrpc        pairs, the same or not                train.tsv, dev.tsv, test.tsv
-    tasks/sts-b       pairs and how near they are, 0 to 5   train.tsv, dev.tsv, test.tsv
-    tasks/mnli        pairs, what follows from what         train.tsv, dev_matched.tsv, ...
-    tasks/qnli        a question, an answer or not          train.tsv, dev.tsv, test.tsv
-    tasks/rte         pairs, the second goes on or not      train.tsv, dev.tsv, test.tsv
-    tasks/squad-2.0   passages and questions                train-v2.0.json, dev-v2.0.json
-    tasks/swag        four endings, one of them right       train.csv, val.csv, test.csv
-    tasks/conll-2003  names in text                         eng.train, eng.testa, eng.testb
-
-What decides a label is what the corpus teaches: which word fits where, what is said of one topic,
-what comes next, which words praise, how names look, what each craft needs. Regions and sentences
-of `train` are in no other split. The bytes depend on the sample's seed only. Test files have no
-labels where the official ones have none.
+`texts/README.md` says what each asks. Each split speaks of other regions, all of which are in the
+default corpus, and repeats no sentence of another. The bytes depend on the sample's seed only.
 """
 
 from __future__ import annotations
@@ -22,107 +9,300 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import cycle, pairwise
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
-from flows.sample import labelled_rows as rows
-from flows.sample.wording import tables
+from flows.sample.articles import daily_life, facts_of, nouns, opinions, told
+from flows.sample.draws import Draws
+from flows.sample.wording import cap, compiled, plain_text, tables, texts
+from flows.sample.world import KINDS, Entity, World, everything
 from pipelines.io.file_systems import file_system
 
-_MAKERS: dict[str, Callable[[rows.Cast, int], list[rows.Row]]] = {
-    "cola": rows.judged, "sst-2": rows.felt, "sts-b": rows.rated, "rte": rows.sequels,
-    **{task: partial(rows.compared, task=task) for task in ("mrpc", "mnli", "qnli")},
-}  # fmt: skip
-TASKS = (*_MAKERS, "squad-2.0", "swag", "conll-2003")
-"""Names of the labelled sets, as recipes say them."""
+_REGIONS = {"train": (0, 1), "dev": (2,), "test": (3,)}
+
+Row = dict[str, str]  # a sentence (`first`), another (`second`), the `label`; more in some sets
 
 
-def write_labelled(folder: str, *, seed: int) -> str:
-    """Write the labelled sets below `folder` (a path or fsspec URL) and return `FOLDER/tasks`.
+class Cast:
+    """What a split may speak of, and what all the splits have said already."""
 
-    Args:
-        seed: of the sample; the sets speak of the world of that seed.
-    """
-    fs, root = file_system(folder)
-    base = f"{root.rstrip('/')}/tasks"
-    everyone = rows.casts(seed)
-    for task in TASKS:
-        fs.makedirs(f"{base}/{task}", exist_ok=True)
-        everyone[0].said.clear()  # which all three share
-        for split, cast in enumerate(everyone):
-            for name, text in _files(task, cast, split):
-                fs.pipe_file(f"{base}/{task}/{name}", text.encode())
-    return fs.unstrip_protocol(base) if "://" in folder else base
+    def __init__(self, split: str, seed: int, said: set[str]) -> None:
+        self.split, self.seed, self.said = split, seed, said
+        self.regions = [World(seed, 1).region(index) for index in _REGIONS[split]]
+        self.things = [thing for region in self.regions for thing in everything(region)]
 
+    def draws(self, *purpose: str | int) -> Draws:
+        """Draws of this split's own for one purpose."""
+        return Draws(self.seed, "labelled", self.split, *purpose)
 
-def _files(task: str, cast: rows.Cast, split: int) -> Iterable[tuple[str, str]]:
-    """Name and text of a set's file of one split. SQuAD's test set was never published."""
-    if task == "swag":
-        yield f"{('train', 'val', 'test')[split]}.csv", _swag(cast, (240, 240, 200)[split])
-    elif task == "conll-2003":
-        yield f"eng.{('train', 'testa', 'testb')[split]}", _conll(cast, (400, 300, 200)[split])
-    elif task == "squad-2.0":
-        if cast.split != "test":
-            yield f"{cast.split}-v2.0.json", _squad(cast, (240, 120)[split])
-    else:
-        table = tables("labelled")[task]
-        made = _MAKERS[task](cast, table["counts"][split])
-        name = table.get("names", rows.SPLITS)[split]
-        yield f"{name}.tsv", _tsv(made, table["test" if cast.split == "test" else "columns"], cast)
+    def first(self, rows: Iterable[Row], number: int) -> list[Row]:
+        """The first `number` different rows of which no other split has said anything, shuffled."""
+        found: dict[tuple[str, ...], Row] = {}
+        for row in rows:
+            said = tuple(text for name, text in row.items() if text and name != "label")
+            if self.said.isdisjoint(said):
+                found.setdefault(said, row)
+            if len(found) == number:
+                break
+        self.said.update(text for said in found for text in said)
+        return self.draws("shuffled").some([*found.values()])
 
-
-def _tsv(made: list[rows.Row], columns: str, cast: rows.Cast) -> str:
-    # As in GLUE's files: no quoting, so no cell may hold a tab or the end of a line.
-    if not columns:  # CoLA's has no header
-        return "".join(
-            f"smpl\t{label}\t{'' if int(label) else '*'}\t{text}\n" for text, _, label in made
-        )
-    named = [column.split("=") for column in columns.split("|")]
-    named = [pair for pair in named if pair[1] != "label" or cast.split != "test"]
-    lines = ["\t".join(name for name, _ in named)]
-    for index, row in enumerate(made):
-        known = dict(zip(("index", "first", "second", "label"), (str(index), *row), strict=True))
-        lines.append("\t".join(known.get(content, content) for _, content in named))
-    return "\n".join(lines) + "\n"
+    def sentences(self, purpose: str) -> list[str]:
+        """Plain sentences of its articles, told anew: the facts of the dump in other words."""
+        found: dict[str, None] = {}
+        for thing in self.things:
+            draws = self.draws(purpose, thing.title)
+            said = [p for section in told(thing, draws) for p in section.paragraphs]
+            said += daily_life(thing, draws, 99) if thing.kind == "town" else []
+            found |= dict.fromkeys(plain(text) for paragraph in said for text in paragraph)
+        return [text for text in found if text and text not in self.said]
 
 
-def _squad(cast: rows.Cast, count: int) -> str:
+def plain(sentence: str) -> str:
+    """The sentence without markup; "" if its words are not certain."""
+    return plain_text(sentence) or ""
+
+
+def judged(cast: Cast, number: int) -> list[Row]:
+    """CoLA: well-formed sentences (1) and disturbed ones (0), half of each."""
+    draws, rows = cast.draws("order"), list[Row]()
+    fit = [t for t in cast.sentences("order") if 6 <= len(t.split()) <= 16 and '"' not in t]
+    taken = draws.some(fit, number)
+    words = [word for text in taken for word in text.split()[1:-1] if word.islower()]
+    cast.said.update(taken)
+    for index, text in enumerate(taken):
+        if index % 2:
+            text = disturbed(text, draws, words if index % 4 == 1 else None)
+        rows.append({"first": text, "label": str(1 - index % 2), "star": "*" * (index % 2)})
+    return draws.some(rows)
+
+
+def disturbed(text: str, draws: Draws, words: Sequence[str] | None) -> str:
+    """All words but the first and the last in another order, or a third of them exchanged for some
+    of `words`. So words and length say nothing, only what fits where."""
+    first, *middle, last = text.split()
+    shown = [*middle]
+    while shown == middle:
+        shown = draws.some(middle) if words is None else shown
+        for position in draws.some(range(len(middle)), len(middle) // 3 + 1) if words else ():
+            shown[position] = draws.pick([word for word in words or () if word != shown[position]])
+    return " ".join([first, *shown, last])
+
+
+def choices(cast: Cast, number: int) -> list[Row]:
+    """SWAG: sentences, the first word of the next, four endings, the right one. All four come next
+    after some sentence and start with the same word. 150 steps of a topic are used at most."""
+    draws, topics = cast.draws("choices"), dict[str, dict[tuple[str, str, str], None]]()
+    known = {kind: {kind: text} for kind, text in texts("mentions").items()}
+    for thing in cast.things:
+        telling = cast.draws("steps", thing.title)
+        for topic, text in (known | {"town": texts("daily")}).get(thing.kind, {}).items():
+            for said in (map(plain, text.sentences(thing, telling)) for _ in range(8)):
+                for pair in pairwise(filter(None, said)):
+                    if cast.said.isdisjoint(pair):
+                        topics.setdefault(topic, {})[(*pair, topic)] = None
+    steps = [step for found in topics.values() for step in draws.some([*found], 150)]
+    spoken, rows = set[str](), list[Row]()
+    starts = {"It", "Its", "The", "In", "He", "She", "His", "Her", "A", "On"}
+    for first, second, topic in draws.some([s for s in steps if s[1].split()[0] in starts]):
+        start, right = second.split()[0], len(rows) % 4
+        others = [text for _, text, about in steps if about != topic and text.split()[0] == start]
+        endings = [text for text in dict.fromkeys(draws.some(others, 60)) if text != second][:3]
+        if len(endings) == 3 and len(rows) < number:
+            endings.insert(right, second)
+            spoken.update((first, *endings))
+            rest = {f"ending{i}": text[len(start) + 1 :] for i, text in enumerate(endings)}
+            rows.append({"first": first, "second": start, "phrase": f"{first} {start}",
+                         "video": f"sample_{len(rows)}", "label": str(right), **rest})  # fmt: skip
+    cast.said.update(spoken)
+    return draws.some(rows)
+
+
+def _feelings(cast: Cast, draws: Draws) -> Iterator[Row]:
+    """Praise and blame. The words of `train` are others than those of `dev` and `test`."""
+    kinds = [*tables("opinions")["objects"]]
+    part = slice(12) if cast.split == "train" else slice(12, None)
+    while True:
+        yield {side: opinions(draws.pick(kinds), draws, is_praise=side == "praise", part=part)[0]
+               for side in ("praise", "blame")}  # fmt: skip
+
+
+def _riddles(cast: Cast, draws: Draws) -> Iterator[Row]:
+    """Of a beast and a tool one did something; `right` and `wrong` say which. Their names are in no
+    dictionary, and those of `train` in no other split."""
+    forms, tails = texts("household"), tables("nouns")["tails"]
+    while True:
+        dealt, region = draws.some(nouns(cast.seed, cast.split)), draws.pick(cast.regions)
+        right, sort = dealt[0]
+        wrong = next(word for word, other in dealt if other != sort)
+        noun, other = draws.some((right, wrong))
+        scope = SimpleNamespace(
+            noun=noun, other=other, right=right, wrong=wrong, tail=draws.pick(tails[sort]),
+            town=draws.pick(region.towns), person=draws.pick(region.persons),
+        )  # fmt: skip
+        yield {
+            name: forms[name].sentences(scope, draws)[0] for name in ("riddle", "right", "wrong")
+        }
+
+
+def _facts(cast: Cast, draws: Draws) -> Iterator[Row]:
+    """A fact of a thing in several ways, as `texts/README.md` names them, as many of one kind of
+    thing as of another."""
+    while True:
+        kind = draws.pick(KINDS)
+        alike = [x for x in cast.things if x.kind == kind]
+        thing, (fact, other) = draws.pick(alike), draws.some(facts_of(kind), 2)
+        path, questions, statements, follows = fact
+        answer = attrgetter(path)
+        unlike = [x for x in alike if answer(x) != answer(thing)]
+        if unlike:
+            name = path.partition(".")[0]
+            changed = SimpleNamespace(**vars(thing) | {name: getattr(draws.pick(unlike), name)})
+            stated, same = draws.some(statements.says, 2)
+            said = {
+                "question": questions.say(thing, draws), "stated": stated(thing, draws),
+                "same": same(thing, draws), "contrary": same(changed, draws),
+                "echo": stated(changed, draws), "other": other[2].say(thing, draws),
+                "beyond": other[3].say(thing, draws) if other[3] else "",
+            }  # fmt: skip
+            if follows:
+                implied = draws.pick(follows.says)
+                said |= {"implied": implied(thing, draws), "denied": implied(changed, draws)}
+            if said.get("implied") != said.get("denied", ""):
+                yield {name: plain(cap(text)) for name, text in said.items() if text}
+
+
+def compared(cast: Cast, number: int, *, task: str) -> list[Row]:
+    """Sets of sentences and pairs, as the `turns` of `task` in `texts/labelled.yaml` say."""
+    make = {"sst-2": _feelings, "wnli": _riddles}.get(task, _facts)(cast, cast.draws(task))
+    cases = zip(cycle(tables("labelled")[task]["turns"]), make, strict=False)
+    rows = ({"first": case[one], "second": case.get(two, ""), "label": label}
+            for (one, two, label), case in cases if two in case or not two)  # fmt: skip
+    return cast.first(rows, number)
+
+
+def _squad(cast: Cast, number: int) -> str:
+    """SQuAD 2.0: passages and up to three questions each, a third of them unanswered. These are
+    about the thing of the passage too: they ask what is not said of it."""
+    draws, found = cast.draws("questions"), dict[str, tuple[str, list[dict[str, Any]]]]()
+    while len(found) < number:
+        kind = draws.pick([*texts("mentions")])
+        thing = draws.pick([x for x in cast.things if x.kind == kind])
+        text, questions = _passage(thing, draws)
+        if text not in cast.said:
+            found.setdefault(text, (thing.region.name, questions))
+    cast.said.update(found)
     articles: dict[str, list[Any]] = {}
-    for number, (title, text, questions) in enumerate(rows.passages(cast, count)):
-        asked = [
-            {
-                "question": question.text,
-                "id": f"{cast.split}-{number:03d}-{position}",
-                "answers": [{"text": question.answer, "answer_start": question.start}]
-                * bool(question.answer),
-                "is_impossible": not question.answer,
-            }
-            for position, question in enumerate(questions)
-        ]
+    for index, (text, (title, questions)) in enumerate(found.items()):
+        asked = [{"id": f"{cast.split}-{index:03d}-{i}", **row} for i, row in enumerate(questions)]
         articles.setdefault(title, []).append({"qas": asked, "context": text})
-    data = [{"title": title, "paragraphs": articles[title]} for title in articles]
+    data = [{"title": title, "paragraphs": paragraphs} for title, paragraphs in articles.items()]
     return json.dumps({"version": "v2.0", "data": data}, ensure_ascii=False) + "\n"
 
 
-_SWAG = ["video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source",
-         *(f"ending{number}" for number in range(4)), "label"]  # fmt: skip
+def _passage(thing: Entity, draws: Draws) -> tuple[str, list[dict[str, Any]]]:
+    facts, asked = facts_of(thing.kind), {True: list[Any](), False: list[Any]()}
+    said = [*texts("mentions")[thing.kind].lead]
+    said += [fact[2] for fact in draws.some(facts, len(facts) - 2)]
+    text = " ".join(filter(None, [plain(x.say(thing, draws)) for x in draws.some(said)]))
+    for fact in facts:
+        found = re.search(
+            rf"\b{re.escape(plain(str(attrgetter(fact[0])(thing))))}\b", text, re.IGNORECASE
+        )
+        answers = [{"text": found[0], "answer_start": found.start()}] if found else []
+        row = {"question": plain(fact[1].say(thing, draws)), "answers": answers}
+        asked[not found].append({**row, "is_impossible": not found})
+    # Two of three have an answer, as in the data that this imitates.
+    return text, draws.some([*draws.some(asked[False], 2), *draws.some(asked[True], 1)])
 
 
-def _swag(cast: rows.Cast, count: int) -> str:
-    text = io.StringIO()
-    last = -1 if cast.split == "test" else None  # without the label
-    write = csv.writer(text, lineterminator="\n").writerow
-    write(["", *_SWAG][:last])
-    for index, (context, start, endings, right) in enumerate(rows.choices(cast, count)):
-        phrase = (f"{context} {start}", context, start, "gold")
-        write([index, f"sample_{index}", index, *phrase, *endings, right][:last])
+_WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")  # noqa: RUF001
+
+
+def _conll(cast: Cast, number: int) -> str:
+    """CoNLL-2003: sentences with a name in each; a word, its part of speech (NNP, CD or -X-), chunk
+    and tag in IOB1. Every name that an article may say is known with its kind."""
+    names, draws, found = dict[tuple[str, ...], str](), cast.draws("names"), list[list[str]]()
+    for row in tables("labelled")["names"]:
+        things, name, tag = row.split("|")
+        for thing in (thing for region in cast.regions for thing in getattr(region, things)):
+            names.setdefault(tuple(_WORD.findall(compiled(name)(thing, draws))), tag)
+    for text in draws.some(cast.sentences("names")):
+        words = _WORD.findall(text)
+        if 6 <= len(words) <= 30 and len(found) < number:
+            lines = _tagged(words, names)
+            if any(line[-1] != "O" for line in lines):
+                found.append(lines)
+                cast.said.add(text)
+    lines = []
+    for index, tagged in enumerate(found):
+        lines += ["-DOCSTART- -X- O O", ""] if index % 10 == 0 else []
+        lines += [*tagged, ""]
+    return "\n".join(lines) + "\n"
+
+
+def _tagged(words: list[str], names: dict[tuple[str, ...], str]) -> list[str]:
+    """The lines of the words, with the longest names that start at each of them."""
+    lines: list[str] = []
+    longest = max(map(len, names))
+    while (start := len(lines)) < len(words):
+        ends = range(min(len(words), start + longest), start, -1)
+        end = next((end for end in ends if tuple(words[start:end]) in names), None)
+        if end is None:
+            word = words[start]
+            part = "CD" if word[0].isdigit() else "-X-" if word[0].isalpha() else word
+            lines.append(f"{word} {part} O O")
+            continue
+        tag = names[tuple(words[start:end])]
+        # B- only where a name follows another of its kind at once.
+        first = "B" if lines and lines[-1].endswith(f"-{tag}") else "I"
+        for position, word in enumerate(words[start:end]):
+            lines.append(f"{word} NNP I-NP {'I' if position else first}-{tag}")
+    return lines
+
+
+def _table(rows: list[Row], table: dict[str, Any], split: str) -> str:
+    """A set whose files are tables, as `texts/labelled.yaml` says."""
+    is_test, text = split == "test", io.StringIO()
+    named = table.get("test", table["columns"]) if is_test else table["columns"]
+    columns = [column.split("=") for column in named.split("|")]
+    columns = [column for column in columns if not is_test or column[1] != "label"]
+    # GLUE's files are not quoted, so no cell may hold a tab or the end of a line.
+    form: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
+    is_csv = table["names"][0].endswith("csv")
+    write = csv.writer(text, lineterminator="\n", **({} if is_csv else form)).writerow
+    if any(head for head, _ in columns):  # CoLA's files have none
+        write([head for head, _ in columns])
+    for index, row in enumerate(rows):
+        write([{"index": index, **row}.get(content, content) for _, content in columns])
     return text.getvalue()
 
 
-def _conll(cast: rows.Cast, count: int) -> str:
-    lines = []
-    for number, sentence in enumerate(rows.tagged(cast, count)):
-        lines += ["-DOCSTART- -X- O O", ""] if number % 10 == 0 else []
-        lines += [*map(" ".join, sentence), ""]
-    return "\n".join(lines) + "\n"
+_MAKERS: dict[str, Callable[[Cast, int], list[Row] | str]] = {
+    "cola": judged, "swag": choices, "squad-2.0": _squad, "conll-2003": _conll,
+    **{task: partial(compared, task=task)
+       for task in ("sst-2", "mrpc", "sts-b", "mnli", "qnli", "rte", "wnli")},
+}  # fmt: skip
+TASKS = tuple(_MAKERS)
+
+
+def write_labelled(folder: str, *, seed: int) -> str:
+    """Write the labelled sets about the world of a seed, and return `FOLDER/tasks`."""
+    fs, root = file_system(folder)
+    base = f"{root.rstrip('/')}/tasks"
+    said = set[str]()
+    everyone = [Cast(split, seed, said) for split in _REGIONS]
+    for task in TASKS:
+        fs.makedirs(f"{base}/{task}", exist_ok=True)
+        said.clear()
+        table = tables("labelled")[task]
+        for cast, name, number in zip(everyone, table["names"], table["counts"], strict=False):
+            made = _MAKERS[task](cast, number)
+            text = made if isinstance(made, str) else _table(made, table, cast.split)
+            fs.pipe_file(f"{base}/{task}/{name}", text.encode())
+    return fs.unstrip_protocol(base) if "://" in folder else base

@@ -1,8 +1,4 @@
-"""Tables of text: sentences with fields, their other wordings, paragraphs and sections.
-
-`texts/README.md` describes the format. Every line is compiled once, to a format and the facts that
-fill it: prose is made at some 10 MB a second.
-"""
+"""Tables of text in the format of `texts/README.md`; each line is compiled once."""
 
 from __future__ import annotations
 
@@ -17,32 +13,17 @@ import yaml
 
 from flows.sample.draws import Draws
 
-Say = Callable[[Any, Draws], str]
-"""A compiled text: says it of a thing."""
+Say = Callable[[Any, Draws], str]  # a compiled text: says it of a thing
 
 _FIELD = re.compile(
     r"\$(?:(pick)\(([^()]*)\)\.(\w+(?:\.\w+)*)|(\w*)\(([^()]*)\)|([A-Za-z_]\w*(?:\.\w+)*))"
 )
-_NUMBERS = [
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
 
 
 def num(number: int) -> str:
     """A count as an encyclopedia writes it: `seven`, `14`, `12,300`."""
-    return _NUMBERS[number] if number < len(_NUMBERS) else f"{number:,}"
+    words: list[str] = tables("world")["words"]["number"]
+    return words[number] if number < len(words) else f"{number:,}"
 
 
 def a(noun: str) -> str:
@@ -61,6 +42,7 @@ def cap(sentence: str) -> str:
 
 _FILTERS: dict[str, Callable[[Any], object]] = {
     "": str, "a": a, "cap": cap, "num": num, "capnum": lambda number: cap(num(number)),
+    "title": str.title,
 }  # fmt: skip
 
 
@@ -107,20 +89,24 @@ def _value(field: re.Match[str]) -> tuple[str, Callable[[Any, Draws], object] | 
 
 
 class Sentence:
-    """A sentence with its wordings, each with the fact that must (or must not) hold to say it."""
+    """A sentence with its wordings, each with what must (or must not) hold to say it: a fact, or
+    that a fact is this (`role=writer`)."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        found = [re.fullmatch(r"(?s)(?:([?!])(\w+) )?(.*)", line) for line in lines]
-        self.wordings = [(compiled(m[3]), m[2], m[1] == "?") for m in found if m]
-        self.says = tuple(say for say, _, _ in self.wordings)
-        self._is_choosy = any(fact for _, fact, _ in self.wordings)
+        found = [re.fullmatch(r"(?s)(?:([?!])(\w+)(?:=(\w+))? )?(.*)", line) for line in lines]
+        self.wordings = [(compiled(m[4]), m[2], m[3], m[1] == "?") for m in found if m]
+        self.says = tuple(say for say, *_ in self.wordings)
+        self._is_choosy = any(fact for _, fact, _, _ in self.wordings)
+
+    def fitting(self, thing: Any) -> list[Say]:
+        """The wordings that fit the thing."""
+        known = vars(thing)
+        return [say for say, fact, value, expected in self.wordings if not fact or expected is (
+            str(known.get(fact)) == value if value else bool(known.get(fact)))]  # fmt: skip
 
     def say(self, thing: Any, draws: Draws) -> str:
         """One of the wordings that fit the thing; "" where none does."""
-        says: Sequence[Say] = self.says
-        if self._is_choosy:
-            says = [say for say, fact, expected in self.wordings
-                    if not fact or bool(getattr(thing, fact, None)) is expected]  # fmt: skip
+        says: Sequence[Say] = self.fitting(thing) if self._is_choosy else self.says
         if len(says) == 1:
             return says[0](thing, draws)
         return draws.pick(says)(thing, draws) if says else ""
@@ -136,7 +122,7 @@ class Include:
         self._things, self._count = attrgetter(path), int(*count) if count else 99
         self.is_inline, self._skipped = mark != "+", int(mark == ">>")
 
-    def said(self, thing: Any, draws: Draws, about: Mapping[str, Text]) -> list[list[str]]:
+    def told(self, thing: Any, draws: Draws, about: Mapping[str, Text]) -> list[list[str]]:
         """What there is to say of each."""
         found = self._things(thing)
         things = found if isinstance(found, list) else [found] if found else []
@@ -145,85 +131,63 @@ class Include:
 
 
 class Section(NamedTuple):
-    """A heading ("" for the lead) and its paragraphs, each a list of sentences in wikitext.
-
-    The sentences have links, italics and bold, nothing else, unless they carry a template or a
-    tag on purpose; `plain_text` tells the two apart.
-    """
+    """A heading ("" for the lead) and paragraphs of sentences in wikitext: with links, italics and
+    bold, nothing else, unless they carry a template or a tag on purpose (see `plain_text`)."""
 
     heading: str
     paragraphs: list[list[str]]
 
 
-class Part(NamedTuple):
-    """A section before it is said of a thing."""
-
-    title: str
-    heading: Say
-    paragraphs: list[list[Sentence | Include]]
-
-
 class Text:
-    """A named text: sections of paragraphs of sentences."""
+    """A named text: sections, each a title and paragraphs of sentences."""
 
     def __init__(self, body: str) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[tuple[str, Say, list[list[Sentence | Include]]]] = []
         for number, section in enumerate(f"\n{body}".split("\n=")):
             title, _, text = section.partition("\n") if number else ("", "", section)
-            blocks = [block for block in re.split(r"\n\s*\n", text.strip()) if block]
-            if blocks:
-                title = title.strip()
-                self.parts.append(Part(title, compiled(title), [_items(block) for block in blocks]))
+            paragraphs = [_items(block) for block in re.split(r"\n\s*\n", text.strip()) if block]
+            if paragraphs:
+                self.parts.append((title.strip(), compiled(title.strip()), paragraphs))
+        # The sentences of its first paragraph.
+        self.lead = [item for item in self.parts[0][2][0] if isinstance(item, Sentence)]
 
     def tell(self, thing: Any, draws: Draws, about: Mapping[str, Text]) -> list[Section]:
         """All its sections that have something to say of the thing; `about` says the rest."""
         sections = []
-        for part in self.parts:
-            told = [p for items in part.paragraphs for p in _told(items, thing, draws, about)]
+        for _, title, paragraphs in self.parts:
+            told: list[list[str]] = []
+            for items in paragraphs:
+                here, apart = list[str](), list[list[str]]()
+                for item in items:
+                    if isinstance(item, Sentence):
+                        here.append(item.say(thing, draws))
+                    elif item.is_inline:
+                        here += [said for one in item.told(thing, draws, about) for said in one]
+                    else:
+                        apart += item.told(thing, draws, about)
+                here = [said for said in here if said]
+                told += [here, *apart] if here else apart
             if told:
-                sections.append(Section(part.heading(thing, draws), told))
+                sections.append(Section(title(thing, draws), told))
         return sections
 
     def sentences(self, thing: Any, draws: Draws) -> list[str]:
         """What its first paragraph says of the thing."""
         return [said for sentence in self.lead if (said := sentence.say(thing, draws))]
 
-    @property
-    def lead(self) -> list[Sentence]:
-        """The sentences of its first paragraph."""
-        return [item for item in self.parts[0].paragraphs[0] if isinstance(item, Sentence)]
-
 
 def _items(block: str) -> list[Sentence | Include]:
-    return [
-        Include(lines) if lines[0] in "+>" else Sentence(lines.split("\n/ "))
-        for lines in re.split(r"\n(?!/ )", block)
-    ]
+    lines = re.split(r"\n(?!/ )", block)
+    return [Include(x) if x[0] in "+>" else Sentence(x.split("\n/ ")) for x in lines]
 
 
-def _told(
-    items: list[Sentence | Include], thing: Any, draws: Draws, about: Mapping[str, Text]
-) -> Iterator[list[str]]:
-    here: list[str] = []
-    apart: list[list[str]] = []
-    for item in items:
-        if isinstance(item, Sentence):
-            here += [said] if (said := item.say(thing, draws)) else []
-        elif item.is_inline:
-            here += [sentence for told in item.said(thing, draws, about) for sentence in told]
-        else:
-            apart += item.said(thing, draws, about)
-    if here:
-        yield here
-    yield from apart
-
-
-def _read(name: str) -> str:
+def read(name: str) -> str:
+    """The file `texts/NAME`."""
     return (files("flows.sample") / "texts" / name).read_text(encoding="utf-8")
 
 
 def _named(name: str) -> Iterator[tuple[str, str]]:
-    for block in _read(f"{name}.txt").split("\n@")[1:]:
+    for block in read(f"{name}.txt").split("\n@")[1:]:
         title, _, body = block.partition("\n")
         yield title, body.rstrip()
 
@@ -243,7 +207,7 @@ def pieces(name: str) -> dict[str, tuple[Say, ...]]:
 @cache
 def tables(name: str) -> dict[str, Any]:
     """What the file `texts/NAME.yaml` holds."""
-    found: dict[str, Any] = yaml.safe_load(_read(f"{name}.yaml"))
+    found: dict[str, Any] = yaml.safe_load(read(f"{name}.yaml"))
     return found
 
 
@@ -252,11 +216,8 @@ _HARD = re.compile(r"\{\{|<|&lt;|\[https?:|'''s|''s|\|\]\]|__|~~~|&(?!nbsp;|ndas
 
 
 def plain_text(sentence: str) -> str | None:
-    """The sentence as a reader sees it, or None where what a reader sees is a matter of taste.
-
-    Templates, tags and odd quotes give None: what stays of them is the cleaner's decision, not
-    ours. This knows only the shapes that the sample writes; it is no cleaner.
-    """
+    """The sentence as a reader sees it, or None where it carries a template, a tag or odd quotes:
+    what stays of them is the cleaner's decision. This knows the sample's shapes only."""
     if _HARD.search(sentence):
         return None
     text = re.sub("'{2,5}", "", _LINK.sub(r"\1", sentence))

@@ -1,58 +1,29 @@
-"""The sample world: regions made one at a time from (seed, index), so that it can be any size."""
+"""The sample world, of any size: regions by (seed, index) and the rules of `texts/world.yaml`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import cycle, pairwise
+from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flows.sample.draws import Draws
-from flows.sample.names import Namer, gloss, region_name, sounds_of
-from flows.sample.wording import num, tables
+from flows.sample.wording import Sentence, tables
 
 ARTICLES_PER_REGION = 100
 KINDS = ("region", "river", "lake", "town", "building", "guild", "craft", "person", "event",
          "festival", "instrument", "animal", "dish", "ship", "work")  # fmt: skip
 
 
-class Entity:
-    """Anything that has an article. Its facts are attributes, so that texts call them by name."""
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, fact: str) -> Any: ...
-
-        def __setattr__(self, fact: str, value: Any) -> None: ...
-
-    def __init__(self, kind: str, name: str, title: str = "", **facts: Any) -> None:
-        self.kind = kind
-        self.name = name  # in running text
-        self.title = title or name  # of its page, unique in its region
-        self.link = f"[[{name}]]" if self.title == name else f"[[{self.title}|{name}]]"
-        self.the = f"the {self.link}" if kind in tables("world")["named_with_the"] else self.link
-        self.__dict__.update(facts)
-
-    @property
-    def native(self) -> str:
-        """Its name in the script of its region."""
-        return gloss(self.name.strip("'").split()[0], self.region.sounds["script"])
-
-
-@dataclass(frozen=True)
-class World:
+class World(NamedTuple):
     """A made-up world that is a function of its seed. `articles` says how much of it is meant."""
 
     seed: int
     articles: int
-
-    @classmethod
-    def build(cls, seed: int, articles: int) -> World:
-        """The world of a seed, cut off after so many articles (at least 1)."""
-        if articles < 1:
-            raise ValueError(f"articles is {articles}, expected at least 1")
-        return cls(seed, articles)
 
     def region(self, index: int) -> Entity:
         """Region `index` with all its entities, the same whenever it is asked for."""
@@ -66,10 +37,26 @@ class World:
             order = [first, *Draws(self.seed, "order", index).some(others)]
             yield region, order[: self.articles - index * ARTICLES_PER_REGION]
 
-    def entities(self) -> Iterator[Entity]:
-        """What there is an article about, in the order of the articles."""
-        for _, entities in self.regions():
-            yield from entities
+
+class Entity:
+    """Anything that has an article. Its facts are attributes, so that texts call them by name:
+    `name` in running text, `title` of its page, `link`, and `the`, a link with its article."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, fact: str) -> Any: ...
+
+        def __setattr__(self, fact: str, value: Any) -> None: ...
+
+    def __init__(self, kind: str, builder: _Builder, **facts: Any) -> None:
+        self.kind = kind
+        self.__dict__.update(facts)
+        for fact, find in _rules(kind):
+            if fact not in facts:
+                self.__dict__[fact] = find(self, builder)
+        name, title = self.name, self.__dict__.setdefault("title", self.name)
+        self.link = f"[[{name}]]" if title == name else f"[[{title}|{name}]]"
+        self.the = f"the {self.link}" if kind in tables("world")["named_with_the"] else self.link
 
 
 def everything(region: Entity) -> list[Entity]:
@@ -77,297 +64,263 @@ def everything(region: Entity) -> list[Entity]:
     return [region, *(thing for kind in KINDS[1:] for thing in region.of_kind[kind])]
 
 
+Find = Callable[[Any, "_Builder"], Any]  # a compiled rule: finds a fact of a thing
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv,
+    "=": operator.eq, "!=": operator.ne, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
 @cache
-def _records(name: str) -> list[SimpleNamespace]:
-    """A table of `texts/world.yaml`, a record a row."""
-    columns, *rows = (
-        line.split("|") for line in tables("world")["records"][name].strip().split("\n")
-    )
+def _rules(kind: str) -> list[tuple[str, Find]]:
+    rules = tables("world")["kinds"][kind].items()
+    return [(fact, _rule(rule)) for fact, rule in rules if fact not in ("many", "joins", "marks")]
+
+
+def _rule(rule: Any) -> Find:
+    """A rule of `texts/world.yaml`, compiled."""
+    more: Any
+    match rule:
+        case None | []:
+            return lambda _thing, _builder: None if rule is None else []
+        case {"name": sort, **more}:
+            return lambda thing, builder: builder.namer.name(
+                vars(thing)[sort[1:]] if sort[0] == "$" else sort, **more
+            )
+        case {"word": count}:
+            return lambda _, builder: " ".join(builder.namer.word() for _ in range(count))
+        case {"deal": table, **more}:
+            return lambda _, builder: builder.deal(table, **more)
+        case {"each": things}:
+            return lambda thing, _: getattr(thing.region, things)[thing.number]
+        case {"one": things, **more} | {"all": things, **more}:
+            return _chosen(things, is_one="one" in rule, **more)
+    if isinstance(rule, str):
+        if rule.startswith("= "):
+            same = attrgetter(rule[2:])
+            return lambda thing, _: same(thing)
+        if ends := re.fullmatch(r"([\w.]+)-([\w.]+)", rule):
+            low, high = map(_number, ends.groups())
+            return lambda thing, builder: builder.draws.between(low(thing), high(thing))
+        if parts := re.fullmatch(r"([\w.]+) ([-+*/]) ([\w.]+)", rule):
+            first, result, second = _number(parts[1]), _OPERATORS[parts[2]], _number(parts[3])
+            return lambda thing, _: result(first(thing), second(thing))
+    say = Sentence([rule] if isinstance(rule, str) else rule).say
+    return lambda thing, builder: say(thing, builder.draws)
+
+
+def _number(text: str) -> Callable[[Any], int]:
+    fact = attrgetter("number" if text.isdigit() else text)
+    return (lambda _: int(text)) if text.isdigit() else lambda thing: int(fact(thing))
+
+
+def _chosen(things: str, *, is_one: bool, where: Sequence[Sequence[str]] = ((),)) -> Find:
+    tests = [[_condition(text) for text in texts] for texts in where]
+
+    def find(thing: Any, builder: _Builder) -> Any:
+        for conditions in tests:
+            fit = getattr(builder.region, things)
+            for fitting in conditions:
+                fit = fitting(fit, thing)
+            if fit:
+                break
+        return fit if not is_one else builder.draws.pick(fit) if fit else None
+
+    return find
+
+
+def _condition(text: str) -> Callable[[list[Any], Any], list[Any]]:
+    """`role = writer`, `born < $year`: those of a list that fit, or have no such fact."""
+    fact, sign, value = text.split(" ")
+    compared, options, wanted = _OPERATORS[sign], value.split("|"), attrgetter(value.lstrip("$"))
+    if value[0] != "$":
+        return lambda others, _: [x for x in others if getattr(x, fact) in options]
+
+    def fitting(others: list[Any], thing: Any) -> list[Any]:
+        limit = wanted(thing)
+        return [x for x in others if compared(getattr(x, fact, limit), limit)]
+
+    return fitting
+
+
+def sounds_of(index: int) -> dict[str, str]:
+    """The syllable system of region `index`: neighbours sound unlike each other."""
+    systems: list[dict[str, str]] = tables("world")["sounds"]
+    return systems[index % len(systems)]
+
+
+@lru_cache(64)
+def region_name(seed: int, index: int) -> SimpleNamespace:
+    """What is known of region `index` without building it. The `name` and that of its `people` are
+    different for every index below a hundred thousand."""
+    sounds, letters = sounds_of(index), list[str]()
+    onsets = sounds["onsets"].split()
+    vowels = [vowel for vowel in sounds["vowels"].split() if vowel.isascii()]
+    # Mixed-radix digits of a permuted index: no two regions share them. A stem can be parsed back
+    # (every syllable is consonants and one vowel), so no two names are the same either.
+    total = len(onsets) ** 2 * len(vowels) ** 2 * 4
+    # A prime above every `total`, so multiplying by it permutes.
+    turn = index // len(tables("world")["sounds"])
+    number = (turn * 999_983 + Draws(seed, "regions").below(total)) % total
+    for choice in (onsets, vowels, ["l", "n", "r", "m"], onsets, vowels):
+        number, digit = divmod(number, len(choice))
+        letters.append(choice[digit])
+    if sounds["region"][0] in "aeiou":
+        letters.append({"l": "l", "n": "t", "r": "r", "m": "n"}[letters[2]])
+    stem, script = "".join(letters).capitalize(), sounds["script"]
+    name, people = stem + sounds["region"], stem + sounds["people"]
+    capital = Namer(Draws(seed, "capital", index), sounds).name("towns")
+    return SimpleNamespace(name=name, people=people, capital=capital, script=script,
+                           native=sounds["native"], link=f"[[{name}]]")  # fmt: skip
+
+
+class Namer:
+    """Makes names of one region, no two alike. None is meant to be a real person or place."""
+
+    def __init__(self, draws: Draws, sounds: dict[str, str], *taken: str) -> None:
+        self._draws = draws
+        self._endings = {sort: text.split() for sort, text in sounds.items()}
+        self._taken = {*tables("world")["no_names"], *taken}
+        # Each region speaks with a part of its system's sounds: neighbours of a kind differ too.
+        self._onsets = draws.some(self._endings["onsets"], 11)
+        self._vowels = draws.some(self._endings["vowels"], 4)
+
+    def _open(self) -> str:
+        return self._draws.pick(self._onsets) + self._draws.pick(self._vowels)
+
+    def _syllable(self) -> str:
+        return self._open() + (
+            self._draws.pick(self._endings["codas"]) if self._draws.chance(33) else ""
+        )
+
+    def name(self, sort: str, *, syllables: int = 2) -> str:
+        """A fresh name of a sort: `towns`, `waters`, `women` or `men`."""
+        while True:
+            ending = self._draws.pick(self._endings[sort])
+            name = "".join(self._syllable() for _ in range(syllables - 1)) + self._open()
+            name += self._draws.pick("nlrtm") if ending[0] in "aeiouåöéúüóíy" else ""
+            name = (name + ending).capitalize()
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+
+    def word(self) -> str:
+        """A word of the region's language, in lower case."""
+        return self._syllable() + self._syllable()
+
+
+@cache
+def _table(name: str) -> list[Any]:
+    """A list of words of `texts/world.yaml`, or a table, a record a row; empty if there is none."""
+    table = tables("world")
+    if name not in table["records"]:
+        return list(table["words"].get(name, ()))
+    columns, *rows = (line.split("|") for line in table["records"][name].strip().split("\n"))
     return [SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
-def _words(name: str) -> list[str]:
-    found: list[str] = tables("world")["words"][name]
-    return found
-
-
 class _Builder:
-    """Builds a region: its towns, then its people, then what they made and lived through."""
+    """Builds a region: one kind of thing after the other, and what belongs together."""
 
     def __init__(self, seed: int, index: int) -> None:
         self.draws = Draws(seed, "region", index)
-        own = region_name(seed, index)
-        self.namer = Namer(self.draws, sounds_of(index), own.name, own.capital)
+        self._decks, self._surnames = dict[str, Iterator[Any]](), list[str]()
+        own, sounds = region_name(seed, index), sounds_of(index)
+        self.namer = Namer(self.draws, sounds, own.name, own.capital)
         near = [region_name(seed, other) for other in (index - 1, index + 1) if other >= 0]
-        self.region = Entity(
-            "region", own.name, index=index, sounds=sounds_of(index), people=own.people,
-            neighbours=near, near=near[0], far=near[-1], of_kind={kind: [] for kind in KINDS},
-            terrain=self.draws.pick(_records("terrain")), **self._facts("region"),
+        region = self.region = Entity(
+            "region", self, name=own.name, seed=seed, index=index, sounds=sounds, near=near[0],
+            people=own.people, neighbours=near, far=near[-1], of_kind={kind: [] for kind in KINDS},
+            terrain=self.draws.pick(_table("terrain")),
         )  # fmt: skip
-        self.region.region = self.region
+        region.region, self._capital = region, own.capital
         for kind in KINDS[1:]:
-            setattr(self.region, _plural(kind), self.region.of_kind[kind])
-        self._towns_and_waters(own.capital)
-        self._persons()
-        self._events_and_buildings()
-        self._guilds_and_crafts()
-        self._festivals_and_what_belongs_to_them()
-        self._animals()
-        self._ships_and_works()
-        self._relations()
+            setattr(region, _plural(kind), region.of_kind[kind])
+        for kind in [*tables("world")["kinds"]][1:]:
+            for number in range(tables("world")["kinds"][kind]["many"]):
+                self._add(kind, number)
+            self._after(kind)
+        region.around = [region, *near]
+        self._relate()
 
-    def _facts(self, kind: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for fact, choice in tables("world")["facts"].get(kind, {}).items():
-            if isinstance(choice, list):
-                found[fact] = self.draws.pick(choice)
-            else:
-                low, high = choice.split("-")
-                found[fact] = self.draws.between(int(low), int(high))
-        return found
+    def deal(self, name: str, *, of: int = 99) -> Any:
+        """The next of a table's records, or of the region's things, which are dealt in turn."""
+        if name not in self._decks:
+            known = _table(name) or getattr(self.region, name)
+            self._decks[name] = cycle(self.draws.some(known, of))
+        return next(self._decks[name])
 
-    def _add(self, kind: str, name: str, title: str = "", **facts: Any) -> Entity:
-        made = Entity(kind, name, title, **{"region": self.region} | self._facts(kind) | facts)
+    def _add(self, kind: str, number: int) -> None:
+        facts: dict[str, Any] = {"number": number, "region": self.region}
+        if kind == "person":
+            facts |= self._birth(number)
+        elif kind == "town" and number == 0:
+            facts["name"] = self._capital
+        made, rules = Entity(kind, self, **facts), tables("world")["kinds"][kind]
+        vars(self.region).setdefault(kind, made)
         self.region.of_kind[kind].append(made)
-        return made
+        for path in rules.get("joins", ()):
+            attrgetter(path)(made).append(made)
+        for path, fact in rules.get("marks", {}).items():
+            marked = attrgetter(path)(made)
+            for other in marked if isinstance(marked, list) else [marked]:
+                setattr(other, fact, made)
 
-    def _towns_and_waters(self, capital: str) -> None:
-        draws, region, namer = self.draws, self.region, self.namer
-        trades = draws.some(_records("trade"), 6)
-        directions = draws.some(_words("direction")) * 2
-        for number in range(10):
-            name = capital if number == 0 else namer.name("towns")
-            way = directions[number]
-            town = self._add("town", name, f"{name}, {region.name}", trade=trades[number % 6],
-                             direction=way, capital=number == 0, eponym="")  # fmt: skip
-            region.capital = region.towns[0]
-            town.founded = region.founded + town.later
-            town.population = town.people * (310 if town.capital else 83)
-            town.where = "in the middle of" if town.capital else f"in the {way} of"
-            town.lies = f"{num(town.distance)} kilometres {way} of {region.capital.link}"
-            if town.capital:
-                town.lies = "in the middle of the region"
-            elif draws.chance(60):
-                town.eponym = namer.name("men", syllables=1)
-                town.legend = f"a {draws.pick(('ferryman', 'chieftain'))} called {town.eponym}"
-        for town in region.towns:
-            town.others = [other for other in region.towns if other is not town]
-        # Five towns on each river; the second one runs into the first.
-        for number in range(2):
-            name = namer.name("waters")
-            river = self._add("river", name, f"{name} (river)", towns=region.towns[number::2])
-            river.source = f"Mount {namer.name('men')}"
-            river.mouth = f"the {region.rivers[0].link}" if number else "the sea"
-            river.first, river.second, river.third, river.fourth, river.last = river.towns
-            river.largest = max(river.towns, key=lambda town: int(town.population))
-            for town in river.towns:
-                town.river = river
-        region.river, second = region.rivers
-        name = f"Lake {namer.name('waters')}"
-        self._add("lake", name, river=second, town=second.second)
-        region.tributary, region.villages = second, region.capital.others
+    def _birth(self, number: int) -> dict[str, Any]:
+        # Couples are born close together, generations about twelve years apart.
+        draws, before = self.draws, self.region.persons[-1:]
+        born = before[0].born if before else 1490 + draws.below(20)
+        woman = not before[0].woman if number % 2 else draws.chance(50)
+        self._surnames = self._surnames or [self.namer.name("men") for _ in range(24)]
+        return {
+            "born": born + (draws.between(1, 6) if number % 2 else draws.between(10, 16)),
+            "woman": woman, "sex": "women" if woman else "men",
+            "surname": draws.pick(self._surnames),
+            "role": _table("role")[number % len(_table("role"))],
+        }  # fmt: skip
 
-    def _persons(self) -> None:
-        draws, region = self.draws, self.region
-        surnames = [self.namer.name("men") for _ in range(24)]
-        year = 1490 + draws.below(20)
-        for number in range(36):
-            # Couples are born close together, generations about twelve years apart.
-            year += draws.between(1, 6) if number % 2 else draws.between(10, 16)
-            woman = draws.chance(50) if number % 2 == 0 else not region.persons[-1].woman
-            # No two given names of a region are the same, so no two names are.
-            given = self.namer.name("women" if woman else "men", syllables=draws.between(1, 2))
-            role = _words("role")[number % len(_words("role"))]
-            person = self._person(given, draws.pick(surnames), year, role, woman)
-            if number % 2 and draws.chance(70):
-                other = region.persons[-2]
-                person.spouse, other.spouse = other, person
-                person.home, person.children = other.home, other.children
-                person.wedding = other.wedding = max(person.moved, other.moved) + 2
-
-    def _person(self, given: str, surname: str, born: int, role: str, woman: bool) -> Entity:
-        draws, region = self.draws, self.region
-        trade = draws.pick(region.towns).trade
-        birthplace, home = draws.some(region.towns, 2)
-        able = tables("world")["occupations"].get(role, [trade.worker])
-        person = self._add(
-            "person", f"{given} {surname}", given=given, surname=surname, woman=woman, role=role,
-            born=born, trade=trade, home=home, birthplace=birthplace, occupation=draws.pick(able),
-            birth_day=f"{draws.between(1, 28)} {draws.pick(_words('month'))}", spouse=None,
-            guild=None, made=[], events=[], event=None, onlooker_of=None,
-        )  # fmt: skip
-        person.she, person.her, person.hers = (
-            ("she", "her", "her") if woman else ("he", "him", "his")
-        )
-        person.She, person.Hers = person.she.capitalize(), person.hers.capitalize()
-        person.herself, person.girl = ("herself", "woman") if woman else ("himself", "man")
-        setattr(person, role, True)  # texts ask `?craft`
-        person.died, person.moved = born + person.years, born + person.moved_age
-        person.fourteenth = born + 14
-        person.masterpiece = f"the {draws.pick(_words('adjective'))} {trade.ware.title()}"
-        person.masterpiece_year = person.moved + draws.between(3, 18)
-        # A teacher has the same role, and is old enough, but still alive when the person is 20.
-        masters = [other for other in region.persons if other.role == role
-                   and other.born + 18 <= born and born + 20 <= other.died
-                   and (role != "craft" or other.trade is trade)]  # fmt: skip
-        person.teacher = draws.pick(masters) if masters else None
-        person.teacher_age = born + 14 - person.teacher.born if masters else 0
-        return person
-
-    def _active(self, *roles: str, home: Entity | None = None) -> Entity:
-        """Someone with one of the roles, from the town if it has such a person."""
-        able: list[Entity] = [p for p in self.region.persons if p.role in roles]
-        return self.draws.pick([person for person in able if person.home is home] or able)
-
-    def _year(self, person: Entity) -> int:
-        """A year in which the person was at work."""
-        return self.draws.between(person.moved + 2, max(person.moved + 4, person.died - 6))
-
-    def _events_and_buildings(self) -> None:
-        draws, persons, towns = self.draws, self.region.persons, self.region.towns
-        for facts in draws.some(_records("disaster")):
-            alive: list[Entity] = []
-            while not alive:
-                hero = draws.pick(persons)
-                year = self._year(hero)
-                alive = [p for p in persons if p is not hero and p.born + 18 <= year < p.died]
-            witness = draws.pick(alive)
-            event = self._add(
-                "event", f"{hero.home.name} {facts.noun.title()} of {year}", facts=facts,
-                town=hero.home, year=year, hero=hero, witness=witness, hero_age=year - hero.born,
-                day=f"{draws.between(1, 28)} {draws.pick(_words('month'))}",
-                days=draws.between(int(facts.shortest), int(facts.longest)),
-                people=hero.home.population // 4,
-            )  # fmt: skip
-            event.damage = event.houses * 12
-            for person in (hero, witness):
-                person.events.append(event)
-        for town, sort in zip(towns, draws.some(_words("building")), strict=True):
-            architect = self._active("craft", "steward", home=town)
-            building = self._add(
-                "building", f"{town.name} {sort.title()}", sort=sort, town=town, damaged_by=None,
-                architect=architect, built=self._year(architect), guild=None,
-            )  # fmt: skip
-            building.workers, town.landmark = building.height * 4, sort
-            for event in self.region.events:
-                if event.town is town and event.year > building.built:
-                    building.damaged_by = event
-                    building.restored = event.year + draws.between(2, 30)
-            architect.made.append(building)
-
-    def _guilds_and_crafts(self) -> None:
-        # Six towns, so six trades: each trade of the region has its guild.
+    def _after(self, kind: str) -> None:
+        """What belongs together once all things of a kind are there."""
         region = self.region
-        for number, (town, hall) in enumerate(
-            zip(region.towns[:6], region.buildings, strict=False)
-        ):
-            trade = town.trade
-            members = [p for p in region.persons if p.role == "craft" and p.trade is trade]
-            founder = members[0] if members else region.persons[0]
-            guild = self._add(
-                "guild", f"{town.name} Guild of {trade.workers.title()}", trade=trade, town=town,
-                founder=founder, founded=founder.moved + self.draws.between(4, 16), hall=hall,
-                motto=" ".join(self.namer.word() for _ in range(3)).capitalize(),
-                followers=members[1:] or [region.persons[-1]],
-            )  # fmt: skip
-            for thing in (hall, *members):
-                thing.guild = guild
-            if number < 5:
-                self._add(
-                    "craft", f"{region.people} {trade.gerund}",
-                    f"{trade.gerund.capitalize()} in {region.name}", trade=trade, town=town,
-                    since=founder.moved, founder=founder, guild=guild, makers=members[1:],
-                )  # fmt: skip
+        if kind == "town":
+            region.capital, *region.villages = region.towns
+            for town in region.towns:
+                town.others = [other for other in region.towns if other is not town]
+        elif kind == "river":  # five towns on each; the second one runs into the first
+            region.tributary = region.rivers[1]
+            for number, river in enumerate(region.rivers):
+                river.towns = region.towns[number::2]
+                river.first, river.second, river.third, river.fourth, river.last = river.towns
+                river.largest = max(river.towns, key=lambda town: int(town.population))
+                for town in river.towns:
+                    town.river = river
+        elif kind == "person":
+            for one, other in [*pairwise(region.persons)][::2]:
+                if self.draws.chance(70):
+                    one.spouse, other.spouse = other, one
+                    other.home, other.children = one.home, one.children
+                    one.wedding = other.wedding = max(one.moved, other.moved) + 2
+        elif kind == "event":
+            region.subjects = [*region.rivers, *region.towns, *region.events]
 
-    def _festivals_and_what_belongs_to_them(self) -> None:
-        draws, region = self.draws, self.region
-        nouns = draws.some(_words("festival"), 4)
-        for noun, event in zip(nouns, draws.some(region.events, 4), strict=True):
-            self._add(
-                "festival", f"{event.town.name} {noun}", town=event.town, origin=event,
-                month=draws.pick(_words("month")), since=event.year + draws.between(1, 9),
-            )  # fmt: skip
-        kinds = draws.some(_records("music"), 3)
-        for number, festival in enumerate(region.festivals):
-            if number < 3:
-                inventor, name = self._active("craft", "musician"), self.namer.word()
-                musicians = [p for p in region.persons if p.role == "musician"]
-                instrument = self._add(
-                    "instrument", name, f"{name.capitalize()} ({region.people} instrument)",
-                    inventor=inventor, year=self._year(inventor), town=inventor.home,
-                    player=draws.pick([p for p in musicians if p is not inventor]),
-                    festival=festival, music=kinds[number],
-                )  # fmt: skip
-                instrument.given_early = instrument.player.born + 15 < instrument.year
-                inventor.made.append(instrument)
-            festival.instrument = region.instruments[number % 3]
-        for festival in region.festivals[:2]:
-            cook, name = draws.pick(region.persons), self.namer.word()
-            first, second, third = draws.some(_words("food"), 3)
-            self._add(
-                "dish", name, f"{name.capitalize()} ({region.people} dish)", town=festival.town,
-                festival=festival, cook=cook, year=self._year(cook), first=first, second=second,
-                third=third, first_is="are" if first[-1] == "s" else "is",
-                third_is="are" if third[-1] == "s" else "is",
-            )  # fmt: skip
-
-    def _animals(self) -> None:
-        for nature in self.draws.some(_records("nature"), 3):
-            finder = self._active("naturalist")
-            animal = self._add(
-                "animal", f"{self.region.people} {nature.beast}", nature=nature, discoverer=finder,
-                year=self._year(finder), river=self.draws.pick(self.region.rivers),
-            )  # fmt: skip
-            animal.length *= int(nature.size)
-
-    def _ships_and_works(self) -> None:
-        draws, region = self.draws, self.region
-        for noun in draws.some(_words("ship"), 4):
-            captain, facts = self._active("captain"), self._facts("ship")
-            built = self._year(captain) - 2
-            alive = [p for p in region.persons if p.role == "craft" and p.moved <= built <= p.died]
-            town, harbour = draws.some(region.towns, 2)
-            name = f"{draws.pick(_words('adjective'))} {noun}"
-            ship = self._add(
-                "ship", f"''{name}''", f"{name} ({region.people} {facts['sort']})", built=built,
-                begun=built - 1, command=built + 2, town=town, harbour=harbour, captain=captain,
-                builder=draws.pick(alive or region.persons[:1]), lost=built + facts["served"],
-                **facts,
-            )  # fmt: skip
-            setattr(ship, ship.fate, True)  # texts ask `?wrecked`
-            captain.made.append(ship)
-        subjects = [*region.rivers, *region.towns, *region.events]
-        for noun in draws.some(_words("work"), 5):
-            author, facts = self._active("writer"), self._facts("work")
-            name, year = f"The {draws.pick(_words('adjective'))} {noun}", self._year(author)
-            work = self._add(
-                "work", f"''{name}''", f"{name} ({region.people} {facts['sort']})", year=year,
-                author=author, town=author.home, begun=year - 4, copies=facts["parts"] * 9,
-                herbal=facts["sort"] == "herbal", **facts,
-                subject=draws.pick([s for s in subjects if s.kind != "event" or s.year <= year]),
-            )  # fmt: skip
-            author.made.append(work)
-
-    def _relations(self) -> None:
+    def _relate(self) -> None:
         """What belongs to each place, event and person, for texts to name."""
         region = self.region
         for place in (*region.towns, *region.rivers):
             towns = [place] if place.kind == "town" else place.towns
             for kind in KINDS[4:]:
-                things = [x for x in region.of_kind[kind] if getattr(x, "town", None) in towns]
+                things = [x for x in region.of_kind[kind] if vars(x).get("town") in towns]
                 setattr(place, _plural(kind), things)
             place.natives = [p for p in region.persons if {p.birthplace, p.home} & {*towns}]
             place.animals = [x for x in region.animals if x.river is place]
-        for festival in region.festivals:
-            festival.dishes = [x for x in region.dishes if x.festival is festival]
         for event in region.events:
-            memory = [x for x in region.festivals if x.origin is event]
-            memory += [x for x in region.works if x.subject is event]
-            event.memory = memory + [x for x in region.buildings if x.damaged_by is event]
+            event.memory = [
+                x for x in (*region.festivals, *region.works, *region.buildings)
+                if any(vars(x).get(f) is event for f in ("origin", "subject", "damaged_by"))
+            ]  # fmt: skip
         for person in region.persons:
-            person.maker = person.role != "craft" and bool(person.made)
-            person.known = person.maker or person.role == "craft"
-            person.thing = person.made[0] if person.made else None
+            person.thing = person.made[0] if person.made and person.role != "craft" else None
+            person.known = person.thing or person.role == "craft"
             if person.events:
                 person.event = person.events[0]
                 person.event_age = person.event.year - person.born
