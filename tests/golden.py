@@ -10,11 +10,11 @@ from pipelines.io.row_digest import MODULUS
 from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
-    "build-documents": "57767d174b09494e6d37895a0e9fb1e8",
-    "build-instances.length-64": "5848de48cc307414bb2c0af34abb9427",
-    "build-tokens": "dc8bd6dee6d88c94e7b6411bb7754387",
-    "build-vocabulary": "20ae0b969131b9ddd482a1b87bae1c71",
-    "build-vocabulary/vocab.txt": "37b620f546c9f1567e54f5878ebcb5ad",
+    "build-documents": "17e9ff1258b7a81804bcd62b5cd15a6a",
+    "build-instances.length-64": "92ca8303bd7598d7003e8376e3d8354d",
+    "build-tokens": "0e7f3e5a89da4abd4d8efd008a83f642",
+    "build-vocabulary": "3a28c84e3bfc5abe169eaffd883dd934",
+    "build-vocabulary/vocab.txt": "76fc6683f9e97dbbfe7c44f4d0521b6a",
 }
 
 
