@@ -10,11 +10,11 @@ from pipelines.io.row_digest import MODULUS
 from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
-    "build-documents": "17e9ff1258b7a81804bcd62b5cd15a6a",
-    "build-instances.length-64": "92ca8303bd7598d7003e8376e3d8354d",
-    "build-tokens": "0e7f3e5a89da4abd4d8efd008a83f642",
-    "build-vocabulary": "3a28c84e3bfc5abe169eaffd883dd934",
-    "build-vocabulary/vocab.txt": "76fc6683f9e97dbbfe7c44f4d0521b6a",
+    "build-documents": "c1cbe5c162a6b2539f0f484d27090342",
+    "build-instances.length-64": "bb2e492e12482425efa1edb5d9ed27d5",
+    "build-tokens": "45a54335d415e403e3beb6560c4c5ae8",
+    "build-vocabulary": "f59fd51219d61af64b80285fa11a2109",
+    "build-vocabulary/vocab.txt": "1d1b4207779cd10f0de410cb9c9c702d",
 }
 
 

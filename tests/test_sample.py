@@ -26,7 +26,7 @@ from flows.sample.world import Entity, everything, region_name
 from pipelines.mediawiki.wikitext import clean_wikitext
 from pipelines.mediawiki.words import markup_for
 
-GOLDEN = "3f151dfcedc9f4852e0c216873814fd0e8b7fe6e8788d3c93151404b24fa3091"
+GOLDEN = "3d6567a5e375784e6dc7c05dbe197dd6b3d4dd48a4ea958fda95b2b181c3101c"
 """Digest of the default corpus, so that no one changes it without noticing."""
 BAD = r"[\[\]{}<>|_]|''|  | ,|\.\.|\bNone\b|\b([Tt]he|a|an|of) \1\b"
 NEVER_PROSE = ("Quillmark", "Tallystone", "Itemward", "Platemark", "Navstone", "Boxstone",
@@ -69,7 +69,7 @@ def _entities(world: World) -> list[Entity]:
 
 
 def test_a_region_is_the_same_whenever_it_is_built() -> None:
-    first, again = World(3, 400).region(2), World.build(3, 100).region(2)
+    first, again = World(3, 400).region(2), World(3, 100).region(2)
     assert [e.title for e in everything(first)] == [e.title for e in everything(again)]
     other = World(4, 400).region(2)
     assert [e.title for e in everything(first)] != [e.title for e in everything(other)]
@@ -103,7 +103,7 @@ def test_the_facts_agree(index: int) -> None:
     for building in region.buildings:
         assert building.architect.moved <= building.built <= building.architect.died
         if building.damaged_by is not None:
-            assert building.built < building.damaged_by.year < building.restored
+            assert building.built < building.damaged_by.year < building.damaged_by.repaired
     for work in region.works:
         assert work.subject.kind != "event" or work.subject.year <= work.year
 
@@ -393,7 +393,7 @@ def test_any_file_system() -> None:
 
 def test_bad_options_end_the_command(cli: Cli, tmp_path: Path) -> None:
     said = cli("sample", str(tmp_path), "--compresslevel", "12")
-    assert said.code == 2
+    assert said.code == 1
     assert "compresslevel is 12, expected 1 to 9" in said.err
 
 
