@@ -79,22 +79,22 @@ def _rules(kind: str) -> list[tuple[str, Find]]:
 
 def _rule(rule: Any) -> Find:
     """A rule of `texts/world.yaml`, compiled."""
-    more: Any
     match rule:
         case None | []:
             return lambda _thing, _builder: None if rule is None else []
-        case {"name": sort, **more}:
+        case {"name": str(sort)}:
             return lambda thing, builder: builder.namer.name(
-                vars(thing)[sort[1:]] if sort[0] == "$" else sort, **more
+                vars(thing)[sort[1:]] if sort[0] == "$" else sort,
+                syllables=rule.get("syllables", 2),
             )
         case {"word": count}:
             return lambda _, builder: " ".join(builder.namer.word() for _ in range(count))
-        case {"deal": table, **more}:
-            return lambda _, builder: builder.deal(table, **more)
+        case {"deal": table}:
+            return lambda _, builder: builder.deal(table, of=rule.get("of", 99))
         case {"each": things}:
             return lambda thing, _: getattr(thing.region, things)[thing.number]
-        case {"one": things, **more} | {"all": things, **more}:
-            return _chosen(things, is_one="one" in rule, **more)
+        case {"one": things} | {"all": things}:
+            return _chosen(things, is_one="one" in rule, where=rule.get("where", ((),)))
     if isinstance(rule, str):
         if rule.startswith("= "):
             same = attrgetter(rule[2:])
@@ -114,7 +114,7 @@ def _number(text: str) -> Callable[[Any], int]:
     return (lambda _: int(text)) if text.isdigit() else lambda thing: int(fact(thing))
 
 
-def _chosen(things: str, *, is_one: bool, where: Sequence[Sequence[str]] = ((),)) -> Find:
+def _chosen(things: str, *, is_one: bool, where: Sequence[Sequence[str]]) -> Find:
     tests = [[_condition(text) for text in texts] for texts in where]
 
     def find(thing: Any, builder: _Builder) -> Any:
