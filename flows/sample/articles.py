@@ -73,8 +73,8 @@ def daily_life(entity: Entity, draws: Draws, count: int) -> list[list[str]]:
     return [topic.sentences(draws.pick(towns), draws) for topic in topics]
 
 
+# A path to the answer, the questions, the ways to state it, and what follows from it.
 Fact = tuple[str, Sentence, Sentence, Sentence | None]
-"""A path to the answer, the questions, the ways to state it, and what follows from it."""
 
 
 @cache

@@ -19,8 +19,7 @@ from flows.sample.wording import Sentence, read, tables, texts
 from flows.sample.world import ARTICLES_PER_REGION, World
 from pipelines.io.file_systems import file_system
 
-_LENGTH = 14
-"""Chapters of a tale."""
+_LENGTH = 14  # chapters of a tale
 _PLAN = {0: "first", _LENGTH - 2: "last but one", _LENGTH - 1: "last"}
 _SCENES = ("meal", "ask", "story", "work", "market", "rumour", "hall", "night", "river", "quarrel")
 

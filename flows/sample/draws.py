@@ -10,7 +10,6 @@ import numpy as np
 from pipelines.seeds import Identity, key_for, uniform
 
 T = TypeVar("T")
-
 _BLOCK = 256
 
 

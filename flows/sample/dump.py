@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -179,5 +180,4 @@ def _page_xml(page: Page, number: int, *, year: str) -> str:
 
 
 def _escape(text: str) -> str:
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&quot;")
+    return escape(text, {'"': "&quot;"})

@@ -111,9 +111,11 @@ def choices(cast: Cast, number: int) -> list[Row]:
     starts = {"It", "Its", "The", "In", "He", "She", "His", "Her", "A", "On"}
     for first, second, topic in draws.some([s for s in steps if s[1].split()[0] in starts]):
         start, right = second.split()[0], len(rows) % 4
-        others = [text for _, text, about in steps if about != topic and text.split()[0] == start]
+        others = [x[1] for x in steps if x[2] != topic and x[1].startswith(f"{start} ")]
         endings = [text for text in dict.fromkeys(draws.some(others, 60)) if text != second][:3]
-        if len(endings) == 3 and len(rows) < number:
+        if len(rows) == number:
+            break
+        if len(endings) == 3:
             endings.insert(right, second)
             spoken.update((first, *endings))
             rest = {f"ending{i}": text[len(start) + 1 :] for i, text in enumerate(endings)}
@@ -174,15 +176,15 @@ def _facts(cast: Cast, draws: Draws) -> Iterator[Row]:
                 implied = draws.pick(follows.says)
                 said |= {"implied": implied(thing, draws), "denied": implied(changed, draws)}
             if said.get("implied") != said.get("denied", ""):
-                yield {name: plain(cap(text)) for name, text in said.items() if text}
+                yield {name: text for name, text in said.items() if text}
 
 
 def compared(cast: Cast, number: int, *, task: str) -> list[Row]:
     """Sets of sentences and pairs, as the `turns` of `task` in `texts/labelled.yaml` say."""
     make = {"sst-2": _feelings, "wnli": _riddles}.get(task, _facts)(cast, cast.draws(task))
     cases = zip(cycle(tables("labelled")[task]["turns"]), make, strict=False)
-    rows = ({"first": case[one], "second": case.get(two, ""), "label": label}
-            for (one, two, label), case in cases if two in case or not two)  # fmt: skip
+    rows = ({"first": plain(cap(case[one])), "second": plain(cap(case.get(two, ""))), "label": x}
+            for (one, two, x), case in cases if two in case or not two)  # fmt: skip
     return cast.first(rows, number)
 
 
