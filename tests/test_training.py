@@ -119,18 +119,18 @@ def test_the_loss_falls_and_everything_is_recorded(corpus: SmallCorpus, tmp_path
 # Of a job of 12 steps. They may differ in the last digits from one processor or
 # torch build to another, and not by more.
 GOLDEN_LOSSES = [
-    8.0169,
-    8.011,
-    7.9417,
-    7.8011,
-    7.6392,
-    7.4423,
-    7.2697,
-    6.9684,
-    7.0227,
-    7.2244,
-    7.3859,
-    7.2746,
+    8.0351,
+    8.0471,
+    7.9702,
+    7.8299,
+    7.6466,
+    7.2686,
+    6.9826,
+    7.3427,
+    6.9341,
+    7.486,
+    7.1634,
+    7.1869,
 ]
 
 
