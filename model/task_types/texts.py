@@ -9,6 +9,7 @@ Letters for shapes: N sequences, T token positions of all of them.
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
@@ -60,8 +61,9 @@ class _Texts(TaskType):
             counters=joined.counters,
         )
 
+    @abstractmethod
     def _labels(self, examples: pa.Table, encoding: Encoding) -> Int64s | npt.NDArray[np.float64]:
-        raise NotImplementedError
+        """What the rows say, by label number or as values."""
 
 
 class Classification(_Texts):
