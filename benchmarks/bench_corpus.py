@@ -29,6 +29,7 @@ from pipelines import build_documents as documents_job
 from pipelines import build_instances as instances_job
 from pipelines import build_tokens as tokens_job
 from pipelines import build_vocabulary as vocabulary_job
+from pipelines.beam.plan_file import SharedInput
 from pipelines.counters import Counters
 from pipelines.documents.plan import plan
 from pipelines.documents.shards import shard_pieces
@@ -125,8 +126,8 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
 
     started = time.perf_counter()
     pair = BuildInstanceShard(
-        config=instances, tokens=tokens, vocab=_vocabulary(vocab), vocab_size=_lines(vocab),
-        output=str(folder / "instances"),
+        config=instances, tokens=SharedInput(tokens), vocab=_vocabulary(vocab),
+        vocab_size=_lines(vocab), output=str(folder / "instances"),
     )  # fmt: skip
     pair.setup()
     for piece in instance_plan.plan(instances, tokens):

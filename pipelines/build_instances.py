@@ -13,9 +13,9 @@ it is. So the bytes of a shard depend on what it and its pool hold, not on their
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import attrgetter
 
 from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.work import add_up
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import input_file
@@ -39,15 +39,16 @@ def build_instances(
         CountError: documents in are not those kept and dropped.
     """
     from pipelines.instances.held_out import HELD_OUT  # start-up: 270 ms, most of it pyarrow's
-    from pipelines.instances.plan import plan
+    from pipelines.instances.plan import plan, read_together
     from pipelines.instances.shards import BuildInstanceShard, corpus_statistics
 
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     planned = plan(config, tokens)
+    shared = SharedInput(tokens)
     work = BuildInstanceShard(
         config=config,
-        tokens=tokens,
+        tokens=shared,
         vocab=input_file(vocabulary, VOCAB_FILE),
         vocab_size=vocab_size,
         output=output,
@@ -59,7 +60,8 @@ def build_instances(
         output=output,
         execution=execution,
         pieces=pieces,
-        together=attrgetter("shard"),
+        together=read_together(planned),
+        shared=shared,
     )
     counters = add_up(job.reports)
     for things in ("documents", f"{HELD_OUT}-documents"):

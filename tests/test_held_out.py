@@ -17,6 +17,7 @@ from flows.bert import run_recipe
 from flows.lineage.head import head
 from flows.lineage.rows import find_shard
 from flows.store.artifacts import ArtifactStore
+from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.work import WorkReport, add_up
 from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
@@ -101,7 +102,7 @@ class Corpus:
         output.mkdir(parents=True, exist_ok=True)
         work = job.BuildInstanceShard(
             config=config,
-            tokens=self.tokens,
+            tokens=SharedInput(self.tokens),
             vocab=InputFile.of(self.vocabulary, self.vocabulary.files[0]),
             vocab_size=self.vocab_size,
             output=str(output),

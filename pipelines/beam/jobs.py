@@ -13,12 +13,15 @@ Beam is loaded when a job runs, not when it is planned.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
+from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.beam.reuse import WORTH_REQUESTS, PieceWork, ReusingWork, reuse_of, reusing
 from pipelines.beam.work import Grouping, WorkReport
 from pipelines.io.file_systems import file_system
@@ -30,6 +33,10 @@ from schemas.errors import ConfigError, RunnerError
 from schemas.manifest import FileEntry, Reuse
 
 _HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even
+MOST_RANGES = 4096
+"""Elements of a job's graph where the runner deals them out: more pieces share them."""
+
+_GROUPS = 512  # from so many on, pieces that belong together are one element whatever they weigh
 WORTH_PROCESSES = 8 << 20
 """Worker processes take seconds to start, in which this one does so many bytes of work: where not
 more is left to do, there are none."""
@@ -42,39 +49,79 @@ def deal(
     weights: Mapping[int, int] | None = None,
     together: Callable[[Any], Any] | None = None,
 ) -> list[list[Any]]:
-    """Deal pieces to `lanes` lanes of about equal weight, the heaviest first; 0: a lane a piece.
+    """Deal pieces to `lanes` lanes of about equal weight, the heaviest first.
 
     A local runner hands each worker a fixed share, so the balance has to be made beforehand.
 
     Args:
         pieces: what to deal out.
-        lanes: how many get some.
+        lanes: how many get some; 0 for as many as there are pieces, up to `MOST_RANGES`.
         weights: what they weigh, by number, where that is not their own weight.
         together: see `run_shard_job`. Such pieces stay in one lane, one after the other, as far as
             they are no more than a fraction of what a lane gets.
     """
-    if lanes <= 0 or lanes >= len(pieces):
-        return [[piece] for piece in pieces]
     known = weights or {piece.number: piece.weight for piece in pieces}
+    if lanes <= 0:
+        return _ranges(pieces, known, together=together)
+    if lanes >= len(pieces):
+        return [[piece] for piece in pieces]
     most = sum(known.values()) / (lanes * _HANDFULS) if together else 0
-    handfuls: dict[Any, list[list[Any]]] = {}
-    for piece in pieces:
-        found = handfuls.setdefault(together(piece) if together else piece.number, [[]])
-        if found[-1] and sum(known[p.number] for p in found[-1]) + known[piece.number] > most:
-            found.append([])
-        found[-1].append(piece)
-    weighed = [
-        (sum(known[piece.number] for piece in handful), handful)
-        for group in handfuls.values()
-        for handful in group
-    ]
+    weighed = _handfuls(pieces, known, most=most, together=together or attrgetter("number"))
     dealt: list[list[Any]] = [[] for _ in range(lanes)]
-    loads = [0] * lanes
+    loads = [(0, lane) for lane in range(lanes)]
     for weight, handful in sorted(weighed, key=lambda pair: (-pair[0], pair[1][0].number)):
-        lane = loads.index(min(loads))
+        load, lane = loads[0]
         dealt[lane] += handful
-        loads[lane] += weight
+        heapq.heapreplace(loads, (load + weight, lane))
     return dealt
+
+
+def _ranges(
+    pieces: Sequence[Any], known: Mapping[int, int], *, together: Callable[[Any], Any] | None
+) -> list[list[Any]]:
+    """Pieces for a runner that deals them out itself: few that are read together, or one alone."""
+    total = sum(known.values())
+    if together is not None:
+        groups = len({together(piece) for piece in pieces})
+        most = total if groups >= _GROUPS else total / _GROUPS
+        handfuls = _handfuls(pieces, known, most=most, together=together)
+    else:
+        handfuls = [(known[piece.number], [piece]) for piece in pieces]
+    if len(handfuls) <= MOST_RANGES:
+        return [handful for _, handful in handfuls]
+    ranges: list[list[Any]] = []
+    load, most = 0, total / MOST_RANGES
+    for weight, handful in handfuls:
+        if not ranges or (load + weight / 2 > len(ranges) * most and len(ranges) < MOST_RANGES):
+            ranges.append([])
+        ranges[-1] += handful
+        load += weight
+    return ranges
+
+
+def _handfuls(
+    pieces: Sequence[Any],
+    known: Mapping[int, int],
+    *,
+    most: float,
+    together: Callable[[Any], Any],
+) -> list[tuple[int, list[Any]]]:
+    """Pieces that have something in common, and what they weigh: no more than `most`, or one."""
+    groups: dict[Any, list[Any]] = {}
+    for piece in pieces:
+        groups.setdefault(together(piece), []).append(piece)
+    handfuls: list[tuple[int, list[Any]]] = []
+    for group in groups.values():
+        begins = len(handfuls)
+        for piece in group:
+            weight = known[piece.number]
+            if len(handfuls) > begins and handfuls[-1][0] + weight <= most:
+                before, handful = handfuls.pop()
+                handful.append(piece)
+                handfuls.append((before + weight, handful))
+            else:
+                handfuls.append((weight, [piece]))
+    return handfuls
 
 
 class FinishedJob(NamedTuple):
@@ -105,6 +152,7 @@ def run_shard_job(
     pieces: str = "",
     grouping: Grouping | None = None,
     together: Callable[[Any], Any] | None = None,
+    shared: SharedInput | None = None,
 ) -> FinishedJob:
     """Do `work` on every piece, or restore what an earlier job made of it.
 
@@ -119,6 +167,7 @@ def run_shard_job(
         grouping: what to do with the blobs of each bucket.
         together: what pieces have in common that are best done by one worker, such as a shard that
             all of them read.
+        shared: what `work` holds and is too long for the graph of a job.
 
     Raises:
         BertloomError: as a worker raised it, on whatever runner: its class, words and attributes.
@@ -140,13 +189,17 @@ def run_shard_job(
             if sum(weights.values()) < WORTH_PROCESSES:
                 launch = Launch.of(ExecutionConfig())
     fs, folder = file_system(output)
-    with _report_folder(output, launch) as place:
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(_report_folder(output, launch))
         urls = {kind: f"{place}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
         errors = ErrorFiles(f"{place}/.reports-errors-{uuid.uuid4().hex}")
 
         lanes = deal(planned, launch.lanes, weights=weights, together=together)
+        plan = stack.enter_context(written_plan(lanes, folder=place))
+        if shared is not None:
+            stack.enter_context(shared.written(f"{place}/.plan-input-{uuid.uuid4().hex}.json"))
         build = shard_pipeline(
-            job, lanes, work=doing, errors=errors, grouping=grouping, report_urls=urls
+            job, *plan, work=doing, errors=errors, grouping=grouping, report_urls=urls
         )
         with Progress(job, fs=fs, folder=folder, total=len(planned)), errors.raised_again(job):
             run_pipeline(job, build, launch=launch)

@@ -10,6 +10,7 @@ import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
 from apache_beam.transforms.combiners import ToListCombineFn
 
+from pipelines.beam.plan_file import ByteRange, PlanFile
 from pipelines.beam.reuse import ReusingWork
 from pipelines.beam.work import Grouping, ShardWork
 from pipelines.io.file_systems import file_system
@@ -19,17 +20,17 @@ BLOBS = "blobs"
 
 
 class _DoWork(beam.DoFn):
-    def __init__(self, work: ShardWork, errors: ErrorFiles) -> None:
-        self._work, self._errors = work, errors
+    def __init__(self, work: ShardWork, *, plan: PlanFile, errors: ErrorFiles) -> None:
+        self._work, self._plan, self._errors = work, plan, errors
         kind = type(work.work if isinstance(work, ReusingWork) else work)
         self._counted_under = kind.__name__
 
     def setup(self) -> None:
         self._work.setup()
 
-    def process(self, element: tuple[int, Iterable[list[Any]]]) -> Iterator[Any]:
-        for pieces in element[1]:
-            for piece in pieces:
+    def process(self, element: tuple[int, Iterable[ByteRange]]) -> Iterator[Any]:
+        for where in element[1]:
+            for piece in self._plan.pieces(where):
                 with self._errors.telling(piece):
                     report = self._work.process(piece)
                 for name, amount in report.counters.items():
@@ -54,14 +55,15 @@ class DoShardWork(beam.PTransform[Any, Any]):
     """Nothing in; out: `reports` (JSON texts) and `blobs` ((bucket, bytes) pairs)."""
 
     work: ShardWork
-    lanes: Sequence[list[Any]]
+    plan: PlanFile
+    ranges: Sequence[ByteRange]
     errors: ErrorFiles
 
     def expand(self, begin: Any) -> Any:
-        do_work = beam.ParDo(_DoWork(self.work, self.errors))
+        do_work = beam.ParDo(_DoWork(self.work, plan=self.plan, errors=self.errors))
         outputs = (
             begin
-            | "PlanWork" >> beam.Create(list(enumerate(self.lanes)), reshuffle=False)
+            | "PlanWork" >> beam.Create(list(enumerate(self.ranges)), reshuffle=False)
             | "SpreadWork" >> beam.GroupByKey()
             | "DoWork" >> do_work.with_outputs(BLOBS, main="reports")
         )
@@ -149,7 +151,8 @@ class CollectReports(beam.PTransform[Any, Any]):
 
 def shard_pipeline(
     job: str,
-    lanes: Sequence[list[Any]],
+    plan: PlanFile,
+    ranges: Sequence[ByteRange],
     *,
     work: ShardWork,
     errors: ErrorFiles,
@@ -160,7 +163,8 @@ def shard_pipeline(
 
     Args:
         job: names the job on the runner.
-        lanes: the pieces, dealt out.
+        plan: the pieces.
+        ranges: those of each element.
         work: what to do with each.
         errors: where a worker's error is written down.
         grouping: what to do with the blobs of each bucket.
@@ -168,7 +172,7 @@ def shard_pipeline(
     """
 
     def build(pipeline: beam.Pipeline) -> None:
-        done = pipeline | job >> DoShardWork(work=work, lanes=lanes, errors=errors)
+        done = pipeline | job >> DoShardWork(work=work, plan=plan, ranges=ranges, errors=errors)
         _ = done["reports"] | "CollectReports" >> CollectReports(url=report_urls["work"])
         if grouping is not None:
             grouped = done[BLOBS] | "GroupBlobs" >> GroupBlobs(grouping=grouping)

@@ -6,7 +6,7 @@ these follow the digests of the raw files, and so move when one dump part of man
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,13 @@ from schemas.manifest import FileEntry, StageInput
 
 POOL_DOCUMENTS = 128
 """A shard with fewer documents gets another beside it, even if none fits `pool_bytes`."""
+
+
+_FIRST_OTHERS = 64
+
+REMEMBERED_BYTES = 512 << 20
+"""Bytes of held-out documents that a worker keeps: those of 50 billion tokens at a share of
+.005."""
 
 
 class InstancePiece(NamedTuple):
@@ -59,12 +66,23 @@ class Ranking(NamedTuple):
         sizes = [entry.size for entry in files]
         return cls(np.array(names, np.uint64), np.array(sizes, np.int64), seed)
 
-    def others(self, shard: int, *, purpose: str) -> npt.NDArray[np.int64]:
-        """Numbers of all the others in the order drawn for one; int64 of shape (shards - 1,)."""
+    def others(
+        self, shard: int, *, purpose: str, first: int | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Numbers of the others in the order drawn for one, int64.
+
+        Args:
+            shard: that one.
+            purpose: names the order.
+            first: of how many at least, if there are so many; None of all.
+        """
         key = key_for(self.seed, purpose, int(self.names[shard]))
         ranks = random_bits(np.array([key], np.uint64), self.names)
+        chosen = np.arange(len(ranks))
+        if first is not None and first < len(ranks):  # sorting all takes ten times as long
+            chosen = np.flatnonzero(ranks <= np.partition(ranks, first)[first])
         # Of shards that hold the same, either may come first.
-        order = np.argsort(ranks, kind="stable")
+        order = chosen[np.argsort(ranks[chosen], kind="stable")]
         others: npt.NDArray[np.int64] = order[order != shard]
         return others
 
@@ -72,7 +90,8 @@ class Ranking(NamedTuple):
 def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
     """A piece for each pass over each shard, and one for what is held out of each, if anything is.
 
-    Decided by the configuration and the shards' contents.
+    Decided by the configuration and the shards' contents. The passes over a shard follow one
+    another, as they read the same shards.
     """
     files = tokens.files
     ranking = Ranking.of(files, seed=config.seed)
@@ -81,8 +100,8 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
     ]
     passes = [
         (TRAINING, shard, pass_number, pools[shard], files[shard].size)
-        for pass_number in range(config.duplicates)
         for shard in range(len(files))
+        for pass_number in range(config.duplicates)
     ]
     share = config.held_out_share
     held_out = [
@@ -91,6 +110,21 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
         if share > 0.0
     ]
     return [InstancePiece(number, *piece) for number, piece in enumerate([*passes, *held_out])]
+
+
+def read_together(planned: Sequence[InstancePiece]) -> Callable[[InstancePiece], tuple[str, int]]:
+    """What pieces have in common that read the same shards.
+
+    What is held out of a shard has a pool of a dozen others, and needs only what is held out of
+    those: a worker that can remember that of all reads every shard once.
+    """
+    held_out = sum(piece.weight for piece in planned if piece.part == HELD_OUT)
+    is_one = held_out <= REMEMBERED_BYTES
+
+    def together(piece: InstancePiece) -> tuple[str, int]:
+        return (HELD_OUT, 0) if is_one and piece.part == HELD_OUT else (TRAINING, piece.shard)
+
+    return together
 
 
 def choose_pool(
@@ -103,8 +137,12 @@ def choose_pool(
     """
     if config.pairing == "none":
         return (shard,)
-    others = ranking.others(shard, purpose="pool")
-    fitting = int(np.count_nonzero(np.cumsum(ranking.sizes[others]) <= config.pool_bytes))
+    first, fitting = 0, 0
+    others = np.empty(0, np.int64)
+    while fitting == len(others) and len(others) < len(files) - 1:
+        first = max(_FIRST_OTHERS, 4 * first)
+        others = ranking.others(shard, purpose="pool", first=first)
+        fitting = int(np.count_nonzero(np.cumsum(ranking.sizes[others]) <= config.pool_bytes))
     is_small = (files[shard].rows or 0) < POOL_DOCUMENTS
     return (shard, *others[: max(fitting, int(is_small))].tolist())
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.arrays import list_array
+from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import WorkReport
 from pipelines.counters import Counters
@@ -24,7 +25,7 @@ from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import instances_schema
 from schemas.configs import InstancesConfig
-from schemas.manifest import FileEntry, StageInput
+from schemas.manifest import FileEntry
 
 HELD_OUT_DOCUMENTS, HELD_OUT_SHARDS = 128, 16
 """Documents that a pool of held-out ones aims at, and others that are opened for them at most."""
@@ -84,7 +85,7 @@ class BuildInstanceShard(PieceWork):
     """The work on one pass over one token shard, or on its held-out documents."""
 
     config: InstancesConfig
-    tokens: StageInput
+    tokens: SharedInput
     vocab: InputFile
     vocab_size: int
     output: str
@@ -99,8 +100,9 @@ class BuildInstanceShard(PieceWork):
     def _open(self) -> tuple[VocabularyIds, TokenShards]:
         if self._vocabulary is None or self._shards is None:
             self._vocabulary = read_vocabulary_ids(self.vocab)
+            tokens = self.tokens.get()
             self._shards = TokenShards(
-                [InputFile.of(self.tokens, entry) for entry in self.tokens.files],
+                [InputFile.of(tokens, entry) for entry in tokens.files],
                 vocab_size=self.vocab_size,
                 share=self.config.held_out_share,
             )
@@ -111,10 +113,11 @@ class BuildInstanceShard(PieceWork):
         return {**self.__dict__, **opened, "_pool": {}, "_held_out": (-1, {})}
 
     def identity(self, piece: InstancePiece) -> Any:
+        files = self.tokens.get().files
         return {
             "part": piece.part,
             "duplicate": piece.pass_number,
-            "pool": [self.tokens.files[number].sha256 for number in self._pool_numbers(piece)],
+            "pool": [files[number].sha256 for number in self._pool_numbers(piece)],
             "vocabulary": [self.vocab.sha256, self.vocab_size],
         }
 
@@ -160,7 +163,7 @@ class BuildInstanceShard(PieceWork):
 
     def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
         if self._held_out[0] != shard:
-            ranking = Ranking.of(self.tokens.files, seed=self.config.seed)
+            ranking = Ranking.of(self.tokens.get().files, seed=self.config.seed)
             shards = self._open()[1]
             pool = held_out_pool(shards, shard, ranking=ranking, config=self.config)
             self._held_out = (shard, pool)
@@ -171,7 +174,7 @@ class BuildInstanceShard(PieceWork):
         return list(self._held_out_pool(piece.shard) if piece.part == HELD_OUT else piece.pool)
 
     def _path(self, piece: InstancePiece) -> str:
-        stem = self.tokens.files[piece.shard].path.removesuffix(".arrow")
+        stem = self.tokens.get().files[piece.shard].path.removesuffix(".arrow")
         if piece.part == HELD_OUT:
             return f"{HELD_OUT_PREFIX}{stem.removeprefix('part-')}.arrow"
         return f"{stem}-pass-{piece.pass_number:02d}.arrow"

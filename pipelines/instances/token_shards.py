@@ -13,14 +13,12 @@ import pyarrow as pa
 
 from pipelines.arrays import Int64s, flat_lists, ranges
 from pipelines.instances.held_out import is_held_out
+from pipelines.instances.plan import REMEMBERED_BYTES
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.io.file_systems import is_local
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import tokens_schema
-
-REMEMBERED_BYTES = 64 << 20
-"""Bytes of held-out documents that a worker keeps before it forgets them all."""
 
 FETCHED_BYTES = 1 << 30
 """Bytes of shards from elsewhere that a worker keeps copies of; the one in use is always kept."""
@@ -47,6 +45,7 @@ class TokenShards:
         self._share = share
         self._rows: dict[int, Int64s] = {}
         self._held_out: dict[int, TokenDocuments] = {}
+        self._remembered = 0
         self._fetched: OrderedDict[int, pa.Table] = OrderedDict()
 
     def __len__(self) -> int:
@@ -81,9 +80,10 @@ class TokenShards:
             # Copied: a view would keep the whole shard mapped for as long as it is remembered.
             rows = self._rows[number]
             found = _documents(table, np.stack((rows, rows + 1), axis=1), with_ids=True)
-            known = sum(documents.nbytes for documents in self._held_out.values())
-            if known + found.nbytes > REMEMBERED_BYTES:
+            self._remembered += found.nbytes
+            if self._remembered > REMEMBERED_BYTES:
                 self._held_out.clear()
+                self._remembered = found.nbytes
             self._held_out[number] = found.copy()
         return table
 
