@@ -97,6 +97,10 @@ class WikipediaSource(SourceConfig):
     verify_checksums: bool = not_identity(True)
     """Compare each file with a `*sha1sums*` or `*md5sums*` list that lies beside it."""
 
+    trust_checksums: bool = not_identity(False)
+    """Take a file for what a `*sha256sums*` list beside it says, without reading it first; the
+    manifest says so. (By sha256 alone files are known in keys, so no other list will do.)"""
+
 
 class BooksSource(SourceConfig):
     """One text file a book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""

@@ -68,6 +68,9 @@ class RawInput(_Record):
     checksum: str = ""
     """The published checksum it was verified against, `sha1:...` or `md5:...`; "" if none."""
 
+    believed: str = ""
+    """The list whose word was taken for `sha256`, as the recipe allows; "" where it was read."""
+
     identity: str = ""
     """What of it decides the stage's bytes, for the cache key; "" stands for its sha256."""
 

@@ -293,7 +293,7 @@ def test_files_and_counts_of_the_stage(tmp_path: Path) -> None:
     config = InstancesConfig(max_seq_length=64, held_out_share=0.5, duplicates=2)
     made = corpus.build(config, tmp_path / "one")
     assert [entry.path for entry in made.files] == [
-        *(f"part-0000{shard}-pass-0{n}.arrow" for n in range(2) for shard in range(3)),
+        *(f"part-0000{shard}-pass-0{n}.arrow" for shard in range(3) for n in range(2)),
         "__held-out__/held-out-00000.arrow",
         "__held-out__/held-out-00001.arrow",
     ]  # a shard that nothing is held out of has no such file

@@ -92,5 +92,6 @@ def _raw_input(source: str, file: SourceFile, kind: str) -> RawInput:
         size=file.size,
         sha256=file.sha256,
         checksum=file.checksum,
+        believed=file.believed,
         identity=_identity(source, file, kind),
     )

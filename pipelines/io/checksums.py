@@ -7,7 +7,7 @@ line a file, `hex  name`, as `sha1sum` writes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.io.raw_files import FileDigests, digest_file, list_folder_of, open_file
@@ -35,8 +35,14 @@ def is_checksum_list(name: str) -> bool:
     return _LIST.match(name.rpartition("/")[2]) is not None
 
 
-def published_checksums(uris: Iterable[str]) -> dict[str, PublishedChecksum]:
+def published_checksums(
+    uris: Iterable[str], *, algorithms: Sequence[str] = _ALGORITHMS
+) -> dict[str, PublishedChecksum]:
     """What the lists in the files' own folders say of them; each list is read once.
+
+    Args:
+        uris: of the files.
+        algorithms: of the lists that are read.
 
     Returns:
         file's uri to its checksum; files that no list names are left out.
@@ -49,14 +55,24 @@ def published_checksums(uris: Iterable[str]) -> dict[str, PublishedChecksum]:
     for uri in uris:
         folder, _, base = uri.rpartition("/")
         if folder not in lists:
-            lists[folder] = _read_lists(uri)
+            lists[folder] = _read_lists(uri, algorithms=algorithms)
         if base in lists[folder]:
             found[uri] = lists[folder][base]
     return found
 
 
-def verify_file(uri: str, published: PublishedChecksum | None) -> tuple[FileDigests, str]:
+def verify_file(
+    uri: str,
+    published: PublishedChecksum | None,
+    *,
+    beside: Callable[[bytes], object] | None = None,
+) -> tuple[FileDigests, str]:
     """Digests the file, and compares it with its published checksum if it has one.
+
+    Args:
+        uri: of the file.
+        published: what a list says of it.
+        beside: given all bytes in turn, where they are read.
 
     Returns:
         its digests, sha256 among them, and the checksum it was verified against, `sha1:...`; "" if
@@ -67,9 +83,9 @@ def verify_file(uri: str, published: PublishedChecksum | None) -> tuple[FileDige
         InputError: the file cannot be read.
     """
     if published is None:
-        return digest_file(uri), ""
+        return digest_file(uri, beside=beside), ""
     algorithm, expected, where = published
-    read = digest_file(uri, algorithms=("sha256", algorithm))
+    read = digest_file(uri, algorithms=("sha256", algorithm), beside=beside)
     if read.digests[algorithm] != expected:
         raise ChecksumError(
             f"{uri}: expected {algorithm} {expected}, as {where} says, found "
@@ -79,13 +95,13 @@ def verify_file(uri: str, published: PublishedChecksum | None) -> tuple[FileDige
     return read, f"{algorithm}:{expected}"
 
 
-def _read_lists(beside: str) -> Mapping[str, PublishedChecksum]:
+def _read_lists(beside: str, *, algorithms: Sequence[str]) -> Mapping[str, PublishedChecksum]:
     known: dict[str, PublishedChecksum] = {}
     for uri, name in list_folder_of(beside):
         match = _LIST.match(name)
-        if match is None:
+        algorithm = match[1].lower() if match is not None else ""
+        if algorithm not in algorithms:
             continue
-        algorithm = match[1].lower()
         for file_name, digest in _read_list(uri, algorithm=algorithm):
             other = known.get(file_name)
             if other is None or _rank(algorithm) < _rank(other.algorithm):

@@ -12,9 +12,10 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -25,6 +26,9 @@ from schemas.errors import BertloomError, InputError, MissingInputError
 
 _CHUNK = 1 << 20
 _SHOWN_NEIGHBOURS = 8
+_THREADS = 8  # hashing and waiting for a server hold no interpreter's lock
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "VersionId", "content_md5")
 _log = logging.getLogger(__name__)
 
@@ -95,6 +99,25 @@ def describe_file(uri: str, *, name: str) -> SourceFile:
     return SourceFile(uri=uri, name=name, size=read.size, sha256=read.digests["sha256"])
 
 
+def in_parallel(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
+    """What a function finds of each, in their order; the first error in it is raised."""
+    listed = list(items)
+    if len(listed) < 2:
+        return [look(item) for item in listed]
+    with ThreadPoolExecutor(min(_THREADS, len(listed)), thread_name_prefix="raw-files") as pool:
+        under_way = pool.map(look, listed)
+        try:
+            return list(under_way)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def describe_each(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
+    """`describe_file` of files as `expand_paths` gives them, several at once."""
+    return in_parallel(lambda pair: describe_file(pair[0], name=pair[1]), found)
+
+
 def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
     """Files with their sizes and digests, and each with a name of its own, for ids are made of it.
 
@@ -108,9 +131,8 @@ def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
         InputError: as `describe_file`.
     """
     files: dict[tuple[str, str], SourceFile] = {}
-    for uri, name in found:
-        file = describe_file(uri, name=name)
-        same = files.setdefault((name, file.sha256), file)
+    for file in describe_each(found):
+        same = files.setdefault((file.name, file.sha256), file)
         if same is not file:
             _log.warning("%s is the same as %s and is read once", file.uri, same.uri)
     times = Counter(name for name, _ in files)
@@ -120,7 +142,12 @@ def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
     ]
 
 
-def digest_file(uri: str, *, algorithms: Iterable[str] = ("sha256",)) -> FileDigests:
+def digest_file(
+    uri: str,
+    *,
+    algorithms: Iterable[str] = ("sha256",),
+    beside: Callable[[bytes], object] | None = None,
+) -> FileDigests:
     """Digests of the file's bytes, all computed in one pass.
 
     They are remembered (`pipelines.io.user_cache`) of the file as it is: by size, inode and times
@@ -130,6 +157,7 @@ def digest_file(uri: str, *, algorithms: Iterable[str] = ("sha256",)) -> FileDig
     Args:
         uri: an absolute path or fsspec URL.
         algorithms: names that `hashlib` knows, such as `sha256`, `sha1`, `md5`.
+        beside: given all bytes in turn, where they are read.
 
     Raises:
         InputError: the file is missing, cannot be read, or changes while it is read.
@@ -140,13 +168,23 @@ def digest_file(uri: str, *, algorithms: Iterable[str] = ("sha256",)) -> FileDig
     cache = digest_cache()
     known = cache.get(uri, version) if version else {}
     if not set(wanted) <= set(known):
-        known |= _compute(fs, path, [name for name in wanted if name not in known], size=size)
+        missing = [name for name in wanted if name not in known]
+        known |= _compute(fs, path, missing, size=size, beside=beside)
         if _stat(fs, path, uri) != (size, version):
             raise InputError(f"{uri}: changed while it was read; run again when it is whole")
         # An ETag or generation changes with every write.
         if version and (not isinstance(fs, LocalFileSystem) or is_settled(Path(path).stat())):
             cache.put(uri, version, known)
     return FileDigests(size, {name: known[name] for name in wanted})
+
+
+def file_size(uri: str) -> int:
+    """How many bytes a file has.
+
+    Raises:
+        InputError: it is missing or cannot be read.
+    """
+    return _stat(*filesystem(uri), uri)[0]
 
 
 def filesystem(uri: str) -> tuple[Any, str]:
@@ -305,7 +343,14 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
     return size, version
 
 
-def _compute(fs: Any, path: str, algorithms: Sequence[str], *, size: int) -> dict[str, str]:
+def _compute(
+    fs: Any,
+    path: str,
+    algorithms: Sequence[str],
+    *,
+    size: int,
+    beside: Callable[[bytes], object] | None,
+) -> dict[str, str]:
     digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
     read = 0
     try:
@@ -314,6 +359,8 @@ def _compute(fs: Any, path: str, algorithms: Sequence[str], *, size: int) -> dic
                 read += len(chunk)
                 for digest in digests.values():
                     digest.update(chunk)
+                if beside is not None:
+                    beside(chunk)
     except OSError as error:
         raise InputError(f"{path}: cannot be read after byte {read:,}: {error}") from error
     if read != size:

@@ -35,6 +35,9 @@ class SourceFile(NamedTuple):
     checksum: str = ""
     """The published checksum it was verified against, `sha1:...` or `md5:...`; "" if none."""
 
+    believed: str = ""
+    """The list whose word was taken for `sha256`, as the recipe allows; "" where it was read."""
+
 
 class Split(NamedTuple):
     """A planned piece of input, small enough to send to any worker."""

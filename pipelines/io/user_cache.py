@@ -1,6 +1,7 @@
 """The user's cache: what can be computed again, and may be deleted at any time.
 
     $BERTLOOM_CACHE/digests.ndjson    {file, version, digests, sha256}: a line each
+    $BERTLOOM_CACHE/WHAT/AA/DIGEST    {value, sha256}: what was found in a file with that digest
 
 Digests are remembered for a file as it is: by its location and version, which are size, inode and
 times of a local file, and the ETag or generation of an object. Lines are only appended, each by one
@@ -20,10 +21,13 @@ import functools
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from pipelines.io.local_files import write_whole
 from schemas.sealed import read_sealed, sealed_line
 
 CACHE_VARIABLE = "BERTLOOM_CACHE"
@@ -32,6 +36,7 @@ CACHE_VARIABLE = "BERTLOOM_CACHE"
 # A file changed less than this before it was read may be changed again without its times telling.
 _SETTLED_NS = 2_000_000_000
 _MOST_STALE_LINES = 10_000
+_HEX = re.compile(r"[0-9a-f]{64}")
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -71,6 +76,34 @@ def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> st
         if is_settled(stat):
             cache.put(file, version, known)
     return known[name]
+
+
+def remembered(what: str, digest: str) -> Any:
+    """What was found in a file with this sha256, a JSON value; None where nothing is known."""
+    try:
+        value, is_sealed = read_sealed(_place(what, digest).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        _LOGGER.info("%s: cannot be read (%s), so it is found again", _place(what, digest), error)
+        return None
+    return value.get("value") if is_sealed else None
+
+
+def remember(what: str, digest: str, value: Any) -> None:
+    """Keep what was found in a file with this sha256."""
+    place = _place(what, digest)
+    line = sealed_line(json.dumps({"value": value}, separators=(",", ":")))
+    try:
+        write_whole(place, f"{line}\n".encode())
+    except OSError as error:
+        _LOGGER.info("%s: cannot be written (%s); set %s", place, error, CACHE_VARIABLE)
+
+
+def _place(what: str, digest: str) -> Path:
+    if not _HEX.fullmatch(digest):
+        raise ValueError(f"expected the 64 hex digits of a sha256, found {digest!r:.80}")
+    return cache_folder() / what / digest[:2] / digest
 
 
 def digest_cache() -> DigestCache:

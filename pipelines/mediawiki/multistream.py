@@ -13,10 +13,11 @@ from __future__ import annotations
 import bz2
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO
 
 from pipelines.io.raw_files import list_folder_of, open_file
+from pipelines.io.user_cache import remember, remembered
 from schemas.errors import CorruptInputError, InputError
 
 # "BZh", the block size, and the six bytes (pi in BCD) that every block starts with.
@@ -85,32 +86,62 @@ def read_index(uri: str) -> list[int]:
     return offsets
 
 
-def find_streams(uri: str, *, start: int, size: int) -> list[int]:
+def find_streams(uri: str, *, start: int) -> list[int]:
     """Where bzip2 streams start in a file, from byte `start` on, ascending.
 
     Found by their first ten bytes. That another place has these by chance is possible, though not
     to be expected in 10**12 dumps; `is_stream` makes sure. A stream without any block, which
     compressed nothing, is left out.
-
-    Args:
-        size: of the file, in bytes.
     """
-    return list(_scan(uri, start=start, size=size))
-
-
-def _scan(uri: str, *, start: int, size: int) -> Iterator[int]:
-    position, rest, found = start, b"", 0
+    search = StreamSearch(start)
     with open_file(uri, start=start) as source:
-        while chunk := source.read(_READ):
-            data = rest + chunk
-            origin = position - len(rest)
-            for match in _HEAD.finditer(data):
-                found += 1
-                yield origin + match.start()
-            position += len(chunk)
-            if found <= 1 and start == 0 and position > _FAR and size > _FAR:
-                return
-            rest = data[1 - _HEAD_LENGTH :]
+        while not search.is_over and (chunk := source.read(_READ)):
+            search.feed(chunk)
+    return search.found
+
+
+class StreamSearch:
+    """A search for the heads of streams in a file's bytes, given in turn.
+
+    Attributes:
+        found: where heads are, ascending.
+        position: how far it is in the file.
+        is_over: whether the file is taken for one stream, whatever follows.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self.found: list[int] = []
+        self.position = self._start = start
+        self.is_over = False
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Search the bytes that follow."""
+        if not self.is_over:
+            data = self._rest + chunk
+            origin = self.position - len(self._rest)
+            self.found += [origin + match.start() for match in _HEAD.finditer(data)]
+            self._rest = data[1 - _HEAD_LENGTH :]
+        self.position += len(chunk)
+        if len(self.found) <= 1 and self._start == 0 and self.position > _FAR:
+            self.is_over = True
+
+
+def needs_search(uri: str, *, name: str) -> bool:
+    """Whether only a search of the whole file finds its streams: a .bz2 without an index."""
+    return name.lower().endswith(".bz2") and find_index(uri, name=name) is None
+
+
+def remember_streams(sha256: str, streams: Sequence[int]) -> None:
+    """Keep what a search of a whole file with that digest found, for this run and later ones."""
+    remember("streams", sha256, list(streams))
+
+
+def _known_streams(sha256: str) -> list[int] | None:
+    """What is remembered of a file; None where nothing is."""
+    known = remembered("streams", sha256) if sha256 else None
+    is_right = isinstance(known, list) and all(isinstance(offset, int) for offset in known)
+    return known if is_right else None
 
 
 def is_stream(uri: str, offset: int) -> bool:
@@ -127,7 +158,7 @@ def is_stream(uri: str, offset: int) -> bool:
 
 
 def find_all_streams(
-    uri: str, *, name: str, size: int, must_be_whole: bool = True
+    uri: str, *, name: str, size: int, must_be_whole: bool = True, sha256: str = ""
 ) -> tuple[int, ...]:
     """Where each bzip2 stream of a file starts, by its index if it has one.
 
@@ -136,6 +167,7 @@ def find_all_streams(
         name: its name, by which the index is found.
         size: its size in bytes.
         must_be_whole: refuse a file that is shorter than its index says.
+        sha256: of its bytes, by which a search is remembered; "" if it is not known.
 
     Raises:
         CorruptInputError: the index names streams behind the end of the file.
@@ -143,7 +175,12 @@ def find_all_streams(
     """
     index = find_index(uri, name=name)
     if index is None:
-        return tuple(find_streams(uri, start=0, size=size))
+        found = _known_streams(sha256)
+        if found is None:
+            found = find_streams(uri, start=0)
+            if sha256:
+                remember_streams(sha256, found)
+        return tuple(found)
     named = read_index(index)
     inside = [offset for offset in named if offset < size]
     if len(inside) < len(named) and must_be_whole:
@@ -161,7 +198,7 @@ def find_all_streams(
             "none starts there: it is the index of another file. Download it again, or move it away"
         )
     last = inside[-1] if inside else 0
-    return tuple(sorted({0, *inside, *find_streams(uri, start=last, size=size)}))
+    return tuple(sorted({0, *inside, *find_streams(uri, start=last)}))
 
 
 def _has_head(uri: str, offset: int) -> bool:

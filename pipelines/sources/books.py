@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 
 from pipelines.counters import Count
 from pipelines.io.encodings import DecodedText, decode_text
-from pipelines.io.raw_files import describe_file, expand_paths, open_file
+from pipelines.io.raw_files import describe_each, expand_paths, open_file
 from pipelines.io.splits import RawDocument, SourceFile, Split
 from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
@@ -64,7 +64,7 @@ def plan(config: BooksSource) -> list[Split]:
         CorruptInputError: an archive is cut off or damaged.
     """
     found = expand_paths(config.paths, suffixes=(*_TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
-    files = [describe_file(uri, name=name) for uri, name in found]
+    files = describe_each(found)
     loose = [file for file in files if not is_archive(file.name)]
     archives = {file: _members_of(file) for file in files if is_archive(file.name)}
     times = collections.Counter(_stem(_plain_name(file.name)) for file in loose)

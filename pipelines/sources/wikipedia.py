@@ -12,6 +12,7 @@ empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (as stored); w
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -21,12 +22,19 @@ from typing import NamedTuple
 from pipelines.counters import Count
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
-from pipelines.io.raw_files import expand_paths, open_file
+from pipelines.io.raw_files import expand_paths, file_size, in_parallel, open_file
 from pipelines.io.splits import RawDocument, SourceFile, Split
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
 from pipelines.mediawiki.dump_header import Header, read_header
 from pipelines.mediawiki.dump_xml import Page, Tags, iterate_pages, page_name
-from pipelines.mediawiki.multistream import choose_starts, find_all_streams, is_index
+from pipelines.mediawiki.multistream import (
+    StreamSearch,
+    choose_starts,
+    find_all_streams,
+    is_index,
+    needs_search,
+    remember_streams,
+)
 from schemas.configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
@@ -76,11 +84,13 @@ def plan(config: WikipediaSource) -> list[Split]:
         InputError: a file is no MediaWiki dump.
     """
     files: dict[str, SourceFile] = {}
-    for file in _describe(_find_dumps(config), verify=config.verify_checksums):
+    for file in _describe(_find_dumps(config), config):
         same = files.setdefault(file.sha256, file)
         if same is not file:
             _log.warning("%s is the same as %s and is read once", file.uri, same.uri)
-    return [split for _, file in sorted(files.items()) for split in _plan_file(file, config)]
+    ordered = [file for _, file in sorted(files.items())]
+    planned = in_parallel(lambda file: _plan_file(file, config), ordered)
+    return [split for splits in planned for split in splits]
 
 
 def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDocument]:
@@ -140,14 +150,32 @@ def _is_dump(name: str, *, is_named: bool) -> bool:
     return is_named or _DUMP.search(name) is not None
 
 
-def _describe(files: list[tuple[str, str]], *, verify: bool) -> Iterator[SourceFile]:
-    published = published_checksums([uri for uri, _ in files]) if verify else {}
-    for uri, name in files:
-        read_as, checksum = verify_file(uri, published.get(uri))
-        yield SourceFile(uri, name, read_as.size, read_as.digests["sha256"], checksum)
+def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[SourceFile]:
+    uris = [uri for uri, _ in files]
+    published = published_checksums(uris) if config.verify_checksums else {}
+    believed = published_checksums(uris, algorithms=("sha256",)) if config.trust_checksums else {}
+
+    def describe(found: tuple[str, str]) -> SourceFile:
+        uri, name = found
+        if uri in believed:
+            _, sha256, where = believed[uri]
+            return SourceFile(uri, name, file_size(uri), sha256, believed=where)
+        # A file is read once: the streams in it are found while it is hashed.
+        search = StreamSearch() if needs_search(uri, name=name) else None
+        read_as, checksum = verify_file(
+            uri, published.get(uri), beside=search.feed if search else None
+        )
+        sha256 = read_as.digests["sha256"]
+        if search is not None and search.position == read_as.size:
+            remember_streams(sha256, search.found)
+        return SourceFile(uri, name, read_as.size, sha256, checksum)
+
+    return in_parallel(describe, files)
 
 
-def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
+@functools.lru_cache(maxsize=1024)
+def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
+    """The splits of a file that holds what is known of it: a cache key and its job ask in turn."""
     must_be_whole = config.on_corrupt == "fail"
     with open_file(file.uri) as source:
         compression = compression_of(source.read(_SIGNATURE_LENGTH), name=file.uri)
@@ -165,7 +193,11 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
         pass  # half of its tags could begin in the middle of a character
     elif compression == "bz2":
         streams = find_all_streams(
-            file.uri, name=file.name, size=file.size, must_be_whole=must_be_whole
+            file.uri,
+            name=file.name,
+            size=file.size,
+            must_be_whole=must_be_whole,
+            sha256=file.sha256,
         )
         ranges = choose_starts(
             file.uri, streams=streams, size=file.size, split_bytes=config.split_bytes
@@ -175,7 +207,7 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
     language = config.language or header.language or "en"
     names = dict(header.namespaces)
     detail = _Detail(compression, language, header.language, names, (), encoding, *header.tags)
-    return [
+    return tuple(
         Split(
             source=config.name,
             file=file,
@@ -186,7 +218,7 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> list[Split]:
             ).to_json(),
         )
         for start, end in ranges
-    ]
+    )
 
 
 def _cut_anywhere(size: int, *, split_bytes: int) -> list[tuple[int, int]]:
