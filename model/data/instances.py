@@ -1,6 +1,6 @@
 """The instances of an artifact as one table that is read in place, any rows in any order.
 
-All shards are mapped into memory and stay there without an open file. A row is found by arithmetic
+Shards are mapped into memory and stay there without an open file. A row is found by arithmetic
 on the buffers of its record batch, whose addresses are all that is kept of the shards: about a
 hundred bytes for every 8,192 instances, so that 400 million of them take 5 MB. The rows of a batch
 are then gathered by a few NumPy operations, whichever shards they lie in: these see the mapped
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from model.data.mapped_shards import MappedShards
 from model.data.shard_files import local_files
-from pipelines.arrays import Int64s, offsets_of, ranges
+from pipelines.arrays import Int64s, offsets_of
 from pipelines.instances.held_out import HELD_OUT_PREFIX
 from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry, StageInput
@@ -170,7 +170,7 @@ class InstanceSet:
         """Tokens of these instances, [CLS] and [SEP] counted; int64 of shape (n,)."""
         batch, local = self._locate(rows)
         batches = self._shards.batches
-        start, length = self._list_bounds(batches.ids_offsets_at[batch] + local)
+        start, length = self._list_bounds(batches.ids_offsets_at[batch] + local, rows)
         self._check_lists(rows, start, length, batches.ids_size[batch])
         self._check(rows, length <= self.max_seq_length, self._too_long)
         return length
@@ -183,14 +183,16 @@ class InstanceSet:
         """
         batch, local = self._locate(rows)
         batches = self._shards.batches
-        ids, length = self._list_bounds(batches.ids_offsets_at[batch] + local)
-        positions, count = self._list_bounds(batches.positions_offsets_at[batch] + local)
-        masked, masked_count = self._list_bounds(batches.masked_offsets_at[batch] + local)
+        shards = self._shards
+        ids, length = self._list_bounds(batches.ids_offsets_at[batch] + local, rows)
+        positions, count = self._list_bounds(batches.positions_offsets_at[batch] + local, rows)
+        masked, masked_count = self._list_bounds(batches.masked_offsets_at[batch] + local, rows)
         self._check_lists(rows, ids, length, batches.ids_size[batch])
         self._check_lists(rows, positions, count, batches.positions_size[batch])
         self._check_lists(rows, masked, masked_count, batches.masked_size[batch])
-        b_start = self._shards.uint16[batches.segment_b_start_at[batch] + local].astype(np.int64)
-        label = self._shards.int8[batches.next_sentence_label_at[batch] + local].astype(np.int64)
+        b_at, label_at = batches.segment_b_start_at[batch], batches.next_sentence_label_at[batch]
+        b_start = shards.numbers(shards.uint16, b_at + local, rows=rows).astype(np.int64)
+        label = shards.numbers(shards.int8, label_at + local, rows=rows).astype(np.int64)
         self._check(rows, length >= 1, "it has no token")
         self._check(rows, length <= self.max_seq_length, self._too_long)
         self._check(rows, b_start <= length, "segment_b_start is past its last token")
@@ -222,9 +224,10 @@ class InstanceSet:
         """The instances of these headers; as `gather`, for rows whose headers are there already."""
         lengths, counts = headers.lengths, headers.masked_counts
         offsets, masked_offsets = offsets_of(lengths), offsets_of(counts)
-        ids = np.take(self._shards.ids, ranges(headers.ids_at, lengths))
-        positions = np.take(self._shards.uint16, ranges(headers.positions_at, counts))
-        masked_ids = np.take(self._shards.ids, ranges(headers.masked_ids_at, counts))
+        shards, rows = self._shards, headers.rows
+        ids = shards.lists(shards.ids, headers.ids_at, lengths=lengths, rows=rows)
+        positions = shards.lists(shards.uint16, headers.positions_at, lengths=counts, rows=rows)
+        masked_ids = shards.lists(shards.ids, headers.masked_ids_at, lengths=counts, rows=rows)
         self._check_ids(headers.rows, ids, offsets)
         self._check_ids(headers.rows, masked_ids, masked_offsets)
         outside = np.flatnonzero(positions >= np.repeat(lengths, counts))
@@ -250,10 +253,11 @@ class InstanceSet:
         batch = np.searchsorted(first_row, rows, side="right") - 1
         return batch, rows - first_row[batch]
 
-    def _list_bounds(self, at: Int64s) -> tuple[Int64s, Int64s]:
-        """Begin in its buffer, and length, of each list whose offset lies at `at`."""
-        start = self._shards.int32[at].astype(np.int64)
-        return start, self._shards.int32[at + 1] - start
+    def _list_bounds(self, at: Int64s, rows: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
+        """Begin in its buffer, and length, of each row's list, whose offset lies at `at`."""
+        offsets = self._shards.int32
+        start = self._shards.numbers(offsets, at, rows=rows).astype(np.int64)
+        return start, self._shards.numbers(offsets, at + 1, rows=rows) - start
 
     def _count_tokens(self) -> int:
         stated = [entry.statistics.get("tokens") for entry in self._entries]
@@ -261,8 +265,11 @@ class InstanceSet:
             return sum(int(tokens) for tokens in stated if tokens is not None)
         batches = self._shards.batches
         rows = np.diff(np.append(batches.first_row, len(self)))
-        begins, ends = batches.ids_offsets_at, batches.ids_offsets_at + rows
-        return int((self._shards.int32[ends].astype(np.int64) - self._shards.int32[begins]).sum())
+        begins, ends = (
+            self._shards.numbers(self._shards.int32, at, rows=batches.first_row).astype(np.int64)
+            for at in (batches.ids_offsets_at, batches.ids_offsets_at + rows)
+        )
+        return int((ends - begins).sum())
 
     def _check_lists(self, rows: Int64s, start: Int64s, length: Int64s, size: Int64s) -> None:
         inside = (start >= 0) & (length >= 0) & (start + length <= size)

@@ -1,11 +1,13 @@
 """Instance shards mapped into memory, and where in it the columns of their record batches lie.
 
-A mapped file needs no open file behind it, so that thousands of shards are no trouble.
+A mapped file needs no open file behind it, and of more files than a process may map some are
+mapped at a time (`model.data.address_space`): any number of shards is no trouble.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -13,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.arrays import Int64s
+from model.data.address_space import AddressSpace
+from pipelines.arrays import Int64s, offsets_of, ranges
 from schemas.arrow import check_schema, instances_schema, token_type
 from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry
@@ -43,13 +46,13 @@ class RecordBatches(NamedTuple):
 class MappedShards:
     """Shards of the instances table, mapped as long as this object or one of its arrays lives.
 
-    Each of the four arrays spans all mapped files, seen as elements of one type. Between the files
-    lies memory that is not ours, or none: only places inside `batches`' buffers may be read.
+    Each of the four arrays spans all files, seen as elements of one type. They are read by
+    `numbers` and `lists` alone, at places inside `batches`' buffers: not all files need be mapped.
 
     Attributes:
         batches: where the buffers are.
         first_rows: number of each shard's first row, and of all rows; int64, (shards + 1,).
-        int8, uint16, int32: the mapped files.
+        int8, uint16, int32: the files.
         ids: likewise, as token ids: uint16 or uint32.
     """
 
@@ -62,25 +65,71 @@ class MappedShards:
             ArtifactCorruptError: a file is no Arrow file, or of another table, version or number
                 of rows, or its buffers do not hold what they should.
         """
-        maps = [_mapped(path, entry) for path, entry in zip(files, entries, strict=True)]
-        lowest = min((one.address for one in maps), default=0)
-        end = max((one.address + one.size for one in maps), default=0)
+        self._space = AddressSpace(files, [entry.size for entry in entries])
+        self._lock = threading.Lock()
+        self._entries = tuple(entries)
         schema = instances_schema(vocab_size)
         places: list[list[int]] = []
         first_rows = [0]
-        for mapped, entry in zip(maps, entries, strict=True):
-            found = _Shard(mapped, entry, lowest).places(schema, first_row=first_rows[-1])
+        for path, entry, offset in zip(files, entries, self._space.offsets, strict=True):
+            mapped = _mapped(path, entry)
+            found = _Shard(mapped, entry, offset).places(schema, first_row=first_rows[-1])
             places += found[0]
             first_rows.append(first_rows[-1] + found[1])
         table = np.array(places, np.int64).reshape(-1, len(RecordBatches._fields))
         self.batches = RecordBatches(*np.ascontiguousarray(table.T))
         self.first_rows = np.array(first_rows, np.int64)
-        # Rounded up to whole elements, which stays on the last page.
-        span = pa.foreign_buffer(lowest, (end - lowest + 7) // 8 * 8, base=tuple(maps))
+        span = self._space.span
         self.ids: npt.NDArray[Any] = np.frombuffer(span, str(token_type(vocab_size)))
         self.int8 = np.frombuffer(span, np.int8)
         self.uint16 = np.frombuffer(span, np.uint16)
         self.int32 = np.frombuffer(span, np.int32)
+        if self._space.holds_all:
+            self._hold(range(len(files)))
+
+    def numbers(self, array: npt.NDArray[Any], at: Int64s, *, rows: Int64s) -> npt.NDArray[Any]:
+        """Elements of one of the arrays, one for each of the rows that they belong to."""
+        if self._space.holds_all:
+            return array[at]
+        found = np.empty(len(at), array.dtype)
+        with self._lock:
+            for part in self._parts(rows):
+                found[part] = array[at[part]]
+        return found
+
+    def lists(
+        self, array: npt.NDArray[Any], at: Int64s, *, lengths: Int64s, rows: Int64s
+    ) -> npt.NDArray[Any]:
+        """Runs of elements of one of the arrays, end to end, one for each row."""
+        if self._space.holds_all:
+            return np.take(array, ranges(at, lengths))
+        offsets = offsets_of(lengths)
+        found = np.empty(int(offsets[-1]), array.dtype)
+        with self._lock:
+            for part in self._parts(rows):
+                places = ranges(at[part], lengths[part])
+                found[ranges(offsets[part], lengths[part])] = np.take(array, places)
+        return found
+
+    def _parts(self, rows: Int64s) -> Iterator[Int64s]:
+        """Positions in `rows` of those whose shards are mapped together, as they are."""
+        shards = np.searchsorted(self.first_rows, rows, side="right") - 1
+        order = np.argsort(shards, kind="stable")
+        distinct, firsts = np.unique(shards[order], return_index=True)
+        for begin in range(0, len(distinct), self._space.most):
+            end = begin + self._space.most
+            self._hold(distinct[begin:end].tolist())
+            stop = firsts[end] if end < len(firsts) else len(order)
+            yield order[firsts[begin] : stop]
+
+    def _hold(self, shards: Iterable[int]) -> None:
+        try:
+            self._space.hold(shards)
+        except OSError as error:
+            raise InstancesError(
+                f"a shard of {self._entries[0].path} to {self._entries[-1].path} cannot be mapped: "
+                f"{error}. Leave the shards in their place while they are trained on"
+            ) from error
 
 
 def _mapped(path: Path, entry: FileEntry) -> pa.Buffer:
@@ -90,20 +139,17 @@ def _mapped(path: Path, entry: FileEntry) -> pa.Buffer:
             # Arrow asks the system to read ahead whatever is read of a map, so read no more.
             first = file.read_buffer(1)
     except OSError as error:
-        raise InstancesError(
-            f"shard {entry.path}: {path} cannot be mapped: {error}. Many thousands of shards may "
-            "need a higher vm.max_map_count"
-        ) from error
+        raise InstancesError(f"shard {entry.path}: {path} cannot be mapped: {error}") from error
     return pa.foreign_buffer(first.address, entry.size, base=first)
 
 
 class _Shard:
     """One mapped shard, while the places of its buffers are found."""
 
-    def __init__(self, mapped: pa.Buffer, entry: FileEntry, lowest: int) -> None:
+    def __init__(self, mapped: pa.Buffer, entry: FileEntry, offset: int) -> None:
         self._mapped = mapped
         self._entry = entry
-        self._lowest = lowest
+        self._offset = offset
 
     def places(self, schema: pa.Schema, *, first_row: int) -> tuple[list[list[int]], int]:
         """A row of `RecordBatches` for each record batch, and the number of the shard's rows."""
@@ -154,7 +200,7 @@ class _Shard:
         begin = buffer.address - self._mapped.address
         if not 0 <= begin <= self._mapped.size - buffer.size:
             self._refuse("its record batches are compressed, which cannot be read in place")
-        at = int(buffer.address) - self._lowest
+        at = int(begin) + self._offset
         if at % width:
             self._refuse("a column does not begin at a multiple of its element's size")
         return at // width
