@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from command_runs import Cli
+    from counted_files import CountedFiles
     from fake_stages import FakeStages
 
     from flows.store.artifacts import ArtifactStore
@@ -107,6 +108,19 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No digests are remembered from before the test."""
     monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def counted() -> Iterator[type[CountedFiles]]:
+    """Reads of `counted://` URLs, from none on."""
+    import fsspec
+    from counted_files import PROTOCOL, CountedFiles
+
+    fsspec.register_implementation(PROTOCOL, CountedFiles, clobber=True)
+    CountedFiles.fetched.clear()
+    CountedFiles.bytes_read.clear()
+    yield CountedFiles
+    CountedFiles.clear_instance_cache()
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from corpus_runs import small_recipe, small_sample
+from counted_files import CountedFiles
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
 from pipelines.instances import shards as job
 from pipelines.instances import token_shards
-from pipelines.instances.held_out import is_held_out
+from pipelines.instances.held_out import TRAINING, is_held_out
 from pipelines.instances.plan import Ranking, plan, pool_numbers
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.instances.token_shards import TokenShards
@@ -435,3 +436,27 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
             if mark in line:
                 document = line.partition(mark)[2].partition(", duplicate")[0]
                 assert is_held_out([document], share=0.1).all(), line
+
+
+def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
+    tmp_path: Path, counted: type[CountedFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that keeps one shard besides those of the piece in hand, in a store elsewhere."""
+    monkeypatch.setattr(token_shards, "FETCHED_BYTES", 1)
+    shards, others, passes = 12, 2, 5
+    corpus = Corpus(tmp_path / "tokens", names(*[40] * shards), batches=1)
+    size = max(entry.size for entry in corpus.tokens.files)
+    config = InstancesConfig(
+        max_seq_length=64, held_out_share=0.2, duplicates=passes, pool_bytes=others * size
+    )
+    here = {e.path: e.sha256 for r in corpus.work(config, tmp_path / "a") for e in r.files}
+    corpus.tokens = corpus.tokens.model_copy(update={"data": f"counted://{tmp_path}/tokens"})
+    there = {e.path: e.sha256 for r in corpus.work(config, tmp_path / "b") for e in r.files}
+    assert there == here
+    planned = plan(config, corpus.tokens)
+    pools = {piece.shard: len(piece.pool) for piece in planned if piece.part == TRAINING}
+    assert all(pool >= 1 + others for pool in pools.values())
+    # Each shard with its pool for all passes, and for what is held out at most all shards again.
+    fetches = counted.fetched.total()
+    assert fetches <= sum(pools.values()) + shards
+    assert fetches < passes * sum(pools.values()) / 2

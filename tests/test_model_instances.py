@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from instance_writing import Row, random_shards, training_rows, write_artifact
 
+from model.data import address_space
 from model.data.instances import InstanceSet
 from schemas.arrow import VERSION_KEY, instances_schema
 from schemas.errors import ArtifactCorruptError, InstancesError
@@ -313,3 +314,54 @@ def test_instances_of_the_stage_itself_are_read(tmp_path):
         assert found.masked_positions.tolist() == wanted["masked_lm_positions"]
         assert found.masked_ids.tolist() == wanted["masked_lm_ids"]
         assert found.next_sentence_label.tolist() == [wanted["next_sentence_label"]]
+
+
+def maps_of(folder: str) -> int:
+    """How many maps of this process are of files in a folder."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    return sum(f"{folder}/" in line for line in lines)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 39])
+def test_more_shards_than_maps_are_read_alike(tmp_path, monkeypatch, limit):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    shards = random_shards(rows=400, shards=40)
+    artifact = write_artifact(str(folder), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    before = maps_of(str(folder))
+    monkeypatch.setattr(address_space, "most_files", lambda: limit)
+    instances, rows = opened(artifact), training_rows(shards)
+    for numbers in np.random.default_rng(0).integers(0, 400, (5, 300)):
+        check_rows(instances.gather(numbers), rows, numbers)
+        assert instances.lengths(numbers).tolist() == [len(rows[n].input_ids) for n in numbers]
+        if limit_is_told():
+            assert 0 < maps_of(str(folder)) - before <= limit
+    check_rows(instances.gather(np.array([], np.int64)), rows, [])
+    files = tuple(entry.model_copy(update={"statistics": {}}) for entry in artifact.files)
+    uncounted = opened(artifact.model_copy(update={"files": files}))
+    assert uncounted.tokens == instances.tokens
+
+
+def limit_is_told() -> bool:
+    return Path("/proc/self/maps").exists()
+
+
+def test_a_shard_that_goes_while_it_is_not_mapped_is_an_error(artifact, monkeypatch):
+    monkeypatch.setattr(address_space, "most_files", lambda: 1)
+    instances = opened(artifact)
+    instances.gather(np.array([0]))
+    file_of(artifact, 2).write_bytes(b"short")
+    with pytest.raises(InstancesError, match=r"cannot be mapped: expected .* bytes, found 5"):
+        instances.gather(np.arange(90))
+    file_of(artifact, 2).unlink()
+    with pytest.raises(InstancesError, match=r"cannot be mapped: .*No such file"):
+        instances.gather(np.arange(90))
+
+
+def test_half_of_the_kernels_maps_are_used_at_most(monkeypatch, tmp_path):
+    told = tmp_path / "max_map_count"
+    told.write_text("65530\n")
+    monkeypatch.setattr(address_space, "_LIMIT_FILE", told)
+    assert 25_000 < address_space.most_files() < 65_530 // 2
+    monkeypatch.setattr(address_space, "_LIMIT_FILE", tmp_path / "none")
+    assert 25_000 < address_space.most_files() < 65_530 // 2

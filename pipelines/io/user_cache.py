@@ -95,7 +95,7 @@ def remember(what: str, digest: str, value: Any) -> None:
     place = _place(what, digest)
     line = sealed_line(json.dumps({"value": value}, separators=(",", ":")))
     try:
-        write_whole(place, f"{line}\n".encode())
+        write_whole(place, line.encode())
     except OSError as error:
         _LOGGER.info("%s: cannot be written (%s); set %s", place, error, CACHE_VARIABLE)
 

@@ -1,0 +1,235 @@
+"""The plan of a job lies in a file: the graph does not grow with it, and no piece is lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pytest
+
+from pipelines.beam import jobs
+from pipelines.beam.jobs import MOST_RANGES, deal, run_shard_job
+from pipelines.beam.pipeline import shard_pipeline
+from pipelines.beam.plan_file import SharedInput, written_plan
+from pipelines.beam.work import WorkReport
+from pipelines.documents.plan import DocumentPiece
+from pipelines.documents.shards import ShardPiece
+from pipelines.documents.splits import BuildDocumentShard
+from pipelines.instances.plan import InstancePiece, plan, read_together
+from pipelines.instances.shards import BuildInstanceShard
+from pipelines.io.splits import SourceFile, Split
+from pipelines.io.stage_inputs import InputFile
+from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.launch import THIS_MACHINE, Launch
+from schemas.configs import BooksSource, DocumentsConfig, ExecutionConfig, InstancesConfig
+from schemas.errors import ConfigError
+from schemas.manifest import FileEntry, StageInput
+
+
+class _Piece(NamedTuple):
+    number: int
+    weight: int
+    group: int = 0
+
+
+class _Notes:
+    """Reports each piece, and what the output folder holds meanwhile."""
+
+    def __init__(self, output: str, *, error: BaseException | None = None) -> None:
+        self._output, self._error = output, error
+
+    def setup(self) -> None:
+        """Nothing to open."""
+
+    def process(self, piece: _Piece) -> WorkReport:
+        if self._error is not None:
+            raise self._error
+        seen = sorted(path.name.partition("-")[0] for path in Path(self._output).iterdir())
+        return WorkReport(piece.number, details=[piece.weight, *seen])
+
+
+def _graph(
+    work: Any, planned: list[Any], folder: Path, *, shared: SharedInput | None = None
+) -> bytes:
+    """A job's graph as it goes to a runner that deals the pieces out itself."""
+    with written_plan(deal(planned, 0), folder=str(folder)) as written:
+        if shared is not None:
+            with shared.written(f"{folder}/.input"):
+                return _serialised(work, *written)
+        return _serialised(work, *written)
+
+
+def _serialised(work: Any, *plan: Any) -> bytes:
+    urls = {"work": "s3://bucket/w", "groups": "s3://bucket/g"}
+    build = shard_pipeline(
+        "job", *plan, work=work, errors=ErrorFiles("s3://b/e"), grouping=None, report_urls=urls
+    )
+    pipeline = beam.Pipeline("FnApiRunner")
+    build(pipeline)
+    data: bytes = pipeline.to_runner_api().SerializeToString()
+    return data
+
+
+def _books(count: int) -> list[DocumentPiece]:
+    """Pieces of a dozen loose files each."""
+    file = SourceFile("s3://bucket/books/a", "a ... b (12 files)", 1 << 20, "0" * 64)
+    detail = str([["s3://bucket/books/a-book-with-a-name.txt", "a", 9, "0" * 64]] * 12)
+    return [
+        DocumentPiece(number, Split("books", file, number, number + 1, detail), 1 << 20)
+        for number in range(count)
+    ]
+
+
+def test_the_graph_of_a_hundred_thousand_pieces_is_small(tmp_path: Path) -> None:
+    source = BooksSource(name="books", paths=("s3://bucket/books",))
+    work = BuildDocumentShard(DocumentsConfig(sources=(source,)), "s3://bucket/out")
+    sizes = [len(_graph(work, _books(count), tmp_path)) for count in (MOST_RANGES, 100_000)]
+    assert sizes[1] < 1 << 20
+    assert sizes[1] < 1.2 * sizes[0]  # offsets have more digits
+    assert list(tmp_path.iterdir()) == []
+
+
+def _token_shards(count: int, folder: Path) -> StageInput:
+    files = tuple(
+        FileEntry(
+            path=f"part-{number:05d}.arrow", object=f"part-{number:05d}-0123456789ab.arrow",
+            size=10 << 20, sha256=f"{number * 7919:064x}", rows=2000,
+        )
+        for number in range(count)
+    )  # fmt: skip
+    return StageInput(name="tokens", artifact_id="0" * 16, data=str(folder), files=files)
+
+
+def test_the_names_of_all_token_shards_are_no_part_of_the_graph(tmp_path: Path) -> None:
+    config = InstancesConfig(duplicates=5)
+    sizes = []
+    for count in (20, 4000):
+        tokens = _token_shards(count, tmp_path)
+        shared = SharedInput(tokens)
+        vocab = InputFile("v", "vocab.txt", "vocabulary", 1, "0" * 64)
+        work = BuildInstanceShard(config, shared, vocab, 1000, "s3://bucket/out")
+        planned = plan(config, tokens)
+        assert len(planned) == 6 * count
+        sizes.append(len(_graph(work, planned, tmp_path, shared=shared)))
+    assert sizes[1] < 1 << 20
+
+
+def test_a_shared_input_comes_by_its_file_and_is_taken_away(tmp_path: Path) -> None:
+    import pickle
+
+    tokens = _token_shards(3, tmp_path)
+    shared, url = SharedInput(tokens), f"{tmp_path}/.input"
+    with shared.written(url):
+        stored = pickle.dumps(shared)
+        assert b"part-00001" not in stored
+        assert pickle.loads(stored).get() == tokens
+    assert not Path(url).exists()
+    assert pickle.loads(pickle.dumps(shared)).get() == tokens
+
+
+FILE = InputFile("s3://bucket/a", "a.arrow", "documents 01", 7, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *_books(1),
+        ShardPiece(0, "a.arrow", FILE, 7, None, remove_duplicates=True),
+        ShardPiece(0, "a.arrow", FILE, 7, FILE, remove_duplicates=False),
+        InstancePiece(0, "training", 3, 2, (3, 9, 1), 7),
+        DocumentPiece(0, Split("w", SourceFile("/ä\n\u2028", "n", 1, "0"), 0, 1, '{"é": 1}'), 3),
+    ],
+    ids=lambda piece: type(piece).__name__,
+)
+def test_pieces_come_back_as_they_were(piece: Any, tmp_path: Path) -> None:
+    with written_plan([[piece, piece], [], [piece]], folder=str(tmp_path)) as (plan_file, ranges):
+        assert len(ranges) == 2
+        found = [list(plan_file.pieces(where)) for where in ranges]
+        assert found == [[piece, piece], [piece]]
+        assert {type(one) for one in found[0]} == {type(piece)}
+
+
+def test_pieces_of_two_classes_are_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match="one class, found InstancePiece, _Piece"),
+        written_plan(
+            [[_Piece(0, 1)], [InstancePiece(0, "training", 0, 0, (), 1)]], folder=str(tmp_path)
+        ),
+    ):
+        pytest.fail("it was written")
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process, and as where the runner deals out elements itself."""
+    monkeypatch.setattr(Launch, "of", classmethod(lambda cls, _: cls(THIS_MACHINE, (), 0)))
+    monkeypatch.setattr(jobs, "MOST_RANGES", 7)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_every_piece_is_done_once_and_the_plan_is_hidden_and_removed(tmp_path: Path) -> None:
+    planned = [_Piece(number, 1 + number % 5) for number in range(50)]
+    output = str(tmp_path)
+    done = run_shard_job(
+        "job", planned, work=_Notes(output), output=output, execution=ExecutionConfig()
+    )
+    assert [report.index for report in done.reports] == list(range(50))
+    assert [report.details for report in done.reports] == [
+        [piece.weight, ".plan"] for piece in planned
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_job_that_fails_leaves_no_plan(tmp_path: Path) -> None:
+    work = _Notes(str(tmp_path), error=ConfigError("no"))
+    with pytest.raises(ConfigError):
+        run_shard_job(
+            "job", [_Piece(0, 1)], work=work, output=str(tmp_path), execution=ExecutionConfig()
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_launcher_leaves_the_plan_to_its_job(tmp_path: Path) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        written_plan([[_Piece(0, 1)]], folder=str(tmp_path)),
+    ):
+        raise KeyboardInterrupt
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".plan-")
+
+
+def test_more_pieces_than_elements_share_them_evenly_and_in_order() -> None:
+    planned = [_Piece(number, 1 + number * 7919 % 100) for number in range(20_000)]
+    dealt = deal(planned, 0)
+    assert [piece for lane in dealt for piece in lane] == planned
+    assert MOST_RANGES * 0.9 <= len(dealt) <= MOST_RANGES
+    loads = [sum(piece.weight for piece in lane) for lane in dealt]
+    assert max(loads) <= 3 * sum(loads) / len(loads)
+
+
+@pytest.mark.parametrize(("groups", "elements"), [(600, 600), (60, 600), (6, 60)])
+def test_pieces_that_are_read_together_are_one_element_where_there_are_many(
+    groups: int, elements: int
+) -> None:
+    planned = [_Piece(number, 10, number % groups) for number in range(groups * 10)]
+    dealt = deal(planned, 0, together=lambda piece: piece.group)
+    assert sorted(itertools.chain(*dealt)) == planned
+    assert len(dealt) == elements
+    assert all(len({piece.group for piece in lane}) == 1 for lane in dealt)
+
+
+def test_what_is_held_out_is_one_element_as_far_as_a_worker_remembers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = InstancesConfig(duplicates=3, pool_bytes=1 << 10)
+    planned = plan(config, _token_shards(700, tmp_path))
+    dealt = deal(planned, 0, together=read_together(planned))
+    assert Counter(map(len, dealt)) == {3: 700, 700: 1}
+    monkeypatch.setattr("pipelines.instances.plan.REMEMBERED_BYTES", 1 << 20)
+    dealt = deal(planned, 0, together=read_together(planned))
+    assert Counter(map(len, dealt)) == {4: 700}
