@@ -9,6 +9,7 @@ import ast
 import functools
 import hashlib
 import importlib.util
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,8 +88,8 @@ def content_digest(files: Iterable[FileEntry]) -> str:
     """
     listed = list(files)
     rows = sorted([entry.path, entry.size, entry.sha256] for entry in listed if not entry.is_record)
-    names = [entry.path for entry in listed]
-    repeated = sorted({str(name) for name in names if names.count(name) > 1})
+    times = Counter(entry.path for entry in listed)
+    repeated = sorted(name for name, number in times.items() if number > 1)
     if repeated:
         raise FingerprintError(f"files of one artifact share a name: {', '.join(repeated)}")
     return fingerprint(rows)

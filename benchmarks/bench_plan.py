@@ -1,0 +1,303 @@
+"""What planning ten times English Wikipedia and books takes the launching process, and a runner.
+
+    python -m benchmarks.bench_plan [--files 80] [--splits 1000] [--passes 10] [--json]
+
+A dump of 80,000 splits and a thousand million pages is made up: files that answer every read of a
+header, an index or a stream's head as real ones do, and hold nothing else. The planner of
+`build-documents` reads them as it reads any, with a list of checksums that it may believe. The
+plans of the later stages are those of manifests of as many shards. Each stage is planned in a
+process of its own: seconds of its processor time, the most memory it held, bytes of the plan's file
+and of the graph that goes to the runner, elements in it. There is no peer: nothing else has such a
+planner. An index is made with a line a stream; a real one has a hundred.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import functools
+import hashlib
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import fsspec
+from fsspec import AbstractFileSystem
+
+from pipelines.beam.jobs import deal
+from pipelines.beam.pipeline import shard_pipeline
+from pipelines.beam.plan_file import SharedInput, written_plan
+from pipelines.documents.plan import plan as plan_documents
+from pipelines.documents.shards import shard_pieces
+from pipelines.documents.splits import BuildDocumentShard
+from pipelines.documents.tokens import BuildTokenShard
+from pipelines.instances.plan import plan as plan_instances
+from pipelines.instances.plan import read_together
+from pipelines.instances.shards import BuildInstanceShard
+from pipelines.io.file_systems import file_system
+from pipelines.io.stage_inputs import InputFile
+from pipelines.runners.errors import ErrorFiles
+from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource
+from schemas.fingerprint import content_digest, logical_digest
+from schemas.manifest import FileEntry, StageInput
+
+PROTOCOL, SPLIT_BYTES, STREAM_BYTES = "simulated", 32 << 20, 256 << 10
+PAGES_A_STREAM, TOKENS_A_PAGE = 100, 600
+STAGES = ("build-documents", "build-tokens", "build-instances")
+_HEADER = bz2.compress(
+    b'<mediawiki version="0.11" xml:lang="en"><siteinfo><namespaces>'
+    b'<namespace key="0" case="first-letter" /></namespaces></siteinfo>\n  <page>'
+)
+_STREAM = bz2.compress(b"  <page>" * 1000)
+
+
+class SimulatedDumps(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """`simulated://FILES/SPLITS/`: dumps of so many splits each, with index and checksums."""
+
+    protocol = PROTOCOL
+    cachable = False
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        del options
+        files, splits = self._sizes(path)
+        folder = f"{files}/{splits}"
+        listed = [
+            {"name": f"{folder}/{name}", "size": size, "type": "file", "ETag": name}
+            for number in range(files)
+            for name, size in (
+                (_dump(number), splits * SPLIT_BYTES),
+                (_dump(number).replace("stream", "stream-index").replace("xml", "txt"), 1),
+            )
+        ]
+        listed.append({"name": f"{folder}/sha256sums.txt", "size": 1, "type": "file", "ETag": "s"})
+        return listed if detail else [entry["name"] for entry in listed]
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        del options
+        path = self._strip_protocol(path)
+        if path.count("/") == 1:
+            return {"name": path, "size": 0, "type": "directory"}
+        found: dict[str, Any] = next(e for e in _listed(self, path) if e["name"] == path)
+        return found
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> io.RawIOBase:
+        del mode, options
+        files, splits = self._sizes(path)
+        if path.endswith("sha256sums.txt"):
+            names = [_dump(number) for number in range(files)]
+            lines = (f"{hashlib.sha256(n.encode()).hexdigest()}  {n}\n" for n in names)
+            return _Bytes("".join(lines).encode())
+        if "-index" in path:
+            offsets = range(STREAM_BYTES, splits * SPLIT_BYTES, STREAM_BYTES)
+            return _Bytes(bz2.compress(b"".join(b"%d:1:A\n" % offset for offset in offsets), 1))
+        return _Dump(splits * SPLIT_BYTES)
+
+    def _sizes(self, path: str) -> tuple[int, int]:
+        files, splits, *_ = self._strip_protocol(path).split("/")
+        return int(files), int(splits)
+
+
+def _dump(number: int) -> str:
+    return f"enwiki-20260101-pages-articles-multistream{number + 1}.xml-p{number}p{number}.bz2"
+
+
+@functools.lru_cache(maxsize=1)
+def _listed(files: SimulatedDumps, path: str) -> list[dict[str, Any]]:
+    return files.ls(path)
+
+
+class _Bytes(io.BytesIO):
+    """A small file."""
+
+
+class _Dump(io.RawIOBase):
+    """Streams that begin as real ones do; the rest is zeros."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._at = size, 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        assert whence == io.SEEK_SET
+        self._at = offset
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        size = min(self._size - self._at, size if size >= 0 else self._size)
+        start = self._at % STREAM_BYTES
+        head = (_STREAM if self._at >= STREAM_BYTES else _HEADER)[start:]
+        length = max(0, min(size, STREAM_BYTES - start))
+        self._at += length
+        return head[:length].ljust(length, b"\0")
+
+
+class Planned(NamedTuple):
+    """What planning a stage came to."""
+
+    stage: str
+    pieces: int
+    documents: int
+    plan_seconds: float
+    """Processor time until the pieces are known."""
+
+    deal_seconds: float
+    """Of dealing them out, writing the plan's file and building the graph."""
+
+    manifest_seconds: float
+    """Of the digests of the artifact's files."""
+
+    graph_bytes: int
+    elements: int
+    plan_bytes: int
+    files: int
+    """Of the artifact that the stage makes."""
+
+    peak_mb: int
+    """Of the launching process, this benchmark's own lists of made-up files included."""
+
+
+def _entries(count: int, *, passes: int = 1) -> tuple[FileEntry, ...]:
+    size = (SPLIT_BYTES // STREAM_BYTES) * PAGES_A_STREAM * TOKENS_A_PAGE * 2
+    rows = (SPLIT_BYTES // STREAM_BYTES) * PAGES_A_STREAM
+    return tuple(
+        FileEntry(
+            path=f"part-{number:05d}-{turn:03d}.arrow",
+            object=f"part-{number:05d}-{turn:03d}-0123456789ab.arrow",
+            size=size,
+            sha256=hashlib.sha256(b"%d %d" % (number, turn)).hexdigest(),
+            rows=rows,
+            logical=f"{number:032x}",
+        )
+        for number in range(count)
+        for turn in range(passes)
+    )
+
+
+def _stage(
+    stage: str, *, files: int, splits: int, passes: int
+) -> tuple[Callable[[], Sequence[Any]], Any, SharedInput | None]:
+    """How a stage is planned, its work, and what that holds besides."""
+    output = "gs://bucket/store/artifacts/stage/0123456789abcdef/data"
+    vocab = InputFile("gs://bucket/vocab.txt", "vocab.txt", "vocabulary 0", 1, "0" * 64)
+    if stage == "build-documents":
+        source = WikipediaSource(
+            name="enwiki", paths=(f"{PROTOCOL}://{files}/{splits}",), split_bytes=SPLIT_BYTES,
+            trust_checksums=True,
+        )  # fmt: skip
+        config = DocumentsConfig(sources=(source,))
+        return lambda: plan_documents(config), BuildDocumentShard(config, output), None
+    given = StageInput(
+        name="shards", artifact_id="0" * 16, data=output, files=_entries(files * splits)
+    )
+    if stage == "build-tokens":
+        work = BuildTokenShard(vocab, True, 30_522, 1 << 20, output)
+        return lambda: shard_pieces(given, remove_duplicates=True), work, None
+    instances = InstancesConfig(duplicates=passes)
+    shared = SharedInput(given)
+    return (
+        lambda: plan_instances(instances, given),
+        BuildInstanceShard(instances, shared, vocab, 30_522, output),
+        shared,
+    )
+
+
+def _seconds() -> float:
+    return time.process_time()
+
+
+def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
+    """Plan one stage in this process."""
+    fsspec.register_implementation(PROTOCOL, SimulatedDumps, clobber=True)
+    planning, work, shared = _stage(stage, files=files, splits=splits, passes=passes)
+    began = _seconds()
+    planned = planning()
+    known = _seconds()
+    with tempfile.TemporaryDirectory() as folder:
+        together = read_together(planned) if stage == "build-instances" else None
+        lanes = deal(planned, 0, together=together)
+        with written_plan(lanes, folder=folder) as (plan, ranges):
+            fs, path = file_system(plan.url)
+            plan_bytes = int(fs.info(path)["size"])
+            if shared is None:
+                graph = _graph(work, plan, ranges)
+            else:
+                with shared.written(f"{folder}/.input"):
+                    plan_bytes += int(fs.info(f"{folder}/.input")["size"])
+                    graph = _graph(work, plan, ranges)
+    dealt = _seconds()
+    made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
+    before = _seconds()
+    content_digest(made)
+    logical_digest(made)
+    return Planned(
+        stage=stage,
+        pieces=len(planned),
+        documents=files * splits * (SPLIT_BYTES // STREAM_BYTES) * PAGES_A_STREAM,
+        plan_seconds=round(known - began, 1),
+        deal_seconds=round(dealt - known, 1),
+        manifest_seconds=round(_seconds() - before, 1),
+        graph_bytes=len(graph),
+        elements=len(ranges),
+        plan_bytes=plan_bytes,
+        files=len(made),
+        peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+    )
+
+
+def _graph(work: Any, plan: Any, ranges: Any) -> bytes:
+    urls = {"work": "gs://bucket/reports", "groups": "gs://bucket/groups"}
+    build = shard_pipeline(
+        "job", plan, ranges, work=work, errors=ErrorFiles("gs://bucket/errors"), grouping=None,
+        report_urls=urls,
+    )  # fmt: skip
+    pipeline = beam.Pipeline("FnApiRunner")
+    build(pipeline)
+    data: bytes = pipeline.to_runner_api().SerializeToString()
+    return data
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=80)
+    parser.add_argument("--splits", type=int, default=1000, help="of each file")
+    parser.add_argument("--passes", type=int, default=10)
+    parser.add_argument("--stage", choices=STAGES, help="one, in this process")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    sizes = {"files": options.files, "splits": options.splits, "passes": options.passes}
+    if options.stage:
+        print(json.dumps(measure(options.stage, **sizes)._asdict()))
+        return 0
+    found = []
+    given = [f"--{name}={value}" for name, value in sizes.items()]
+    with tempfile.TemporaryDirectory() as cache:
+        for stage in STAGES:
+            command = [sys.executable, "-m", "benchmarks.bench_plan", "--stage", stage, *given]
+            done = subprocess.run(
+                command, env={**os.environ, "BERTLOOM_CACHE": cache}, check=True,
+                stdout=subprocess.PIPE,
+            )  # fmt: skip
+            found.append(Planned(**json.loads(done.stdout.splitlines()[-1])))
+    if options.json:
+        print(json.dumps([planned._asdict() for planned in found]))
+        return 0
+    print(f"{found[0].documents:,} documents")
+    for one in found:
+        print(
+            f"{one.stage:<16} {one.pieces:>9,} pieces  plan {one.plan_seconds:>6.1f} s, deal "
+            f"{one.deal_seconds:>5.1f} s, digests {one.manifest_seconds:>4.1f} s  graph "
+            f"{one.graph_bytes / 1e6:.2f} MB, {one.elements:,} elements  plan file "
+            f"{one.plan_bytes / 1e6:.0f} MB  {one.files:,} files  peak {one.peak_mb:,} MB"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
