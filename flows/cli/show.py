@@ -15,7 +15,7 @@ from flows.engine.stages import amount
 from flows.formats import byte_text, columns, time_text
 from flows.lineage.names import artifact_of_path, resolve
 from flows.nested import leaves
-from schemas.manifest import Manifest
+from schemas.manifest import Manifest, RawInput
 
 _SHOWN_FILES = 20
 
@@ -87,12 +87,17 @@ def _count_lines(counters: Mapping[str, int]) -> list[str]:
 def _input_lines(manifest: Manifest) -> list[str]:
     inputs = [(ref.name, ref.artifact_id, ref.stage, ref.content[:19]) for ref in manifest.inputs]
     raw = [
-        (item.name, byte_text(item.size), f"sha256:{item.sha256[:12]}", item.checksum, item.uri)
+        (item.name, byte_text(item.size), f"sha256:{item.sha256[:12]}", _told(item), item.uri)
         for item in manifest.raw_inputs[:_SHOWN_FILES]
     ]
     more = len(manifest.raw_inputs) - len(raw)
     rest = [f"and {more:,} raw files more (--all)"] if more else []
     return [*columns(inputs), *columns(raw, right=(1,)), *rest]
+
+
+def _told(item: RawInput) -> str:
+    """What a raw file was compared with."""
+    return "believed" if item.believed else item.checksum
 
 
 def _file_lines(manifest: Manifest, *, all_files: bool) -> list[str]:

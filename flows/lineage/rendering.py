@@ -52,6 +52,8 @@ def node_line(node: Node) -> str:
         return f"{node.title} {node.id}: {node.detail}"
     kind, _, digest = node.raw_input.checksum.partition(":")
     verified = f", verified {kind} {digest}" if digest else ""
+    if node.raw_input.believed:
+        verified = ", as a list of checksums says"
     size = node.detail.partition(",")[0]
     return f"{one_line(node.title)} ({size}, sha256 {node.raw_input.sha256[:12]}{verified})"
 

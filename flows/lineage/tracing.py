@@ -92,6 +92,8 @@ class DocumentTrace:
         rows.append(("sha256", self.file_sha256))
         if raw is not None and raw.checksum:
             rows.append(("verified", raw.checksum.replace(":", " ", 1)))
+        elif raw is not None and raw.believed:
+            rows.append(("believed", raw.believed))
         rows.append(("bytes", f"{self.byte_start:,} to {self.byte_end:,} of the file as stored"))
         if self.sentences is not None:
             first, last = self.sentences
