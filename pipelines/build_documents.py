@@ -6,12 +6,14 @@ that say the same or bear the same id.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import Grouping
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.plan import (
+    expected_documents,
     plan,
     raw_inputs,
     raw_inputs_of,
@@ -39,26 +41,28 @@ def build_documents(
         CountError: pages or books in are not those kept and dropped.
     """
     # start-up: 350 ms, pyarrow's and that of the rules that clean text
-    from pipelines.documents.duplicates import report_repeated, write_duplicates
+    from pipelines.documents.duplicates import buckets_for, report_repeated
+    from pipelines.documents.duplicates_table import write_duplicates
     from pipelines.documents.notes import JobCounts, document_notes
     from pipelines.documents.splits import BuildDocumentShard
 
     del inputs
     planned = plan(config)
+    buckets = buckets_for(expected_documents(planned, config))
     try:
         done = run_shard_job(
             "build-documents",
             planned,
-            work=BuildDocumentShard(config, output),
+            work=BuildDocumentShard(config, output, buckets),
             output=output,
             execution=execution,
             pieces=pieces,
-            grouping=Grouping(report_repeated),
+            grouping=Grouping(functools.partial(report_repeated, output=output)),
         )
     finally:
         forget_unpacked({piece.split.file for piece in planned})
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
-    job = JobCounts.of(planned, done.reports, duplicates.rows)
+    job = JobCounts.of(planned, done.reports, duplicates)
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
         raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")

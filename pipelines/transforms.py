@@ -32,7 +32,7 @@ from apache_beam.metrics.metric import Metrics
 
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.counters import Count
-from pipelines.documents.duplicates import Member, id_key, id_rank, repeated_ids
+from pipelines.documents.duplicates import NO_REVISION, id_key, repeated_ids, title_key
 from pipelines.documents.plan import DocumentPiece, language_of, plan
 from pipelines.documents.selection import text_digest, wanted_sentences
 from pipelines.instances.creation import InstanceBatch, create_instances
@@ -370,21 +370,30 @@ def _name(element: tuple[str, Document]) -> str:
     return f"{document.position}\t{document_id}\t{document.digest.hex()}"
 
 
-def _by_id(element: tuple[str, Document]) -> tuple[bytes, tuple[str, str]]:
+_Named = tuple[str, int, int]  # of a document its name, title and revision
+
+
+def _by_id(element: tuple[str, Document]) -> tuple[bytes, _Named]:
     document_id, document = _checked(element, Document, needs="sentences")
     key = id_key(document_id, document.page_id, document.revision_id)
-    return key, (id_rank(document.title, document.revision_id), _name(element))
+    revision = NO_REVISION if document.revision_id is None else document.revision_id
+    return key, (_name(element), title_key(document.title), revision)
 
 
-def _repeated(element: tuple[bytes, Iterable[tuple[str, str]]]) -> Iterator[tuple[str, bool]]:
-    group = sorted(Member(rank, name, 0) for rank, name in element[1])
-    for first, second in itertools.pairwise(group):
+def _repeated(element: tuple[bytes, Iterable[_Named]]) -> Iterator[tuple[str, bool]]:
+    group = sorted(element[1])
+    for (first, *_), (second, *_) in itertools.pairwise(group):
         if first == second:
             raise InputError(
-                f"two documents have one position, id and text: {first.shard!r}. Give each an id, "
+                f"two documents have one position, id and text: {first!r}. Give each an id, "
                 "or a position, of its own"
             )
-    yield from ((name, True) for (name, _), _ in repeated_ids(group))
+    if len(group) > 1:
+        names, *keys = zip(*group, strict=True)
+        titles, revisions = np.array(keys[0], np.uint32), np.array(keys[1], np.int64)
+        groups = np.zeros(len(group), np.int64)
+        left_out, _ = repeated_ids(groups, titles=titles, revisions=revisions)
+        yield from ((names[row], True) for row in left_out.tolist())
 
 
 def _by_text(element: tuple[str, Document]) -> tuple[bytes, str]:
@@ -439,7 +448,7 @@ class DropDuplicates(beam.PTransform[Any, Any]):
         named = tuple[str, bool]
         repeated = (
             documents
-            | "KeyById" >> beam.Map(_by_id).with_output_types(tuple[bytes, tuple[str, str]])
+            | "KeyById" >> beam.Map(_by_id).with_output_types(tuple[bytes, _Named])
             | "GroupIds" >> beam.GroupByKey()
             | "FindRepeatedIds" >> beam.FlatMap(_repeated).with_output_types(named)
         )

@@ -69,7 +69,7 @@ PURE = [
     "text.sentences",
     "wordpiece.words", "wordpiece.ids", "wordpiece.vocabulary",
     "beam.reuse", "beam.jobs",
-    "documents.duplicates", "documents.shards",
+    "documents.duplicates", "documents.duplicates_table", "documents.shards",
     "instances.token_documents", "instances.truncation", "instances.pairing",
     "instances.masking", "instances.creation", "instances.plan",
 ]  # fmt: skip

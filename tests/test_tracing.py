@@ -18,7 +18,7 @@ from flows.bert import run_recipe
 from flows.lineage.rows import Shard, find_shard, read_row, rows_with
 from flows.lineage.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace_row
 from flows.store.artifacts import ArtifactStore
-from pipelines.documents.duplicates import DUPLICATES_FILE
+from pipelines.documents.duplicates_table import DUPLICATES_FILE
 from pipelines.io.shards import ShardWriter
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import VOCAB_FILE

@@ -16,7 +16,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from corpus_runs import run_corpus, small_sample
 
-from pipelines.documents.duplicates import DUPLICATES_FILE
+from pipelines.documents.duplicates_table import DUPLICATES_FILE
 from pipelines.documents.selection import text_digest
 from pipelines.io.row_digest import MODULUS
 from pipelines.io.shards import open_shard

@@ -199,7 +199,14 @@ def run_shard_job(
         if shared is not None:
             stack.enter_context(shared.written(f"{place}/.plan-input-{uuid.uuid4().hex}.json"))
         build = shard_pipeline(
-            job, *plan, work=doing, errors=errors, grouping=grouping, report_urls=urls
+            job,
+            *plan,
+            work=doing,
+            errors=errors,
+            grouping=grouping,
+            report_urls=urls,
+            # Where reports are on this machine's disk, all workers are.
+            spill=f"{place}/blobs" if launch.lanes else "",
         )
         with Progress(job, fs=fs, folder=folder, total=len(planned)), errors.raised_again(job):
             run_pipeline(job, build, launch=launch)

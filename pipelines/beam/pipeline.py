@@ -12,6 +12,7 @@ from apache_beam.transforms.combiners import ToListCombineFn
 
 from pipelines.beam.plan_file import ByteRange, PlanFile
 from pipelines.beam.reuse import ReusingWork
+from pipelines.beam.spill import BlobFile, blobs_at
 from pipelines.beam.work import Grouping, ShardWork
 from pipelines.io.file_systems import file_system
 from pipelines.runners.errors import ErrorFiles
@@ -20,19 +21,27 @@ BLOBS = "blobs"
 
 
 class _DoWork(beam.DoFn):
-    def __init__(self, work: ShardWork, *, plan: PlanFile, errors: ErrorFiles) -> None:
-        self._work, self._plan, self._errors = work, plan, errors
+    def __init__(self, work: ShardWork, *, plan: PlanFile, errors: ErrorFiles, spill: str) -> None:
+        self._work, self._plan, self._errors, self._spill = work, plan, errors, spill
+        self._blobs: BlobFile | None = None
         kind = type(work.work if isinstance(work, ReusingWork) else work)
         self._counted_under = kind.__name__
 
     def setup(self) -> None:
         self._work.setup()
+        self._blobs = BlobFile(self._spill) if self._spill else None
+
+    def teardown(self) -> None:
+        if self._blobs is not None:
+            self._blobs.close()
 
     def process(self, element: tuple[int, Iterable[ByteRange]]) -> Iterator[Any]:
         for where in element[1]:
             for piece in self._plan.pieces(where):
                 with self._errors.telling(piece):
                     report = self._work.process(piece)
+                    if self._blobs is not None:
+                        report.blobs = self._blobs.places(report.blobs)
                 for name, amount in report.counters.items():
                     # For the runner's own console; the manifest takes the reports' counts, which
                     # no retried bundle can count twice.
@@ -58,9 +67,13 @@ class DoShardWork(beam.PTransform[Any, Any]):
     plan: PlanFile
     ranges: Sequence[ByteRange]
     errors: ErrorFiles
+    spill: str = ""
+    """Path of a folder for blobs, whose places are sent instead; "" to send them themselves."""
 
     def expand(self, begin: Any) -> Any:
-        do_work = beam.ParDo(_DoWork(self.work, plan=self.plan, errors=self.errors))
+        do_work = beam.ParDo(
+            _DoWork(self.work, plan=self.plan, errors=self.errors, spill=self.spill)
+        )
         outputs = (
             begin
             | "PlanWork" >> beam.Create(list(enumerate(self.ranges)), reshuffle=False)
@@ -102,11 +115,13 @@ class _MergeBlobs(beam.CombineFn):
 
 
 class _ReportBucket(beam.DoFn):
-    def __init__(self, grouping: Grouping) -> None:
-        self._grouping = grouping
+    def __init__(self, grouping: Grouping, spill: str) -> None:
+        self._grouping, self._spill = grouping, spill
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[str]:
-        yield self._grouping.report(*element).to_json()
+        bucket, blobs = element
+        found = blobs_at(blobs, self._spill) if self._spill else blobs
+        yield self._grouping.report(bucket, found).to_json()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -114,6 +129,8 @@ class GroupBlobs(beam.PTransform[Any, Any]):
     """(bucket, bytes) pairs in; JSON reports out, one for each bucket."""
 
     grouping: Grouping
+    spill: str = ""
+    """As of `DoShardWork`."""
 
     def expand(self, blobs: Any) -> Any:
         merge = self.grouping.merge
@@ -121,7 +138,8 @@ class GroupBlobs(beam.PTransform[Any, Any]):
             blobs
             | "GroupBuckets"
             >> (beam.CombinePerKey(_MergeBlobs(merge)) if merge else beam.GroupByKey())
-            | "ReportBuckets" >> beam.ParDo(_ReportBucket(self.grouping)).with_output_types(str)
+            | "ReportBuckets"
+            >> beam.ParDo(_ReportBucket(self.grouping, self.spill)).with_output_types(str)
         )
 
 
@@ -158,6 +176,7 @@ def shard_pipeline(
     errors: ErrorFiles,
     grouping: Grouping | None,
     report_urls: Mapping[str, str],
+    spill: str = "",
 ) -> Callable[[beam.Pipeline], None]:
     """A function that adds a job to a pipeline.
 
@@ -169,13 +188,19 @@ def shard_pipeline(
         errors: where a worker's error is written down.
         grouping: what to do with the blobs of each bucket.
         report_urls: where reports are written, of `work` and of `groups`.
+        spill: path of a folder that all workers share, for blobs that are grouped as they are; ""
+            for the runner to bring them together.
     """
 
     def build(pipeline: beam.Pipeline) -> None:
-        done = pipeline | job >> DoShardWork(work=work, plan=plan, ranges=ranges, errors=errors)
+        # A combiner wants the blobs themselves, and leaves little of them.
+        kept = spill if grouping is not None and grouping.merge is None else ""
+        done = pipeline | job >> DoShardWork(
+            work=work, plan=plan, ranges=ranges, errors=errors, spill=kept
+        )
         _ = done["reports"] | "CollectReports" >> CollectReports(url=report_urls["work"])
         if grouping is not None:
-            grouped = done[BLOBS] | "GroupBlobs" >> GroupBlobs(grouping=grouping)
+            grouped = done[BLOBS] | "GroupBlobs" >> GroupBlobs(grouping=grouping, spill=kept)
             _ = grouped | "CollectGroups" >> CollectReports(url=report_urls["groups"])
 
     return build

@@ -1,9 +1,9 @@
 """Documents that say the same, and documents that bear the same id: found by grouping digests.
 
-Each shard sends, for each of `BUCKETS` buckets, a few packed bytes a document: of one kind its
-text's digest, row and id, of the other its id's digest, row and revision. Beam groups a bucket's
-bytes; equal digests meet in one bucket. The runner of one machine holds several copies of what it
-groups, so what is sent is small: about 60 bytes a document.
+Each shard sends, for each of 64 buckets or more, a few packed bytes a document: of one kind by its
+text's digest, of the other by its id's, each with its row and its id. Beam groups a bucket's bytes;
+equal digests meet in one bucket, whose rows are arrays, not objects of Python. What it finds
+is an Arrow table (`documents.bucket_tables`); `documents.duplicates_table` makes one of all.
 
 Of equal texts the smallest `document_id` stays. Of equal ids the first in the order of the plan
 stays, whatever the others say, for every draw belongs to an id. Of one page (its number and its
@@ -12,84 +12,156 @@ title) in several revisions, as in dumps of two months, the newest stays.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import json
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.arrays import Int64s, UInt64s
 from pipelines.beam.work import Blob, WorkReport
-from pipelines.io.shards import ShardWriter, open_shard
-from pipelines.io.stage_inputs import InputFile
-from schemas.arrow import DOCUMENTS, DUPLICATES
-from schemas.manifest import FileEntry
-
-DUPLICATES_FILE = "__duplicates__/duplicates.arrow"
-"""In a folder that opening the one above as a data set passes over: its rows are no documents."""
+from pipelines.documents.bucket_tables import bucket_report
 
 BUCKETS = 64
-"""How many for each kind of key: none is large for English Wikipedia (100,000 rows)."""
+"""How many for each kind of key, at least."""
 
-SAME_ID, SAME_TEXT = "same-id", "same-text"
-"""Why a row is left out. One of a repeated id always is."""
+ROWS_A_BUCKET = 400_000
+"""What a worker groups at once, in about 40 MB."""
 
 KEY_COLUMNS = ("document_id", "digest", "title", "page_id", "revision_id")
 """Columns of the documents table that `digest_blobs` needs."""
 
-Position = tuple[str, int]
-"""Logical name of a document shard, and a row of it."""
+EQUAL_TEXTS = pa.schema(
+    [
+        ("group", pa.int64()),
+        ("document_id", pa.large_string()),
+        ("shard", pa.string()),
+        ("row", pa.uint32()),
+    ]
+)
+"""The rows of a bucket whose texts others have too: by group, id, shard and row."""
 
-Rows = Mapping[str, Sequence[int]]
-"""Numbers of rows by the shard that they are in."""
+REPEATED_IDS = pa.schema(
+    [
+        ("document_id", pa.large_string()),
+        ("shard", pa.string()),
+        ("row", pa.uint32()),
+        ("kept_document_id", pa.large_string()),
+    ]
+)
+"""The rows of a bucket to leave out for their ids: by shard and row."""
 
-_BY_TEXT, _BY_ID = 0, 1
+BY_TEXT, BY_ID = 0, 1
+"""Kinds of keys: of the bucket `n` these have the numbers `2 * n` and `2 * n + 1`."""
+
+NO_REVISION = -(1 << 63)
 _KEY_BYTES = 16
+_SMALL_BUCKET = 16 << 10
 _HEAD = struct.Struct("<HII")  # bytes of the shard's name, rows, bytes of what is packed behind
 
 
-class Member(NamedTuple):
-    """Ordered so that the smallest of a group of equal texts is the one that stays."""
-
-    rank: str
-    """By text: the document's id. By id: its revision, if any, a space, digest of its title."""
-
-    shard: str
-    row: int
-
-    @property
-    def position(self) -> Position:
-        return self.shard, self.row
+def buckets_for(documents: int) -> int:
+    """How many buckets so many documents need; nothing that is found depends on it."""
+    return max(BUCKETS, -(-documents // ROWS_A_BUCKET))
 
 
-def digest_blobs(documents: pa.Table | pa.RecordBatch, *, shard: str) -> list[Blob]:
+class _Keys(NamedTuple):
+    """Rows of a shard by one kind of key."""
+
+    keys: UInt64s
+    """Two numbers a row."""
+
+    rows: npt.NDArray[np.uint32]
+    revisions: Int64s
+    titles: npt.NDArray[np.uint32]
+    """By id: digests of titles. By text these are 0."""
+
+    names: pa.LargeStringArray
+
+    def take(self, rows: Int64s) -> _Keys:
+        return _Keys(
+            keys=self.keys[rows],
+            rows=self.rows[rows],
+            revisions=self.revisions[rows],
+            titles=self.titles[rows],
+            names=self.names.take(pa.array(rows)),
+        )
+
+    def packed(self) -> bytes:
+        # Ids of one source share most of their letters; they may hold any character.
+        offsets = np.frombuffer(self.names.buffers()[1], np.int64, len(self.rows) + 1)
+        text = self.names.buffers()[2]
+        letters = text.to_pybytes()[offsets[0] : offsets[-1]] if text is not None else b""
+        numbers = (self.rows, self.revisions, self.titles, np.diff(offsets).astype(np.uint32))
+        packed = b"".join([*(column.tobytes() for column in numbers), letters])
+        return self.keys.tobytes() + zlib.compress(packed, 1)
+
+    @classmethod
+    def unpacked(cls, packed: bytes, count: int) -> Self:
+        keys = np.frombuffer(packed, np.uint64, 2 * count).reshape(count, 2)
+        data = zlib.decompress(memoryview(packed)[_KEY_BYTES * count :])
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(np.frombuffer(data, np.uint32, count, 16 * count), out=offsets[1:])
+        letters = pa.py_buffer(data).slice(20 * count)
+        return cls(
+            keys=keys,
+            rows=np.frombuffer(data, np.uint32, count),
+            revisions=np.frombuffer(data, np.int64, count, 4 * count),
+            titles=np.frombuffer(data, np.uint32, count, 12 * count),
+            names=pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), letters),
+        )
+
+    @classmethod
+    def together(cls, parts: Sequence[_Keys]) -> Self:
+        return cls(
+            keys=np.concatenate([part.keys for part in parts]),
+            rows=np.concatenate([part.rows for part in parts]),
+            revisions=np.concatenate([part.revisions for part in parts]),
+            titles=np.concatenate([part.titles for part in parts]),
+            names=pa.concat_arrays([part.names for part in parts]),
+        )
+
+
+def digest_blobs(
+    documents: pa.Table | pa.RecordBatch, *, shard: str, buckets: int = BUCKETS
+) -> list[Blob]:
     """The packed keys of one shard, a blob for each bucket that has any.
 
     Args:
         documents: all rows of the shard, of the `KEY_COLUMNS` at least.
         shard: its logical name.
+        buckets: how many there are for each kind of key, the same for all shards of a job.
     """
     ids, digests, titles, pages, revisions = (
         documents.column(name).to_pylist() for name in KEY_COLUMNS
     )
+    if not ids:
+        return []
     id_keys = [id_key(*names) for names in zip(ids, pages, revisions, strict=True)]
-    id_ranks = [id_rank(*names) for names in zip(titles, revisions, strict=True)]
+    rows = np.arange(len(ids), dtype=np.uint32)
+    names = pa.array(ids, pa.large_string())
+    known = np.array([NO_REVISION if one is None else one for one in revisions], np.int64)
+    titled = np.array([title_key(title) for title in titles], np.uint32)
+    by_text = _Keys(_numbers(digests), rows, np.zeros_like(known), np.zeros_like(titled), names)
+    by_id = _Keys(_numbers(id_keys), rows, known, titled, names)
     blobs: list[Blob] = []
-    for kind, keys, ranks in ((_BY_TEXT, digests, ids), (_BY_ID, id_keys, id_ranks)):
-        rows: dict[int, list[int]] = {}
-        for row, key in enumerate(keys):
-            rows.setdefault(key[0] % BUCKETS, []).append(row)
-        for bucket, members in sorted(rows.items()):
-            packed = _pack([keys[row] for row in members], members, [ranks[row] for row in members])
-            name = shard.encode()
+    for kind, found in ((BY_TEXT, by_text), (BY_ID, by_id)):
+        numbers = found.keys[:, 0] % np.uint64(buckets)
+        order = np.argsort(numbers, kind="stable")
+        present, starts = np.unique(numbers[order], return_index=True)
+        for bucket, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+            packed, name = found.take(members).packed(), shard.encode()
             head = _HEAD.pack(len(name), len(members), len(packed))
             blobs.append(Blob(bucket * 2 + kind, head + name + packed))
     return blobs
+
+
+def _numbers(keys: Sequence[bytes]) -> UInt64s:
+    return np.frombuffer(b"".join(keys), np.uint64).reshape(len(keys), 2)
 
 
 def _digest(text: str, size: int) -> bytes:
@@ -103,168 +175,116 @@ def id_key(name: str, page: int | None, revision: int | None) -> bytes:
     return _digest(name, _KEY_BYTES)
 
 
-def id_rank(title: str, revision: int | None) -> str:
-    """The rank of a document among those of one id."""
-    return f"{'' if revision is None else revision} {_digest(title, 4).hex()}"
+def title_key(title: str) -> int:
+    """32 bits of a title, for documents that share all else of an id but the revision."""
+    return int.from_bytes(_digest(title, 4), "little")
 
 
-def _pack(keys: list[bytes], rows: list[int], ranks: list[str]) -> bytes:
-    # Ids of one source share most of their letters; they may hold any character.
-    names = zlib.compress(json.dumps(ranks).encode(), 1)
-    return b"".join(keys) + np.array(rows, "<u4").tobytes() + names
+def repeated_ids(
+    groups: Int64s, *, titles: npt.NDArray[np.uint32], revisions: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Which rows to leave out, and for each the one that stays.
+
+    Args:
+        groups: for each row, in the order of the plan, a number that rows of one id share, but for
+            the revision of a page.
+        titles: `title_key` of each.
+        revisions: `NO_REVISION` where there is none.
+    """
+    paged = np.flatnonzero(revisions != NO_REVISION)
+    # ~ turns the order round, for the newest to come first. Where all is equal, the plan's holds.
+    newest = paged[np.lexsort((~revisions[paged], titles[paged], groups[paged]))]
+    older, newer = _all_but_first(newest, groups[newest], titles[newest])
+    left = np.zeros(len(groups), np.bool_)
+    left[older] = True
+    rest = np.flatnonzero(~left)
+    rest = rest[np.lexsort((revisions[rest], groups[rest]))]
+    later, first = _all_but_first(rest, groups[rest], revisions[rest])
+    return np.concatenate([older, later]), np.concatenate([newer, first])
 
 
-def _unpack(blob: bytes) -> Iterator[tuple[bytes, Member]]:
-    name_bytes, count, packed_bytes = _HEAD.unpack_from(blob)
-    shard = blob[_HEAD.size : _HEAD.size + name_bytes].decode()
-    packed = blob[_HEAD.size + name_bytes :]
-    if len(packed) != packed_bytes:
-        raise ValueError(f"a blob of {shard} has {len(packed)} bytes, not {packed_bytes}")
-    keys = count * _KEY_BYTES
-    rows = np.frombuffer(packed, "<u4", count, keys).tolist()
-    ranks = json.loads(zlib.decompress(packed[keys + 4 * count :]))
-    for number, (row, rank) in enumerate(zip(rows, ranks, strict=True)):
-        start = number * _KEY_BYTES
-        yield packed[start : start + _KEY_BYTES], Member(rank, shard, row)
+def _all_but_first(rows: Int64s, *keys: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
+    """The rows that are not the first of their run of equal keys, and for each that first one."""
+    firsts = run_starts(*keys)
+    first = rows[np.flatnonzero(firsts)][np.cumsum(firsts) - 1]
+    return rows[~firsts], first[~firsts]
 
 
-def repeated_keys(blobs: Iterable[bytes]) -> Iterator[list[Member]]:
-    """The groups of two or more rows with one key, each sorted; groups in order of the key."""
-    groups: dict[bytes, list[Member]] = {}
+def run_starts(*keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a run of rows with equal keys starts."""
+    starts = np.ones(len(keys[0]), np.bool_)
+    if len(starts):
+        starts[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    return starts
+
+
+def report_repeated(bucket: int, blobs: Iterable[bytes], *, output: str) -> WorkReport:
+    """The report of a bucket with its `EQUAL_TEXTS` or `REPEATED_IDS`, or their file.
+
+    Args:
+        bucket: its number.
+        blobs: of all shards.
+        output: URL of the folder for the file.
+    """
+    shards, found = _together(blobs)
+    keys = found.keys
+    order = np.lexsort((keys[:, 1], keys[:, 0]))
+    starts = run_starts(keys[order, 0], keys[order, 1])
+    groups = np.cumsum(starts) - 1
+    repeated = np.bincount(groups)[groups] > 1
+    order, groups = order[repeated], groups[repeated]
+    if not len(order):
+        return WorkReport(bucket)
+    table = pa.table(
+        {
+            "group": groups,
+            "document_id": found.names.take(pa.array(order)),
+            "shard": shards.take(pa.array(order)),
+            "row": found.rows[order],
+            "revision": found.revisions[order],
+            "title": found.titles[order],
+        }
+    )
+    table = _repeated_ids(table) if bucket % 2 == BY_ID else _equal_texts(table)
+    if not table.num_rows:
+        return WorkReport(bucket)
+    file = f"__duplicates__/bucket-{bucket:06d}.arrow"
+    return bucket_report(bucket, table, file=file, output=output, most_bytes=_SMALL_BUCKET)
+
+
+def _together(blobs: Iterable[bytes]) -> tuple[pa.DictionaryArray, _Keys]:
+    """For each row of all blobs its shard, and its keys."""
+    shards: list[str] = []
+    found: list[_Keys] = []
     for blob in blobs:
-        for key, member in _unpack(blob):
-            groups.setdefault(key, []).append(member)
-    for _, members in sorted(item for item in groups.items() if len(item[1]) > 1):
-        yield sorted(members)
+        name_bytes, count, packed_bytes = _HEAD.unpack_from(blob)
+        shards.append(blob[_HEAD.size : _HEAD.size + name_bytes].decode())
+        packed = blob[_HEAD.size + name_bytes :]
+        if len(packed) != packed_bytes:
+            raise ValueError(f"a blob of {shards[-1]} has {len(packed)} bytes, not {packed_bytes}")
+        found.append(_Keys.unpacked(packed, count))
+    sizes = [len(keys.rows) for keys in found]
+    of_rows = np.repeat(np.arange(len(shards), dtype=np.int32), sizes)
+    return pa.DictionaryArray.from_arrays(of_rows, pa.array(shards, pa.string())), _Keys.together(
+        found
+    )
 
 
-def report_repeated(bucket: int, blobs: Iterable[bytes]) -> WorkReport:
-    """The report of a bucket: its details are the groups of `repeated_keys`."""
-    groups = [[list(member) for member in group] for group in repeated_keys(blobs)]
-    return WorkReport(bucket, details=groups)
+def _equal_texts(table: pa.Table) -> pa.Table:
+    order = [(name, "ascending") for name in EQUAL_TEXTS.names]
+    return table.select(EQUAL_TEXTS.names).cast(EQUAL_TEXTS).sort_by(order)
 
 
-@dataclass
-class Duplicates:
-    """The table of duplicates, as a file of the artifact, and its rows."""
-
-    file: FileEntry
-    rows: list[dict[str, Any]]
-    """Rows of the table `DUPLICATES`, by shard and row."""
-
-
-def choose_duplicates(
-    reports: Iterable[WorkReport], *, document_ids: Callable[[Rows], Iterable[list[str]]]
-) -> list[dict[str, Any]]:
-    """The rows to leave out, by shard and row; rows of the table `DUPLICATES`.
-
-    Ids are settled before texts: a row that is left out for its id cannot be the one that stays
-    for its text.
-
-    Args:
-        reports: of the buckets.
-        document_ids: reads ids: for each shard, in the order given, those of its rows. Asked once,
-            for the rows whose ids are repeated.
-    """
-    groups: dict[int, list[list[Member]]] = {_BY_ID: [], _BY_TEXT: []}
-    for report in reports:
-        groups[report.index % 2].extend(
-            [Member(*member) for member in group] for group in report.details
-        )
-    repeated = {left: kept for group in groups[_BY_ID] for left, kept in repeated_ids(group)}
-    names = _names({*repeated, *repeated.values()}, document_ids)
-    rows = {
-        left: _row(left, names[left], reason=SAME_ID, kept=names[kept])
-        for left, kept in repeated.items()
-    }
-    for group in groups[_BY_TEXT]:
-        left = sorted(member for member in group if member.position not in repeated)
-        for member in left[1:]:
-            rows[member.position] = _row(
-                member.position, member.rank, reason=SAME_TEXT, kept=left[0].rank
-            )
-    return [rows[position] for position in sorted(rows)]
-
-
-def _names(
-    positions: Iterable[Position], document_ids: Callable[[Rows], Iterable[list[str]]]
-) -> dict[Position, str]:
-    wanted: dict[str, list[int]] = {}
-    for shard, row in sorted(positions):
-        wanted.setdefault(shard, []).append(row)
-    return {
-        (shard, row): name
-        for (shard, rows), names in zip(wanted.items(), document_ids(wanted), strict=True)
-        for row, name in zip(rows, names, strict=True)
-    }
-
-
-def _row(position: Position, name: str, *, reason: str, kept: str) -> dict[str, Any]:
-    shard, row = position
-    return {
-        "document_id": name,
-        "shard": shard,
-        "row": row,
-        "reason": reason,
-        "kept_document_id": kept,
-    }
-
-
-def repeated_ids(group: Sequence[Member]) -> Iterator[tuple[Position, Position]]:
-    """Pairs of a row to leave out and the one that stays, of rows that share all but a revision."""
-    titles: dict[str, list[tuple[int, Position]]] = {}
-    revisions: dict[str, list[tuple[int, Position]]] = {}
-    for member in group:
-        revision, _, title = member.rank.partition(" ")
-        if revision:  # the newest first
-            titles.setdefault(title, []).append((-int(revision), member.position))
-        else:
-            revisions.setdefault(revision, []).append((0, member.position))
-    for page in titles.values():
-        newest, *others = sorted(page)
-        yield from ((position, newest[1]) for _, position in others)
-        revisions.setdefault(str(-newest[0]), []).append(newest)
-    for rows in revisions.values():
-        first, *others = sorted(rows)
-        yield from ((position, first[1]) for _, position in others)
-
-
-def write_duplicates(
-    reports: Iterable[WorkReport], *, output: str, shards: Iterable[FileEntry]
-) -> Duplicates:
-    """Write `DUPLICATES_FILE`, by shard and row.
-
-    Args:
-        reports: of the buckets.
-        output: URL of the folder that the document shards are in.
-        shards: the document shards.
-    """
-    objects = {entry.path: entry.object for entry in shards}
-
-    def document_ids(wanted: Rows) -> Iterator[list[str]]:
-        for shard, rows in wanted.items():
-            url, columns = f"{output}/{objects[shard]}", ("document_id",)
-            with open_shard(url, expected=DOCUMENTS, columns=columns) as reader:
-                yield reader.read_all().column("document_id").take(pa.array(rows)).to_pylist()
-
-    rows = choose_duplicates(reports, document_ids=document_ids)
-    with ShardWriter(DUPLICATES_FILE, schema=DUPLICATES, output=output) as shard:
-        if rows:
-            shard.write(pa.RecordBatch.from_pylist(rows, schema=DUPLICATES))
-    return Duplicates(shard.entry(), rows)
-
-
-def duplicate_rows(table: str | InputFile, *, shard: str, reason: str) -> frozenset[int]:
-    """The rows of one document shard that are left out for a reason, from the table."""
-    return _rows_by_shard(table).get((shard, reason), frozenset())
-
-
-@functools.lru_cache(maxsize=2)  # a file's physical name is never given to another
-def _rows_by_shard(table: str | InputFile) -> dict[tuple[str, str], frozenset[int]]:
-    with open_shard(table, expected=DUPLICATES) as reader:
-        found = reader.read_all()
-    rows: dict[tuple[str, str], set[int]] = {}
-    columns = (found.column(name).to_pylist() for name in ("shard", "reason", "row"))
-    for shard, reason, row in zip(*columns, strict=True):
-        rows.setdefault((shard, reason), set()).add(row)
-    return {key: frozenset(numbers) for key, numbers in rows.items()}
+def _repeated_ids(table: pa.Table) -> pa.Table:
+    plain = table.set_column(2, "shard", table.column("shard").cast(pa.string()))
+    planned = plain.sort_by([("shard", "ascending"), ("row", "ascending")])
+    groups, titles, revisions = (
+        planned.column(name).to_numpy() for name in ("group", "title", "revision")
+    )
+    left, kept = repeated_ids(groups, titles=titles, revisions=revisions)
+    order = np.argsort(left)
+    names = planned.column("document_id")
+    rows = planned.take(pa.array(left[order])).select(REPEATED_IDS.names[:-1])
+    return rows.append_column("kept_document_id", names.take(pa.array(kept[order]))).cast(
+        REPEATED_IDS
+    )

@@ -7,13 +7,12 @@ files that gave nothing, and texts that look cut at the wrong lines.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pipelines.beam.work import WorkReport, add_up
 from pipelines.counters import Counters
-from pipelines.documents.duplicates import SAME_ID
+from pipelines.documents.duplicates_table import Duplicates
 from pipelines.documents.plan import DocumentPiece
 from schemas.configs import DocumentsConfig, TextSource
 
@@ -40,14 +39,14 @@ class JobCounts:
         cls,
         pieces: Sequence[DocumentPiece],
         reports: Sequence[WorkReport],
-        duplicates: Iterable[Mapping[str, Any]],
+        duplicates: Duplicates,
     ) -> JobCounts:
         """Add up what was reported, in the order of the plan.
 
         Args:
             pieces: that were planned.
             reports: of them, in the same order.
-            duplicates: rows of the table `DUPLICATES`.
+            duplicates: what their table comes to.
         """
         counters, examples = add_up(reports), dict[str, str]()
         places: dict[str, tuple[str, str]] = {}
@@ -56,15 +55,14 @@ class JobCounts:
             places |= {entry.path: (source, piece.split.file.name) for entry in report.files}
             for name, example in report.details[0].items():
                 examples.setdefault(f"{name}@{source}", example)
-        for row in duplicates:
-            if row["reason"] != SAME_ID:
-                counters.count(f"duplicates-{row['reason']}")
-                continue
-            source, file = places[row["shard"]]
+        if duplicates.same_text:
+            counters.count("duplicates-same-text", duplicates.same_text)
+        for shard, repeated in duplicates.repeated_ids.items():
+            source, file = places[shard]
             for suffix in ("", f"@{source}"):
-                counters.count(f"documents-kept{suffix}", -1)
-                counters.count(f"documents-dropped-repeated-id{suffix}")
-            example = f"{row['document_id']!r} in {file}; {row['kept_document_id']!r} is kept"
+                counters.count(f"documents-kept{suffix}", -repeated.rows)
+                counters.count(f"documents-dropped-repeated-id{suffix}", repeated.rows)
+            example = f"{repeated.document_id!r} in {file}; {repeated.kept_document_id!r} is kept"
             examples.setdefault(f"documents-dropped-repeated-id@{source}", example)
         return cls(pieces, reports, counters, examples)
 

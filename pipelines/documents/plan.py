@@ -49,6 +49,19 @@ def _weight(split: Split, kind: str) -> int:
     return max(1, split.end - split.start) * factor
 
 
+_BYTES_A_DOCUMENT = {"wikipedia": 4 << 10, "books": 64 << 10}
+_BYTES_A_TEXT = 1 << 10
+
+
+def expected_documents(pieces: list[DocumentPiece], config: DocumentsConfig) -> int:
+    """About how many documents the pieces hold, rather too many than too few."""
+    kinds = {source.name: source.kind for source in config.sources}
+    return sum(
+        piece.weight // _BYTES_A_DOCUMENT.get(kinds[piece.split.source], _BYTES_A_TEXT)
+        for piece in pieces
+    )
+
+
 def language_of(split: Split, source: SourceConfig) -> str:
     """The language of a split's documents: of the recipe, or else what the dump says of itself."""
     detail = json.loads(split.detail) if split.detail.startswith("{") else {}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipelines.counters import Counters
-from pipelines.documents.duplicates import DUPLICATES_FILE, SAME_ID, SAME_TEXT, duplicate_rows
+from pipelines.documents.duplicates_table import DUPLICATES_FILE, SAME_ID, SAME_TEXT, duplicate_rows
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import DOCUMENTS

@@ -13,6 +13,7 @@ from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, WorkReport
 from pipelines.counters import UNKNOWN_TEMPLATE, Counters
 from pipelines.documents.duplicates import (
+    BUCKETS,
     KEY_COLUMNS,
     digest_blobs,
 )
@@ -83,6 +84,8 @@ class BuildDocumentShard(PieceWork):
 
     config: DocumentsConfig
     output: str
+    buckets: int = BUCKETS
+    """Of keys, for finding duplicates."""
 
     def setup(self) -> None:
         """Nothing to open."""
@@ -108,7 +111,8 @@ class BuildDocumentShard(PieceWork):
         for entry in files:
             url = f"{self.output}/{entry.object}"
             with open_shard(url, expected=DOCUMENTS, columns=KEY_COLUMNS) as reader:
-                blobs.extend(digest_blobs(reader.read_all(), shard=entry.path))
+                keys = reader.read_all()
+            blobs.extend(digest_blobs(keys, shard=entry.path, buckets=self.buckets))
         return blobs
 
     def process(self, piece: DocumentPiece) -> WorkReport:
@@ -147,7 +151,8 @@ class BuildDocumentShard(PieceWork):
                     break
         report.files.append(shard.entry())
         if keys:
-            report.blobs.extend(digest_blobs(pa.Table.from_batches(keys), shard=path))
+            table = pa.Table.from_batches(keys)
+            report.blobs.extend(digest_blobs(table, shard=path, buckets=self.buckets))
         return more
 
 

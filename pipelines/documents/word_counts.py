@@ -6,7 +6,6 @@ Each document shard is counted by itself and sends its counts as small Arrow tab
 
 from __future__ import annotations
 
-import base64
 import functools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +19,15 @@ from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, Grouping, WorkReport, add_up
 from pipelines.counters import Counters, check_balance
+from pipelines.documents.bucket_tables import (
+    bucket_report,
+    bucket_tables,
+    from_bytes,
+    remove_bucket_files,
+    to_bytes,
+)
 from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
-from pipelines.io.file_systems import file_system
-from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.io.shards import ShardWriter
 from pipelines.wordpiece.vocabulary import count_words, merge_counts
 from schemas.arrow import WORD_COUNTS
 from schemas.configs import ExecutionConfig, VocabularyConfig
@@ -84,50 +89,30 @@ def _word_blobs(counts: pa.Table) -> Iterator[Blob]:
     for bucket in range(BUCKETS):
         part = counts.filter(pc.equal(buckets, bucket))
         if part.num_rows:
-            yield Blob(bucket, _to_bytes(part))
-
-
-def _to_bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, WORD_COUNTS) as writer:
-        writer.write_table(table.combine_chunks())
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _from_bytes(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all()
+            yield Blob(bucket, to_bytes(part))
 
 
 def _add_counts(tables: Sequence[bytes]) -> bytes:
     """Serialised word counts, added up."""
-    return _to_bytes(merge_counts(map(_from_bytes, tables)))
+    return to_bytes(merge_counts(map(from_bytes, tables)))
 
 
 def _report_words(
     bucket: int, tables: Iterable[bytes], *, output: str, min_count: int
 ) -> WorkReport:
     """The report of a bucket with its words, or their file in the folder `output`."""
-    table = merge_counts(map(_from_bytes, tables))
+    table = merge_counts(map(from_bytes, tables))
     kept = table.filter(pc.greater_equal(table.column("count"), min_count))
     counters = Counters({"distinct-words": table.num_rows})
     counters["distinct-words-dropped-rare"] = table.num_rows - kept.num_rows
-    data = _to_bytes(kept)
-    if len(data) <= SMALL_BUCKET:
-        return WorkReport(bucket, counters=counters, details=[base64.b64encode(data).decode()])
-    with ShardWriter(f"words-{bucket:05d}.arrow", schema=WORD_COUNTS, output=output) as shard:
-        for batch in kept.combine_chunks().to_batches():
-            shard.write(batch)
-    return WorkReport(bucket, [shard.entry()], counters)
-
-
-def _bucket_tables(buckets: Iterable[WorkReport], *, output: str) -> Iterator[pa.Table]:
-    """The words of each bucket, from its report or its file."""
-    for report in buckets:
-        yield from (_from_bytes(base64.b64decode(text)) for text in report.details)
-        for entry in report.files:
-            with open_shard(f"{output}/{entry.object}", expected=WORD_COUNTS) as reader:
-                yield reader.read_all()
+    return bucket_report(
+        bucket,
+        kept,
+        file=f"words-{bucket:05d}.arrow",
+        output=output,
+        most_bytes=SMALL_BUCKET,
+        counters=counters,
+    )
 
 
 class CountedWords(NamedTuple):
@@ -160,13 +145,10 @@ def count_corpus(
         grouping=Grouping(report_words, merge=_add_counts),
     )
     check_balance(add_up(job.reports), "documents", where="build-vocabulary")
-    words = merge_counts(_bucket_tables(job.groups, output=output))
+    words = merge_counts(bucket_tables(job.groups, WORD_COUNTS, output=output))
     with ShardWriter(WORD_COUNTS_FILE, schema=WORD_COUNTS, output=output) as shard:
         for batch in words.combine_chunks().to_batches():
             shard.write(batch)
-    fs, folder = file_system(output)
-    for report in job.groups:
-        for entry in report.files:
-            fs.rm_file(f"{folder}/{entry.object}")
+    remove_bucket_files(job.groups, output=output)
     counters = add_up([*job.reports, *job.groups])
     return CountedWords(words, counters, shard.entry(), job.reuse)
