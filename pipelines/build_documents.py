@@ -45,6 +45,7 @@ def build_documents(
     from pipelines.documents.duplicates_table import write_duplicates
     from pipelines.documents.notes import JobCounts, document_notes
     from pipelines.documents.splits import BuildDocumentShard
+    from pipelines.documents.streams import check_stream_parts
 
     del inputs
     planned = plan(config)
@@ -61,6 +62,7 @@ def build_documents(
         )
     finally:
         forget_unpacked({piece.split.file for piece in planned})
+    check_stream_parts(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
     job = JobCounts.of(planned, done.reports, duplicates)
     _check_counts(config, job.counters)
@@ -91,7 +93,7 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=2,
+    version=3,
     run=build_documents,
     config=DocumentsConfig,
     holds="documents",

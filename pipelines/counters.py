@@ -16,6 +16,9 @@ from schemas.errors import CountError
 UNKNOWN_TEMPLATE = "template-unknown:"
 """Before the name of a template that no rule is known for, in the name of its counter."""
 
+STREAM_PART = "bzip2-part:"
+"""Before what a split's blocks add to a stream's checksum, as JSON, in the name of a counter."""
+
 
 class Count(Protocol):
     """Adds `amount` to the counter `name`; `example` says where one of them is to be seen."""

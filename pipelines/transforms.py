@@ -31,7 +31,7 @@ from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
 
 from pipelines.arrays import Int64s, offsets_of
-from pipelines.counters import Count
+from pipelines.counters import STREAM_PART, Count
 from pipelines.documents.duplicates import NO_REVISION, id_key, repeated_ids, title_key
 from pipelines.documents.plan import DocumentPiece, language_of, plan
 from pipelines.documents.selection import text_digest, wanted_sentences
@@ -204,13 +204,12 @@ for _record in (Text, Document, TokenDocument, Instance, WrittenShard):
 @functools.cache
 def _counting(namespace: str) -> Count:
     """Adds to Beam's counters."""
-    counters: dict[str, Any] = {}
+    counter = functools.cache(functools.partial(Metrics.counter, namespace))
 
     def count(name: str, amount: int = 1, /, *, example: str = "") -> None:
         del example
-        if name not in counters:
-            counters[name] = Metrics.counter(namespace, name)
-        counters[name].inc(amount)
+        if not name.startswith(STREAM_PART):  # which nobody puts together here
+            counter(name).inc(amount)
 
     return count
 

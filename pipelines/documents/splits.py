@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, WorkReport
-from pipelines.counters import UNKNOWN_TEMPLATE, Counters
+from pipelines.counters import STREAM_PART, UNKNOWN_TEMPLATE, Counters
 from pipelines.documents.duplicates import (
     BUCKETS,
     KEY_COLUMNS,
@@ -126,12 +127,14 @@ class BuildDocumentShard(PieceWork):
             if not self._write_shard(batches, report, number):
                 break
         names = {name: n for name, n in counters.items() if name.startswith(UNKNOWN_TEMPLATE)}
-        for name in names:
+        parts = [name for name in counters if name.startswith(STREAM_PART)]
+        for name in (*names, *parts):
             del counters[name]
         by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
         counters.update(by_source)
         report.counters = counters
-        report.details = [counters.examples, names]
+        streams = [json.loads(name.removeprefix(STREAM_PART)) for name in parts]
+        report.details = [counters.examples, names, streams]
         return report
 
     def _write_shard(

@@ -55,14 +55,17 @@ class Chunk(NamedTuple):
     """Bytes of the file, as stored, that had been read for it."""
 
     is_plain: bool = False
+    stream: tuple[int, int] | None = None
+    """Where the bzip2 stream starts and ends that it is from, where `start` and `end` are those of
+    a block of it."""
 
 
 class Damage(NamedTuple):
     """A place where bytes are missing or wrong."""
 
     kind: DamageKind
-    """`truncated`: the file ends too early. `stream`: the rest of one bzip2 stream is lost.
-    `untrusted`: what came before it may be wrong as well. `page`: one page is not valid XML."""
+    """`truncated`: the file ends too early. `stream`: a bzip2 block, or the rest of a stream, is
+    lost. `untrusted`: what came before it may be wrong as well. `page`: one page is not valid XML."""
 
     offset: int
     """Byte in the file, as stored, that had been read when it was noticed."""
@@ -161,7 +164,7 @@ def _bz2_run(
             step = chunk[at : at + _BZ2_STEP]
             at, position, fed = at + len(step), position + len(step), True
             try:
-                data = _whole_blocks(decoder, step)
+                data = whole_blocks(decoder, step)
             except OSError as error:
                 reason = f"the bzip2 stream that starts at byte {stream:,} is damaged ({error})"
                 yield Damage("stream", position, reason, stream)
@@ -184,7 +187,8 @@ def _end_of(stream: int, *, end: int, streams: Sequence[int]) -> int:
     return streams[following] if following < len(streams) else end
 
 
-def _whole_blocks(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
+def whole_blocks(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
+    """What more can be put out of blocks whose CRC is right; raises OSError of one whose is not."""
     # libbz2 checks a block's CRC once the block is put out in full. So output counts only when
     # another call, with no input, has nothing more to put out and does not fail.
     out = decoder.decompress(step, _MOST_OUTPUT)

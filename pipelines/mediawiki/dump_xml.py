@@ -213,6 +213,18 @@ def _number(text: str | None) -> int | None:
     return int(digits) if _NUMBER.fullmatch(digits) else None
 
 
+class _Place(NamedTuple):
+    """Where a byte of the text is from."""
+
+    owner: int
+    """Byte in the file, as stored, by which a range is known to hold it."""
+
+    start: int
+    """Where its bzip2 stream starts; in a plain file the byte itself."""
+
+    end: int
+
+
 class _Scanner:
     """Cuts a stream of bytes into pages."""
 
@@ -226,7 +238,7 @@ class _Scanner:
         self.closed = False  # </mediawiki> was seen
         self.position = 0
         self._end = end
-        self._rest_range = (0, 0)  # of the stream that `rest` is from
+        self._rest_place = _Place(0, 0, 0)
         self._borrowed = 0
         self._chunk = Chunk(b"", 0, 0, 0)
         self._between = between  # what came since the last page; None where it cannot be checked
@@ -253,10 +265,10 @@ class _Scanner:
         yield from self._pass_between(data[at:stop], is_all=found >= 0)
         if found < 0:
             return self._keep(data, stop)
-        start, end = self._range_at(found)
-        if start >= self._end:  # this page and all that follow belong to the next range
+        place = self._place_of(found)
+        if place.owner >= self._end:  # this page and all that follow belong to the next range
             return len(data)
-        self.parser = _PageParser(start, end, prefix=self._prefix)
+        self.parser = _PageParser(place.start, place.end, prefix=self._prefix)
         return found
 
     def _fill_page(
@@ -270,7 +282,7 @@ class _Scanner:
             parser.feed(data[at:stop])
             if found < 0:
                 return self._keep(data, stop)
-            end = self._range_at(stop)[0] if self._chunk.is_plain else parser.byte_end
+            end = self._place_of(stop).start if self._chunk.is_plain else parser.byte_end
             page = parser.finish(end)
         except (MalformedPageError, expat.ExpatError) as error:
             self.parser, self._between = None, None
@@ -284,18 +296,18 @@ class _Scanner:
         return stop
 
     def _keep(self, data: bytes, stop: int) -> int:
-        self._rest_range = self._range_at(stop)
+        self._rest_place = self._place_of(stop)
         self.rest = data[stop:]
         return len(data)
 
-    def _range_at(self, index: int) -> tuple[int, int]:
-        """Where the stream lies that a byte of the data is from; in a plain file, the byte."""
-        if self._chunk.is_plain:
-            offset = self._chunk.start - self._borrowed + index
-            return offset, offset
+    def _place_of(self, index: int) -> _Place:
+        chunk = self._chunk
+        if chunk.is_plain:
+            offset = chunk.start - self._borrowed + index
+            return _Place(offset, offset, offset)
         if index < self._borrowed:
-            return self._rest_range
-        return self._chunk.start, self._chunk.end
+            return self._rest_place
+        return _Place(chunk.start, *(chunk.stream or (chunk.start, chunk.end)))
 
     def _pass_between(self, data: bytes, *, is_all: bool) -> Iterator[Damage]:
         """Looks at what is not in a page: the header, white space, and the end."""

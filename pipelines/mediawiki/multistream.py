@@ -201,6 +201,17 @@ def find_all_streams(
     return tuple(sorted({0, *inside, *find_streams(uri, start=last)}))
 
 
+def has_long_stream(streams: Sequence[int], *, size: int) -> bool:
+    """Whether a file is one stream, or has one so long that it is to be cut within.
+
+    Args:
+        streams: as `find_all_streams` gives them.
+        size: of the file, in bytes.
+    """
+    ends = [*streams[1:], size]
+    return len(streams) <= 1 or max(end - at for at, end in zip(streams, ends, strict=True)) > _FAR
+
+
 def _has_head(uri: str, offset: int) -> bool:
     with open_file(uri, start=offset) as source:
         return bool(_HEAD.match(source.read(_HEAD_LENGTH)))
@@ -214,7 +225,7 @@ def choose_starts(
     Args:
         streams: as `find_all_streams` gives them.
         size: of the file, in bytes.
-        split_bytes: wanted length of a range, in bytes; a longer stream is not cut.
+        split_bytes: wanted length of a range, in bytes; a longer stream is not cut here.
 
     Returns:
         (start, end) of each range, end exclusive; together they are the whole file.

@@ -1,7 +1,8 @@
 """MediaWiki XML dumps: Wikipedia, Wikibooks and their kin.
 
-A multistream (or pbzip2) file is cut where its bzip2 streams start, a plain one anywhere; any other
-is one split. A document is the cleaned text of a page's last revision.
+A multistream (or pbzip2) file is cut where its bzip2 streams start, one long stream where its
+blocks do, a plain file anywhere; .gz and .zst are one split. A document is the cleaned text of a
+page's last revision.
 
 Counters: `pages-in`, `pages-kept`, `pages-dropped-` malformed, namespace, not-wikitext, redirect,
 empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (as stored); where there were any,
@@ -19,7 +20,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipelines.counters import Count
+from pipelines.counters import STREAM_PART, Count
+from pipelines.io.bzip2_blocks import BlockReader, cut_at_blocks
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.raw_files import expand_paths, file_size, in_parallel, open_file
@@ -31,6 +33,7 @@ from pipelines.mediawiki.multistream import (
     StreamSearch,
     choose_starts,
     find_all_streams,
+    has_long_stream,
     is_index,
     needs_search,
     remember_streams,
@@ -56,7 +59,13 @@ class _Detail(NamedTuple):
 
     namespaces: dict[int, str]
     streams: tuple[int, ...]
-    """Where bzip2 streams start in the range."""
+    """Where bzip2 streams start in the range; where it is read by blocks, in the file."""
+
+    by_blocks: bool
+    """It is of a bzip2 file with long streams."""
+
+    shift: int | None
+    """The bit of its first byte in which a block begins; None where a stream or a file does."""
 
     encoding: Encoding
     page: str
@@ -188,7 +197,8 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
             raise _corrupt(header, file, last_whole="")
         header = Header()  # whatever pages there are tell their namespaces themselves
     streams: tuple[int, ...] = ()
-    ranges = [(0, file.size)]
+    ranges: list[tuple[int, int | None, int]] = [(0, None, file.size)]
+    by_blocks = False
     if encoding != "utf-8":
         pass  # half of its tags could begin in the middle of a character
     elif compression == "bz2":
@@ -199,14 +209,16 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
             must_be_whole=must_be_whole,
             sha256=file.sha256,
         )
-        ranges = choose_starts(
-            file.uri, streams=streams, size=file.size, split_bytes=config.split_bytes
-        )
+        by_blocks = has_long_stream(streams, size=file.size)
+        ranges = _cut_bzip2(file, streams, by_blocks=by_blocks, split_bytes=config.split_bytes)
     elif compression == "plain":
         ranges = _cut_anywhere(file.size, split_bytes=config.split_bytes)
     language = config.language or header.language or "en"
     names = dict(header.namespaces)
-    detail = _Detail(compression, language, header.language, names, (), encoding, *header.tags)
+    detail = _Detail(
+        *(compression, language, header.language, names, streams, by_blocks, None, encoding),
+        *header.tags,
+    )
     return tuple(
         Split(
             source=config.name,
@@ -214,24 +226,48 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
             start=start,
             end=end,
             detail=detail._replace(
-                streams=tuple(offset for offset in streams if start <= offset < end)
+                streams=tuple(at for at in streams if by_blocks or start <= at < end), shift=shift
             ).to_json(),
         )
-        for start, end in ranges
+        for start, shift, end in ranges
     )
 
 
-def _cut_anywhere(size: int, *, split_bytes: int) -> list[tuple[int, int]]:
+def _cut_bzip2(
+    file: SourceFile, streams: tuple[int, ...], *, by_blocks: bool, split_bytes: int
+) -> list[tuple[int, int | None, int]]:
+    starts: list[tuple[int, int | None]] = []
+    for start, end in choose_starts(
+        file.uri, streams=streams, size=file.size, split_bytes=split_bytes
+    ):
+        starts.append((start, None))
+        if by_blocks:
+            starts += cut_at_blocks(file, start=start, end=end, split_bytes=split_bytes)
+    ends = [*(start for start, _ in starts[1:]), file.size]
+    return [(start, shift, end) for (start, shift), end in zip(starts, ends, strict=True)]
+
+
+def _cut_anywhere(size: int, *, split_bytes: int) -> list[tuple[int, int | None, int]]:
     # The last range is never a short one: the whole of the last tag must lie in it.
     starts = [0, *range(split_bytes, size - split_bytes // 2, split_bytes)]
-    return list(zip(starts, [*starts[1:], size], strict=True))
+    return [(start, None, end) for start, end in zip(starts, [*starts[1:], size], strict=True)]
 
 
 def _pages(split: Split, detail: _Detail, count: Count) -> Iterator[Page | Damage]:
     with open_file(split.file.uri) as source:
-        stored = decompressed(
-            source, detail.compression, start=split.start, end=split.end, streams=detail.streams
-        )
+        place = {"start": split.start, "end": split.end}
+        reader = None
+        if detail.by_blocks:
+            reader = BlockReader(
+                source,
+                **place,
+                shift=detail.shift,
+                size=split.file.size,
+                streams=detail.streams,
+            )
+            stored = reader.chunks()
+        else:
+            stored = decompressed(source, detail.compression, **place, streams=detail.streams)
         stored = in_utf_8(stored, encoding=detail.encoding, end=split.file.size)
         yield from iterate_pages(
             _counted(stored, end=split.end, count=count),
@@ -240,6 +276,8 @@ def _pages(split: Split, detail: _Detail, count: Count) -> Iterator[Page | Damag
             at_end=split.end >= split.file.size,
             tags=Tags(detail.page, detail.root),
         )
+    for part in reader.parts if reader else ():
+        count(f"{STREAM_PART}{json.dumps(part)}")
 
 
 def _counted(
