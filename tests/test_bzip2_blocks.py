@@ -5,7 +5,9 @@ from __future__ import annotations
 import bz2
 import io
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bzip2_writing import FALSE_MARK, block_places, write_stream
@@ -17,7 +19,7 @@ from pipelines.build_documents import build_documents
 from pipelines.counters import STREAM_PART, Counters, check_balance
 from pipelines.io import bzip2_blocks
 from pipelines.io.bzip2_blocks import BlockReader, StreamPart, check_streams, cut_at_blocks
-from pipelines.io.compression import Chunk, Damage
+from pipelines.io.compression import Chunk, Damage, whole_blocks
 from pipelines.io.raw_files import describe_file
 from pipelines.io.splits import RawDocument
 from pipelines.sources.wikipedia import plan, read
@@ -74,7 +76,7 @@ def cut(path: Path, split_bytes: int) -> Ranges:
     level=st.integers(1, 9),
     wanted=st.integers(1, 900),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_ranges_of_blocks_are_the_whole(
     tmp_path_factory: pytest.TempPathFactory,
     texts: list[bytes],
@@ -102,8 +104,8 @@ def test_ranges_of_blocks_are_the_whole(
         assert len(ranges) >= len(texts) - 1
 
 
-def source(path: Path, **said: object) -> WikipediaSource:
-    return WikipediaSource(name="wiki", paths=(str(path),), **said)  # type: ignore[arg-type]
+def source(path: Path, **said: Any) -> WikipediaSource:
+    return WikipediaSource(name="wiki", paths=(str(path),), **said)
 
 
 def documents_of(config: WikipediaSource) -> tuple[list[RawDocument], Counters]:
@@ -189,7 +191,7 @@ def damaged(stored: bytes, bit: int) -> bytes:
 
 
 @given(place=st.floats(0, 1, exclude_max=True), split_bytes=st.sampled_from([1024, 3000, 9000]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_a_flipped_bit_costs_the_pages_of_a_block_whatever_the_splits(
     tmp_path_factory: pytest.TempPathFactory, pages: bytes, place: float, split_bytes: int
 ) -> None:
@@ -210,6 +212,8 @@ def test_a_flipped_bit_costs_the_pages_of_a_block_whatever_the_splits(
     assert len(right) - len(whole) <= 14
     cut_up, counts = documents_of(source(path, on_corrupt=KEEP, split_bytes=split_bytes))
     assert cut_up == whole
+    # A stream's own checksum is told from those of ranges by the job, not by who reads one.
+    del counts["streams-dropped-corrupt"], counted["streams-dropped-corrupt"]
     assert counts == counted
 
 
@@ -315,18 +319,17 @@ def test_a_range_that_ends_within_a_block_is_refused() -> None:
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many bytes decoders were given."""
     amounts: list[int] = []
-    before = bzip2_blocks.whole_blocks
 
     def counted(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
         amounts.append(len(step) + 1)
-        return before(decoder, step)
+        return whole_blocks(decoder, step)
 
     monkeypatch.setattr(bzip2_blocks, "whole_blocks", counted)
     return amounts
 
 
 MARK = b"1AY&SY"
-HOSTILE = {
+HOSTILE: dict[str, Callable[[int], bytes]] = {
     "marks": lambda size: b"BZh9" + MARK * (size // 6),
     "marks and heads": lambda size: b"BZh9" + (MARK + b"BZh9" + MARK) * (size // 16),
     "marks that begin well": lambda size: (

@@ -65,7 +65,7 @@ class Damage(NamedTuple):
 
     kind: DamageKind
     """`truncated`: the file ends too early. `stream`: a bzip2 block, or the rest of a stream, is
-    lost. `untrusted`: what came before it may be wrong as well. `page`: one page is not valid XML."""
+    lost. `untrusted`: what came before it may be wrong too. `page`: one page is not valid XML."""
 
     offset: int
     """Byte in the file, as stored, that had been read when it was noticed."""
