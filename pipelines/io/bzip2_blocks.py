@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import bisect
 import bz2
+import functools
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, NamedTuple
-
-import numpy as np
+from typing import IO, Any, NamedTuple
 
 from pipelines.io.compression import Chunk, Damage, whole_blocks
 from pipelines.io.raw_files import open_file
@@ -85,15 +84,24 @@ def _words() -> dict[int, list[tuple[int, int, bool]]]:
 
 
 _WORDS = _words()
-_IS_WORD = np.zeros(1 << 16, dtype=np.bool_)
-_IS_WORD[list(_WORDS)] = True
+
+
+@functools.cache
+def _is_word() -> Any:
+    import numpy as np  # start-up: 80 ms
+
+    known = np.zeros(1 << 16, dtype=np.bool_)
+    known[list(_WORDS)] = True
+    return known
 
 
 def find_marks(data: bytes) -> list[tuple[int, bool]]:
     """The bits at which marks begin that lie in the data, ascending, and whether they are ends."""
+    import numpy as np  # start-up: 80 ms
+
     found = []
     halves = np.frombuffer(data, "<u2", count=len(data) // 2)
-    for half in np.flatnonzero(_IS_WORD[halves]).tolist():
+    for half in np.flatnonzero(_is_word()[halves]).tolist():
         for before, shift, is_end in _WORDS[int(halves[half])]:
             start = 2 * half - before
             stored = data[start : start + 7] if start >= 0 else b""
