@@ -284,6 +284,118 @@ class InstancesConfig(Config):
     """Which tokens are masked, and how."""
 
 
+class WorkerCodeConfig(Config):
+    """How the Python workers of an engine get bertloom's code."""
+
+    environment: Literal["process", "external", "docker"] = not_identity("process")
+    """`process`: each machine of the engine has the program `worker_command`. `external`: worker
+    pools beside the engine's own processes. `docker`: a container image."""
+
+    worker_command: str | None = not_identity(None)
+    """`process`: path of the boot program on the engine's machines; None: that of this Python
+    (`bertloom-beam-worker`), where the engine is on this machine or the installation is shared."""
+
+    worker_pool: str | None = not_identity(None)
+    """`external`: HOST:PORT of the pool, as the engine's processes see it."""
+
+    image: str | None = not_identity(None)
+    """`docker`: the container image."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        needs = {"process": "worker_command", "external": "worker_pool", "docker": "image"}
+        for environment, field in needs.items():
+            is_given = getattr(self, field) is not None
+            if is_given and environment != self.environment:
+                raise ValueError(
+                    f"{field} is for environment {environment}, not {self.environment}"
+                )
+            if not is_given and environment == self.environment != "process":
+                raise ValueError(f"environment {environment} needs {field}")
+        return self
+
+
+class JobServerConfig(WorkerCodeConfig):
+    """An engine that is reached through a Beam job server."""
+
+    job_endpoint: str | None = not_identity(None)
+    """HOST:PORT of a job server that runs; None: one is started, and ended with this process."""
+
+    job_server: str | None = not_identity(None)
+    """Beam's job server: a jar, or a folder of jars. None: what `$BERTLOOM_JOB_SERVERS` names."""
+
+    download: bool = not_identity(False)
+    """Get Beam's own job server from Maven Central, once, where there is no other."""
+
+    parallelism: int | None = not_identity(None, ge=1, le=100_000)
+    """Pieces that are worked on at once. None: as many as there are free slots, or pieces."""
+
+    @model_validator(mode="after")
+    def _one_server(self) -> Self:
+        if self.job_endpoint and (self.job_server or self.download):
+            raise ValueError(
+                "job_endpoint names a job server that runs, job_server and download one that is "
+                "to be started: give one of them"
+            )
+        return self
+
+
+class FlinkConfig(JobServerConfig):
+    """Apache Flink, 1.19 or newer."""
+
+    master: str | None = not_identity(None)
+    """HOST:PORT of the cluster's REST interface, or `[local]`: a Flink inside the job server."""
+
+    version: str = not_identity("1.19", pattern=r"^\d+\.\d+$")
+    """The cluster's, for a job server that is downloaded."""
+
+
+class SparkConfig(JobServerConfig):
+    """Apache Spark 3."""
+
+    master: str | None = not_identity(None)
+    """`spark://HOST:PORT` of a standalone master, or `local[N]`: a Spark inside the job server."""
+
+    web_ui: str | None = not_identity(None)
+    """HOST:PORT of the master's page, which knows free cores; None: the master's host, 8080."""
+
+    home: str | None = not_identity(None)
+    """Folder of Spark itself, whose jars a job server in parts needs; None: `$SPARK_HOME`, or that
+    of the Python package pyspark."""
+
+
+class PortableConfig(WorkerCodeConfig):
+    """Any portable job service of Beam."""
+
+    job_endpoint: str | None = not_identity(None)
+    """HOST:PORT of the job service."""
+
+
+class DataflowConfig(Config):
+    """Google Cloud Dataflow."""
+
+    project: str | None = not_identity(None)
+    region: str | None = not_identity(None)
+    temp_location: str | None = not_identity(None, pattern="^gs://.+")
+    """A folder in a bucket, for what Dataflow stages."""
+
+    staging_location: str | None = not_identity(None, pattern="^gs://.+")
+    service_account: str | None = not_identity(None)
+    """Email of the account that workers act as."""
+
+    machine_type: str | None = not_identity(None)
+    max_workers: int | None = not_identity(None, ge=1, le=4_000)
+    subnetwork: str | None = not_identity(None)
+    image: str | None = not_identity(None)
+    """A container image with bertloom in it."""
+
+    packages: tuple[str, ...] = not_identity(())
+    """Wheels that workers install, bertloom's among them, where there is no such image."""
+
+    endpoint: str | None = not_identity(None)
+    """Of Dataflow's API, where it is another than Google's."""
+
+
 class ExecutionConfig(Config):
     """Where and how a job runs. Nothing here changes a byte of what is made."""
 
@@ -303,3 +415,14 @@ class ExecutionConfig(Config):
     parallel_steps: int | None = not_identity(None, ge=1, le=256)
     """Steps that do not need each other and may run at once. None: one where steps share this
     machine (each uses all of it), eight on a remote runner."""
+
+    shared_folder: bool = not_identity(False)
+    """The store's folder and the input's are the same paths on every machine of the engine."""
+
+    detach: bool = not_identity(False)
+    """A run that is stopped leaves its job to the engine; the next run attaches to it."""
+
+    flink: FlinkConfig = not_identity(FlinkConfig())
+    spark: SparkConfig = not_identity(SparkConfig())
+    portable: PortableConfig = not_identity(PortableConfig())
+    dataflow: DataflowConfig = not_identity(DataflowConfig())

@@ -13,7 +13,7 @@ from corpus_runs import small_recipe, small_sample
 from pipelines.beam.jobs import deal, run_shard_job
 from pipelines.beam.work import WorkReport, add_up
 from pipelines.build_documents import build_documents
-from pipelines.runners.launch import RUNNERS, Launch
+from pipelines.runners.launch import Launch
 from pipelines.runners.quiet import without_tracebacks
 from pipelines.runners.run import run_pipeline
 from schemas.configs import ExecutionConfig
@@ -99,20 +99,6 @@ def test_a_workers_error_keeps_its_class_and_words(tmp_path, capsys) -> None:
 def test_a_memory_store_is_refused_to_other_processes() -> None:
     with pytest.raises(ConfigError, match="memory:// store lives in one process"):
         _run(_Work(), "memory://jobs", workers=2)
-
-
-@pytest.mark.parametrize("name", sorted(RUNNERS))
-def test_each_runner_parses_its_options_or_says_what_it_needs(name: str) -> None:
-    given = {
-        "portable": ("--job_endpoint=localhost:1",),
-        "dataflow": ("--project=p", "--region=r", "--temp_location=gs://b/t"),
-    }
-    launch = Launch.of(ExecutionConfig(runner=name, options=given.get(name, ())))
-    assert launch.runner
-    if name in given:
-        missing = given[name][0].split("=")[0]
-        with pytest.raises(ConfigError, match=missing):
-            Launch.of(ExecutionConfig(runner=name))
 
 
 def test_an_unknown_runner_is_named_with_those_there_are() -> None:

@@ -46,6 +46,7 @@ COMMANDS = {
     "publish": ("publish", "Publish the corpus that a recipe last built."),
     "report": ("report", "Write a run's report, one page of HTML, anew."),
     "push-lineage": ("lineage", "Send a run's OpenLineage events to a server."),
+    "beam-worker": ("workers", "Become a worker of an engine, which calls this."),
     "fetch": ("fetch", "Download raw data: Wikipedia's dumps, labelled sets."),
 }
 """The module of each command, and what `--help` says of it, in that order."""

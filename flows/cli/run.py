@@ -30,6 +30,8 @@ from flows.engine.steps import FAILED, StepResult, opened_store
 from flows.formats import columns
 from flows.recipes.files import load_recipe, packaged_text, template_text
 from flows.store.artifacts import ArtifactStore
+from pipelines.runners.checks import launch_lines
+from pipelines.runners.launch import RUNNERS_HERE
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.recipe import Recipe
 
@@ -45,6 +47,10 @@ def run(
         typer.Option(min=1, help="Steps that may run at once, where none needs another."),
     ] = None,
     engine: EngineOption = "prefect",
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="When stopped, leave jobs to their engine; rerun attaches."),
+    ] = False,
     dry_run: DryRunOption = False,
     rebuild: RebuildOption = None,
     until: UntilOption = "",
@@ -58,6 +64,7 @@ def run(
         runner=runner,
         workers=workers,
         parallel=parallel,
+        detach=detach or None,
     )
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
@@ -94,16 +101,19 @@ def print_plan(
     except ArtifactNotFoundError:
         store = None
     planned = plan_recipe(recipe, store=store, rebuild=rebuild, until=until)
+    launched = [] if recipe.execution.runner in RUNNERS_HERE else launch_lines(recipe.execution)
     found = {
         "recipe": recipe.name,
         "store": recipe.store,
         "steps": [step._asdict() for step in planned],
+        **({"launch": launched} if launched else {}),
     }
     waiting = sum(step.state != "cached" for step in planned)
     lines = [
         *columns([("step", "key", "state", ""), *planned_rows(planned)]),
         f"\n{len(planned):,} steps, {waiting:,} to build",
         f"store: {recipe.store}",
+        *launched,
     ]
     print_found(found, lines, as_json=as_json)
     if not as_json and (lack := lacking(steps(recipe, until))):

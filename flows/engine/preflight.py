@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from flows.engine.stages import Step
+from schemas.configs import DocumentsConfig, VocabularyConfig
 from schemas.errors import BertloomError, ConfigError, InputError, TrainingError
 from schemas.model_configs import PretrainConfig
 from schemas.task_configs import ExamplesConfig, TrialConfig
@@ -24,6 +25,17 @@ def check_inputs(steps: Iterable[Step]) -> None:
         ConfigError: several of them, each said.
     """
     refuse_all([error for step in steps for error in _faults(step)])
+
+
+def raw_paths(steps: Iterable[Step]) -> list[str]:
+    """Paths and URLs of what the corpus stages among some steps read from outside the store."""
+    found: list[str] = []
+    for step in steps:
+        if isinstance(step.config, DocumentsConfig):
+            found += [path for source in step.config.sources for path in source.paths]
+        elif isinstance(step.config, VocabularyConfig) and step.config.vocab_file is not None:
+            found.append(step.config.vocab_file)
+    return found
 
 
 def refuse_all(faults: Sequence[BertloomError]) -> None:

@@ -23,7 +23,7 @@ from flows.engine.code import code_of
 from flows.engine.extras import lacking
 from flows.engine.finding import find
 from flows.engine.keys import StepKey, step_key
-from flows.engine.preflight import check_inputs
+from flows.engine.preflight import check_inputs, raw_paths
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step, rebuilt_labels
 from flows.engine.steps import FAILED, StepResult, build_step, opened_store, step_line
@@ -33,9 +33,19 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Holder, try_lease
 from flows.store.pointers import now, pointer_to
 from flows.store.processes import this_process
-from flows.store.runs import Heartbeat, RunRecord, RunState, settle_dead_runs, write_run
+from flows.store.runs import (
+    Heartbeat,
+    JobRecord,
+    RunRecord,
+    RunState,
+    settle_dead_runs,
+    write_run,
+)
 from flows.store.verification import verify, withdraw
 from model.processes.launcher import stop_running_calls
+from pipelines.runners.checks import check_execution, steps_at_once
+from pipelines.runners.launch import RUNNERS_HERE
+from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
 from schemas.errors import (
@@ -48,10 +58,6 @@ from schemas.errors import (
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 from schemas.trial_names import entry_label
-
-# Steps on this machine's runners share its cores; a data centre gets all that can run.
-RUNNERS_HERE = frozenset({"local", "threads"})
-_STEPS_ELSEWHERE = 8
 
 _LOOK_SECONDS = (0.05, 1.0)
 """How long to wait before looking again at a step that another run builds: at first, at most."""
@@ -93,20 +99,18 @@ def step_limit(execution: ExecutionConfig) -> int:
     """How many steps may run at once."""
     if execution.parallel_steps is not None:
         return execution.parallel_steps
-    return 1 if execution.runner in RUNNERS_HERE else _STEPS_ELSEWHERE
+    return 1 if execution.runner in RUNNERS_HERE else steps_at_once(execution)
 
 
-def check_runner(runner: str) -> None:
-    """See that there is such a runner.
+def check_runner(recipe: Recipe, steps: Sequence[Step]) -> None:
+    """See that there is such a runner, that it answers, and that its workers see what they need.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or something is missing or contradicts itself.
+        RunnerError: its cluster or job service does not answer.
     """
-    if runner not in RUNNERS_HERE:
-        from pipelines.runners.launch import RUNNERS  # start-up: 100 ms
-
-        if runner not in RUNNERS:
-            raise ConfigError(f"unknown runner {runner!r}: choose one of {', '.join(RUNNERS)}")
+    if any(step.stage.module.startswith("pipelines.") for step in steps):
+        check_execution(recipe.execution, store=recipe.store, inputs=raw_paths(steps))
 
 
 class Run:
@@ -147,6 +151,9 @@ class Run:
         self.limit = step_limit(recipe.execution)
         self.done: dict[str, StepResult] = {}
         self.failures: dict[str, BaseException] = {}
+        self.jobs: list[JobRecord] = []
+        """What was handed to an engine, in order."""
+
         self.stopping = threading.Event()
         """Set when the run is to end: no step is begun any more."""
 
@@ -183,11 +190,13 @@ class Run:
         """Make the store if need be, check what can be checked, and record the run's start.
 
         Raises:
-            ConfigError: the runner is unknown, or a package that a step needs is not installed.
+            ConfigError: the runner is unknown or lacks something, or a package that a step needs is
+                not installed.
+            RunnerError: the engine that jobs go to does not answer.
             InputError: data of a task or a checkpoint is not there.
             StoreError: the store cannot be used.
         """
-        check_runner(self.recipe.execution.runner)
+        check_runner(self.recipe, self.steps)
         if text := lacking(self.steps):
             raise ConfigError(text)
         check_inputs(self.steps)
@@ -280,6 +289,7 @@ class Run:
             planned=tuple(self.by_label),
             steps=tuple(result.record for result in self.results()),
             failures=failures or {},
+            jobs=tuple(self.jobs),
         )
         write_run(self.store, record)
         return record
@@ -325,15 +335,16 @@ class Run:
                     # Another run may have published it since the look above.
                     result = self._find(step, adopts=self.recipe.code_identity == "version")
                     if result is None:
-                        result = build_step(
-                            step,
-                            self.key(step),
-                            store=self.store,
-                            inputs=self.inputs(step),
-                            execution=self.recipe.execution,
-                            run_id=self.run_id,
-                            rebuild=step.label in self.rebuilt,
-                        )
+                        with submitting(self._submission(step)):
+                            result = build_step(
+                                step,
+                                self.key(step),
+                                store=self.store,
+                                inputs=self.inputs(step),
+                                execution=self.recipe.execution,
+                                run_id=self.run_id,
+                                rebuild=step.label in self.rebuilt,
+                            )
         except BaseException as error:
             self._looked_at.discard(step.label)
             self.events.step_failed(step, error)
@@ -342,6 +353,32 @@ class Run:
         result = result._replace(seconds=time.monotonic() - clock)
         self._note(step, result)
         return result
+
+    def _submission(self, step: Step) -> Submission:
+        """What the jobs of a step are called, and whom they tell."""
+        return Submission(
+            job_name(self.recipe.name, step.label, key=self.key(step).cache_key),
+            told=functools.partial(self._note_job, step),
+            say=self.say,
+            stopping=self.stopping,
+            detach=self.recipe.execution.detach,
+        )
+
+    def _note_job(self, step: Step, job: SubmittedJob) -> None:
+        how = "attached to a job that runs already" if job.attached else "job"
+        self.say(f"{step.label}  {how}: {job.name}, {job.id} on {job.runner}  {job.url}".rstrip())
+        record = JobRecord(
+            label=step.label,
+            name=job.name,
+            runner=job.runner,
+            id=job.id,
+            url=job.url,
+            attached=job.attached,
+        )
+        with self._lock:
+            self.jobs.append(record)
+            if not self.stopping.is_set():
+                self._record("running")
 
     def _find(self, step: Step, *, adopts: bool = False) -> StepResult | None:
         """The artifact of a step, if it is there and sound.

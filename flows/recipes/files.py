@@ -73,6 +73,7 @@ def load_recipe(
     runner: str | None = None,
     workers: int | None = None,
     parallel: int | None = None,
+    detach: bool | None = None,
 ) -> Recipe:
     """Read a recipe.
 
@@ -81,7 +82,7 @@ def load_recipe(
         changes: `KEY=VALUE` texts; KEY is a dotted path such as
             `build_instances.length-128.seed`, entries of lists by number or, for sources, by name;
             VALUE is YAML.
-        store, runner, workers, parallel: in place of what the recipe says; `parallel` is
+        store, runner, workers, parallel, detach: in place of what the recipe says; `parallel` is
             `execution.parallel_steps`.
 
     Raises:
@@ -89,7 +90,12 @@ def load_recipe(
     """
     text, where, folder = _find(name)
     data = parse_yaml(text, where=where)
-    execution = {"runner": runner, "workers": workers, "parallel_steps": parallel}
+    execution = {
+        "runner": runner,
+        "workers": workers,
+        "parallel_steps": parallel,
+        "detach": detach,
+    }
     return recipe_from(
         data, where=where, folder=folder, changes=changes, store=store, execution=execution
     )

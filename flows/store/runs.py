@@ -60,6 +60,28 @@ class StepRecord(BaseModel):
     warning: str = ""
 
 
+class JobRecord(BaseModel):
+    """A job that a step handed to an engine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    label: str
+    """Of the step."""
+
+    name: str
+    """`bertloom-RECIPE-STEP-KEY`."""
+
+    runner: str
+    id: str
+    """The engine's own."""
+
+    url: str = ""
+    """Of its page."""
+
+    attached: bool = False
+    """Whether an earlier run had submitted it."""
+
+
 class RunRecord(BaseModel):
     """The file `runs/RUN_ID/run.json`."""
 
@@ -102,6 +124,9 @@ class RunRecord(BaseModel):
 
     failures: dict[str, str] = {}
     """Error by label."""
+
+    jobs: tuple[JobRecord, ...] = ()
+    """What was handed to an engine, in order."""
 
     @property
     def is_dead(self) -> bool:

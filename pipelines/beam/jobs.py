@@ -25,6 +25,7 @@ from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.beam.reuse import WORTH_REQUESTS, PieceWork, ReusingWork, reuse_of, reusing
 from pipelines.beam.work import Grouping, WorkReport
 from pipelines.io.file_systems import file_system
+from pipelines.runners.earlier import wait_for_earlier_job
 from pipelines.runners.errors import ErrorFiles
 from pipelines.runners.launch import Launch
 from pipelines.telling.progress import Progress
@@ -179,6 +180,7 @@ def run_shard_job(
 
     launch = Launch.of(execution)
     _check_reachable(output, execution, launch)
+    wait_for_earlier_job(job, launch)
     weights: dict[int, int] | None = None
     doing = reusing(work, pieces=pieces, output=output)
     if isinstance(doing, ReusingWork):
@@ -188,6 +190,8 @@ def run_shard_job(
             weights = doing.weights_left(planned)
             if sum(weights.values()) < WORTH_PROCESSES:
                 launch = Launch.of(ExecutionConfig())
+        elif launch.engine is not None and doing.has_all(planned):
+            launch = Launch.of(ExecutionConfig())  # sooner restored here than a job is started
     fs, folder = file_system(output)
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(_report_folder(output, launch))
@@ -209,7 +213,7 @@ def run_shard_job(
             spill=f"{place}/blobs" if launch.lanes else "",
         )
         with Progress(job, fs=fs, folder=folder, total=len(planned)), errors.raised_again(job):
-            run_pipeline(job, build, launch=launch)
+            run_pipeline(job, build, launch=launch, pieces=len(lanes))
         reports = _read_reports(urls["work"])
         groups = _read_reports(urls["groups"]) if grouping is not None else []
     if [report.index for report in reports] != [piece.number for piece in planned]:

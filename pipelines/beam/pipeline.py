@@ -15,6 +15,7 @@ from pipelines.beam.reuse import ReusingWork
 from pipelines.beam.spill import BlobFile, blobs_at
 from pipelines.beam.work import Grouping, ShardWork
 from pipelines.io.file_systems import file_system
+from pipelines.runners.code import SameCode
 from pipelines.runners.errors import ErrorFiles
 
 BLOBS = "blobs"
@@ -22,6 +23,7 @@ BLOBS = "blobs"
 
 class _DoWork(beam.DoFn):
     def __init__(self, work: ShardWork, *, plan: PlanFile, errors: ErrorFiles, spill: str) -> None:
+        self._code = SameCode()  # before the work, which another code may not even unpack
         self._work, self._plan, self._errors, self._spill = work, plan, errors, spill
         self._blobs: BlobFile | None = None
         kind = type(work.work if isinstance(work, ReusingWork) else work)

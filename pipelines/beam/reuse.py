@@ -189,6 +189,11 @@ class ReusingWork:
             weights[piece.number] = piece.weight // READING_IS_CHEAPER if is_known else piece.weight
         return weights
 
+    def has_all(self, pieces: Sequence[Piece]) -> bool:
+        """Whether earlier jobs have finished every piece."""
+        left = self.weights_left(pieces)
+        return all(left[piece.number] < max(1, piece.weight) for piece in pieces)
+
     def _record(self, key: str) -> PieceRecord | None:
         name = f"{key}.json"
         if self._known is not None and name not in self._known:

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
+from pipelines.runners.engines import (
+    PORTABLE_RUNNER,
+    Engine,
+    flags_once,
+    flink_engine,
+    flink_flags,
+    portable_flags,
+    spark_engine,
+    spark_flags,
+)
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
 
 THIS_MACHINE = "FnApiRunner"
+RUNNERS_HERE = frozenset({"local", "threads"})
+"""Those whose steps share this machine's cores."""
 
 
 class Launch(NamedTuple):
@@ -30,12 +42,16 @@ class Launch(NamedTuple):
     has_processes: bool = False
     """Whether each worker is a process of this machine."""
 
+    engine: Engine | None = None
+    """What the job is handed to through a job service; None where there is no such."""
+
     @classmethod
     def of(cls, execution: ExecutionConfig) -> Self:
         """The launch that a configuration asks for.
 
         Raises:
-            ConfigError: its runner is unknown, or an option that the runner needs is missing.
+            ConfigError: its runner is unknown, or an option that the runner needs is missing or
+                contradicts another.
 
         >>> Launch.of(ExecutionConfig(workers=4)).lanes
         4
@@ -70,35 +86,55 @@ def _threads(execution: ExecutionConfig) -> Launch:
 
 
 def _portable(execution: ExecutionConfig) -> Launch:
-    """Any portable job service: give `--job_endpoint=HOST:PORT` and an environment in options."""
-    if not any(flag.startswith("--job_endpoint") for flag in execution.options):
-        raise ConfigError(
-            "the portable runner needs to know its job service: add --job_endpoint=HOST:PORT (and "
-            "--environment_type, --environment_config) to execution.options"
-        )
-    return Launch("PortableRunner", execution.options, 0)
+    """Any portable job service: `execution.portable`, or options written by hand."""
+    flags, engine = portable_flags(execution)
+    return Launch(PORTABLE_RUNNER, flags, 0, engine=engine)
 
 
 def _dataflow(execution: ExecutionConfig) -> Launch:
-    """Google Cloud Dataflow: give `--project`, `--region`, `--temp_location` in options."""
-    given = {flag.split("=", 1)[0] for flag in execution.options}
-    missing = sorted({"--project", "--region", "--temp_location"} - given)
+    """Google Cloud Dataflow: `execution.dataflow`, or options written by hand."""
+    config = execution.dataflow
+    given = {
+        "--project": config.project,
+        "--region": config.region,
+        "--temp_location": config.temp_location,
+        "--staging_location": config.staging_location,
+        "--service_account_email": config.service_account,
+        "--worker_machine_type": config.machine_type,
+        "--max_num_workers": config.max_workers,
+        "--subnetwork": config.subnetwork,
+        "--sdk_container_image": config.image,
+        "--dataflow_endpoint": config.endpoint,
+    }
+    own = [f"{name}={value}" for name, value in given.items() if value is not None]
+    own += [f"--extra_package={package}" for package in config.packages]
+    flags = flags_once(own, execution.options)
+    named = {flag.split("=", 1)[0] for flag in flags}
+    missing = [name for name in ("--project", "--region", "--temp_location") if name not in named]
     if missing:
+        fields = ", ".join(f"execution.dataflow.{name.removeprefix('--')}" for name in missing)
         raise ConfigError(
-            f"the dataflow runner needs {', '.join(missing)} in execution.options, "
-            f"found {', '.join(sorted(given)) or 'none'}"
+            f"the dataflow runner needs {', '.join(missing)}: set {fields}; "
+            f"found {', '.join(sorted(named)) or 'none'}"
         )
-    return Launch("DataflowRunner", execution.options, 0)
+    if not named & {"--sdk_container_image", "--extra_package", "--setup_file"}:
+        raise ConfigError(
+            "Dataflow's workers have none of bertloom's code: name a container image that has it "
+            "(execution.dataflow.image), or its wheel (execution.dataflow.packages)"
+        )
+    return Launch("DataflowRunner", flags, 0)
 
 
 def _flink(execution: ExecutionConfig) -> Launch:
-    """Apache Flink: give `--flink_master` and a job server jar in options."""
-    return Launch("FlinkRunner", execution.options, 0)
+    """Apache Flink: `execution.flink.master`, through Beam's job server."""
+    engine = flink_engine(execution)
+    return Launch(PORTABLE_RUNNER, flink_flags(execution, engine), 0, engine=engine)
 
 
 def _spark(execution: ExecutionConfig) -> Launch:
-    """Apache Spark: give `--spark_master_url` and a job server jar in options."""
-    return Launch("SparkRunner", execution.options, 0)
+    """Apache Spark: `execution.spark.master`, through Beam's job server."""
+    engine = spark_engine(execution)
+    return Launch(PORTABLE_RUNNER, spark_flags(execution, engine), 0, engine=engine)
 
 
 RUNNERS: dict[str, Callable[[ExecutionConfig], Launch]] = {

@@ -14,8 +14,11 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner, PipelineState
 from apache_beam.transforms import environments
 
+from pipelines.runners.causes import root_cause
 from pipelines.runners.launch import THIS_MACHINE, Launch
+from pipelines.runners.portable_jobs import run_on_engine
 from pipelines.runners.quiet import without_tracebacks
+from pipelines.runners.submission import current_submission
 from schemas.errors import BertloomError, RunnerError
 
 
@@ -34,17 +37,32 @@ def _fn_api_runner(options: PipelineOptions, launch: Launch) -> PipelineRunner:
     )
 
 
-def run_pipeline(job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch) -> None:
+def run_pipeline(
+    job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch, pieces: int = 1
+) -> None:
     """Build a pipeline and run it to its end.
+
+    Args:
+        job: what people call it.
+        build: adds it to a pipeline.
+        launch: where to run it.
+        pieces: how many it works on; no engine is asked for more slots.
 
     Raises:
         BertloomError: as a worker raised it, where it ran in this process.
         RunnerError: anything else that went wrong on the runner.
     """
+    submission = current_submission(job)
+    if launch.engine is not None:
+        run_on_engine(
+            job, build, launch=launch, engine=launch.engine, submission=submission, pieces=pieces
+        )
+        return
     # `__main__` is a thin launcher: workers import what they need, nothing is pickled from it.
     # Beam reads sys.argv where it is given no flags; ours are not for Beam.
-    options = PipelineOptions(list(launch.flags))
     is_here = launch.runner == THIS_MACHINE
+    named = () if is_here else (f"--job_name={submission.name}",)
+    options = PipelineOptions([*launch.flags, *named])
     runner = _fn_api_runner(options, launch) if is_here else launch.runner
     pipeline = beam.Pipeline(runner=runner, options=options)
     build(pipeline)
@@ -68,7 +86,4 @@ def _explain(job: str, error: BaseException) -> BertloomError:
             return seen
         seen = seen.__cause__ or seen.__context__
     # Worker processes send their errors as text: the last line is what the worker raised.
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    marks = [line.strip() for line in lines if line.startswith("schemas.errors.")]
-    last = marks[-1] if marks else (lines[-1].strip() if lines else repr(error))
-    return RunnerError(f"{job}: {last.removeprefix('schemas.errors.')}")
+    return RunnerError(f"{job}: {root_cause(str(error)) or repr(error)}")

@@ -1,0 +1,82 @@
+"""`bertloom-beam-worker`: becomes one Python worker of an environment of type PROCESS.
+
+An engine calls it on the machine that the worker is to run on, with the arguments of the boot
+program of Beam's containers. It asks the provision service for the rest and becomes Beam's worker,
+with the Python and the bertloom that it belongs to. No container is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+_ANSWER_SECONDS = 60.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments, named as those of Beam's own boot program."""
+    found = argparse.ArgumentParser(prog="bertloom-beam-worker", description=__doc__)
+    found.add_argument("--id", required=True, help="the worker's id")
+    found.add_argument("--provision_endpoint", required=True, help="HOST:PORT")
+    for name in ("logging", "control", "artifact", "status"):
+        found.add_argument(f"--{name}_endpoint", default="", help="in place of the provision's")
+    found.add_argument("--semi_persist_dir", default="", help="a folder on this machine's disk")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Become the worker; does not return before it ends."""
+    given, _ = parser().parse_known_args(arguments)
+    os.environ.update(worker_environment(given))
+    from pipelines.runners.worker import main as work  # start-up: Beam, once it is known what for
+
+    work()
+
+
+def worker_environment(given: argparse.Namespace) -> dict[str, str]:
+    """The environment variables that Beam's worker reads, from the provision service's answer."""
+    import grpc  # start-up: 100 ms, not for --help
+    from apache_beam.portability.api import (
+        beam_provision_api_pb2,
+        beam_provision_api_pb2_grpc,
+        endpoints_pb2,
+    )
+    from google.protobuf import json_format, text_format
+
+    with grpc.insecure_channel(given.provision_endpoint) as channel:
+        service = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+        try:
+            info = service.GetProvisionInfo(
+                beam_provision_api_pb2.GetProvisionInfoRequest(),
+                metadata=[("worker_id", given.id)],
+                timeout=_ANSWER_SECONDS,
+                wait_for_ready=True,
+            ).info
+        except grpc.RpcError as error:
+            sys.exit(f"{given.provision_endpoint}: no provision service answers: {error.details()}")
+
+    def service_text(name: str) -> str:
+        if url := getattr(given, f"{name}_endpoint"):
+            told = endpoints_pb2.ApiServiceDescriptor(url=url)
+        else:
+            told = getattr(info, f"{name}_endpoint")
+        return str(text_format.MessageToString(told))
+
+    variables = {
+        "WORKER_ID": given.id,
+        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
+        "LOGGING_API_SERVICE_DESCRIPTOR": service_text("logging"),
+        "CONTROL_API_SERVICE_DESCRIPTOR": service_text("control"),
+        "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
+    }
+    if status := service_text("status"):
+        variables["STATUS_API_SERVICE_DESCRIPTOR"] = status
+    if given.semi_persist_dir:
+        variables["SEMI_PERSISTENT_DIRECTORY"] = given.semi_persist_dir
+    return variables
+
+
+if __name__ == "__main__":
+    main()

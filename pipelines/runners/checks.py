@@ -1,0 +1,170 @@
+"""What of an engine can be found wrong before anything starts: said at once, in seconds."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from pipelines.runners import clusters
+from pipelines.runners.engines import Engine, parallelism_flags, worker_program
+from pipelines.runners.job_servers import find_jars, find_java
+from pipelines.runners.launch import Launch
+from schemas.configs import ExecutionConfig
+from schemas.errors import BertloomError, ConfigError, RunnerError
+
+_MOST_AT_ONCE = 8
+_SHOWN = 3
+
+
+def check_execution(execution: ExecutionConfig, *, store: str, inputs: Iterable[str]) -> None:
+    """See that jobs can run where the configuration says.
+
+    Args:
+        execution: where to run.
+        store: root of the artifact store.
+        inputs: paths and URLs of raw input.
+
+    Raises:
+        ConfigError: something is missing, or contradicts itself.
+        RunnerError: a job service or a cluster does not answer.
+    """
+    launch = Launch.of(execution)
+    if launch.lanes:
+        return
+    _check_places(execution, launch, store=store, inputs=inputs)
+    if launch.engine is not None:
+        _check_engine(launch.engine, launch)
+
+
+def _check_places(
+    execution: ExecutionConfig, launch: Launch, *, store: str, inputs: Iterable[str]
+) -> None:
+    """Refuse a store or input that workers elsewhere cannot see."""
+    if store.startswith("memory:"):
+        raise ConfigError(
+            f"store {store}: lives in this process, and the workers of runner "
+            f"{execution.runner!r} are others: use a folder or a bucket"
+        )
+    is_here = launch.engine is not None and launch.engine.is_here
+    if is_here or (execution.shared_folder and launch.engine is not None):
+        return
+    local = [f"store {store}"] if _is_local(store) else []
+    local += [f"input {path}" for path in inputs if _is_local(path)]
+    if local:
+        more = f", and {len(local) - _SHOWN} more" if len(local) > _SHOWN else ""
+        shared = (
+            ""
+            if launch.engine is None
+            else "; or say execution.shared_folder=true, where it is the same folder on every "
+            "machine of the engine"
+        )
+        raise ConfigError(
+            f"{', '.join(local[:_SHOWN])}{more}: on this machine's disk, which the workers of "
+            f"runner {execution.runner!r} do not see: put it in a bucket (s3://, gs://){shared}"
+        )
+
+
+def _is_local(url: str) -> bool:
+    return "://" not in url or urllib.parse.urlsplit(url).scheme in ("file", "local")
+
+
+def _check_engine(engine: Engine, launch: Launch) -> None:
+    faults = [fault for fault in _faults(engine, launch) if fault is not None]
+    if len(faults) > 1:
+        raise ConfigError(
+            f"{len(faults)} things have to be put right: "
+            + " ".join(f"({number}) {fault}" for number, fault in enumerate(faults, start=1))
+        )
+    if faults:
+        raise faults[0]
+
+
+def _faults(engine: Engine, launch: Launch) -> Iterator[BertloomError | None]:
+    program = worker_program()
+    if any(program in flag for flag in launch.flags) and not os.access(program, os.X_OK):
+        yield ConfigError(
+            f"{program}: there is no such program, and the engine starts workers by it: install "
+            "bertloom anew there (pip install), or set worker_command"
+        )
+    if engine.server is not None:
+        yield _raised(lambda: find_jars(engine, fetch=False))
+        yield _raised(find_java)
+    yield _raised(lambda: _check_answers(engine))
+
+
+def _raised(look: object) -> BertloomError | None:
+    assert callable(look)  # noqa: S101
+    try:
+        look()
+    except BertloomError as error:
+        return error
+    return None
+
+
+def _check_answers(engine: Engine) -> None:
+    if engine.endpoint and (why := clusters.answers(engine.endpoint)):
+        raise RunnerError(f"no job service answers at {engine.endpoint}: {why}")
+    if engine.name == "flink" and engine.rest:
+        try:
+            found = clusters.slots(engine)
+        except RunnerError as error:
+            raise RunnerError(f"no Flink answers at execution.flink.master: {error}") from error
+        if found.total < (engine.parallelism or 1):
+            raise ConfigError(
+                f"{engine.master}: has {found.total} slots in all, expected at least "
+                f"{engine.parallelism or 1} (execution.flink.parallelism): start task managers"
+            )
+    elif engine.master.startswith("spark://") and (why := clusters.answers(engine.master)):
+        raise RunnerError(f"no Spark master answers at {engine.master}: {why}")
+
+
+def steps_at_once(execution: ExecutionConfig) -> int:
+    """How many steps may run at once on a runner, where the recipe does not say.
+
+    On Flink as many as its cluster has slots; one where nobody can be asked, or where an engine
+    takes one job at a time.
+    """
+    try:
+        engine = Launch.of(execution).engine
+        if engine is None:
+            return _MOST_AT_ONCE
+        if engine.name != "flink" or not engine.rest:
+            return 1
+        return max(1, min(_MOST_AT_ONCE, clusters.slots(engine).total))
+    except BertloomError:  # said by `check_execution`, when the run begins
+        return 1
+
+
+def launch_lines(execution: ExecutionConfig) -> list[str]:
+    """The exact options that Beam gets, and what is started for it: for people, before a run.
+
+    Raises:
+        ConfigError: something is missing, or contradicts itself.
+    """
+    launch = Launch.of(execution)
+    lines = [f"runner {execution.runner}: Beam's {launch.runner}", *_indented(launch.flags)]
+    engine = launch.engine
+    if engine is None:
+        return lines
+    if engine.server is not None:
+        jars = find_jars(engine, fetch=False)
+        lines += _indented(["--job_endpoint=localhost:PORT"])
+        named = jars.jars[0] if jars.is_whole else f"{len(jars.jars)} jars of {_folder(jars.jars)}"
+        lines += [f"a job server is started for {engine.master}: {named or 'to be downloaded'}"]
+    count: int | str = "min(pieces, free slots)" if engine.rest else "min(pieces, cores)"
+    if engine.name == "flink":
+        lines += _indented(parallelism_flags(engine, launch.flags, count=count))
+    if engine.rest and engine.name == "flink":
+        found = clusters.slots(engine)
+        lines.append(f"{engine.rest}: {found.free} of {found.total} slots free")
+    return lines
+
+
+def _folder(jars: Sequence[str]) -> str:
+    return os.path.commonpath([str(Path(jar).parent) for jar in jars])
+
+
+def _indented(flags: Iterable[str]) -> list[str]:
+    return [f"  {flag}" for flag in flags]

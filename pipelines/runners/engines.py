@@ -1,0 +1,221 @@
+"""Engines behind a job service: where they are, and the Beam options of a job on them.
+
+Nothing here looks at a disk or a network; `pipelines.runners.checks` does, before a run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from schemas.configs import (
+    ExecutionConfig,
+    FlinkConfig,
+    JobServerConfig,
+    SparkConfig,
+    WorkerCodeConfig,
+)
+from schemas.errors import ConfigError
+
+PORTABLE_RUNNER = "PortableRunner"
+WORKER_PROGRAM = "bertloom-beam-worker"
+"""The boot program of `pipelines.runners.beam_worker`, beside the Python that has bertloom."""
+
+IN_JOB_SERVER = "[local]"
+"""The master of a Flink inside its job server."""
+
+_ENVIRONMENT_FLAGS = {"--environment_type", "--environment_config", "--environment_options"}
+_LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]", ""}
+
+
+class Engine(NamedTuple):
+    """What jobs are handed to."""
+
+    name: str
+    """`flink`, `spark` or `portable`."""
+
+    master: str = ""
+    """Where its cluster is; "" where only its job service is known."""
+
+    endpoint: str = ""
+    """HOST:PORT of a job service that runs; "" where a job server is to be started."""
+
+    rest: str = ""
+    """Address of a Flink cluster's REST interface, or of a Spark master's page; "" for none."""
+
+    parallelism: int | None = None
+    server: JobServerConfig | None = None
+    """What job server to start, where `endpoint` is ""."""
+
+    @property
+    def is_in_job_server(self) -> bool:
+        """Whether there is no cluster: the engine works inside its job server."""
+        return self.master == IN_JOB_SERVER or self.master.startswith("local[")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its workers are on this machine, as far as its addresses tell."""
+        if self.is_in_job_server and not self.endpoint:
+            return True
+        return all(_host(address) in _LOOPBACK for address in (self.master, self.endpoint))
+
+
+def _host(address: str) -> str:
+    if address.startswith(("[local", "local[")):
+        return ""
+    netloc = address.split("://", 1)[-1].split("/", 1)[0]
+    return netloc.rpartition(":")[0] if ":" in netloc else netloc
+
+
+def flags_once(own: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """Flags made of fields, then those written by hand.
+
+    Raises:
+        ConfigError: an option is said by both.
+    """
+    made = {flag.split("=", 1)[0] for flag in own}
+    for flag in options:
+        name = flag.split("=", 1)[0]
+        if name in made:
+            raise ConfigError(
+                f"{name} is said twice: in execution.options ({flag}), and by a field of "
+                "execution. Leave one of them out"
+            )
+        if name in ("--runner", "--job_name"):
+            raise ConfigError(f"{flag} cannot be in execution.options: bertloom sets {name}")
+    return (*own, *options)
+
+
+def flink_engine(execution: ExecutionConfig) -> Engine:
+    """The Flink that a configuration names."""
+    config: FlinkConfig = execution.flink
+    master = config.master or ""
+    if not master and not config.job_endpoint:
+        raise ConfigError(
+            "the flink runner needs to know its cluster: set execution.flink.master to HOST:PORT "
+            "of its REST interface, or to [local] for a Flink inside the job server; or "
+            "execution.flink.job_endpoint, for a job server that runs"
+        )
+    rest = "" if not master or master == IN_JOB_SERVER else master.rstrip("/")
+    if rest and "://" not in rest:
+        rest = f"http://{rest}"
+    return Engine(
+        "flink",
+        master,
+        endpoint=config.job_endpoint or "",
+        rest=rest,
+        parallelism=config.parallelism,
+        server=None if config.job_endpoint else config,
+    )
+
+
+def spark_engine(execution: ExecutionConfig) -> Engine:
+    """The Spark that a configuration names."""
+    config: SparkConfig = execution.spark
+    master = config.master or ""
+    if not master and not config.job_endpoint:
+        raise ConfigError(
+            "the spark runner needs to know its cluster: set execution.spark.master to "
+            "spark://HOST:PORT, or to local[2] for a Spark inside the job server; or "
+            "execution.spark.job_endpoint, for a job server that runs"
+        )
+    if master and not master.startswith(("spark://", "local")):
+        raise ConfigError(
+            f"execution.spark.master: expected spark://HOST:PORT or local[N], found {master!r}"
+        )
+    page = config.web_ui or (f"{_host(master)}:8080" if master.startswith("spark://") else "")
+    return Engine(
+        "spark",
+        master,
+        endpoint=config.job_endpoint or "",
+        rest=f"http://{page}" if page and "://" not in page else page,
+        parallelism=config.parallelism,
+        server=None if config.job_endpoint else config,
+    )
+
+
+def flink_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
+    """Beam's options of a job on Flink, but for the job service, the name and the slots."""
+    own = [*environment_flags(execution.flink, execution, engine), *_endpoint_flags(engine)]
+    if engine.parallelism:
+        own.append(f"--parallelism={engine.parallelism}")
+    return flags_once(own, execution.options)
+
+
+def spark_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
+    """Beam's options of a job on Spark, but for the job service and the name."""
+    own = [*environment_flags(execution.spark, execution, engine), *_endpoint_flags(engine)]
+    return flags_once(own, execution.options)
+
+
+def portable_flags(execution: ExecutionConfig) -> tuple[tuple[str, ...], Engine]:
+    """Beam's options of a job of any job service, and where that is."""
+    config = execution.portable
+    by_hand = [
+        flag.split("=", 1)[1] for flag in execution.options if flag.startswith("--job_endpoint=")
+    ]
+    endpoint = config.job_endpoint or (by_hand[-1] if by_hand else "")
+    if not endpoint:
+        raise ConfigError(
+            "the portable runner needs to know its job service: set execution.portable."
+            "job_endpoint to HOST:PORT (or add --job_endpoint=HOST:PORT to execution.options)"
+        )
+    engine = Engine("portable", endpoint=endpoint)
+    own = environment_flags(config, execution, engine)
+    if config.job_endpoint:
+        own.append(f"--job_endpoint={endpoint}")
+    return flags_once(own, execution.options), engine
+
+
+def environment_flags(
+    config: WorkerCodeConfig, execution: ExecutionConfig, engine: Engine
+) -> list[str]:
+    """How workers get bertloom's code, as options; none where options by hand say it.
+
+    Raises:
+        ConfigError: there is no way, or two.
+    """
+    by_hand = {flag.split("=", 1)[0] for flag in execution.options} & _ENVIRONMENT_FLAGS
+    where = f"execution.{engine.name}"
+    if by_hand:
+        if {"environment", "worker_command", "worker_pool", "image"} & config.model_fields_set:
+            raise ConfigError(
+                f"{', '.join(sorted(by_hand))} in execution.options and {where} both say how "
+                "workers get their code: leave one of them out"
+            )
+        return []
+    if config.environment == "external":
+        return ["--environment_type=EXTERNAL", f"--environment_config={config.worker_pool}"]
+    if config.environment == "docker":
+        return ["--environment_type=DOCKER", f"--environment_config={config.image}"]
+    if config.worker_command is None and not (engine.is_here or execution.shared_folder):
+        raise ConfigError(
+            f"workers of {engine.master or engine.endpoint} have no way to get bertloom's code: "
+            f"set {where}.worker_command to the path of {WORKER_PROGRAM} on its machines, or "
+            f"{where}.environment to docker or external; or execution.shared_folder=true, where "
+            f"{Path(sys.executable).parent} is the same folder there"
+        )
+    command = config.worker_command or worker_program()
+    return [
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps({'command': command})}",
+    ]
+
+
+def parallelism_flags(engine: Engine, flags: Sequence[str], *, count: int | str) -> list[str]:
+    """How many pieces at once, where that is ours to say: known when a job is submitted."""
+    is_given = any(flag.startswith("--parallelism=") for flag in flags)
+    is_known = engine.name == "flink" and bool(engine.rest or engine.is_in_job_server)
+    return [f"--parallelism={count}"] if is_known and not is_given else []
+
+
+def worker_program() -> str:
+    """Path of the boot program of this Python."""
+    return str(Path(sys.executable).parent / WORKER_PROGRAM)
+
+
+def _endpoint_flags(engine: Engine) -> list[str]:
+    return [f"--job_endpoint={engine.endpoint}"] if engine.endpoint else []

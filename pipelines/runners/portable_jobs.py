@@ -1,0 +1,255 @@
+"""One job on an engine behind a job service: submitted, followed to its end, cancelled.
+
+    a job of the same name runs already  ->  attach: wait for its end
+    else                                 ->  job server, free slots, submit
+    the run is stopped                   ->  cancel, or leave it (`detach`)
+
+Beam's own waiting hears no signal and knows no end of waiting; here the state is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import grpc
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.runners.portability.portable_runner import PortableRunner
+
+from pipelines.runners import clusters
+from pipelines.runners.causes import root_cause
+from pipelines.runners.clusters import ClusterJob
+from pipelines.runners.engines import Engine, parallelism_flags
+from pipelines.runners.job_servers import JobServer, job_server
+from pipelines.runners.launch import Launch
+from pipelines.runners.submission import Submission, SubmittedJob
+from schemas.errors import RunnerError
+
+_CALL_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
+_GONE_LOOKS = 20
+"""So many times in a row a job service may not answer before it is taken to be gone."""
+
+_STATE = beam_job_api_pb2.JobState
+_OVER = frozenset({_STATE.DONE, _STATE.DRAINED, _STATE.FAILED, _STATE.CANCELLED, _STATE.UPDATED})
+_MESSAGE = beam_job_api_pb2.JobMessage
+_LOGGER = logging.getLogger(__name__)
+
+
+def run_on_engine(
+    job: str,
+    build: Callable[[beam.Pipeline], None],
+    *,
+    launch: Launch,
+    engine: Engine,
+    submission: Submission,
+    pieces: int,
+) -> None:
+    """Submit a job and follow it to its end.
+
+    Args:
+        job: what people call it, for errors.
+        build: adds it to a pipeline.
+        launch: how.
+        engine: where.
+        submission: the step it is for.
+        pieces: how many it works on.
+
+    Raises:
+        RunnerError: it failed or could not be submitted; says the root cause.
+    """
+    server = None if engine.endpoint else job_server(engine, pause=submission.pause)
+    endpoint = engine.endpoint or (server.endpoint if server else "")
+    pool = clusters.slot_pool(engine)
+    with pool.taken(pieces, pause=submission.pause, say=submission.say) as count:
+        flags = [*launch.flags, *_submission_flags(engine, server, launch.flags, count=count)]
+        options = PipelineOptions([*flags, f"--job_name={submission.name}"])
+        pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
+        build(pipeline)
+        with _cancelled_when_stopped(engine, submission) as cancels:
+            try:
+                result: Any = pipeline.run()
+            except (RuntimeError, grpc.RpcError, grpc.FutureTimeoutError) as error:
+                raise RunnerError(f"{job}: {_not_submitted(error, endpoint, server)}") from error
+            cancels.append(functools.partial(_cancel, endpoint, result._job_id))
+            submission.told(_submitted(engine, submission, result._job_id))
+            _follow(job, result, submission=submission, server=server)
+
+
+def _submission_flags(
+    engine: Engine, server: JobServer | None, flags: tuple[str, ...], *, count: int
+) -> list[str]:
+    found = [] if server is None else [f"--job_endpoint={server.endpoint}"]
+    found += parallelism_flags(engine, flags, count=count)
+    if server is not None and engine.name == "spark" and not server.jars.is_whole:
+        # Else Spark copies every jar of the job server to each worker, for each job.
+        found.append(f"--files_to_stage={server.jars.runner}")
+    return found
+
+
+def _submitted(engine: Engine, submission: Submission, job_id: str) -> SubmittedJob:
+    """The job by the engine's own id, where that is to be had so soon."""
+    with contextlib.suppress(RunnerError):
+        for _ in range(10):
+            for found in clusters.jobs_named(engine, submission.name):
+                return SubmittedJob(submission.name, engine.name, found.id, found.url)
+            if not engine.rest or engine.name != "flink":
+                break
+            submission.stopping.wait(_LOOK_SECONDS)
+    return SubmittedJob(submission.name, engine.name, job_id)
+
+
+# Following
+
+
+def _follow(
+    job: str,
+    result: Any,
+    *,
+    submission: Submission,
+    server: JobServer | None,
+) -> None:
+    errors: list[str] = []
+    reader = threading.Thread(target=_read_messages, args=(result, errors), daemon=True)
+    reader.start()
+    missed = 0
+    while True:
+        try:
+            state = _state(result)
+            missed = 0
+        except grpc.RpcError as error:
+            if server is not None:
+                server.check()
+            missed += 1
+            if missed >= _GONE_LOOKS:
+                raise RunnerError(
+                    f"{job}: the job service is gone ({error.details()}); its job may still run"
+                ) from error
+            state = _STATE.UNSPECIFIED
+        if state in _OVER:
+            break
+        submission.pause(_LOOK_SECONDS)
+    if state in (_STATE.DONE, _STATE.DRAINED):
+        return
+    reader.join(_CALL_SECONDS)
+    name = _STATE.Enum.Name(state)
+    raise RunnerError(f"{job}: {_why(errors, server) or f'the engine ended it in state {name}'}")
+
+
+def _state(result: Any) -> int:
+    request = beam_job_api_pb2.GetJobStateRequest(job_id=result._job_id)
+    return int(result._job_service.GetState(request, timeout=_CALL_SECONDS).state)
+
+
+def _read_messages(result: Any, errors: list[str]) -> None:
+    # The stream breaks off where the job service does, which the state tells as well.
+    with contextlib.suppress(grpc.RpcError):
+        for message in result._message_stream:
+            if not message.HasField("message_response"):
+                continue
+            told = message.message_response
+            _LOGGER.debug("%s", told.message_text)
+            if told.importance == _MESSAGE.JOB_MESSAGE_ERROR:
+                errors.append(told.message_text)
+
+
+def _why(errors: list[str], server: JobServer | None) -> str:
+    for text in reversed(errors):
+        if cause := root_cause(text):
+            return cause
+    return server.last_words() if server is not None else ""
+
+
+def _not_submitted(error: Exception, endpoint: str, server: JobServer | None) -> str:
+    if isinstance(error, grpc.FutureTimeoutError):
+        return f"no job service answers at {endpoint}"
+    details = error.details() if isinstance(error, grpc.RpcError) else str(error)
+    cause = root_cause(details or "") or (server.last_words() if server else repr(error))
+    return f"could not be submitted to {endpoint}: {cause}"
+
+
+# Cancelling
+
+
+@contextlib.contextmanager
+def _cancelled_when_stopped(
+    engine: Engine, submission: Submission
+) -> Iterator[list[Callable[[], None]]]:
+    """Cancel the job where a signal or a stopped run ends the block, if it is not left alone."""
+    cancels: list[Callable[[], None]] = []
+    try:
+        yield cancels
+    except BaseException as error:
+        is_stopped = submission.stopping.is_set() or not isinstance(error, Exception)
+        if is_stopped and not submission.detach:
+            # The cluster's own word first: a job service gives up on the job, and may leave it.
+            for cancel in [lambda: clusters.cancel(engine, submission.name), *cancels]:
+                try:
+                    cancel()
+                except (RunnerError, grpc.RpcError) as failed:
+                    _LOGGER.warning("%s may still run: %s", submission.name, failed)
+        elif is_stopped:
+            submission.say(f"{submission.name} goes on without us; run again to attach to it")
+        raise
+
+
+def _cancel(endpoint: str, job_id: str) -> None:
+    with grpc.insecure_channel(endpoint) as channel:
+        service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        service.Cancel(beam_job_api_pb2.CancelJobRequest(job_id=job_id), timeout=_CALL_SECONDS)
+
+
+# Attaching
+
+
+def wait_for_earlier(engine: Engine, submission: Submission) -> bool:
+    """Wait for the end of a job of the same name that an earlier run submitted.
+
+    Returns:
+        Whether there was one. What it finished is found in its pieces.
+    """
+    found = clusters.jobs_named(engine, submission.name)
+    if engine.name == "flink" and engine.rest:
+        for job in found:
+            _tell_attached(engine, submission, job)
+            with _cancelled_when_stopped(engine, submission):
+                while not ClusterJob(
+                    job.id, job.name, clusters.state_of(engine, job.id), ""
+                ).is_over:
+                    submission.pause(_LOOK_SECONDS)
+        return bool(found)
+    return bool(engine.endpoint) and _wait_for_listed(engine, submission)
+
+
+def _wait_for_listed(engine: Engine, submission: Submission) -> bool:
+    """The same by the list of jobs of a job service that runs."""
+    with grpc.insecure_channel(engine.endpoint) as channel:
+        service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        try:
+            request = beam_job_api_pb2.GetJobsRequest()
+            listed = service.GetJobs(request, timeout=_CALL_SECONDS).job_info
+        except grpc.RpcError as error:
+            # Beam's own service for Python has no such list.
+            _LOGGER.debug("%s lists no jobs: %s", engine.endpoint, error.details())
+            return False
+        found = [
+            job for job in listed if job.job_name == submission.name and job.state not in _OVER
+        ]
+        for job in found:
+            _tell_attached(engine, submission, ClusterJob(job.job_id, job.job_name, "", ""))
+            request = beam_job_api_pb2.GetJobStateRequest(job_id=job.job_id)
+            with _cancelled_when_stopped(engine, submission) as cancels:
+                cancels.append(functools.partial(_cancel, engine.endpoint, job.job_id))
+                while service.GetState(request, timeout=_CALL_SECONDS).state not in _OVER:
+                    submission.pause(_LOOK_SECONDS)
+        return bool(found)
+
+
+def _tell_attached(engine: Engine, submission: Submission, job: ClusterJob) -> None:
+    submission.told(SubmittedJob(submission.name, engine.name, job.id, job.url, attached=True))

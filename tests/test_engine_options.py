@@ -1,0 +1,429 @@
+"""From a configuration to Beam's options; what is refused before anything starts. No Java here."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from pipelines.runners import checks, clusters, code
+from pipelines.runners.checks import check_execution, launch_lines, steps_at_once
+from pipelines.runners.clusters import SlotPool
+from pipelines.runners.code import SameCode
+from pipelines.runners.engines import WORKER_PROGRAM, worker_program
+from pipelines.runners.job_servers import find_jars, java_command
+from pipelines.runners.launch import RUNNERS, Launch
+from schemas.configs import ExecutionConfig
+from schemas.errors import ConfigError, RunnerError
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "portable": {"portable": {"job_endpoint": "localhost:1"}},
+    "dataflow": {
+        "dataflow": {
+            "project": "p",
+            "region": "r",
+            "temp_location": "gs://b/t",
+            "image": "gcr.io/p/bertloom",
+        }
+    },
+    "flink": {"flink": {"master": "localhost:8081"}},
+    "spark": {"spark": {"master": "spark://localhost:7077"}},
+}
+
+
+def execution(runner: str, **fields: Any) -> ExecutionConfig:
+    """A configuration with what a runner needs, and `fields` beside it in its own part."""
+    given = GIVEN.get(runner, {})
+    own = {**given.get(runner, {}), **fields}
+    return ExecutionConfig.model_validate({"runner": runner, **({runner: own} if own else {})})
+
+
+@pytest.mark.parametrize("name", sorted(RUNNERS))
+def test_each_runner_makes_options_that_beam_knows(name: str) -> None:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    launch = Launch.of(execution(name))
+    assert launch.runner
+    flags = [flag for flag in launch.flags if not flag.startswith("--dataflow_endpoint")]
+    known = PipelineOptions(flags).get_all_options(drop_default=True)
+    assert {flag.split("=")[0].removeprefix("--") for flag in flags} >= known.keys()
+
+
+@pytest.mark.parametrize("name", sorted(GIVEN))
+def test_each_remote_runner_says_what_it_needs(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"the {name} runner needs .*execution\.{name}\."):
+        Launch.of(ExecutionConfig(runner=name))
+
+
+def test_workers_of_an_engine_on_this_machine_are_started_by_our_own_program() -> None:
+    flags = Launch.of(execution("flink")).flags
+    assert flags[0] == "--environment_type=PROCESS"
+    config = json.loads(flags[1].removeprefix("--environment_config="))
+    assert config == {"command": worker_program()}
+    assert Path(config["command"]).name == WORKER_PROGRAM
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"environment": "docker", "image": "i:1"}, ["--environment_type=DOCKER", "i:1"]),
+        (
+            {"environment": "external", "worker_pool": "h:50000"},
+            ["--environment_type=EXTERNAL", "h:50000"],
+        ),
+    ],
+)
+def test_other_ways_for_workers_to_get_the_code(
+    fields: dict[str, str], expected: list[str]
+) -> None:
+    flags = Launch.of(execution("flink", **fields)).flags
+    assert list(flags[:2]) == [expected[0], f"--environment_config={expected[1]}"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"environment": "docker"}, "environment docker needs image"),
+        ({"image": "i:1"}, "image is for environment docker, not process"),
+        ({"environment": "external"}, "environment external needs worker_pool"),
+        ({"job_endpoint": "h:1", "job_server": "x.jar"}, "give one of them"),
+        ({"parallelism": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_contradictions_among_fields_are_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        execution("flink", **fields)
+
+
+def test_workers_elsewhere_need_a_way_to_the_code() -> None:
+    there = execution("flink", master="cluster.example:8081")
+    with pytest.raises(ConfigError, match=r"no way to get bertloom's code: set execution\.flink\."):
+        Launch.of(there)
+    assert Launch.of(there.model_copy(update={"shared_folder": True})).flags
+    assert Launch.of(execution("flink", master="c:8081", worker_command="/opt/boot")).flags
+
+
+def test_dataflow_workers_need_the_code_too() -> None:
+    with pytest.raises(ConfigError, match="none of bertloom's code"):
+        Launch.of(execution("dataflow", image=None))
+    flags = Launch.of(execution("dataflow", image=None, packages=("b.whl",), max_workers=4)).flags
+    assert {"--extra_package=b.whl", "--max_num_workers=4", "--project=p"} <= {*flags}
+
+
+def test_options_by_hand_go_on_to_work_and_are_not_said_twice() -> None:
+    by_hand = ("--job_endpoint=localhost:9", "--environment_type=EXTERNAL")
+    assert Launch.of(ExecutionConfig(runner="portable", options=by_hand)).flags == by_hand
+    twice = execution("flink", parallelism=2).model_copy(update={"options": ("--parallelism=3",)})
+    with pytest.raises(ConfigError, match=r"--parallelism is said twice"):
+        Launch.of(twice)
+    both = execution("flink", worker_command="/b").model_copy(update={"options": by_hand[1:]})
+    with pytest.raises(ConfigError, match="both say how workers get their code"):
+        Launch.of(both)
+    named = execution("flink").model_copy(update={"options": ("--job_name=mine",)})
+    with pytest.raises(ConfigError, match="bertloom sets --job_name"):
+        Launch.of(named)
+
+
+# Where the store and the input are
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> ExecutionConfig:
+    """A Flink on another machine that is there, with a program for workers."""
+    monkeypatch.setattr(checks, "_check_engine", lambda *_: None)
+    return execution("flink", master="cluster.example:8081", worker_command="/opt/boot")
+
+
+@pytest.mark.parametrize(
+    ("store", "inputs", "said"),
+    [
+        ("/data/store", ["s3://b/dump"], "store /data/store: on this machine's disk"),
+        ("s3://b/store", ["/dumps/a", "gs://b/c"], "^input /dumps/a: on this machine's disk"),
+        ("file:///s", ["a", "b", "c"], "and 1 more: on this machine's disk"),
+        ("memory://store", [], "lives in this process"),
+    ],
+)
+def test_a_local_place_is_refused_to_workers_elsewhere(
+    remote: ExecutionConfig, store: str, inputs: list[str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_execution(remote, store=store, inputs=inputs)
+
+
+def test_a_shared_folder_and_a_bucket_are_not_refused(remote: ExecutionConfig) -> None:
+    shared = remote.model_copy(update={"shared_folder": True})
+    check_execution(shared, store="/data/store", inputs=["/dumps/a"])
+    check_execution(remote, store="s3://b/store", inputs=["gs://b/dump"])
+
+
+def test_dataflow_shares_no_folder_with_anybody() -> None:
+    how = execution("dataflow").model_copy(update={"shared_folder": True})
+    with pytest.raises(ConfigError, match="this machine's disk"):
+        check_execution(how, store="/data/store", inputs=[])
+
+
+# What is there
+
+
+def test_nothing_at_an_endpoint_is_said(unused: int) -> None:
+    for how in (
+        execution("portable", job_endpoint=f"localhost:{unused}"),
+        execution("flink", job_endpoint=f"localhost:{unused}", master=None),
+    ):
+        with pytest.raises(RunnerError, match=f"no job service answers at localhost:{unused}"):
+            check_execution(how, store="/s", inputs=[])
+
+
+def test_no_cluster_is_said(unused: int, tmp_path: Path, java: None) -> None:
+    jar = tmp_path / "beam-runners-flink-1.19-job-server-2.77.0.jar"
+    jar.touch()
+    how = execution("flink", master=f"localhost:{unused}", job_server=str(jar))
+    with pytest.raises(RunnerError, match=rf"no Flink answers .*localhost:{unused}"):
+        check_execution(how, store="/s", inputs=[])
+    assert steps_at_once(how) == 1
+
+
+def test_all_that_is_missing_is_said_at_once(
+    unused: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checks, "worker_program", lambda: str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    how = execution(
+        "spark",
+        master=f"spark://localhost:{unused}",
+        job_server=str(tmp_path / "gone.jar"),
+        worker_command=str(tmp_path / "none"),
+    )
+    with pytest.raises(ConfigError) as raised:
+        check_execution(how, store="/s", inputs=[])
+    text = str(raised.value)
+    assert text.startswith("4 things have to be put right: (1) ")
+    for part in ("no such program", "gone.jar: there is nothing", "no java", "no Spark master"):
+        assert part in text
+    assert "repo" in text
+    assert "execution.spark.download=true" in text
+
+
+@pytest.fixture
+def unused() -> int:
+    """A port that nothing listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of that name, which is never run here."""
+    program = tmp_path / "java-home" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(program.parents[1]))
+
+
+# Job servers
+
+
+def engine_of(how: ExecutionConfig) -> Any:
+    """The engine of a configuration."""
+    found = Launch.of(how).engine
+    assert found is not None
+    return found
+
+
+def test_a_job_server_is_one_jar_or_a_folder_of_parts(tmp_path: Path, java: None) -> None:
+    for name in (
+        "beam/core.jar",
+        "flink/beam-runners-flink-1.19-2.70.0.jar",
+        "spark/beam-runners-spark-3-2.70.0.jar",
+        "home/jars/spark-core_2.12.jar",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    parts = tmp_path
+    (parts / "home" / "jars").rename(parts.parent / "jars")
+    engine = engine_of(execution("flink", job_server=str(parts)))
+    jars = find_jars(engine)
+    assert [Path(jar).name for jar in jars.jars] == [
+        "core.jar",
+        "beam-runners-flink-1.19-2.70.0.jar",
+    ]
+    command = java_command(engine, jars, ports=[1, 2, 3])
+    assert {"--flink-master=localhost:8081", "--job-port=1", "--expansion-port=3"} <= {*command}
+
+    home = str(parts.parent)
+    engine = engine_of(execution("spark", job_server=str(parts), home=home))
+    jars = find_jars(engine)
+    assert [Path(jar).name for jar in jars.engine_jars] == ["spark-core_2.12.jar"]
+    assert Path(jars.runner).name == "beam-runners-spark-3-2.70.0.jar"
+    with pytest.raises(ConfigError, match=r"nowhere/jars: no jars of Spark.*SPARK_HOME"):
+        find_jars(engine_of(execution("spark", job_server=str(parts), home="/nowhere")))
+
+    whole = tmp_path / "beam-runners-flink-1.19-job-server-2.77.0.jar"
+    whole.touch()
+    assert find_jars(engine_of(execution("flink", job_server=str(parts)))).jars == (str(whole),)
+    (tmp_path / "beam-runners-flink-1.20-job-server-2.77.0.jar").touch()
+    with pytest.raises(ConfigError, match=r"2 job servers for flink: .*1\.19.*1\.20"):
+        find_jars(engine_of(execution("flink", job_server=str(parts))))
+
+
+def test_the_folder_may_be_named_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BERTLOOM_JOB_SERVERS", str(tmp_path))
+    engine = engine_of(execution("flink"))
+    with pytest.raises(ConfigError, match=r"no job server for flink among 0 jars"):
+        find_jars(engine)
+    (tmp_path / "beam-runners-flink-1.19-job-server-2.77.0.jar").touch()
+    assert find_jars(engine).is_whole
+
+
+def test_a_dry_run_prints_the_options(
+    tmp_path: Path, java: None, flink_pages: dict[str, Any]
+) -> None:
+    (tmp_path / "beam-runners-flink-1.19-job-server-2.77.0.jar").touch()
+    how = execution("flink", master=flink_pages["at"], job_server=str(tmp_path))
+    lines = launch_lines(how.model_copy(update={"options": ("--s3_secret_access_key=K",)}))
+    assert lines[0] == "runner flink: Beam's PortableRunner"
+    assert "  --environment_type=PROCESS" in lines
+    assert "  --parallelism=min(pieces, free slots)" in lines
+    assert lines[-1] == f"http://{flink_pages['at']}: 2 of 2 slots free"
+
+
+# Slots
+
+
+@pytest.fixture
+def flink_pages() -> Iterator[dict[str, Any]]:
+    """What a Flink's REST interface answers, by path; `at` is where it listens."""
+    pages: dict[str, Any] = {"/overview": {"slots-available": 2, "slots-total": 2}, "asked": []}
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            pages["asked"].append(f"{self.command} {self.path}")
+            found = pages.get(self.path)
+            self.send_response(404 if found is None else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps(found).encode())
+
+        do_PATCH = do_GET  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    pages["at"] = f"localhost:{server.server_port}"
+    yield pages
+    server.shutdown()
+    server.server_close()
+
+
+def _no_pause(_seconds: float) -> None:
+    raise TimeoutError("it waited")
+
+
+def test_jobs_of_one_process_hold_slots_before_they_start(flink_pages: dict[str, Any]) -> None:
+    pool = SlotPool(engine_of(execution("flink", master=flink_pages["at"])))
+    said: list[str] = []
+
+    def take(held: ExitStack, pieces: int) -> int:
+        return held.enter_context(pool.taken(pieces, pause=_no_pause, say=said.append))
+
+    with ExitStack() as held:
+        # The cluster still says that two are free: these have not taken theirs up.
+        assert take(held, 1) == 1
+        assert take(held, 7) == 1
+        with pytest.raises(TimeoutError):
+            take(held, 1)
+        assert said == [f"no free slot on {flink_pages['at']}; waiting for one"]
+    with ExitStack() as held:
+        assert take(held, 7) == 2
+    flink_pages["/overview"]["slots-available"] = 1  # somebody else's job
+    with ExitStack() as held:
+        assert take(held, 7) == 1
+
+
+def test_a_fixed_parallelism_is_waited_for_whole(flink_pages: dict[str, Any]) -> None:
+    pool = SlotPool(engine_of(execution("flink", master=flink_pages["at"], parallelism=2)))
+    with ExitStack() as held:
+        assert held.enter_context(pool.taken(1, pause=_no_pause, say=print)) == 1
+        with pytest.raises(TimeoutError):
+            held.enter_context(pool.taken(5, pause=_no_pause, say=print))
+
+
+def test_more_slots_than_there_are_is_refused(
+    flink_pages: dict[str, Any], tmp_path: Path, java: None
+) -> None:
+    jar = tmp_path / "beam-runners-flink-1.19-job-server-2.77.0.jar"
+    jar.touch()
+    how = execution("flink", master=flink_pages["at"], parallelism=3, job_server=str(jar))
+    with pytest.raises(ConfigError, match="2 slots in all, expected at least 3"):
+        check_execution(how, store="/s", inputs=[])
+
+
+def test_steps_at_once_are_as_many_as_slots(flink_pages: dict[str, Any]) -> None:
+    assert steps_at_once(execution("flink", master=flink_pages["at"])) == 2
+    assert steps_at_once(execution("flink", master="[local]")) == 1
+    assert steps_at_once(execution("spark")) == 1
+    assert steps_at_once(execution("portable")) == 1
+    assert steps_at_once(execution("dataflow")) == 8
+
+
+def test_flinks_jobs_are_found_and_cancelled_by_name(flink_pages: dict[str, Any]) -> None:
+    engine = engine_of(execution("flink", master=flink_pages["at"]))
+    flink_pages["/jobs/overview"] = {
+        "jobs": [
+            {"jid": "1", "name": "mine", "state": "FINISHED"},
+            {"jid": "2", "name": "mine", "state": "RESTARTING"},
+            {"jid": "3", "name": "another", "state": "RUNNING"},
+        ]
+    }
+    flink_pages["/jobs/2?mode=cancel"] = {}
+    assert [job.id for job in clusters.jobs_named(engine, "mine")] == ["2"]
+    assert [job.id for job in clusters.cancel(engine, "mine")] == ["2"]
+    assert flink_pages["asked"][-1] == "PATCH /jobs/2?mode=cancel"
+
+
+# The workers' code
+
+
+def test_work_is_not_unpacked_by_another_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = pickle.dumps(SameCode())
+    assert pickle.loads(packed).digest == code.code_digest()
+    monkeypatch.setattr(code, "code_digest", lambda: "another")
+    with pytest.raises(RunnerError, match=r"is not the one that submitted the job.*install"):
+        pickle.loads(packed)
+
+
+def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from apache_beam.internal import pickler
+
+    from pipelines.beam.pipeline import _DoWork
+    from pipelines.runners.errors import ErrorFiles
+
+    packed = pickler.dumps(_DoWork(_Unpacks(), ErrorFiles("memory://errors")))
+    monkeypatch.setattr(code, "code_digest", lambda: "another")
+    with pytest.raises(RunnerError, match="is not the one that submitted the job"):
+        pickler.loads(packed)
+
+
+class _Unpacks:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        raise AssertionError("the work was unpacked")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"some": "state"}
