@@ -1,13 +1,13 @@
 # run: the embedded sample, from raw dump to a table of results, offline.   test: the tests.
 # slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
-# lock: make requirements.lock anew.
+# engines: the same bytes on a real Flink and a real Spark.   lock: make requirements.lock anew.
 
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow check bench setup lock clean
+.PHONY: run test slow engines check bench setup lock clean
 
 setup: $(READY)
 
@@ -25,10 +25,22 @@ run: setup
 
 # A process a core; the tests of a module stay together, as they share what is slow to make.
 test: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not engines"
 
 slow: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not engines"
+
+# Engines have an environment of their own, as theirs are other versions of what we use. They need
+# Java 17 (openjdk-17-jre-headless) and Beam's job servers ($BERTLOOM_JOB_SERVERS); one process, as
+# each engine takes the whole machine.
+engines: setup $(VENV).engines/.ready
+	$(BIN)/python -m pytest -m engines
+
+$(VENV).engines/.ready:
+	test -x $(VENV).engines/bin/python || $(PYTHON) -m venv $(VENV).engines
+	$(VENV).engines/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  apache-flink-libraries==1.19.3 pyspark==3.5.9 py4j==0.10.9.7
+	touch $@
 
 check: setup
 	$(BIN)/ruff check .
@@ -49,4 +61,4 @@ lock:
 	rm -rf $(VENV).lock
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info
+	rm -rf $(VENV) $(VENV).engines runs build *.egg-info

@@ -78,8 +78,8 @@ def run_on_engine(
             except (RuntimeError, grpc.RpcError, grpc.FutureTimeoutError) as error:
                 raise RunnerError(f"{job}: {_not_submitted(error, endpoint, server)}") from error
             cancels.append(functools.partial(_cancel, endpoint, result._job_id))
-            submission.told(_submitted(engine, submission, result._job_id))
-            _follow(job, result, submission=submission, server=server)
+            teller = _Teller(engine, submission, result._job_id)
+            _follow(job, result, submission=submission, server=server, teller=teller)
 
 
 def _submission_flags(
@@ -93,16 +93,29 @@ def _submission_flags(
     return found
 
 
-def _submitted(engine: Engine, submission: Submission, job_id: str) -> SubmittedJob:
-    """The job by the engine's own id, where that is to be had so soon."""
-    with contextlib.suppress(RunnerError):
-        for _ in range(10):
-            for found in clusters.jobs_named(engine, submission.name):
-                return SubmittedJob(submission.name, engine.name, found.id, found.url)
-            if not engine.rest or engine.name != "flink":
-                break
-            submission.stopping.wait(_LOOK_SECONDS)
-    return SubmittedJob(submission.name, engine.name, job_id)
+class _Teller:
+    """Tells of a job once, when its engine knows it: by the engine's own id, where it has one."""
+
+    def __init__(self, engine: Engine, submission: Submission, job_id: str) -> None:
+        self._engine, self._submission, self._job_id = engine, submission, job_id
+        self._is_told = False
+
+    def look(self, *, is_last: bool = False) -> None:
+        """Tell, if it is known by now; at the last look what is known."""
+        if self._is_told:
+            return
+        name, runner = self._submission.name, self._engine.name
+        if runner == "flink" and self._engine.rest:
+            found = []
+            with contextlib.suppress(RunnerError):  # it may be gone while the job is told of
+                found = clusters.jobs_named(self._engine, name)
+            if not found and not is_last:
+                return
+            told = [SubmittedJob(name, runner, job.id, job.url) for job in found]
+        else:
+            told = []
+        self._is_told = True
+        self._submission.told(told[0] if told else SubmittedJob(name, runner, self._job_id))
 
 
 # Following
@@ -114,6 +127,7 @@ def _follow(
     *,
     submission: Submission,
     server: JobServer | None,
+    teller: _Teller,
 ) -> None:
     errors: list[str] = []
     reader = threading.Thread(target=_read_messages, args=(result, errors), daemon=True)
@@ -132,6 +146,7 @@ def _follow(
                     f"{job}: the job service is gone ({error.details()}); its job may still run"
                 ) from error
             state = _STATE.UNSPECIFIED
+        teller.look(is_last=state in _OVER)
         if state in _OVER:
             break
         submission.pause(_LOOK_SECONDS)

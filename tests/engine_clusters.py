@@ -1,0 +1,193 @@
+"""Real engines for tests: a standalone Flink, a standalone Spark, on ports of their own.
+
+Needs Java 17, the Python packages apache-flink-libraries and pyspark in the environment that
+`BERTLOOM_ENGINES` names (`make engines` makes one), and Beam's job servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_START_SECONDS = 120
+_OPENED = [
+    *(f"java.lang{part}" for part in ("", ".reflect")),
+    *(f"java.{part}" for part in ("net", "io", "nio", "text", "time", "util")),
+    *(f"java.util.concurrent{part}" for part in ("", ".atomic", ".locks")),
+    "sun.nio.ch",
+]
+
+
+def job_servers() -> Path:
+    """The folder of job servers, or a skip that says where it was looked for."""
+    if shutil.which("java") is None:
+        pytest.skip("no java: install openjdk-17-jre-headless")
+    named = os.environ.get("BERTLOOM_JOB_SERVERS")
+    folder = Path(named) if named else _ROOT.parent / "shared" / "engines"
+    if not folder.exists():
+        pytest.skip("no job servers: set BERTLOOM_JOB_SERVERS, or put them at ../shared/engines")
+    return folder
+
+
+def package_folder(name: str, distribution: str) -> Path:
+    """Where a Python package of an engine is, or a skip that says how to get it."""
+    place = Path(os.environ.get("BERTLOOM_ENGINES", _ROOT / ".venv.engines"))
+    found = sorted(place.glob(f"lib/python*/site-packages/{name}"))
+    if not found:
+        pytest.skip(f"no {distribution} in {place}: `make engines` installs it there")
+    return found[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens at."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+@contextlib.contextmanager
+def _processes(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Processes by name, which are ended with the block."""
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        yield running
+    finally:
+        for process in reversed(running.values()):
+            process.kill()
+        for process in running.values():
+            process.wait()
+
+
+def _start(command: Sequence[str], log: Path, **more: str) -> subprocess.Popen[bytes]:
+    with log.open("wb") as sink:
+        return subprocess.Popen(
+            command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL,
+            env={**os.environ, **more}, start_new_session=True,
+        )  # fmt: skip
+
+
+def _wait_for(url: str, key: str, count: int, folder: Path) -> None:
+    for _ in range(_START_SECONDS * 2):
+        with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(url) as answer:
+            if int(json.load(answer)[key]) >= count:
+                return
+        time.sleep(0.5)
+    logs = "\n".join(log.read_text(errors="replace")[-2000:] for log in folder.glob("*.log"))
+    pytest.fail(f"{url}: no {count} {key} after {_START_SECONDS} s\n{logs}")
+
+
+class Flink:
+    """A standalone Flink: a job manager and task managers of a slot each."""
+
+    def __init__(self, folder: Path, running: dict[str, subprocess.Popen[bytes]]) -> None:
+        self._folder, self._running = folder, running
+        self._jars = f"{package_folder('pyflink', 'apache-flink-libraries')}/lib/*"
+        self._rest, self._rpc = free_ports(2)
+        self.master = f"localhost:{self._rest}"
+
+    def start(self, count: int) -> None:
+        """Start it, and wait for its slots."""
+        (self._folder / "conf").mkdir(parents=True)
+        settings = {
+            "jobmanager.rpc.address": "localhost",
+            "jobmanager.rpc.port": self._rpc,
+            "jobmanager.memory.process.size": "1g",
+            "rest.address": "localhost",
+            "rest.port": self._rest,
+            "rest.bind-address": "127.0.0.1",
+            "taskmanager.host": "localhost",
+            "taskmanager.numberOfTaskSlots": 1,
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": 5,
+            "restart-strategy.fixed-delay.delay": "2 s",
+            "heartbeat.interval": 1000,
+            "heartbeat.timeout": 8000,
+            "io.tmp.dirs": str(self._folder),
+        }
+        text = "".join(f"{name}: {value}\n" for name, value in settings.items())
+        (self._folder / "conf" / "config.yaml").write_text(text)
+        entry = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+        self._java("job-manager", "-Xmx600m", entry, "--executionMode", "cluster")
+        for number in range(count):
+            self.start_task_manager(number)
+        _wait_for(f"http://{self.master}/overview", "slots-total", count, self._folder)
+
+    def start_task_manager(self, number: int) -> None:
+        """Start one, also again after it was killed."""
+        sizes = {
+            "task.heap.size": 600, "task.off-heap.size": 128, "managed.size": 256,
+            "network.min": 128, "network.max": 128, "framework.heap.size": 128,
+            "framework.off-heap.size": 128, "jvm-metaspace.size": 256,
+            "jvm-overhead.min": 192, "jvm-overhead.max": 192,
+        }  # fmt: skip
+        given = [f"taskmanager.memory.{name}={size}m" for name, size in sizes.items()]
+        given += ["taskmanager.cpu.cores=1.0", f"taskmanager.resource-id=task-manager-{number}"]
+        options = [word for item in given for word in ("-D", item)]
+        runner = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+        self._java(f"task-manager-{number}", "-Xmx800m", runner, *options)
+
+    def kill(self, name: str) -> None:
+        """End `job-manager` or `task-manager-N` without a word to it."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def jobs(self) -> list[dict[str, object]]:
+        """Its jobs, as it lists them."""
+        with urllib.request.urlopen(f"http://{self.master}/jobs/overview") as answer:
+            found: list[dict[str, object]] = json.load(answer)["jobs"]
+        return found
+
+    def _java(self, name: str, memory: str, entry: str, *arguments: str) -> None:
+        opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        opens.append("--add-exports=java.base/sun.net.util=ALL-UNNAMED")
+        command = ["java", memory, *opens, "-cp", self._jars, entry]
+        command += ["--configDir", str(self._folder / "conf"), *arguments]
+        self._running[name] = _start(command, self._folder / f"{name}.log")
+
+
+@contextlib.contextmanager
+def flink_cluster(folder: Path, *, task_managers: int) -> Iterator[Flink]:
+    """A standalone Flink that ends with the block."""
+    with _processes(folder) as running:
+        flink = Flink(folder, running)
+        flink.start(task_managers)
+        yield flink
+
+
+@contextlib.contextmanager
+def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str, str]]:
+    """A standalone Spark that ends with the block: its master, its page, its home."""
+    home = package_folder("pyspark", "pyspark")
+    port, page, *pages = free_ports(2 + workers)
+    program, master = f"{home}/bin/spark-class", f"spark://localhost:{port}"
+    here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
+    folder.mkdir(parents=True)
+    with _processes(folder) as running:
+        running["master"] = _start(
+            [program, "org.apache.spark.deploy.master.Master", "--host", "localhost",
+             "--port", str(port), "--webui-port", str(page)],
+            folder / "master.log", **here,
+        )  # fmt: skip
+        for number, own in enumerate(pages):
+            running[f"worker-{number}"] = _start(
+                [program, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory",
+                 "2g", "--work-dir", str(folder / f"worker-{number}"), "--webui-port", str(own),
+                 master],
+                folder / f"worker-{number}.log", **here,
+            )  # fmt: skip
+        _wait_for(f"http://localhost:{page}/json/", "cores", workers, folder)
+        yield master, f"localhost:{page}", str(home)
