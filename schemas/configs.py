@@ -356,9 +356,6 @@ class SparkConfig(JobServerConfig):
     master: str | None = not_identity(None)
     """`spark://HOST:PORT` of a standalone master, or `local[N]`: a Spark inside the job server."""
 
-    web_ui: str | None = not_identity(None)
-    """HOST:PORT of the master's page, which knows free cores; None: the master's host, 8080."""
-
     home: str | None = not_identity(None)
     """Folder of Spark itself, whose jars a job server in parts needs; None: `$SPARK_HOME`, or that
     of the Python package pyspark."""

@@ -169,8 +169,8 @@ def flink_cluster(folder: Path, *, task_managers: int) -> Iterator[Flink]:
 
 
 @contextlib.contextmanager
-def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str, str]]:
-    """A standalone Spark that ends with the block: its master, its page, its home."""
+def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
+    """A standalone Spark that ends with the block: its master, its home."""
     home = package_folder("pyspark", "pyspark")
     port, page, *pages = free_ports(2 + workers)
     program, master = f"{home}/bin/spark-class", f"spark://localhost:{port}"
@@ -190,4 +190,4 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str, str
                 folder / f"worker-{number}.log", **here,
             )  # fmt: skip
         _wait_for(f"http://localhost:{page}/json/", "cores", workers, folder)
-        yield master, f"localhost:{page}", str(home)
+        yield master, str(home)

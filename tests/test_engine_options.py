@@ -396,6 +396,28 @@ def test_flinks_jobs_are_found_and_cancelled_by_name(flink_pages: dict[str, Any]
     assert flink_pages["asked"][-1] == "PATCH /jobs/2?mode=cancel"
 
 
+def test_an_engine_that_nobody_can_ask_gets_one_job_at_a_time() -> None:
+    pool = SlotPool(engine_of(execution("spark")))
+    with ExitStack() as held:
+        assert held.enter_context(pool.taken(5, pause=_no_pause, say=print)) == 5
+        with pytest.raises(TimeoutError):
+            held.enter_context(pool.taken(1, pause=_no_pause, say=print))
+
+
+def test_a_job_of_an_engine_that_ends_with_us_is_not_left_to_it() -> None:
+    how = execution("flink", master="[local]").model_copy(update={"detach": True})
+    with pytest.raises(ConfigError, match="works inside the job server"):
+        check_execution(how, store="/s", inputs=[])
+
+
+def test_a_dry_run_says_what_is_missing_beside_the_options(unused: int, tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone.jar")
+    lines = launch_lines(execution("flink", master=f"localhost:{unused}", job_server=gone))
+    assert "  --environment_type=PROCESS" in lines
+    assert lines[-2].startswith(f"missing: {gone}: there is nothing")
+    assert lines[-1].startswith(f"missing: http://localhost:{unused}/overview: does not answer")
+
+
 # The workers' code
 
 

@@ -106,8 +106,8 @@ def test_spark_with_two_workers(
     folder: Path, sample: SampleFiles, local: dict[str, StageOutput], tmp_path: Path
 ) -> None:
     job_servers()
-    with spark_cluster(folder / "spark", workers=2) as (master, page, home):
-        fields = {"master": master, "web_ui": page, "home": home}
+    with spark_cluster(folder / "spark", workers=2) as (master, home):
+        fields = {"master": master, "home": home}
         _same("spark", fields, local, to=tmp_path / "run", of=sample)
 
 

@@ -157,7 +157,9 @@ def test_a_signal_ends_waiting_side_by_side(
 def test_the_limit_is_the_recipes_or_the_runners() -> None:
     assert step_limit(ExecutionConfig()) == 1
     assert step_limit(TWO) == 2
-    assert step_limit(ExecutionConfig(runner="dataflow")) == 8
+    given = {"project": "p", "region": "r", "temp_location": "gs://b/t", "image": "i"}
+    cloud = ExecutionConfig.model_validate({"runner": "dataflow", "dataflow": given})
+    assert step_limit(cloud) == 8
 
 
 def test_a_seed_is_part_of_the_key(fakes: FakeStages, root: str) -> None:

@@ -35,6 +35,11 @@ def check_execution(execution: ExecutionConfig, *, store: str, inputs: Iterable[
         return
     _check_places(execution, launch, store=store, inputs=inputs)
     if launch.engine is not None:
+        if execution.detach and launch.engine.is_in_job_server:
+            raise ConfigError(
+                f"detach: {launch.engine.master} works inside the job server, which ends with the "
+                "run, and its jobs with it: leave detach out"
+            )
         _check_engine(launch.engine, launch)
 
 
@@ -106,7 +111,7 @@ def _raised(look: object) -> BertloomError | None:
 def _check_answers(engine: Engine) -> None:
     if engine.endpoint and (why := clusters.answers(engine.endpoint)):
         raise RunnerError(f"no job service answers at {engine.endpoint}: {why}")
-    if engine.name == "flink" and engine.rest:
+    if engine.rest:
         try:
             found = clusters.slots(engine)
         except RunnerError as error:
@@ -130,7 +135,7 @@ def steps_at_once(execution: ExecutionConfig) -> int:
         engine = Launch.of(execution).engine
         if engine is None:
             return _MOST_AT_ONCE
-        if engine.name != "flink" or not engine.rest:
+        if not engine.rest:
             return 1
         return max(1, min(_MOST_AT_ONCE, clusters.slots(engine).total))
     except BertloomError:  # said by `check_execution`, when the run begins
@@ -149,17 +154,31 @@ def launch_lines(execution: ExecutionConfig) -> list[str]:
     if engine is None:
         return lines
     if engine.server is not None:
-        jars = find_jars(engine, fetch=False)
         lines += _indented(["--job_endpoint=localhost:PORT"])
-        named = jars.jars[0] if jars.is_whole else f"{len(jars.jars)} jars of {_folder(jars.jars)}"
-        lines += [f"a job server is started for {engine.master}: {named or 'to be downloaded'}"]
     count: int | str = "min(pieces, free slots)" if engine.rest else "min(pieces, cores)"
-    if engine.name == "flink":
-        lines += _indented(parallelism_flags(engine, launch.flags, count=count))
-    if engine.rest and engine.name == "flink":
-        found = clusters.slots(engine)
-        lines.append(f"{engine.rest}: {found.free} of {found.total} slots free")
+    lines += _indented(parallelism_flags(engine, launch.flags, count=count))
+    # A dry run says what is missing beside the options, where a run would refuse.
+    for look in (_server_line, _slots_line):
+        try:
+            lines += look(engine)
+        except BertloomError as error:
+            lines.append(f"missing: {error}")
     return lines
+
+
+def _server_line(engine: Engine) -> list[str]:
+    if engine.server is None:
+        return []
+    jars = find_jars(engine, fetch=False).jars
+    named = f"{len(jars)} jars of {_folder(jars)}" if len(jars) > 1 else "".join(jars)
+    return [f"a job server is started for {engine.master}: {named or 'to be downloaded'}"]
+
+
+def _slots_line(engine: Engine) -> list[str]:
+    if not engine.rest:
+        return []
+    found = clusters.slots(engine)
+    return [f"{engine.rest}: {found.free} of {found.total} slots free"]
 
 
 def _folder(jars: Sequence[str]) -> str:

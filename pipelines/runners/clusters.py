@@ -1,6 +1,6 @@
-"""What a cluster says of itself: free slots, jobs by name, why one failed; and ending a job.
+"""What a Flink cluster says of itself by its REST interface: free slots, and jobs by name.
 
-Flink answers by its REST interface, a standalone Spark master by the JSON of its page.
+Other engines are not asked: they get one job at a time.
 """
 
 from __future__ import annotations
@@ -83,16 +83,13 @@ def slots(engine: Engine) -> Slots:
     Raises:
         RunnerError: the cluster does not answer.
     """
-    if engine.name == "flink":
-        found = _request(f"{engine.rest}/overview")
-        return Slots(int(found["slots-available"]), int(found["slots-total"]))
-    found = _request(f"{engine.rest}/json/")
-    return Slots(int(found["cores"]) - int(found["coresused"]), int(found["cores"]))
+    found = _request(f"{engine.rest}/overview")
+    return Slots(int(found["slots-available"]), int(found["slots-total"]))
 
 
 def jobs_named(engine: Engine, name: str) -> list[ClusterJob]:
     """The jobs of a Flink cluster that bear a name and have not ended."""
-    if engine.name != "flink" or not engine.rest:
+    if not engine.rest:
         return []
     found = [
         ClusterJob(job["jid"], job["name"], job["state"], job_url(engine, job["jid"]))
@@ -100,11 +97,6 @@ def jobs_named(engine: Engine, name: str) -> list[ClusterJob]:
         if job["name"] == name
     ]
     return [job for job in found if not job.is_over]
-
-
-def state_of(engine: Engine, job: str) -> str:
-    """The state of a Flink job by its id."""
-    return str(_request(f"{engine.rest}/jobs/{job}")["state"])
 
 
 def job_url(engine: Engine, job: str) -> str:
@@ -118,12 +110,6 @@ def cancel(engine: Engine, name: str) -> list[ClusterJob]:
     for job in found:
         _request(f"{engine.rest}/jobs/{job.id}?mode=cancel", method="PATCH")
     return found
-
-
-def failure_of(engine: Engine, job: str) -> str:
-    """The root exception of a Flink job, a Java stack trace; "" for none."""
-    found = _request(f"{engine.rest}/jobs/{job}/exceptions")
-    return str(found.get("root-exception") or "")
 
 
 # Slots that the jobs of this process share
@@ -164,6 +150,8 @@ class SlotPool:
     def _take(self, pieces: int) -> int:
         with self._lock:
             if not self._engine.rest:
+                if self._held and not self._engine.shares_nothing:
+                    return 0
                 here = os.cpu_count() or 1 if self._engine.is_in_job_server else pieces
                 got = min(pieces, self._engine.parallelism or here)
                 self._held += got

@@ -44,7 +44,7 @@ class Engine(NamedTuple):
     """HOST:PORT of a job service that runs; "" where a job server is to be started."""
 
     rest: str = ""
-    """Address of a Flink cluster's REST interface, or of a Spark master's page; "" for none."""
+    """Address of a Flink cluster's REST interface; "" for none."""
 
     parallelism: int | None = None
     server: JobServerConfig | None = None
@@ -54,6 +54,11 @@ class Engine(NamedTuple):
     def is_in_job_server(self) -> bool:
         """Whether there is no cluster: the engine works inside its job server."""
         return self.master == IN_JOB_SERVER or self.master.startswith("local[")
+
+    @property
+    def shares_nothing(self) -> bool:
+        """Whether each job has an engine of its own, so that none waits for another's slots."""
+        return self.name == "flink" and self.is_in_job_server
 
     @property
     def is_here(self) -> bool:
@@ -126,12 +131,10 @@ def spark_engine(execution: ExecutionConfig) -> Engine:
         raise ConfigError(
             f"execution.spark.master: expected spark://HOST:PORT or local[N], found {master!r}"
         )
-    page = config.web_ui or (f"{_host(master)}:8080" if master.startswith("spark://") else "")
     return Engine(
         "spark",
         master,
         endpoint=config.job_endpoint or "",
-        rest=f"http://{page}" if page and "://" not in page else page,
         parallelism=config.parallelism,
         server=None if config.job_endpoint else config,
     )

@@ -105,7 +105,7 @@ class _Teller:
         if self._is_told:
             return
         name, runner = self._submission.name, self._engine.name
-        if runner == "flink" and self._engine.rest:
+        if self._engine.rest:
             found = []
             with contextlib.suppress(RunnerError):  # it may be gone while the job is told of
                 found = clusters.jobs_named(self._engine, name)
@@ -203,14 +203,16 @@ def _cancelled_when_stopped(
     except BaseException as error:
         is_stopped = submission.stopping.is_set() or not isinstance(error, Exception)
         if is_stopped and not submission.detach:
-            # The cluster's own word first: a job service gives up on the job, and may leave it.
-            for cancel in [lambda: clusters.cancel(engine, submission.name), *cancels]:
+            # The cluster is asked before its job service, which may give up on the job and leave
+            # it there, and after it: what was being submitted may have got there meanwhile.
+            ask = functools.partial(clusters.cancel, engine, submission.name)
+            for cancel in (ask, *cancels, ask):
                 try:
                     cancel()
                 except (RunnerError, grpc.RpcError) as failed:
                     _LOGGER.warning("%s may still run: %s", submission.name, failed)
         elif is_stopped:
-            submission.say(f"{submission.name} goes on without us; run again to attach to it")
+            submission.say(f"{submission.name} is left to {engine.name}; run again to attach to it")
         raise
 
 
@@ -229,15 +231,13 @@ def wait_for_earlier(engine: Engine, submission: Submission) -> bool:
     Returns:
         Whether there was one. What it finished is found in its pieces.
     """
-    found = clusters.jobs_named(engine, submission.name)
-    if engine.name == "flink" and engine.rest:
+    if engine.rest:
+        found = clusters.jobs_named(engine, submission.name)
         for job in found:
             _tell_attached(engine, submission, job)
-            with _cancelled_when_stopped(engine, submission):
-                while not ClusterJob(
-                    job.id, job.name, clusters.state_of(engine, job.id), ""
-                ).is_over:
-                    submission.pause(_LOOK_SECONDS)
+        with _cancelled_when_stopped(engine, submission):
+            while clusters.jobs_named(engine, submission.name):
+                submission.pause(_LOOK_SECONDS)
         return bool(found)
     return bool(engine.endpoint) and _wait_for_listed(engine, submission)
 
