@@ -206,7 +206,8 @@ def _cancelled_when_stopped(
             # The cluster is asked before its job service, which may give up on the job and leave
             # it there, and after it: what was being submitted may have got there meanwhile.
             ask = functools.partial(clusters.cancel, engine, submission.name)
-            for cancel in (ask, *cancels, ask):
+            asked: list[Callable[[], object]] = [ask, *cancels, ask]
+            for cancel in asked:
                 try:
                     cancel()
                 except (RunnerError, grpc.RpcError) as failed:
