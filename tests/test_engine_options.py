@@ -22,6 +22,7 @@ from pipelines.runners.code import SameCode
 from pipelines.runners.engines import WORKER_PROGRAM, worker_program
 from pipelines.runners.job_servers import find_jars, java_command
 from pipelines.runners.launch import RUNNERS, Launch
+from pipelines.runners.submission import Submission, SubmittedJob
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
 
@@ -394,6 +395,46 @@ def test_flinks_jobs_are_found_and_cancelled_by_name(flink_pages: dict[str, Any]
     assert [job.id for job in clusters.jobs_named(engine, "mine")] == ["2"]
     assert [job.id for job in clusters.cancel(engine, "mine")] == ["2"]
     assert flink_pages["asked"][-1] == "PATCH /jobs/2?mode=cancel"
+
+
+def _listed(state: str) -> dict[str, Any]:
+    return {"jobs": [{"jid": "7", "name": "mine", "state": state}]}
+
+
+def test_a_job_of_an_earlier_run_is_waited_for(flink_pages: dict[str, Any]) -> None:
+    from pipelines.runners.portable_jobs import wait_for_earlier
+
+    engine = engine_of(execution("flink", master=flink_pages["at"]))
+    flink_pages["/jobs/overview"] = _listed("RUNNING")
+    told: list[SubmittedJob] = []
+
+    def ends(job: SubmittedJob) -> None:
+        told.append(job)
+        flink_pages["/jobs/overview"] = _listed("FINISHED")
+
+    assert wait_for_earlier(engine, Submission("mine", told=ends))
+    (job,) = told
+    assert (job.id, job.attached) == ("7", True)
+    assert job.url == f"http://{flink_pages['at']}/#/job/7/overview"
+    assert not wait_for_earlier(engine, Submission("another"))
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_that_is_stopped_cancels_its_job_or_leaves_it(
+    flink_pages: dict[str, Any], detach: bool
+) -> None:
+    from pipelines.runners.portable_jobs import wait_for_earlier
+
+    engine = engine_of(execution("flink", master=flink_pages["at"]))
+    flink_pages["/jobs/overview"] = _listed("RUNNING")
+    flink_pages["/jobs/7?mode=cancel"] = {}
+    said: list[str] = []
+    stopped = Submission("mine", say=said.append, detach=detach)
+    stopped.stopping.set()
+    with pytest.raises(RunnerError, match="mine: stopped, as the run was"):
+        wait_for_earlier(engine, stopped)
+    assert ("PATCH /jobs/7?mode=cancel" in flink_pages["asked"]) != detach
+    assert said == (["mine is left to flink; run again to attach to it"] if detach else [])
 
 
 def test_an_engine_that_nobody_can_ask_gets_one_job_at_a_time() -> None:
