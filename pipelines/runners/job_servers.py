@@ -29,7 +29,7 @@ from schemas.configs import FlinkConfig, JobServerConfig, SparkConfig
 from schemas.errors import ConfigError, RunnerError
 
 FOLDER_VARIABLE = "BERTLOOM_JOB_SERVERS"
-_READY_SECONDS = 120.0
+_READY_SECONDS = 600.0  # a busy machine takes its time; one that ended is noticed at once
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 10.0
 _LOG_LINES = 200
@@ -249,7 +249,7 @@ class JobServer:
         """Wait until it takes jobs.
 
         Raises:
-            RunnerError: it ended, or is not ready after two minutes; says why.
+            RunnerError: it ended, or is not ready after ten minutes; says why.
         """
         began = time.monotonic()
         while answers(self.endpoint):
