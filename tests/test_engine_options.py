@@ -476,9 +476,17 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
     from apache_beam.internal import pickler
 
     from pipelines.beam.pipeline import _DoWork
+    from pipelines.beam.plan_file import PlanFile
     from pipelines.runners.errors import ErrorFiles
 
-    packed = pickler.dumps(_DoWork(_Unpacks(), ErrorFiles("memory://errors")))
+    packed = pickler.dumps(
+        _DoWork(
+            _Unpacks(),
+            plan=PlanFile("memory://plan", _Unpacks),
+            errors=ErrorFiles("memory://errors"),
+            spill="",
+        )
+    )
     monkeypatch.setattr(code, "code_digest", lambda: "another")
     with pytest.raises(RunnerError, match="is not the one that submitted the job"):
         pickler.loads(packed)

@@ -44,7 +44,7 @@ from flows.store.runs import (
 from flows.store.verification import verify, withdraw
 from model.processes.launcher import stop_running_calls
 from pipelines.runners.checks import check_execution, steps_at_once
-from pipelines.runners.launch import RUNNERS_HERE
+from pipelines.runners.launch import RUNNERS_HERE, check_known
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
@@ -109,6 +109,7 @@ def check_runner(recipe: Recipe, steps: Sequence[Step]) -> None:
         ConfigError: there is none, or something is missing or contradicts itself.
         RunnerError: its cluster or job service does not answer.
     """
+    check_known(recipe.execution.runner)
     if any(step.stage.module.startswith("pipelines.") for step in steps):
         check_execution(recipe.execution, store=recipe.store, inputs=raw_paths(steps))
 

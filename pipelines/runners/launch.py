@@ -56,11 +56,18 @@ class Launch(NamedTuple):
         >>> Launch.of(ExecutionConfig(workers=4)).lanes
         4
         """
-        if execution.runner not in RUNNERS:
-            raise ConfigError(
-                f"unknown runner {execution.runner!r}: choose one of {', '.join(RUNNERS)}"
-            )
+        check_known(execution.runner)
         return cls(*RUNNERS[execution.runner](execution))
+
+
+def check_known(runner: str) -> None:
+    """See that there is such a runner.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if runner not in RUNNERS:
+        raise ConfigError(f"unknown runner {runner!r}: choose one of {', '.join(RUNNERS)}")
 
 
 def _local(execution: ExecutionConfig) -> Launch:
