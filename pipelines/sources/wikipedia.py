@@ -13,6 +13,7 @@ empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (as stored); w
 
 from __future__ import annotations
 
+import bisect
 import functools
 import json
 import logging
@@ -226,11 +227,15 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
             start=start,
             end=end,
             detail=detail._replace(
-                streams=tuple(at for at in streams if by_blocks or start <= at < end), shift=shift
+                streams=streams if by_blocks else _between(streams, start, end), shift=shift
             ).to_json(),
         )
         for start, shift, end in ranges
     )
+
+
+def _between(streams: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
+    return streams[bisect.bisect_left(streams, start) : bisect.bisect_left(streams, end)]
 
 
 def _cut_bzip2(
