@@ -65,10 +65,11 @@ def test_worker_needs_neither_torch_nor_prefect(wheel: zipfile.ZipFile) -> None:
     assert "Private :: Do Not Upload" in (metadata.get_all("Classifier") or [])
 
 
-def test_one_console_script(wheel: zipfile.ZipFile) -> None:
+def test_the_command_and_what_engines_start_workers_by(wheel: zipfile.ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert wheel.read(name).decode().split() == [
         "[console_scripts]", "bertloom", "=", "flows.__main__:main",
+        "bertloom-beam-worker", "=", "pipelines.runners.beam_worker:main",
     ]  # fmt: skip
 
 
