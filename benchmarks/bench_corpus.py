@@ -52,7 +52,7 @@ from schemas.manifest import StageInput, StageOutput
 ENWIKI_XML_MB = 95_000
 
 
-def _as_input(name: str, output: StageOutput, data: str) -> StageInput:
+def as_input(name: str, output: StageOutput, data: str) -> StageInput:
     return StageInput(
         name=name, artifact_id=name, data=data, files=output.files,
         counters=output.counters, statistics=output.statistics,
@@ -84,7 +84,7 @@ def run_stages(
         started = time.perf_counter()
         output = build(str(data))
         seconds[name] = time.perf_counter() - started
-        inputs[name] = _as_input(name, output, str(data))
+        inputs[name] = as_input(name, output, str(data))
 
     stage("documents", lambda out: documents_job.build_documents(
         documents, inputs={}, output=out, execution=how))  # fmt: skip
@@ -110,7 +110,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
     reports = [work.process(piece) for piece in plan(documents)]
     seconds["documents"] = time.perf_counter() - started
     files = tuple(entry for report in reports for entry in report.files)
-    made = _as_input("documents", StageOutput(files=files), str(folder / "documents"))
+    made = as_input("documents", StageOutput(files=files), str(folder / "documents"))
 
     started = time.perf_counter()
     tokenize = BuildTokenShard(
@@ -122,7 +122,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
     reports = [tokenize.process(piece) for piece in pieces]
     seconds["tokens"] = time.perf_counter() - started
     files = tuple(entry for report in reports for entry in report.files)
-    tokens = _as_input("tokens", StageOutput(files=files), str(folder / "tokens"))
+    tokens = as_input("tokens", StageOutput(files=files), str(folder / "tokens"))
 
     started = time.perf_counter()
     pair = BuildInstanceShard(
@@ -231,7 +231,7 @@ def _learnt_vocabulary(dump: str, folder: Path) -> str:
     )
     made = vocabulary_job.build_vocabulary(
         VocabularyConfig(vocab_size=4000),
-        inputs={"documents": _as_input("documents", documents, str(folder / "d"))},
+        inputs={"documents": as_input("documents", documents, str(folder / "d"))},
         output=str(folder / "v"),
         execution=how,
     )

@@ -1,0 +1,218 @@
+"""What English Wikipedia and books, and ten times that, take on 1, 16 and 256 workers.
+
+    python -m benchmarks.bench_scale --data FOLDER [--workers 1,16,256] [--times 1,10]
+
+Measured here, a piece at a time in this process: the processor time of each stage over the real
+dumps and books in FOLDER, and what it writes. From that the pieces of the whole corpus are made,
+each as slow for its size as one drawn from those measured, and handed in the order of the plan to
+the first worker that is free, as engines do. To each job its overhead is added, and to the first
+what planning takes the launching process (`benchmarks.bench_plan`).
+
+It is a calculation, not a run: stores are taken to be as fast as a local disk, and workers not to
+fail. Dollars are worker hours, held from a job's start to its end, at the list prices given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.bench_corpus import as_input
+from pipelines import build_vocabulary as vocabulary_job
+from pipelines.beam.plan_file import SharedInput
+from pipelines.beam.work import ShardWork
+from pipelines.documents.plan import plan as plan_documents
+from pipelines.documents.shards import shard_pieces
+from pipelines.documents.splits import BuildDocumentShard
+from pipelines.documents.tokens import BuildTokenShard
+from pipelines.instances.plan import plan as plan_instances
+from pipelines.instances.shards import BuildInstanceShard
+from pipelines.io.stage_inputs import input_file
+from pipelines.wordpiece.vocab_files import VOCAB_FILE
+from schemas.configs import (
+    BooksSource,
+    DocumentsConfig,
+    ExecutionConfig,
+    InstancesConfig,
+    VocabularyConfig,
+    WikipediaSource,
+)
+from schemas.manifest import FileEntry, StageInput, StageOutput
+
+STAGES = ("build-documents", "build-tokens", "build-instances")
+SPLIT_BYTES = 32 << 20
+DUMP_BYTES, BOOK_BYTES = 24e9, 4.5e9
+"""English Wikipedia's multistream bz2; the text of 11,000 books (800 M words, paper 3.1)."""
+
+
+class Rate(NamedTuple):
+    """What a stage took for each piece measured, and what it wrote."""
+
+    seconds_a_byte: list[float]
+    """Processor seconds a byte read, a value a piece."""
+
+    seconds: float
+    bytes_in: int
+    bytes_out: int
+
+    @property
+    def growth(self) -> float:
+        """Bytes written for each read."""
+        return self.bytes_out / self.bytes_in
+
+    @property
+    def megabytes_a_second(self) -> float:
+        """Read by one core."""
+        return self.bytes_in / self.seconds / 1e6
+
+
+def _measured(work: ShardWork, pieces: Iterable[Any], size: Callable[[Any], int]) -> Any:
+    """The rate of some work over all pieces, and the files that it wrote."""
+    work.setup()
+    each, files, total, read = [], list[FileEntry](), 0.0, 0
+    for piece in pieces:
+        began = time.process_time()
+        report = work.process(piece)
+        took, held = time.process_time() - began, size(piece)
+        each.append(took / held)
+        files += report.files
+        total, read = total + took, read + held
+    return Rate(each, total, read, sum(entry.size for entry in files)), tuple(files)
+
+
+def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int) -> dict[str, Rate]:
+    """The rates of the three stages over a source, one pass or more at 128."""
+    config = DocumentsConfig(sources=(source,))
+    places = {stage: str(folder / stage) for stage in (*STAGES, "vocabulary")}
+    for place in places.values():
+        Path(place).mkdir(parents=True)
+    rates: dict[str, Rate] = {}
+
+    def entered(stage: str, files: tuple[FileEntry, ...]) -> StageInput:
+        return as_input(stage.removeprefix("build-"), StageOutput(files=files), places[stage])
+
+    rates["build-documents"], files = _measured(
+        BuildDocumentShard(config, places["build-documents"]),
+        plan_documents(config),
+        lambda piece: piece.split.end - piece.split.start,
+    )
+    documents = entered("build-documents", files)
+    learnt = vocabulary_job.build_vocabulary(
+        VocabularyConfig(vocab_size=8000), inputs={"documents": documents},
+        output=places["vocabulary"], execution=ExecutionConfig(),
+    )  # fmt: skip
+    vocabulary = as_input("vocabulary", learnt, places["vocabulary"])
+    vocab, size = input_file(vocabulary, VOCAB_FILE), int(learnt.statistics["vocab_size"])
+    rates["build-tokens"], files = _measured(
+        BuildTokenShard(vocab, True, size, 1 << 20, places["build-tokens"]),
+        shard_pieces(documents, remove_duplicates=False),
+        lambda piece: documents.files[piece.number].size,
+    )
+    tokens = entered("build-tokens", files)
+    how = InstancesConfig(max_seq_length=128, duplicates=passes, held_out_share=0.0)
+    rates["build-instances"], _ = _measured(
+        BuildInstanceShard(how, SharedInput(tokens), vocab, size, places["build-instances"]),
+        plan_instances(how, tokens),
+        lambda piece: tokens.files[piece.shard].size,
+    )
+    return rates
+
+
+def pieces_of(rates: dict[str, Rate], *, size: float, passes: int) -> dict[str, list[float]]:
+    """Processor seconds of each piece of the whole of a source, by stage."""
+    found: dict[str, list[float]] = {}
+    count = max(1, round(size / SPLIT_BYTES))
+    drawn = random.Random(count)
+    bytes_in = size
+    for stage, rate in rates.items():
+        times = passes if stage == "build-instances" else 1
+        # Passes over a shard are dealt as one.
+        found[stage] = [
+            times * bytes_in / count * drawn.choice(rate.seconds_a_byte) for _ in range(count)
+        ]
+        bytes_in *= rate.growth
+    return found
+
+
+def wall_seconds(pieces: Sequence[float], *, workers: int) -> float:
+    """When the last piece is done, each given in order to the worker that is free first."""
+    free = [0.0] * workers
+    for seconds in pieces:
+        heapq.heappush(free, heapq.heappop(free) + seconds)
+    return max(free)
+
+
+def _table(rates: dict[str, dict[str, Rate]], options: argparse.Namespace) -> Iterable[str]:
+    worker_hour = options.vcpu_hour + options.memory_gb * options.gb_hour
+    sizes = {"wikipedia": DUMP_BYTES, "books": BOOK_BYTES}
+    for times in options.times:
+        made = [
+            pieces_of(rates[name], size=times * size, passes=options.passes)
+            for name, size in sizes.items()
+        ]
+        by_stage = {stage: [s for part in made for s in part[stage]] for stage in STAGES}
+        counted = sum(len(part["build-documents"]) for part in made)
+        yield f"{times}x: {counted:,} splits, {options.passes} passes"
+        for workers in options.workers:
+            wall = {
+                stage: wall_seconds(pieces, workers=workers) + options.overhead
+                for stage, pieces in by_stage.items()
+            }
+            wall["build-documents"] += options.plan_seconds * times
+            total = sum(wall.values())
+            hours = total * workers / 3600
+            stages = "  ".join(f"{stage} {seconds / 60:,.1f}" for stage, seconds in wall.items())
+            yield (
+                f"  {workers:>4} workers: {total / 60:>9,.1f} min ({stages})  "
+                f"{hours:>7,.1f} vCPU h  ${hours * worker_hour:,.2f}"
+            )
+
+
+def main() -> int:
+    def numbers(text: str) -> list[int]:
+        return [int(number) for number in text.split(",")]
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="real dumps and books")
+    parser.add_argument("--workers", type=numbers, default=[1, 16, 256])
+    parser.add_argument("--times", type=numbers, default=[1, 10])
+    parser.add_argument("--passes", type=int, default=10)
+    parser.add_argument("--overhead", type=float, default=30.0, help="seconds a job")
+    parser.add_argument("--plan-seconds", type=float, default=8.0, help="of the corpus once")
+    parser.add_argument("--vcpu-hour", type=float, default=0.056, help="list price, dollars")
+    parser.add_argument("--gb-hour", type=float, default=0.003557, help="list price, dollars")
+    parser.add_argument("--memory-gb", type=float, default=3.75, help="of a worker")
+    options = parser.parse_args()
+    given = {
+        "wikipedia": WikipediaSource(
+            name="wikipedia", paths=(str(options.data / "wikibooks" / "*.bz2"),)
+        ),
+        "books": BooksSource(
+            name="books", paths=(str(options.data / "books" / "english-novels-100.tar.gz"),)
+        ),
+    }
+    rates: dict[str, dict[str, Rate]] = {}
+    for name, source in given.items():
+        with tempfile.TemporaryDirectory() as folder:
+            rates[name] = measure(source, folder=Path(folder), passes=1)
+        for stage, rate in rates[name].items():
+            print(
+                f"{name:<9} {stage:<15} {rate.megabytes_a_second:>7.2f} MB/s read by a core, "
+                f"{rate.growth:.2f} bytes written for each, {len(rate.seconds_a_byte)} pieces"
+            )
+    print(json.dumps({"overhead": options.overhead, "plan_seconds": options.plan_seconds}))
+    for line in _table(rates, options):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
