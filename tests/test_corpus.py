@@ -155,15 +155,13 @@ def job_service(tmp_path: Path) -> Iterator[tuple[str, ...]]:
     commands = [
         ["apache_beam.runners.portability.local_job_service_main", "--job_port", str(job),
          "--staging_dir", str(tmp_path / "staging")],
-        ["apache_beam.runners.worker.worker_pool_main", f"--service_port={pool}"],
+        ["flows", "worker-pool", f"--port={pool}"],
     ]  # fmt: skip
-    # The pool starts its workers as `python`, which has to be this one.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with (tmp_path / "log").open("wb") as log:
         servers = [
             subprocess.Popen(
                 [sys.executable, "-m", *command], cwd=tmp_path, stdout=log, stderr=log,
-                start_new_session=True, env={**os.environ, "PATH": path},
+                start_new_session=True,
             )
             for command in commands
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`bertloom beam-worker`."""
+"""`bertloom beam-worker` and `worker-pool`: what runs beside an engine."""
 
 from __future__ import annotations
 
@@ -29,3 +29,15 @@ def beam_worker(
         "semi_persist_dir": semi_persist_dir,
     }
     main([f"--{name}={value}" for name, value in given.items()])
+
+
+def worker_pool(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for any.")] = 50_000,
+    host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines start workers.")] = (
+        "localhost"
+    ),
+) -> None:
+    """Start workers for an engine beside it, which asks for them (environment: external)."""
+    from pipelines.runners.worker_pool import serve  # start-up: Beam's messages and grpc, 500 ms
+
+    serve(port, host=host, say=typer.echo)

@@ -1,0 +1,129 @@
+"""A pool of workers for environments of type EXTERNAL, beside an engine's processes.
+
+An engine asks it for a worker by an id that is unique among its own, and two task managers both
+ask for `2-1`. Beam's own pool knows workers by these ids, so that the end of one ends the other's.
+Here each request is a process of its own, whatever it is called, and ends as its engine closes the
+channel that it takes work from; those that are left end with the pool.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+
+from pipelines.runners.engines import worker_program
+from schemas.errors import RunnerError
+
+_END_SECONDS = 5.0
+_THREADS = 4
+_LOGGER = logging.getLogger(__name__)
+
+
+class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
+    """Starts a worker for each request. For any thread."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """No worker is started yet.
+
+        Args:
+            command: the boot program of workers, and arguments of its own.
+        """
+        self._command = list(command)
+        self._lock = threading.Lock()
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._has_ended = False
+
+    def StartWorker(self, request: Any, context: Any) -> Any:  # noqa: N802 (Beam's name)
+        """Start the worker that an engine asks for."""
+        del context
+        named = {
+            "id": request.worker_id,
+            "provision_endpoint": request.provision_endpoint.url,
+            "control_endpoint": request.control_endpoint.url,
+            "logging_endpoint": request.logging_endpoint.url,
+            "artifact_endpoint": request.artifact_endpoint.url,
+        }
+        arguments = [f"--{name}={value}" for name, value in named.items() if value]
+        with self._lock:
+            self._workers = [worker for worker in self._workers if worker.poll() is None]
+            if self._has_ended:
+                return beam_fn_api_pb2.StartWorkerResponse(error="the pool is ending")
+            try:
+                worker = subprocess.Popen([*self._command, *arguments])  # noqa: S603 (our own)
+            except OSError as error:
+                return beam_fn_api_pb2.StartWorkerResponse(error=f"{self._command[0]}: {error}")
+            self._workers.append(worker)
+        _LOGGER.info("worker %s is process %d", request.worker_id, worker.pid)
+        return beam_fn_api_pb2.StartWorkerResponse()
+
+    def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: N802 (Beam's name)
+        """Do nothing: whose worker of this id is meant nobody can tell, and it ends by itself."""
+        del request, context
+        return beam_fn_api_pb2.StopWorkerResponse()
+
+    def end(self) -> None:
+        """End the workers that are left, and start no more."""
+        with self._lock:
+            self._has_ended = True
+            workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            try:
+                worker.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+
+
+@contextmanager
+def serving(
+    port: int, *, host: str = "localhost", command: Sequence[str] | None = None
+) -> Iterator[int]:
+    """A pool that answers while the `with` block runs; gives its port.
+
+    Args:
+        port: to listen at; 0 for any that is free.
+        host: whose requests are taken: `localhost`, or `0.0.0.0` for those of other machines, who
+            may then start workers here.
+        command: the boot program of workers; None: this Python's.
+
+    Raises:
+        RunnerError: the port is taken.
+    """
+    pool = WorkerPool(command or [worker_program()])
+    # Without this option a second server would take a port that another listens at.
+    server = grpc.server(ThreadPoolExecutor(_THREADS), options=[("grpc.so_reuseport", 0)])
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
+    try:
+        found = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        raise RunnerError(
+            f"{host}:{port}: nothing can listen there ({error}): is another pool running? Choose "
+            "another port"
+        ) from error
+    server.start()
+    try:
+        yield int(found)
+    finally:
+        server.stop(grace=None).wait()
+        pool.end()
+
+
+def serve(port: int, *, host: str, say: Callable[[str], None]) -> None:
+    """Answer until SIGTERM or Ctrl-C; say where."""
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    with serving(port, host=host) as found:
+        say(f"worker pool at {host}:{found}")
+        ending.wait()

@@ -1,0 +1,97 @@
+"""A pool of workers beside an engine's processes: two task managers that ask for one id."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
+
+from pipelines.runners.worker_pool import serving
+from schemas.errors import RunnerError
+
+pytestmark = pytest.mark.network
+
+# Says what it was started with, and works until it is ended.
+_WORKER = """
+import os, sys, time
+folder, *arguments = sys.argv[1:]
+open(f"{folder}/{os.getpid()}", "w").write(" ".join(arguments))
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Path:
+    folder = tmp_path / "started"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def port(started: Path) -> Iterator[int]:
+    with serving(0, command=[sys.executable, "-c", _WORKER, str(started)]) as port:
+        yield port
+
+
+def _start(port: int, worker: str, *, control: str) -> str:
+    request = beam_fn_api_pb2.StartWorkerRequest(
+        worker_id=worker,
+        control_endpoint=endpoints_pb2.ApiServiceDescriptor(url=control),
+        provision_endpoint=endpoints_pb2.ApiServiceDescriptor(url=f"{control}1"),
+    )
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
+        return str(stub.StartWorker(request, timeout=60).error)
+
+
+def _stop(port: int, worker: str) -> None:
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
+        stub.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker), timeout=60)
+
+
+def _running(folder: Path, count: int) -> dict[int, list[str]]:
+    """Workers that have begun, by process, once there are so many; fails where they never are."""
+    for _ in range(600):
+        found = {int(path.name): path.read_text().split() for path in folder.iterdir()}
+        if len(found) >= count and all(found.values()):
+            return found
+        time.sleep(0.1)
+    pytest.fail(f"{len(found)} workers began, expected {count}")
+
+
+def test_workers_of_one_id_are_two_and_the_end_of_one_ends_no_other(
+    port: int, started: Path
+) -> None:
+    assert _start(port, "2-1", control="one:1") == _start(port, "2-1", control="two:2") == ""
+    found = _running(started, 2)
+    assert sorted(found.values()) == [
+        ["--id=2-1", f"--provision_endpoint={control}1", f"--control_endpoint={control}"]
+        for control in ("one:1", "two:2")
+    ]
+    _stop(port, "2-1")
+    assert all(psutil.pid_exists(worker) for worker in found)
+
+
+def test_workers_end_with_the_pool(started: Path) -> None:
+    with serving(0, command=[sys.executable, "-c", _WORKER, str(started)]) as port:
+        _start(port, "1-1", control="one:1")
+        (worker,) = _running(started, 1)
+    assert not psutil.pid_exists(worker)
+
+
+def test_a_boot_program_that_is_not_there_is_said_to_the_engine(tmp_path: Path) -> None:
+    with serving(0, command=[str(tmp_path / "none")]) as port:
+        assert "none" in _start(port, "1-1", control="one:1")
+
+
+def test_a_taken_port_is_said(port: int) -> None:
+    expected = f"localhost:{port}: nothing can listen there .*another port"
+    with pytest.raises(RunnerError, match=expected), serving(port):
+        pytest.fail("a second pool listens there")
