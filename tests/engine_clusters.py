@@ -12,21 +12,28 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 _ROOT = Path(__file__).parents[1]
 _START_SECONDS = 120
+_MOST_SECONDS = 600
+"""At most: engines on a busy machine take their time."""
+
 _OPENED = [
     *(f"java.lang{part}" for part in ("", ".reflect")),
     *(f"java.{part}" for part in ("net", "io", "nio", "text", "time", "util")),
     *(f"java.util.concurrent{part}" for part in ("", ".atomic", ".locks")),
     "sun.nio.ch",
 ]
+_SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 
 def job_servers() -> Path:
@@ -92,8 +99,13 @@ def _wait_for(url: str, key: str, count: int, folder: Path) -> None:
 class Flink:
     """A standalone Flink: a job manager and task managers of a slot each."""
 
-    def __init__(self, folder: Path, running: dict[str, subprocess.Popen[bytes]]) -> None:
-        self._folder, self._running = folder, running
+    def __init__(
+        self,
+        folder: Path,
+        running: dict[str, subprocess.Popen[bytes]],
+        variables: Mapping[str, str],
+    ) -> None:
+        self._folder, self._running, self._variables = folder, running, variables
         self._jars = f"{package_folder('pyflink', 'apache-flink-libraries')}/lib/*"
         self._rest, self._rpc = free_ports(2)
         self.master = f"localhost:{self._rest}"
@@ -119,10 +131,18 @@ class Flink:
         }
         text = "".join(f"{name}: {value}\n" for name, value in settings.items())
         (self._folder / "conf" / "config.yaml").write_text(text)
-        entry = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
-        self._java("job-manager", "-Xmx600m", entry, "--executionMode", "cluster")
+        self.start_job_manager()
         for number in range(count):
             self.start_task_manager(number)
+        self.wait_for_slots(count)
+
+    def start_job_manager(self) -> None:
+        """Start it, also again after it was killed; it knows of no earlier job then."""
+        entry = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+        self._java("job-manager", "-Xmx600m", entry, "--executionMode", "cluster")
+
+    def wait_for_slots(self, count: int) -> None:
+        """Wait until so many are there, taken or not."""
         _wait_for(f"http://{self.master}/overview", "slots-total", count, self._folder)
 
     def start_task_manager(self, number: int) -> None:
@@ -145,25 +165,37 @@ class Flink:
         process.kill()
         process.wait()
 
+    def job_servers(self) -> list[str]:
+        """The job servers that run for it: none may outlive who started it."""
+        found = subprocess.run(
+            ["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True
+        )
+        wanted = f"--flink-master={self.master} "
+        return [line for line in found.stdout.splitlines() if wanted in line]
+
     def jobs(self) -> list[dict[str, object]]:
         """Its jobs, as it lists them."""
-        with urllib.request.urlopen(f"http://{self.master}/jobs/overview") as answer:
-            found: list[dict[str, object]] = json.load(answer)["jobs"]
+        found: list[dict[str, object]] = self.ask("jobs/overview")["jobs"]
         return found
+
+    def ask(self, path: str) -> Any:
+        """What its REST interface answers."""
+        with urllib.request.urlopen(f"http://{self.master}/{path}") as answer:
+            return json.load(answer)
 
     def _java(self, name: str, memory: str, entry: str, *arguments: str) -> None:
         opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         opens.append("--add-exports=java.base/sun.net.util=ALL-UNNAMED")
-        command = ["java", memory, *opens, "-cp", self._jars, entry]
+        command = ["java", memory, *_SHORT_LIVED, *opens, "-cp", self._jars, entry]
         command += ["--configDir", str(self._folder / "conf"), *arguments]
-        self._running[name] = _start(command, self._folder / f"{name}.log")
+        self._running[name] = _start(command, self._folder / f"{name}.log", **self._variables)
 
 
 @contextlib.contextmanager
-def flink_cluster(folder: Path, *, task_managers: int) -> Iterator[Flink]:
-    """A standalone Flink that ends with the block."""
+def flink_cluster(folder: Path, *, task_managers: int, **variables: str) -> Iterator[Flink]:
+    """A standalone Flink that ends with the block; environment variables of its processes."""
     with _processes(folder) as running:
-        flink = Flink(folder, running)
+        flink = Flink(folder, running, variables)
         flink.start(task_managers)
         yield flink
 
@@ -191,3 +223,49 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
             )  # fmt: skip
         _wait_for(f"http://localhost:{page}/json/", "cores", workers, folder)
         yield master, str(home)
+
+
+# Runs from outside
+
+
+class Command:
+    """A command in a process of its own, and what it has said."""
+
+    def __init__(self, command: Sequence[str], log: Path, **variables: str) -> None:
+        self._log = log
+        self.process = _start(command, log, **variables)
+
+    @property
+    def told(self) -> str:
+        """All that it has said, errors too."""
+        return self._log.read_text(errors="replace")
+
+    def wait_until(self, seen: Callable[[], object]) -> None:
+        """Wait while it runs."""
+        for _ in range(_MOST_SECONDS * 5):
+            if seen():
+                return
+            assert self.process.poll() is None, self.told
+            time.sleep(0.2)
+        self.process.kill()
+        pytest.fail(f"waited in vain; the command said: {self.told}")
+
+    def ended(self, *, seconds: float = _MOST_SECONDS) -> int:
+        """Its exit code, when it has ended."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            pytest.fail(f"not ended after {seconds:g} s; it said: {self.told}")
+
+
+def flink_run(recipe: Path, flink: Flink, store: str, *more: str, **variables: str) -> Command:
+    """`bertloom run` of a recipe on a cluster."""
+    command = [
+        sys.executable, "-m", "flows", "run", str(recipe), "--engine", "local",
+        "--store", store, "--runner", "flink",
+        "--set", f"execution.flink.master={flink.master}",
+        "--set", f"execution.flink.job_server={job_servers()}", *more,
+    ]  # fmt: skip
+    log = Path(tempfile.mkstemp(dir=recipe.parent, prefix="run-", suffix=".log")[1])
+    return Command(command, log, **variables)

@@ -5,11 +5,7 @@ Skips, and says what is missing, where there is no Java, no job server or no eng
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,18 +13,18 @@ from typing import Any
 
 import pytest
 import yaml
-from corpus_runs import digests, run_corpus, small_recipe, small_recipe_file, small_sample
-from engine_clusters import Flink, flink_cluster, job_servers, spark_cluster
+from corpus_runs import STAGES, digests, run_corpus, small_recipe_file
+from engine_clusters import Command, Flink, flink_cluster, flink_run, job_servers, spark_cluster
 
-from flows.sample import SampleFiles
 from flows.store.artifacts import ArtifactStore
+from flows.store.leases import live_holders
 from flows.store.runs import RunRecord, read_run, run_ids
+from pipelines.runners.engines import worker_program
 from schemas.configs import ExecutionConfig
-from schemas.manifest import StageOutput
 from schemas.recipe import Recipe
 
-_WAIT = 1200
-"""Seconds, at most: engines on a busy machine take their time."""
+_DOCUMENTS = ("--until=build-documents", "--parallel=1")
+Digests = dict[str, dict[str, str]]
 
 pytestmark = [pytest.mark.engines, pytest.mark.network]
 
@@ -39,13 +35,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sample(folder: Path) -> SampleFiles:
-    return small_sample(folder / "sample")
+def recipe(folder: Path) -> Path:
+    """A file: the small recipe, with instances of three lengths."""
+    path = small_recipe_file(folder)
+    data = yaml.safe_load(path.read_text())
+    (config,) = data["build_instances"].values()
+    lengths = {f"length-{length}": {**config, "max_seq_length": length} for length in (32, 48, 64)}
+    path.write_text(yaml.safe_dump({**data, "build_instances": lengths}))
+    return path
+
+
+def _loaded(path: Path) -> Recipe:
+    return Recipe.model_validate(yaml.safe_load(path.read_text()))
 
 
 @pytest.fixture(scope="module")
-def local(folder: Path, sample: SampleFiles) -> dict[str, StageOutput]:
-    return run_corpus(small_recipe(sample), folder / "local")
+def local(folder: Path, recipe: Path) -> Digests:
+    """What the local runner makes of it."""
+    return digests(run_corpus(_loaded(recipe), folder / "local"))
 
 
 @pytest.fixture(scope="module")
@@ -55,100 +62,59 @@ def flink(folder: Path) -> Iterator[Flink]:
         yield started
 
 
-def _same(
-    name: str, fields: dict[str, Any], local: dict[str, StageOutput], *, to: Path, of: SampleFiles
-) -> None:
+def _same(name: str, fields: dict[str, Any], local: Digests, *, to: Path, of: Path) -> None:
+    """Run the four stages on an engine, one of the lengths, and compare."""
     own = {"job_server": str(job_servers()), **fields}
     how = ExecutionConfig.model_validate({"runner": name, name: own})
-    assert digests(run_corpus(small_recipe(of), to, execution=how)) == digests(local)
+    whole = _loaded(of)
+    one = dict([*whole.build_instances.items()][:1])
+    small = whole.model_copy(update={"build_instances": one})
+    made = digests(run_corpus(small, to, execution=how))
+    assert [stage.split(".")[0] for stage in made] == list(STAGES)
+    assert made == {stage: local[stage] for stage in made}
 
 
-def test_flink_in_one_process(
-    sample: SampleFiles, local: dict[str, StageOutput], tmp_path: Path
-) -> None:
-    _same("flink", {"master": "[local]"}, local, to=tmp_path / "run", of=sample)
+def test_flink_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
+    _same("flink", {"master": "[local]"}, local, to=tmp_path / "run", of=recipe)
 
 
 def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
-    flink: Flink, tmp_path: Path
+    flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
     """By the command, on two slots: it ends, and the files are those of `local`."""
-    recipe = _three_lengths(tmp_path)
-    here = Recipe.model_validate(yaml.safe_load(recipe.read_text()))
-    expected = run_corpus(here, tmp_path / "local")
-    running = _begin(recipe, flink, tmp_path / "store", until="build-instances", parallel="3")
-    told, _ = running.communicate(timeout=_WAIT)
-    assert running.returncode == 0, told
+    running = flink_run(
+        recipe, flink, str(tmp_path / "store"), "--until=build-instances", "--parallel=3"
+    )
+    assert running.ended() == 0, running.told
     record, store = _last_run(tmp_path / "store"), ArtifactStore(str(tmp_path / "store"))
     made = {
         step.label: {entry.path: entry.sha256 for entry in store.read_manifest(step.manifest).files}
         for step in record.steps
     }
-    assert made == digests(expected)
-    assert len({job.id for job in record.jobs}) == len(record.jobs) == 6
-    assert not _job_servers_of(flink)
+    assert made == local
+    assert len({job.id for job in record.jobs}) == len(record.jobs) == len(local)
+    assert not flink.job_servers()
 
 
-def _three_lengths(folder: Path) -> Path:
-    path = small_recipe_file(folder)
-    data = yaml.safe_load(path.read_text())
-    (config,) = data["build_instances"].values()
-    lengths = {f"length-{length}": {**config, "max_seq_length": length} for length in (32, 48, 64)}
-    path.write_text(yaml.safe_dump({**data, "build_instances": lengths}))
-    return path
-
-
-def _job_servers_of(flink: Flink) -> list[str]:
-    """Job servers that run for a cluster: none may outlive who started it."""
-    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
-    wanted = f"--flink-master={flink.master} "
-    return [line for line in found.stdout.splitlines() if wanted in line]
-
-
-def test_spark_with_two_workers(
-    folder: Path, sample: SampleFiles, local: dict[str, StageOutput], tmp_path: Path
-) -> None:
+def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_path: Path) -> None:
     job_servers()
     with spark_cluster(folder / "spark", workers=2) as (master, home):
         fields = {"master": master, "home": home}
-        _same("spark", fields, local, to=tmp_path / "run", of=sample)
+        _same("spark", fields, local, to=tmp_path / "run", of=recipe)
 
 
 # A run from outside
 
 
-def _begin(
-    recipe: Path,
-    flink: Flink,
-    store: Path,
-    *more: str,
-    until: str = "build-documents",
-    parallel: str = "1",
-) -> subprocess.Popen[str]:
-    """`bertloom run` in a process of its own."""
-    command = [
-        sys.executable, "-m", "flows", "run", str(recipe), "--engine", "local",
-        "--store", str(store), "--runner", "flink", "--until", until,
-        "--parallel", parallel,
-        "--set", f"execution.flink.master={flink.master}",
-        "--set", f"execution.flink.job_server={job_servers()}", *more,
-    ]  # fmt: skip
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}
+def _gate(folder: Path) -> tuple[str, Path]:
+    """A setting: workers that wait before they work until a file is there; and that file."""
+    boot, opened = folder / "boot", folder / "opened"
+    boot.write_text(
+        f'#!/bin/sh\nwhile [ ! -e "{opened}" ]; do sleep 0.2; done\n'
+        f'exec "{worker_program()}" "$@"\n'
     )
-
-
-def _jobs(flink: Flink, known: set[str]) -> list[dict[str, object]]:
-    return [job for job in flink.jobs() if str(job["jid"]) not in known]
-
-
-def _wait_for_a_job(flink: Flink, known: set[str]) -> str:
-    for _ in range(2 * _WAIT):
-        for job in _jobs(flink, known):
-            if job["state"] == "RUNNING":
-                return str(job["jid"])
-        time.sleep(0.5)
-    pytest.fail("no job runs")
+    boot.chmod(0o755)
+    return f"execution.flink.worker_command={boot}", opened
 
 
 def _last_run(store: Path) -> RunRecord:
@@ -156,56 +122,89 @@ def _last_run(store: Path) -> RunRecord:
     return read_run(opened, run_ids(opened)[-1])
 
 
-def test_a_killed_submitter_leaves_one_job_that_the_next_run_attaches_to(
-    flink: Flink, tmp_path: Path
+def _stopped(running: Command, number: int = signal.SIGTERM) -> str:
+    """What it said in all, once a signal has ended it: within a minute even on a busy machine."""
+    running.process.send_signal(number)
+    assert running.ended(seconds=60) == 128 + number, running.told
+    return running.told
+
+
+def test_one_job_outlives_those_who_submit_it_and_wait(
+    flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
-    recipe, store = small_recipe_file(tmp_path), tmp_path / "store"
-    known = {str(job["jid"]) for job in flink.jobs()}
-    first = _begin(recipe, flink, store)
-    job = _wait_for_a_job(flink, known)
-    first.kill()
-    first.communicate()
-    for _ in range(100):
-        if not _job_servers_of(flink):
-            break
-        time.sleep(0.1)
-    assert not _job_servers_of(flink)
-    second = _begin(recipe, flink, store)
-    told, _ = second.communicate(timeout=_WAIT)
-    assert second.returncode == 0, told
-    assert "attached to a job that runs already: bertloom-test-build-documents-" in told
-    assert [str(found["jid"]) for found in _jobs(flink, known)] == [job]
+    """Detached, attached to, killed, attached to again; and who waits for its slots is stopped."""
+    setting, opened = _gate(tmp_path)
+    store, known = tmp_path / "store", {str(job["jid"]) for job in flink.jobs()}
+
+    def state() -> list[tuple[str, object]]:
+        found = [(str(job["jid"]), job["state"]) for job in flink.jobs()]
+        return [(job, state) for job, state in found if job not in known]
+
+    first = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--detach", "--set", setting)
+    first.wait_until(lambda: [said for _, said in state()] == ["RUNNING"])
+    ((job, _),) = state()
+    first.wait_until(lambda: flink.ask("overview")["slots-available"] == 0)
+    opened_store = ArtifactStore(str(store))
+    first.wait_until(lambda: [h.job_id for h in live_holders(opened_store).values()] == [job])
+
+    another = str(tmp_path / "another")  # the same work, but not the same job
+    waiting = flink_run(recipe, flink, another, *_DOCUMENTS, "--set", setting)
+    waiting.wait_until(lambda: "no free slot on" in waiting.told)
+    assert "attached" not in _stopped(waiting)
+    assert "is left to flink; run again to attach to it" in _stopped(first)
+    assert not flink.job_servers()
+    assert state() == [(job, "RUNNING")]
+
+    attached = "attached to a job that runs already: bertloom-test-build-documents-"
+    second = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
+    second.wait_until(lambda: attached in second.told)
+    second.process.kill()
+
+    third = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
+    third.wait_until(lambda: attached in third.told)
+    opened.touch()
+    assert third.ended() == 0, third.told
+    assert state() == [(job, "FINISHED")]
     record = _last_run(store)
     assert [(found.id, found.attached) for found in record.jobs] == [(job, True)]
     assert job in record.jobs[0].url
+    files = opened_store.read_manifest(record.steps[0].manifest).files
+    assert {entry.path: entry.sha256 for entry in files} == local["build-documents"]
 
 
-@pytest.mark.parametrize("detach", [False, True])
-def test_a_signal_cancels_the_job_or_leaves_it(flink: Flink, tmp_path: Path, detach: bool) -> None:
-    recipe, store = small_recipe_file(tmp_path), tmp_path / "store"
+def test_a_signal_cancels_the_job(flink: Flink, recipe: Path, tmp_path: Path) -> None:
+    setting, opened = _gate(tmp_path)
     known = {str(job["jid"]) for job in flink.jobs()}
-    running = _begin(recipe, flink, store, *(["--detach"] if detach else []))
-    job = _wait_for_a_job(flink, known)
-    running.send_signal(signal.SIGTERM)
-    told, _ = running.communicate(timeout=_WAIT)
-    assert running.returncode == 143, told
-    for _ in range(2 * _WAIT):
-        (found,) = _jobs(flink, known)
-        if found["state"] in ("FINISHED", "CANCELED", "FAILED"):
+    waiting = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS)
+    waiting.wait_until(lambda: bool(flink.job_servers()))  # and waits for it
+    _stopped(waiting)
+    assert not flink.job_servers()
+    running = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS, "--set", setting)
+
+    def states() -> list[object]:
+        return [job["state"] for job in flink.jobs() if str(job["jid"]) not in known]
+
+    running.wait_until(lambda: states() == ["RUNNING"])
+    told = _stopped(running, signal.SIGINT)
+    opened.touch()
+    assert "interrupted" in told
+    for _ in range(120):
+        if states() == ["CANCELED"]:
             break
         time.sleep(0.5)
-    assert (str(found["jid"]), found["state"]) == (job, "FINISHED" if detach else "CANCELED"), told
+    assert states() == ["CANCELED"], told
+    assert not flink.job_servers()
 
 
-def test_a_failed_job_says_why_first(flink: Flink, tmp_path: Path) -> None:
-    recipe, store = small_recipe_file(tmp_path), tmp_path / "store"
+def test_a_failed_job_says_why_first(flink: Flink, recipe: Path, tmp_path: Path) -> None:
     boot = tmp_path / "boot"
     boot.write_text("#!/bin/sh\nexit 7\n")
     boot.chmod(0o755)
-    failing = _begin(recipe, flink, store, "--set", f"execution.flink.worker_command={boot}")
-    told, _ = failing.communicate(timeout=_WAIT)
-    assert failing.returncode == 1
-    (said,) = [line for line in told.splitlines() if "FAILED" in line]
-    assert "exit code 7" in said, told
-    assert "\tat " not in told
-    assert json.dumps(_last_run(store).failures).count("exit code 7")
+    setting = f"execution.flink.worker_command={boot}"
+    failing = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS, "--set", setting)
+    assert failing.ended() == 1, failing.told
+    (said,) = [line for line in failing.told.splitlines() if "FAILED" in line]
+    assert "exit code 7" in said, failing.told
+    assert "\tat " not in failing.told
+    (failure,) = _last_run(tmp_path / "store").failures.values()
+    assert "exit code 7" in failure

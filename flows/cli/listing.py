@@ -15,6 +15,7 @@ from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text, columns, time_text
 from flows.store.artifacts import ArtifactStore, parse_manifest
+from flows.store.leases import live_holders
 from flows.store.listing import Listed, listed
 from flows.store.runs import run_records, settle_runs
 from schemas.errors import ArtifactCorruptError, UsageError
@@ -59,7 +60,17 @@ def ls(
         found = [_artifact_json(item) for item in artifacts]
         head = ("artifact", "stage", "committed", "holds", "size", "refs")
         lines = columns([head, *_rows(artifacts, all_trials=trials or cells)], right=(3, 4))
+        lines += _being_built(opened, stage)
     print_found(found, lines, as_json=as_json)
+
+
+def _being_built(store: ArtifactStore, wanted: str | None) -> list[str]:
+    """Who is building what right now, and which job of an engine does it."""
+    return [
+        f"being built: {stage} {key[:12]} by {holder}"
+        for (stage, key), holder in sorted(live_holders(store).items())
+        if wanted in (None, stage)
+    ]
 
 
 def _artifact_json(item: Listed) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import hashlib
 import logging
 import threading
 import time
@@ -30,7 +31,7 @@ from flows.engine.steps import FAILED, StepResult, build_step, opened_store, ste
 from flows.lineage.export.events import LineageEvents, close_abandoned
 from flows.report.page import write_report
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Holder, try_lease
+from flows.store.leases import Holder, Lease, lease_or_holder
 from flows.store.pointers import now, pointer_to
 from flows.store.processes import this_process
 from flows.store.runs import (
@@ -66,6 +67,9 @@ _RECORD_SECONDS = 2.0
 """How often the record of a run that goes on is written, at most."""
 
 _STOP_SECONDS = 0.5
+
+_KEY_DIGITS = 10
+"""Of its key in the name of a step's job; further ones are of the store's address."""
 
 Say = Callable[[str], None]
 _LOGGER = logging.getLogger(__name__)
@@ -162,7 +166,8 @@ class Run:
         """One for each step that may work at once, where tasks are started by another scheduler."""
 
         self._keys: dict[str, StepKey] = {}
-        self._looked_at, self._waited_for, self._claimed = set[str](), set[str](), set[str]()
+        self._looked_at, self._waited_for = set[str](), set[str]()
+        self._leases: dict[str, Lease] = {}
         self._over, self._lock, self._written = threading.Event(), threading.Lock(), 0.0
 
     @property
@@ -357,8 +362,11 @@ class Run:
 
     def _submission(self, step: Step) -> Submission:
         """What the jobs of a step are called, and whom they tell."""
+        # The same recipe in another store is other work.
+        store = hashlib.sha256(self.store.root.encode()).hexdigest()
+        key = f"{self.key(step).cache_key[:_KEY_DIGITS]}{store}"
         return Submission(
-            job_name(self.recipe.name, step.label, key=self.key(step).cache_key),
+            job_name(self.recipe.name, step.label, key=key),
             told=functools.partial(self._note_job, step),
             say=self.say,
             stopping=self.stopping,
@@ -376,6 +384,8 @@ class Run:
             url=job.url,
             attached=job.attached,
         )
+        if step.label in self._leases:
+            self._leases[step.label].name_job(job.id, job.url)
         with self._lock:
             self.jobs.append(record)
             if not self.stopping.is_set():
@@ -416,22 +426,22 @@ class Run:
 
         A claim within another one of the same step is that one.
         """
-        if step.label in self._claimed:
+        if step.label in self._leases:
             yield None
             return
         key = self.key(step).cache_key
-        with try_lease(self.store, step.stage.name, key, holder=self.run_id) as other:
-            if other is not None:
+        with lease_or_holder(self.store, step.stage.name, key, holder=self.run_id) as found:
+            if isinstance(found, Holder):
                 if step.label not in self._waited_for:
                     self._waited_for.add(step.label)
-                    self.say(f"{step.label}  {other} is building the same; waiting for it")
-                yield other
+                    self.say(f"{step.label}  {found} is building the same; waiting for it")
+                yield found
                 return
-            self._claimed.add(step.label)
+            self._leases[step.label] = found
             try:
                 yield None
             finally:
-                self._claimed.discard(step.label)
+                del self._leases[step.label]
 
     def pause(self, step: Step, seconds: float) -> None:
         """Wait before a step is looked at again.

@@ -1,6 +1,7 @@
 """Leases: who is building a key, so that others build something else, or wait.
 
-    leases/STAGE/CACHE_KEY.json    {holder, host, system, pid, process start, expires_at, token}
+    leases/STAGE/CACHE_KEY.json    {holder, host, system, pid, process start, expires_at, token,
+                                    job_id, job_url}
 
 `try_lease` takes one, or says who has it. A lease is advice: the store's conditional commit sees to
 it that two runs never publish different things under one key. A lease only saves the work of
@@ -61,14 +62,21 @@ class Holder(BaseModel):
     token: str
     """Differs each time that the lease is taken."""
 
+    job_id: str = ""
+    """Of the job on an engine that builds it, as the engine calls it; "" for none."""
+
+    job_url: str = ""
+    """Of that job's page."""
+
     @property
     def is_live(self) -> bool:
         """Whether others should wait for it."""
         return self.expires_at > time.time() and not ProcessName.of(dict(self)).is_gone
 
     def __str__(self) -> str:
-        """The run and its process."""
-        return f"{self.holder} (process {self.pid} on {self.host})"
+        """The run, its process and its job."""
+        job = f"; job {self.job_id} {self.job_url}".rstrip() if self.job_id else ""
+        return f"{self.holder} (process {self.pid} on {self.host}{job})"
 
 
 class StoredLease(NamedTuple):
@@ -127,7 +135,21 @@ def try_lease(
     Yields:
         None where the lease is held; else its live holder, and the block has no lease.
     """
-    lease = _Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
+    with lease_or_holder(store, stage, cache_key, holder=holder, ttl_seconds=ttl_seconds) as found:
+        yield found if isinstance(found, Holder) else None
+
+
+@contextmanager
+def lease_or_holder(
+    store: ArtifactStore,
+    stage: str,
+    cache_key: str,
+    *,
+    holder: str,
+    ttl_seconds: float = TIME_TO_LIVE,
+) -> Iterator[Lease | Holder]:
+    """As `try_lease`; yields the lease itself where it is held."""
+    lease = Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
     if (other := lease.take()) is not None:
         yield other
         return
@@ -135,21 +157,23 @@ def try_lease(
     renewing = threading.Thread(target=lease.renew, args=(ended,), name="lease", daemon=True)
     renewing.start()
     try:
-        yield None
+        yield lease
     finally:
         ended.set()
         renewing.join()
         lease.let_go()
 
 
-class _Lease:
+class Lease:
     """One taking of a lease."""
 
     def __init__(self, backend: StoreBackend, path: str, holder: str, ttl_seconds: float) -> None:
+        """It is not taken yet."""
         self._backend, self._path, self._ttl = backend, path, ttl_seconds
         process, token = this_process()._asdict(), uuid.uuid4().hex
         self._mine = Holder(holder=holder, **process, expires_at=0, token=token)
         self._stored = b""
+        self._lock = threading.Lock()
 
     def take(self) -> Holder | None:
         """Take it if it is free; else its live holder."""
@@ -160,25 +184,39 @@ class _Lease:
             if self._write(expected=found.stored):
                 return None
 
-    def _write(self, *, expected: bytes | None) -> bool:
-        renewed = self._mine.model_copy(update={"expires_at": time.time() + self._ttl})
-        data = sealed_json(renewed.model_dump())
-        if not self._backend.swap(self._path, data, expected=expected):
-            return False
-        self._stored = data
-        return True
+    def name_job(self, job_id: str, url: str) -> None:
+        """Have it say which job of an engine builds its key. It is advice: a failure is logged."""
+        with self._lock:
+            self._mine = self._mine.model_copy(update={"job_id": job_id, "job_url": url})
+        self._renew_once()
+
+    def _write(self, *, expected: bytes | None = None, is_ours: bool = False) -> bool:
+        with self._lock:
+            renewed = self._mine.model_copy(update={"expires_at": time.time() + self._ttl})
+            # What is not said is left out, so that earlier versions read it.
+            data = sealed_json(renewed.model_dump(exclude_defaults=True))
+            before = self._stored if is_ours else expected
+            if not self._backend.swap(self._path, data, expected=before):
+                return False
+            self._stored = data
+            return True
 
     def renew(self, ended: threading.Event) -> None:
         """Put its expiry off until `ended` is set, or another run has it."""
-        while not ended.wait(self._ttl / 3):
-            try:
-                if not self._write(expected=self._stored):
-                    _LOGGER.warning(
-                        "another run took the lease %s; the first one to publish wins", self._path
-                    )
-                    return
-            except Exception as error:  # the disk's or the network's; the next turn tries again
-                _LOGGER.debug("the lease %s was not renewed: %s", self._path, error)
+        while not ended.wait(self._ttl / 3) and self._renew_once():
+            pass
+
+    def _renew_once(self) -> bool:
+        """Whether it is still ours, as far as is known."""
+        try:
+            if not self._write(is_ours=True):
+                _LOGGER.warning(
+                    "another run took the lease %s; the first one to publish wins", self._path
+                )
+                return False
+        except Exception as error:  # the disk's or the network's; the next turn tries again
+            _LOGGER.debug("the lease %s was not renewed: %s", self._path, error)
+        return True
 
     def let_go(self) -> None:
         """Free it, if it is still ours."""

@@ -189,10 +189,11 @@ class ReusingWork:
             weights[piece.number] = piece.weight // READING_IS_CHEAPER if is_known else piece.weight
         return weights
 
-    def has_all(self, pieces: Sequence[Piece]) -> bool:
-        """Whether earlier jobs have finished every piece."""
+    def has_nearly_all(self, pieces: Sequence[Piece], *, but: int) -> bool:
+        """Whether earlier jobs have finished every piece, or some, with less than `but` left."""
         left = self.weights_left(pieces)
-        return all(left[piece.number] < max(1, piece.weight) for piece in pieces)
+        undone = [piece for piece in pieces if left[piece.number] >= max(1, piece.weight)]
+        return len(undone) < len(pieces) and sum(piece.weight for piece in undone) < but
 
     def _record(self, key: str) -> PieceRecord | None:
         name = f"{key}.json"

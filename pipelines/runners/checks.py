@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipelines.runners import clusters
-from pipelines.runners.engines import Engine, parallelism_flags, worker_program
+from pipelines.runners.engines import LEAN_FLAG, Engine, parallelism_flags, worker_program
 from pipelines.runners.job_servers import find_jars, find_java
 from pipelines.runners.launch import Launch
 from schemas.configs import ExecutionConfig
@@ -156,7 +156,7 @@ def launch_lines(execution: ExecutionConfig) -> list[str]:
     if engine.server is not None:
         lines += _indented(["--job_endpoint=localhost:PORT"])
     count: int | str = "min(pieces, free slots)" if engine.rest else "min(pieces, cores)"
-    lines += _indented(parallelism_flags(engine, launch.flags, count=count))
+    lines += _indented([*parallelism_flags(engine, launch.flags, count=count), LEAN_FLAG])
     # A dry run says what is missing beside the options, where a run would refuse.
     for look in (_server_line, _slots_line):
         try:

@@ -12,6 +12,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -20,7 +21,17 @@ from schemas.errors import RunnerError
 
 ANSWER_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
+_NOT_FOUND = 404
 _OVER = frozenset({"FINISHED", "FAILED", "CANCELED"})
+_AT_WORK = ("DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING")
+
+
+class NoAnswerError(RunnerError):
+    """A cluster does not answer, or not as one."""
+
+
+class NoJobError(RunnerError):
+    """A cluster does not know a job."""
 
 
 class ClusterJob(NamedTuple):
@@ -61,7 +72,8 @@ def _request(url: str, *, method: str = "GET") -> Any:
     """The JSON that an address answers with.
 
     Raises:
-        RunnerError: it does not answer, or with something else.
+        NoJobError: there is no such thing.
+        NoAnswerError: it does not answer, or with something else.
     """
     if not url.startswith(("http://", "https://")):
         raise RunnerError(f"{url}: expected an address that begins with http:// or https://")
@@ -71,10 +83,11 @@ def _request(url: str, *, method: str = "GET") -> Any:
             text = answer.read()
         return json.loads(text) if text.strip() else {}
     except urllib.error.HTTPError as error:
-        raise RunnerError(f"{url}: answers {error.code} {error.reason}") from error
+        kind = NoJobError if error.code == _NOT_FOUND else NoAnswerError
+        raise kind(f"{url}: answers {error.code} {error.reason}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise RunnerError(f"{url}: does not answer as a cluster: {reason}") from error
+        raise NoAnswerError(f"{url}: does not answer as a cluster: {reason}") from error
 
 
 def slots(engine: Engine) -> Slots:
@@ -89,14 +102,41 @@ def slots(engine: Engine) -> Slots:
 
 def jobs_named(engine: Engine, name: str) -> list[ClusterJob]:
     """The jobs of a Flink cluster that bear a name and have not ended."""
+    return [job for job in _live_jobs(engine) if job.name == name]
+
+
+def _live_jobs(engine: Engine) -> list[ClusterJob]:
     if not engine.rest:
         return []
     found = [
         ClusterJob(job["jid"], job["name"], job["state"], job_url(engine, job["jid"]))
         for job in _request(f"{engine.rest}/jobs/overview")["jobs"]
-        if job["name"] == name
     ]
     return [job for job in found if not job.is_over]
+
+
+def waits_for_slots(engine: Engine, job: str) -> bool:
+    """Whether a job of a Flink cluster works on nothing, for want of slots.
+
+    Raises:
+        NoJobError: the cluster does not know it.
+    """
+    found = _request(f"{engine.rest}/jobs/{job}")
+    tasks = Counter[str]()
+    for vertex in found["vertices"]:
+        tasks.update(vertex["tasks"])
+    is_idle = not any(tasks[state] for state in _AT_WORK)
+    return found["state"] == "RUNNING" and is_idle and tasks["SCHEDULED"] > 0
+
+
+def waiting_jobs(engine: Engine) -> list[str]:
+    """The ids of a Flink cluster's jobs that wait for slots."""
+    found = []
+    for job in _live_jobs(engine):
+        with contextlib.suppress(NoJobError):  # over since it was listed
+            if waits_for_slots(engine, job.id):
+                found.append(job.id)
+    return found
 
 
 def job_url(engine: Engine, job: str) -> str:
@@ -108,7 +148,8 @@ def cancel(engine: Engine, name: str) -> list[ClusterJob]:
     """Cancel the jobs of a Flink cluster that bear a name; those it was asked for."""
     found = jobs_named(engine, name)
     for job in found:
-        _request(f"{engine.rest}/jobs/{job.id}?mode=cancel", method="PATCH")
+        with contextlib.suppress(NoJobError):  # over since it was listed
+            _request(f"{engine.rest}/jobs/{job.id}?mode=cancel", method="PATCH")
     return found
 
 

@@ -27,6 +27,9 @@ WORKER_PROGRAM = "bertloom-beam-worker"
 IN_JOB_SERVER = "[local]"
 """The master of a Flink inside its job server."""
 
+LEAN_FLAG = "--experiments=disable_logging_submission_environment"
+"""Else Beam runs `pip freeze` for each job, and sends along what it says."""
+
 _ENVIRONMENT_FLAGS = {"--environment_type", "--environment_config", "--environment_options"}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]", ""}
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from types import FrameType
 
-_GRACE_SECONDS = 5.0
+_GRACE_SECONDS = 2.0
 
 
 def main() -> int:

@@ -47,6 +47,9 @@ _OPENED = (
 )
 """Packages of Java 17 that Flink and Spark reach into."""
 
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a Java that only submits: it is done before a better compiler would pay."""
+
 
 # Finding it
 
@@ -201,7 +204,10 @@ def java_command(engine: Engine, jars: ServerJars, *, ports: Sequence[int]) -> l
         ports: of jobs, artifacts and expansions.
     """
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-    settings = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=info"]
+    log = "-Dorg.slf4j.simpleLogger."
+    settings = [f"{log}defaultLogLevel=info", f"{log}showDateTime=true"]
+    if engine.name == "flink" and not engine.is_in_job_server:
+        settings += _SHORT_LIVED
     if engine.name == "spark":
         settings += ["-Dspark.ui.enabled=false"]
         if not jars.is_whole:  # executors take them from the folder, not one by one from us

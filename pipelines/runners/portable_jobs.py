@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,20 +24,21 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from pipelines.runners import clusters
 from pipelines.runners.causes import root_cause
 from pipelines.runners.clusters import ClusterJob
-from pipelines.runners.engines import Engine, parallelism_flags
+from pipelines.runners.engines import LEAN_FLAG, Engine, parallelism_flags
+from pipelines.runners.following import (
+    CALL_SECONDS,
+    LOOK_SECONDS,
+    OVER,
+    ClusterView,
+    NoSlotsError,
+    follow,
+    wait_until_over,
+)
 from pipelines.runners.job_servers import JobServer, job_server
 from pipelines.runners.launch import Launch
 from pipelines.runners.submission import Submission, SubmittedJob
 from schemas.errors import RunnerError
 
-_CALL_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
-_GONE_LOOKS = 20
-"""So many times in a row a job service may not answer before it is taken to be gone."""
-
-_STATE = beam_job_api_pb2.JobState
-_OVER = frozenset({_STATE.DONE, _STATE.DRAINED, _STATE.FAILED, _STATE.CANCELLED, _STATE.UPDATED})
-_MESSAGE = beam_job_api_pb2.JobMessage
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -67,19 +67,43 @@ def run_on_engine(
     server = None if engine.endpoint else job_server(engine, pause=submission.pause)
     endpoint = engine.endpoint or (server.endpoint if server else "")
     pool = clusters.slot_pool(engine)
-    with pool.taken(pieces, pause=submission.pause, say=submission.say) as count:
-        flags = [*launch.flags, *_submission_flags(engine, server, launch.flags, count=count)]
-        options = PipelineOptions([*flags, f"--job_name={submission.name}"])
-        pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
-        build(pipeline)
-        with _cancelled_when_stopped(engine, submission) as cancels:
+    while True:
+        with pool.taken(pieces, pause=submission.pause, say=submission.say) as count:
+            flags = [*launch.flags, *_submission_flags(engine, server, launch.flags, count=count)]
+            options = PipelineOptions([*flags, f"--job_name={submission.name}"])
+            pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
+            build(pipeline)
             try:
-                result: Any = pipeline.run()
-            except (RuntimeError, grpc.RpcError, grpc.FutureTimeoutError) as error:
-                raise RunnerError(f"{job}: {_not_submitted(error, endpoint, server)}") from error
-            cancels.append(functools.partial(_cancel, endpoint, result._job_id))
-            teller = _Teller(engine, submission, result._job_id)
-            _follow(job, result, submission=submission, server=server, teller=teller)
+                _run(
+                    job, pipeline, engine=engine, endpoint=endpoint, server=server,
+                    submission=submission,
+                )  # fmt: skip
+            except NoSlotsError as error:
+                submission.say(f"{error}: begun anew with those that are free")
+                clusters.cancel(engine, submission.name)
+                wait_until_over(engine, submission.name, pause=submission.pause)
+            else:
+                return
+
+
+def _run(
+    job: str,
+    pipeline: beam.Pipeline,
+    *,
+    engine: Engine,
+    endpoint: str,
+    server: JobServer | None,
+    submission: Submission,
+) -> None:
+    """Submit a pipeline and follow it; cancel it where the run is stopped meanwhile."""
+    with _cancelled_when_stopped(engine, submission) as cancels:
+        try:
+            result: Any = pipeline.run()
+        except (RuntimeError, grpc.RpcError, grpc.FutureTimeoutError) as error:
+            raise RunnerError(f"{job}: {_not_submitted(error, endpoint, server)}") from error
+        cancels.append(functools.partial(_cancel, endpoint, result._job_id))
+        view = ClusterView(engine, submission, result._job_id)
+        follow(job, result, submission=submission, server=server, view=view)
 
 
 def _submission_flags(
@@ -87,98 +111,11 @@ def _submission_flags(
 ) -> list[str]:
     found = [] if server is None else [f"--job_endpoint={server.endpoint}"]
     found += parallelism_flags(engine, flags, count=count)
+    found.append(LEAN_FLAG)
     if server is not None and engine.name == "spark" and not server.jars.is_whole:
         # Else Spark copies every jar of the job server to each worker, for each job.
         found.append(f"--files_to_stage={server.jars.runner}")
     return found
-
-
-class _Teller:
-    """Tells of a job once, when its engine knows it: by the engine's own id, where it has one."""
-
-    def __init__(self, engine: Engine, submission: Submission, job_id: str) -> None:
-        self._engine, self._submission, self._job_id = engine, submission, job_id
-        self._is_told = False
-
-    def look(self, *, is_last: bool = False) -> None:
-        """Tell, if it is known by now; at the last look what is known."""
-        if self._is_told:
-            return
-        name, runner = self._submission.name, self._engine.name
-        if self._engine.rest:
-            found = []
-            with contextlib.suppress(RunnerError):  # it may be gone while the job is told of
-                found = clusters.jobs_named(self._engine, name)
-            if not found and not is_last:
-                return
-            told = [SubmittedJob(name, runner, job.id, job.url) for job in found]
-        else:
-            told = []
-        self._is_told = True
-        self._submission.told(told[0] if told else SubmittedJob(name, runner, self._job_id))
-
-
-# Following
-
-
-def _follow(
-    job: str,
-    result: Any,
-    *,
-    submission: Submission,
-    server: JobServer | None,
-    teller: _Teller,
-) -> None:
-    errors: list[str] = []
-    reader = threading.Thread(target=_read_messages, args=(result, errors), daemon=True)
-    reader.start()
-    missed = 0
-    while True:
-        try:
-            state = _state(result)
-            missed = 0
-        except grpc.RpcError as error:
-            if server is not None:
-                server.check()
-            missed += 1
-            if missed >= _GONE_LOOKS:
-                raise RunnerError(
-                    f"{job}: the job service is gone ({error.details()}); its job may still run"
-                ) from error
-            state = _STATE.UNSPECIFIED
-        teller.look(is_last=state in _OVER)
-        if state in _OVER:
-            break
-        submission.pause(_LOOK_SECONDS)
-    if state in (_STATE.DONE, _STATE.DRAINED):
-        return
-    reader.join(_CALL_SECONDS)
-    name = _STATE.Enum.Name(state)
-    raise RunnerError(f"{job}: {_why(errors, server) or f'the engine ended it in state {name}'}")
-
-
-def _state(result: Any) -> int:
-    request = beam_job_api_pb2.GetJobStateRequest(job_id=result._job_id)
-    return int(result._job_service.GetState(request, timeout=_CALL_SECONDS).state)
-
-
-def _read_messages(result: Any, errors: list[str]) -> None:
-    # The stream breaks off where the job service does, which the state tells as well.
-    with contextlib.suppress(grpc.RpcError):
-        for message in result._message_stream:
-            if not message.HasField("message_response"):
-                continue
-            told = message.message_response
-            _LOGGER.debug("%s", told.message_text)
-            if told.importance == _MESSAGE.JOB_MESSAGE_ERROR:
-                errors.append(told.message_text)
-
-
-def _why(errors: list[str], server: JobServer | None) -> str:
-    for text in reversed(errors):
-        if cause := root_cause(text):
-            return cause
-    return server.last_words() if server is not None else ""
 
 
 def _not_submitted(error: Exception, endpoint: str, server: JobServer | None) -> str:
@@ -220,7 +157,7 @@ def _cancelled_when_stopped(
 def _cancel(endpoint: str, job_id: str) -> None:
     with grpc.insecure_channel(endpoint) as channel:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
-        service.Cancel(beam_job_api_pb2.CancelJobRequest(job_id=job_id), timeout=_CALL_SECONDS)
+        service.Cancel(beam_job_api_pb2.CancelJobRequest(job_id=job_id), timeout=CALL_SECONDS)
 
 
 # Attaching
@@ -237,8 +174,7 @@ def wait_for_earlier(engine: Engine, submission: Submission) -> bool:
         for job in found:
             _tell_attached(engine, submission, job)
         with _cancelled_when_stopped(engine, submission):
-            while clusters.jobs_named(engine, submission.name):
-                submission.pause(_LOOK_SECONDS)
+            wait_until_over(engine, submission.name, pause=submission.pause)
         return bool(found)
     return bool(engine.endpoint) and _wait_for_listed(engine, submission)
 
@@ -249,21 +185,19 @@ def _wait_for_listed(engine: Engine, submission: Submission) -> bool:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
         try:
             request = beam_job_api_pb2.GetJobsRequest()
-            listed = service.GetJobs(request, timeout=_CALL_SECONDS).job_info
+            listed = service.GetJobs(request, timeout=CALL_SECONDS).job_info
         except grpc.RpcError as error:
             # Beam's own service for Python has no such list.
             _LOGGER.debug("%s lists no jobs: %s", engine.endpoint, error.details())
             return False
-        found = [
-            job for job in listed if job.job_name == submission.name and job.state not in _OVER
-        ]
+        found = [job for job in listed if job.job_name == submission.name and job.state not in OVER]
         for job in found:
             _tell_attached(engine, submission, ClusterJob(job.job_id, job.job_name, "", ""))
             request = beam_job_api_pb2.GetJobStateRequest(job_id=job.job_id)
             with _cancelled_when_stopped(engine, submission) as cancels:
                 cancels.append(functools.partial(_cancel, engine.endpoint, job.job_id))
-                while service.GetState(request, timeout=_CALL_SECONDS).state not in _OVER:
-                    submission.pause(_LOOK_SECONDS)
+                while service.GetState(request, timeout=CALL_SECONDS).state not in OVER:
+                    submission.pause(LOOK_SECONDS)
         return bool(found)
 
 

@@ -48,7 +48,7 @@ class Submission:
     """The step that jobs are submitted for."""
 
     name: str
-    """Of its job, the same for the same work."""
+    """Of its job, the same for the same work in the same store."""
 
     told: Callable[[SubmittedJob], None] = _tell_nobody
     """Called when the engine has taken it, or has it already."""
