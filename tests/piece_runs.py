@@ -1,11 +1,12 @@
 """Runs the corpus stages in a folder laid out as a store, with the pieces of earlier runs.
 
-`python tests/piece_runs.py RECIPE.json ROOT ATTEMPT STAGE` runs them up to a stage in a process of
-its own, which a test may kill.
+`python tests/piece_runs.py RECIPE.json ROOT ATTEMPT STAGE [CHARACTERS]` runs them up to a stage in
+a process of its own, which a test may kill, with documents in batches of so many characters.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
+from pipelines.documents import splits
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
@@ -79,7 +81,11 @@ def told(outputs: Mapping[str, StageOutput]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    given, root, attempt, until = sys.argv[1:]
+    given, root, attempt, until, *batches = sys.argv[1:]
+    if batches:
+        splits.document_batches = functools.partial(
+            splits.document_batches, batch_characters=int(batches[0])
+        )
     run_stages(
         Recipe.model_validate_json(Path(given).read_text("utf-8")), root, attempt, until=until
     )

@@ -232,6 +232,8 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
         "part": [[gone, there]],
         "none": [[gone]],
         "empty": [[]],
+        "both.part-00000": [[there]],
+        "unfinished.part-00000": [[there]],
     }.items():
         store.backend.replace(f"{folder}/{name}.json", sealed_json({"places": places}))
         store.backend.replace(f"{folder}/{name}.blobs", b"x")
@@ -244,8 +246,9 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
     store.backend.replace(f"{manifest.data}/of-a-repeated-worker", b"twice")
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
+    deleted = ("part", "none", "empty", "both.part-00000")
     assert paths(report) == {
-        *(f"{folder}/{n}.{end}" for n in ("part", "none", "empty") for end in ("json", "blobs")),
+        *(f"{folder}/{name}.{end}" for name in deleted for end in ("json", "blobs")),
         f"{folder}/damaged.json",
         f"{folder}/x.json.0123456789ab.partial",
         "probe/1234",

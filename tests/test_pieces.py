@@ -28,7 +28,8 @@ from piece_runs import run_stages, told
 from benchmarks.dump_parts import change_part, write_parts
 from flows.sample import write_sample
 from pipelines.beam import jobs as shard_jobs
-from pipelines.beam.reuse import MOST_PLACES, PieceWork, piece_key, reuse_of, reusing
+from pipelines.beam.piece_records import MOST_PLACES, piece_key
+from pipelines.beam.reuse import PieceWork, reuse_of, reusing
 from pipelines.beam.work import Blob, ShardWork, WorkReport
 from pipelines.build_instances import build_instances
 from pipelines.counters import Counters

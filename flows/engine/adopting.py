@@ -20,7 +20,7 @@ from flows.engine.stages import Step
 from flows.engine.steps import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
-from pipelines.beam.reuse import moved_record
+from pipelines.beam.piece_records import moved_record
 from pipelines.beam.reuse_files import PieceFiles
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactCorruptError

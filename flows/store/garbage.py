@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileFacts, StoreBackend
 from flows.store.leases import read_lease
-from flows.store.pieces import blobs_of, piece_files
+from flows.store.pieces import blobs_of, finished_piece, piece_files
 from flows.store.pointers import now
 from flows.store.reachable import Survey, by_folder, folders_of, survey
 from flows.store.records import KINDS, read_record
@@ -288,7 +288,7 @@ def _old_work(sweep: _Sweep) -> Iterator[Garbage]:
 
 
 def _old_pieces(sweep: _Sweep) -> Iterator[Garbage]:
-    """Records of pieces none of whose files are left anywhere."""
+    """Records of pieces none of whose files are left, and of parts of pieces that are finished."""
     found, dead = sweep.found, set(sweep.dead)
     left = (folder for name, folder in found.attempts.items() if name not in dead)
     there = {path for folder in left for path in folder.files}
@@ -301,7 +301,8 @@ def _old_pieces(sweep: _Sweep) -> Iterator[Garbage]:
         except FileNotFoundError:
             continue
         is_used = facts.modified > sweep.cutoff - _UNUSED_SECONDS
-        if not any(there.issuperset(names) and (names or is_used) for names in artifacts):
+        is_left = any(there.issuperset(names) and (names or is_used) for names in artifacts)
+        if not is_left or finished_piece(path) in listed:
             for name in (path, blobs_of(path)):
                 if name in listed:
                     yield _garbage("pieces", name, {name: listed[name]})

@@ -2,6 +2,7 @@
 
     pieces/STAGE/DIGEST/AA/KEY.json     the record: where the piece's files are, with its own digest
     pieces/STAGE/DIGEST/AA/KEY.blobs    beside it, with the digest that the record names
+    pieces/STAGE/DIGEST/AA/KEY.part-00000.json, ...   of the files of an unfinished piece
 
 A record that cannot be read is as good as none: the piece is built again where it is needed.
 """
@@ -19,6 +20,13 @@ from schemas.sealed import read_sealed
 def blobs_of(path: str) -> str:
     """Path of the file beside a record."""
     return f"{path.removesuffix('.json')}.blobs"
+
+
+def finished_piece(path: str) -> str:
+    """Path of the record that takes the place of that of a part; "" where `path` is of a piece."""
+    folder, _, name = path.rpartition("/")
+    key, _, part = name.partition(".part-")
+    return f"{folder}/{key}.json" if part else ""
 
 
 def delete_piece(backend: StoreBackend, path: str) -> None:

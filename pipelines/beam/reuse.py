@@ -8,6 +8,7 @@ configuration) leaves a record of each piece there as soon as its files are whol
 
     AA/KEY.json     the piece's counts and files, and where these lie below ROOT
     AA/KEY.blobs    its blobs, where they cannot be made from its files
+    AA/KEY.part-00000.json, ...   what an unfinished piece has come to (`pipelines.beam.parts`)
 
 The key is a digest of what decides the piece's bytes, which names and numbers of shards are no part
 of. So after one dump of ten changed, or after a job was killed, the other pieces' files are linked
@@ -19,24 +20,18 @@ an artifact takes the records that it came from with it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-
+from pipelines.beam.parts import Parts
+from pipelines.beam.piece_records import PieceRecord, PieceRecords, piece_key
 from pipelines.beam.reuse_files import PieceFiles
-from pipelines.beam.work import Blob, Piece, ShardWork, WorkReport
+from pipelines.beam.work import Blob, HandOver, Piece, ShardWork, WorkReport
 from pipelines.counters import Counters
 from schemas.manifest import FileEntry, Reuse
-from schemas.sealed import read_sealed, sealed_json
-
-RECORD_VERSION = 2
-"""Those of version 1 had no digest of their own, and are not read."""
 
 READING_IS_CHEAPER = 64
 """About so many times as doing the work: files are hashed as fast as they are read."""
@@ -44,9 +39,6 @@ READING_IS_CHEAPER = 64
 WORTH_REQUESTS = 0.25
 """Seconds of work from which a piece is recorded in an object store, where restoring it costs half
 a dozen requests."""
-
-MOST_PLACES = 3
-"""Artifacts that a record remembers its files in, the newest first: garbage is collected."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,64 +76,21 @@ class PieceWork(ShardWork, Protocol):
         del files, stored
         return []
 
-
-def _check_path(path: str) -> str:
-    parts = path.split("/")
-    if any(part in ("", ".", "..") or "\\" in part for part in parts):
-        raise ValueError(f"expected a path inside the store, found {path!r}")
-    return path
-
-
-StorePath = Annotated[str, AfterValidator(_check_path)]
-
-
-class PieceRecord(BaseModel):
-    """A finished piece: its counts, and where its files are."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    version: int = Field(default=RECORD_VERSION, ge=RECORD_VERSION, le=RECORD_VERSION)
-    files: tuple[FileEntry, ...]
-    """As they were first described; `object` says nothing here."""
-
-    places: tuple[tuple[StorePath, ...], ...]
-    """Paths of all the files, relative to the root of the store: one tuple an artifact."""
-
-    made_in: StorePath
-    """Output folder of the job that did the work, relative to the root of the store."""
-
-    counters: dict[str, int]
-    details: list[Any]
-    keepsake: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    """sha256 of the file beside the record; "" where there is none."""
-
-
-def piece_key(identity: Any) -> str:
-    """64 hex digits that name a piece in its folder, from plain texts, whole numbers and lists."""
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def moved_record(stored: bytes, places: Mapping[str, str]) -> bytes | None:
-    """A record whose files are found in another artifact, too.
-
-    Args:
-        stored: the record as it was written.
-        places: where each file is, by where it was; both relative to the root of the store.
-
-    Returns:
-        the record with the new places before its old ones; None where it is damaged, or none of
-        its artifacts is the one that moved.
-    """
-    try:
-        record = PieceRecord.model_validate(read_sealed(stored).value)
-    except ValueError:  # of which pydantic's are; whoever needs the piece builds it again
+    def weight_of_parts(self) -> int | None:
+        """From about which weight on a piece has several files; None where it hands none over."""
         return None
-    moved = [tuple(places[path] for path in held) for held in record.places if {*held} <= {*places}]
-    if not moved:
-        return None
-    changed = record.model_copy(update={"places": (*moved, *record.places)})
-    return sealed_json(changed.model_dump(mode="json"))
+
+    def go_on(self, piece: Any, begun: WorkReport, hand_over: HandOver) -> WorkReport:
+        """Like `process`, behind what earlier workers came to.
+
+        Args:
+            piece: to work on.
+            begun: its first files with all their blobs, and the counters and details that were
+                handed over with the last of them; empty if there are none.
+            hand_over: told each time that a file is whole and another follows.
+        """
+        del begun, hand_over
+        return self.process(piece)
 
 
 @dataclass
@@ -153,30 +102,36 @@ class ReusingWork:
     worth_seconds: float = 0.0
     """Processor time: what took less is not recorded, as it is done again sooner than found."""
 
-    _known: set[str] | None = field(default=None, repr=False)
-    """Names of the records there are, where asking for one would be a request."""
+    def __post_init__(self) -> None:
+        self._records = PieceRecords(self.files)
 
     def setup(self) -> None:
-        self._known = set(self.files.names()) if self.files.is_remote else None
+        self._records.setup()
         self.work.setup()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": None}
 
     def process(self, piece: Any) -> WorkReport:
         key = piece_key(self.work.identity(piece))
-        record = self._record(key)
-        if record is not None:
+        parts = self._parts(key, piece)
+        record = self._records.read(key)
+        if record is not None and self._is_sound(record, key):
             for place in record.places:
                 report = self._restore(record, place, piece, key=key)
                 if report is not None:
-                    self._remember(key, report, record)
+                    self._remember(key, report, record, parts=parts)
                     return report
         began = time.process_time()
-        report = self.work.process(piece)
-        if time.process_time() - began >= self.worth_seconds:
-            self._remember(key, report, self._new_record(key, report))
+        begun = parts.taken() if parts else WorkReport(piece.number)
+        is_begun = bool(begun.files)
+        report = self.work.go_on(piece, begun, parts) if parts else self.work.process(piece)
+        if is_begun or time.process_time() - began >= self.worth_seconds:
+            self._remember(key, report, self._new_record(key, report), parts=parts)
         return report
+
+    def _parts(self, key: str, piece: Piece) -> Parts | None:
+        least = self.work.weight_of_parts()
+        if least is None:
+            return None
+        return Parts(self._records, key, self.work, piece, ask=piece.weight >= least)
 
     def weights_left(self, pieces: Iterable[Piece]) -> dict[int, int]:
         """About what each piece weighs by its number; restoring one weighs little."""
@@ -195,52 +150,29 @@ class ReusingWork:
         undone = [piece for piece in pieces if left[piece.number] >= max(1, piece.weight)]
         return len(undone) < len(pieces) and sum(piece.weight for piece in undone) < but
 
-    def _record(self, key: str) -> PieceRecord | None:
-        name = f"{key}.json"
-        if self._known is not None and name not in self._known:
-            return None
-        data = self.files.read(f"{key[:2]}/{name}")
-        if data is None:
-            return None
-        try:
-            return self._checked(data)
-        except ValueError as error:  # of which pydantic's are
-            _log.warning("piece %s: its record is damaged, so it is built again: %s", key, error)
-            return None
-
-    def _checked(self, data: bytes) -> PieceRecord:
-        """A record that is what was written and does not contradict itself; else a ValueError."""
-        value, is_sealed = read_sealed(data)
-        if not is_sealed:
-            raise ValueError("it has no digest of its own")
-        record = PieceRecord.model_validate(value)
-        if any(len(place) != len(record.files) for place in record.places):
-            raise ValueError("it names more files than places, or fewer")
+    def _is_sound(self, record: PieceRecord, key: str) -> bool:
+        """Whether a record does not contradict itself."""
         counted = self.work.rows_counted(Counters(record.counters))
         rows = sum(entry.rows or 0 for entry in record.files)
-        if counted is not None and counted != rows:
-            raise ValueError(f"its counters say {counted:,} rows, its files {rows:,}")
-        return record
+        if counted in (None, rows):
+            return True
+        _log.warning(
+            "piece %s: its record's counters say %s rows, its files %d; it is built again",
+            *(key, counted, rows),
+        )
+        return False
 
     def _new_record(self, key: str, report: WorkReport) -> PieceRecord:
         data = self.work.stored_blobs(report)
         blobs = self.files.write(f"{key[:2]}/{key}.blobs", data) if data else ""
-        return PieceRecord(
-            files=tuple(report.files),
-            places=(),
-            made_in=self.files.place_of("").rstrip("/"),
-            counters=dict(report.counters),
-            details=report.details,
-            keepsake=blobs,
-        )
+        return self._records.new(report, keepsake=blobs)
 
-    def _remember(self, key: str, report: WorkReport, record: PieceRecord) -> None:
-        here = tuple(self.files.place_of(entry.object) for entry in report.files)
-        places = tuple(dict.fromkeys([here, *record.places]))[:MOST_PLACES]
-        kept = record.model_copy(update={"places": places})
-        self.files.write(f"{key[:2]}/{key}.json", sealed_json(kept.model_dump(mode="json")))
-        if self._known is not None:
-            self._known.add(f"{key}.json")
+    def _remember(
+        self, key: str, report: WorkReport, record: PieceRecord, *, parts: Parts | None
+    ) -> None:
+        self._records.write(key, record, report.files)
+        if parts is not None:
+            parts.forget(len(report.files) - 1)
 
     def _restore(
         self, record: PieceRecord, place: Sequence[str], piece: Piece, *, key: str

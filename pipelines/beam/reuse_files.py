@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.io.file_systems import file_system, protocols_of
-from pipelines.io.files import naming, physical_name
+from pipelines.io.files import is_physical_name, naming, physical_name
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry
 
@@ -106,8 +106,15 @@ class PieceFiles:
             fs.pipe_file(target, data)
         return hashlib.sha256(data).hexdigest()
 
+    def delete(self, name: str) -> None:
+        """Take a file beside the records away, if it is there."""
+        fs, _, pieces, _ = self._place()
+        _delete(fs, f"{pieces}/{name}")
+
     def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
         """Put a file of an earlier artifact into the output folder as well.
+
+        What another worker of this job made of the same piece is taken where it is.
 
         Args:
             source: its path, relative to the root of the store.
@@ -117,14 +124,17 @@ class PieceFiles:
             the entry with the file's physical name here; None where it is gone or damaged.
         """
         fs, root, _, output = self._place()
-        name = physical_name(entry.path)
+        name = source.rpartition("/")[2]
+        is_here = source == self.place_of(name) and is_physical_name(name, entry.path)
+        name = name if is_here else physical_name(entry.path)
         target = f"{output}/{name}"
         try:
-            _link_or_copy(fs, f"{root}/{source}", target)
+            if not is_here:
+                _link_or_copy(fs, f"{root}/{source}", target)
+            # What is checked is what was taken: the other may be deleted at any time.
+            problem = _problem(fs, target, entry)
         except FileNotFoundError:
             return None
-        # What is checked is what was taken: the other may be deleted at any time.
-        problem = _problem(fs, target, entry)
         if problem:
             _log.warning("%s/%s %s, so the piece is built again", root, source, problem)
             _delete(fs, target)

@@ -62,6 +62,13 @@ class WorkReport:
         )
 
 
+class HandOver(Protocol):
+    """Keeps what a piece has come to, for another worker to go on from."""
+
+    def leave(self, report: WorkReport) -> None:
+        """The report up to the last of its files, with what is needed to work on behind it."""
+
+
 class ShardWork(Protocol):
     """What a job does with a piece. Sent to workers by value, so it holds configuration only."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, WorkReport
+from pipelines.beam.work import Blob, HandOver, WorkReport
 from pipelines.counters import STREAM_PART, UNKNOWN_TEMPLATE, Counters
 from pipelines.documents.duplicates import (
     BUCKETS,
@@ -25,6 +25,7 @@ from pipelines.documents.plan import (
 )
 from pipelines.documents.selection import text_digest, wanted_sentences
 from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.io.splits import Reading
 from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
 from schemas.configs import AnySource, DocumentsConfig
@@ -53,14 +54,26 @@ def document_batches(
 
 
 def document_rows(
-    split: Split, source: AnySource, config: DocumentsConfig, counters: Counters
+    split: Split,
+    source: AnySource,
+    config: DocumentsConfig,
+    counters: Counters,
+    reading: Reading | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Read, clean, split and measure the documents of one split; count what is dropped."""
+    """Read, clean, split and measure the documents of one split; count what is dropped.
+
+    Where `reading` is given, its `number` is that of the record of the last row, or else it
+    `has_ended`.
+    """
+    reading = reading or Reading()
+    if reading.has_ended:
+        return
     language = language_of(split, source)
-    for raw in SOURCES[source.kind].read(split, source, counters.count):
+    for raw in SOURCES[source.kind].read(split, source, counters.count, reading):
         sentences = wanted_sentences(raw.paragraphs, language, limits=config, count=counters.count)
         if sentences:
             yield _row(raw, sentences, split)
+    reading.has_ended = True
 
 
 def _row(raw: RawDocument, sentences: list[str], split: Split) -> dict[str, Any]:
@@ -117,15 +130,26 @@ class BuildDocumentShard(PieceWork):
         return blobs
 
     def process(self, piece: DocumentPiece) -> WorkReport:
-        split = piece.split
+        return self.go_on(piece, WorkReport(piece.number), None)
+
+    def weight_of_parts(self) -> int:
+        return self.config.shard_bytes
+
+    def go_on(
+        self, piece: DocumentPiece, begun: WorkReport, hand_over: HandOver | None
+    ) -> WorkReport:
+        split, report = piece.split, begun
+        reading, counters = _place_of(begun)
         source = self._source(piece)
-        counters = Counters()
-        report = WorkReport(piece.number)
-        batches = document_batches(document_rows(split, source, self.config, counters))
-        for number in itertools.count():
+        batches = document_batches(document_rows(split, source, self.config, counters, reading))
+        for number in itertools.count(len(report.files)):
             # An input without any document still makes one (empty) shard.
             if not self._write_shard(batches, report, number):
                 break
+            if hand_over is not None:
+                report.counters = counters
+                report.details = [reading.state(), counters.examples]
+                hand_over.leave(report)
         names = {name: n for name, n in counters.items() if name.startswith(UNKNOWN_TEMPLATE)}
         parts = [name for name in counters if name.startswith(STREAM_PART)]
         for name in (*names, *parts):
@@ -157,6 +181,16 @@ class BuildDocumentShard(PieceWork):
             table = pa.Table.from_batches(keys)
             report.blobs.extend(digest_blobs(table, shard=path, buckets=self.buckets))
         return more
+
+
+def _place_of(begun: WorkReport) -> tuple[Reading, Counters]:
+    """Where a split is read on, and what was counted of it before."""
+    counters = Counters(begun.counters)
+    if not begun.files:
+        return Reading(), counters
+    state, examples = begun.details
+    counters.examples = dict(examples)
+    return Reading(**state), counters
 
 
 def _shard_path(piece: int, number: int) -> str:

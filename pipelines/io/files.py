@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,15 @@ def physical_name(path: str) -> str:
     """A name for a logical one, `part-00003-<random>.arrow`, that no other file has."""
     stem, dot, suffix = path.rpartition(".")
     return f"{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
+
+
+def is_physical_name(name: str, path: str) -> bool:
+    """Whether `name` is one that `physical_name` may give for the logical name `path`."""
+    stem, dot, suffix = path.rpartition(".")
+    random = name.removeprefix(f"{stem}-").removesuffix(f"{dot}{suffix}")
+    return (
+        name == f"{stem}-{random}{dot}{suffix}" and re.fullmatch("[0-9a-f]{12}", random) is not None
+    )
 
 
 class FileWriter:

@@ -3,18 +3,23 @@
 A source is a module with two functions, listed in `pipelines.sources.SOURCES` under its `kind`:
 
 * `plan(config) -> list[Split]` runs once, on the launching machine;
-* `read(split, config, count) -> Iterator[RawDocument]` runs on a worker, for one split.
+* `read(split, config, count, reading) -> Iterator[RawDocument]` runs on a worker, for one split.
 
 `read` counts every record of the raw input (`pages-in`, `books-in`, `rows-in`), every one it drops
 (`pages-dropped-redirect`, ...) and every one it yields (`pages-kept`). See `pipelines.counters`.
+By `reading` it goes on where another worker was stopped (`Reading`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pipelines.counters import Count
+from schemas.errors import CorruptInputError
+
+_Record = TypeVar("_Record")
 
 
 class SourceFile(NamedTuple):
@@ -74,9 +79,73 @@ class RawDocument(NamedTuple):
     timestamp: str | None = None
 
 
+class Reading:
+    """Which record of a split is being read, and up to which an earlier worker came.
+
+    What is compressed as one stream can be read from its start alone, and is whole only if its
+    checksum at the end is right. So a reader that goes on reads those records once more, but
+    counts nothing of them, and neither cleans them nor gives them on.
+    """
+
+    def __init__(
+        self, *, done: int = 0, names: Mapping[str, int] | None = None, has_ended: bool = False
+    ) -> None:
+        """At the start of a split, with the `state` that another left."""
+        self.number = 0
+        """Of the record that was read last, from 1."""
+
+        self.names = Counter(names)
+        """What the reader counts by name, and gives on at the end of the split alone."""
+
+        self.has_ended = has_ended
+        """Whether nothing more is to be read or counted, what comes behind all records included."""
+
+        self._done = done
+        self._counts = not done
+
+    def state(self) -> dict[str, Any]:
+        """Plain values, by which another goes on."""
+        return {"done": self.number, "names": dict(self.names), "has_ended": self.has_ended}
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no worker came to this record before."""
+        return self.number > self._done
+
+    def counting(self, count: Count) -> Count:
+        """Counts what no worker before has counted."""
+
+        def counted(name: str, amount: int = 1, /, *, example: str = "") -> None:
+            if self._counts:
+                count(name, amount, example=example)
+
+        return counted
+
+    def records(self, found: Iterable[_Record], *, file: SourceFile) -> Iterator[_Record]:
+        """All records of a split, `number` being that of each.
+
+        Raises:
+            CorruptInputError: there are fewer than an earlier worker has read.
+        """
+        for record in found:
+            self.number += 1
+            yield record
+            # From here on, also what stands before the next record is read for the first time.
+            self._counts = self.number >= self._done
+        if self.number < self._done:
+            raise CorruptInputError(
+                f"{file.uri}: an earlier worker read {self._done:,} records of it, this one finds "
+                f"{self.number:,}. The file was changed meanwhile: run the recipe again",
+                file=file.uri,
+                offset=file.size,
+            )
+
+
 class Source(Protocol):
     """A module of `pipelines.sources`."""
 
     def plan(self, config: Any) -> list[Split]: ...
 
-    def read(self, split: Split, config: Any, count: Count) -> Iterator[RawDocument]: ...
+    def read(
+        self, split: Split, config: Any, count: Count, reading: Reading | None = None
+    ) -> Iterator[RawDocument]: ...

@@ -43,10 +43,11 @@ def goes_on(text: str, position: int) -> bool:
 class Holes:
     """Counts the holes of a split, by name, in bounded memory."""
 
-    def __init__(self, *, drop_sentences: bool = False) -> None:
+    def __init__(self, *, drop_sentences: bool = False, names: Counter[str] | None = None) -> None:
+        """`names` goes on being counted in, as of a split that was begun before."""
         self.total = 0
         self.sentences_dropped = 0
-        self._names: Counter[str] = Counter()
+        self._names = Counter[str]() if names is None else names
         self._drops = drop_sentences
 
     def most_common(self) -> list[tuple[str, int]]:
@@ -76,7 +77,9 @@ class Holes:
         self.total += 1
         self._names[name] += 1
         if len(self._names) > _LEAST_ROOM:
-            self._names = Counter(dict(self.most_common()))
+            kept = dict(self.most_common())
+            self._names.clear()
+            self._names.update(kept)
 
 
 def _last_mark(text: str) -> str:

@@ -53,10 +53,15 @@ def clean_page(
 
 
 def count_holes(holes: Holes, count: Count) -> None:
-    """Count what stood within sentences and nothing is known of."""
+    """Count what stood within sentences of a page and nothing is known of."""
     if holes.total:
         count("templates-unknown", holes.total)
     if holes.sentences_dropped:
         count("sentences-dropped-unknown-template", holes.sentences_dropped)
+    holes.total = holes.sentences_dropped = 0
+
+
+def count_names(holes: Holes, count: Count) -> None:
+    """Count the holes of a split by name."""
     for name, number in holes.most_common():
         count(f"{UNKNOWN_TEMPLATE}{name}", number)

@@ -18,6 +18,7 @@ import collections
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from pipelines.counters import Count
 from pipelines.io.encodings import decode_text, normalise
@@ -29,7 +30,7 @@ from pipelines.io.lines import (
     stream_lines,
 )
 from pipelines.io.raw_files import describe_files, expand_paths
-from pipelines.io.splits import RawDocument, SourceFile, Split
+from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
 from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
 from schemas.configs import BookCorpusSource
 from schemas.errors import ConfigError
@@ -61,20 +62,25 @@ def plan(config: BookCorpusSource) -> list[Split]:
     return splits
 
 
-def read(split: Split, config: BookCorpusSource, count: Count) -> Iterator[RawDocument]:
+def read(
+    split: Split, config: BookCorpusSource, count: Count, reading: Reading | None = None
+) -> Iterator[RawDocument]:
     """The documents of one split, in order.
 
     Raises:
         CorruptInputError: a compressed file or archive is cut off or damaged.
     """
-    detail = json.loads(split.detail)
-    if detail.get("archive"):
-        yield from _read_archive(split, config, count)
-        return
-    end = None if detail.get("compressed") else split.end
-    lines = read_lines(split.file, start=split.start, end=end)
-    stored = (0, split.file.size) if detail.get("compressed") else None
-    yield from _documents(lines, config, count, name=split.file.name, stored=stored)
+    reading = reading or Reading()
+    count = reading.counting(count)
+    for found in reading.records(_found(split, config, count), file=split.file):
+        if not reading.is_new:
+            continue
+        paragraphs = list(_paragraphs(found.lines, count, name=found.name))
+        if paragraphs:
+            count("documents-cut")
+            first, last = found.lines[0].start, found.lines[-1].end
+            identifier = f"{config.name}:{found.name}:{first}"
+            yield RawDocument(identifier, "", paragraphs, *(found.stored or (first, last)))
 
 
 def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:
@@ -147,7 +153,27 @@ def _split_for_each(
         yield Split(config.name, file, start, end, _detail(archive=True, **named, **alone))
 
 
-def _read_archive(split: Split, config: BookCorpusSource, count: Count) -> Iterator[RawDocument]:
+class _Found(NamedTuple):
+    """The lines of a document, in what is called `name`, and its place as stored if not theirs."""
+
+    lines: list[Line]
+    name: str
+    stored: tuple[int, int] | None
+
+
+def _found(split: Split, config: BookCorpusSource, count: Count) -> Iterator[_Found]:
+    detail = json.loads(split.detail)
+    if detail.get("archive"):
+        yield from _found_in_archive(split, config, count)
+        return
+    compressed = bool(detail.get("compressed"))
+    lines = read_lines(split.file, start=split.start, end=None if compressed else split.end)
+    stored = (0, split.file.size) if compressed else None
+    for document in _joined(_grouped(_counted(lines, count), config)):
+        yield _Found(document, split.file.name, stored)
+
+
+def _found_in_archive(split: Split, config: BookCorpusSource, count: Count) -> Iterator[_Found]:
     detail = json.loads(split.detail)
     part = {} if "all" in detail else {"start": split.start, "end": split.end}
     for member, stream in read_members(split.file, max_bytes=_MAX_MEMBER_BYTES, **part):
@@ -159,25 +185,8 @@ def _read_archive(split: Split, config: BookCorpusSource, count: Count) -> Itera
             continue
         lines = stream_lines(stream, where=f"{split.file.uri}: {member.name}")
         name, stored = detail.get("name", member.name), (member.data_start, member.data_end)
-        yield from _documents(lines, config, count, name=name, stored=stored)
-
-
-def _documents(
-    lines: Iterator[Line],
-    config: BookCorpusSource,
-    count: Count,
-    *,
-    name: str,
-    stored: tuple[int, int] | None,
-) -> Iterator[RawDocument]:
-    """The documents of some lines, whose bytes as stored are `stored`, or their own if None."""
-    for document in _joined(_grouped(_counted(lines, count), config)):
-        paragraphs = list(_paragraphs(document, count, name=name))
-        if paragraphs:
-            count("documents-cut")
-            first, last = document[0].start, document[-1].end
-            identifier = f"{config.name}:{name}:{first}"
-            yield RawDocument(identifier, "", paragraphs, *(stored or (first, last)))
+        for document in _joined(_grouped(_counted(lines, count), config)):
+            yield _Found(document, name, stored)
 
 
 def _joined(lines: Iterator[tuple[bool, Line]]) -> Iterator[list[Line]]:

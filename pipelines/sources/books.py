@@ -27,7 +27,7 @@ from typing import IO, Any, NamedTuple
 from pipelines.counters import Count
 from pipelines.io.encodings import DecodedText, decode_text
 from pipelines.io.raw_files import describe_each, expand_paths, open_file
-from pipelines.io.splits import RawDocument, SourceFile, Split
+from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
 from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
     Member,
@@ -75,20 +75,26 @@ def plan(config: BooksSource) -> list[Split]:
     return splits
 
 
-def read(split: Split, config: BooksSource, count: Count) -> Iterator[RawDocument]:
+def read(
+    split: Split, config: BooksSource, count: Count, reading: Reading | None = None
+) -> Iterator[RawDocument]:
     """The documents of one group of books, in order.
 
     Raises:
         CorruptInputError: the archive is cut off or damaged.
     """
+    reading = reading or Reading()
+    count = reading.counting(count)
     detail = json.loads(split.detail)
-    entries = (
+    entries: Iterable[tuple[Member, IO[bytes] | MemberStream | None]] = (
         _loose_entries(detail["files"])
         if "files" in detail
         else _archive_entries(split, count, is_all=detail["all"])
     )
     repeated = frozenset(detail["repeated"])
-    for member, stream in entries:
+    for member, stream in reading.records(entries, file=split.file):
+        if not reading.is_new:
+            continue
         count("books-in")
         where = f"{member.name!r}" + ("" if "files" in detail else f" of {split.file.name}")
         if member.problem or stream is None:

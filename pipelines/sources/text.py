@@ -33,7 +33,7 @@ from pipelines.io.lines import (
     sentence_cut,
 )
 from pipelines.io.raw_files import describe_files, expand_paths
-from pipelines.io.splits import RawDocument, SourceFile, Split
+from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
 from pipelines.sources.text_rows import TextRow, require_fields
 from schemas.configs import TextSource
 
@@ -70,12 +70,16 @@ def plan(config: TextSource) -> list[Split]:
     return splits
 
 
-def read(split: Split, config: TextSource, count: Count) -> Iterator[RawDocument]:
+def read(
+    split: Split, config: TextSource, count: Count, reading: Reading | None = None
+) -> Iterator[RawDocument]:
     """The documents of one split, in order.
 
     Raises:
         CorruptInputError: a compressed or Parquet file is cut off or damaged.
     """
+    reading = reading or Reading()
+    count = reading.counting(count)
     form = _form(split.file.name)
     if form == "parquet":
         rows = _parquet().parquet_rows(split, config)
@@ -89,12 +93,12 @@ def read(split: Split, config: TextSource, count: Count) -> Iterator[RawDocument
             else _text_rows(lines, split, config, count)
         )
         rows = _as_stored(found, split)
-    for row in rows:
-        for part in _parts(row, config, count):
-            document = _document(part, split.file, config, count)
-            if document is not None:
-                count("rows-kept")
-                yield document
+    parts = (part for row in rows for part in _parts(row, config, count))
+    for part in reading.records(parts, file=split.file):
+        document = _document(part, split.file, config, count) if reading.is_new else None
+        if document is not None:
+            count("rows-kept")
+            yield document
 
 
 def _parquet() -> Any:

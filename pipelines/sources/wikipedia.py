@@ -26,7 +26,7 @@ from pipelines.io.bzip2_blocks import BlockReader, cut_at_blocks
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.raw_files import expand_paths, file_size, in_parallel, open_file
-from pipelines.io.splits import RawDocument, SourceFile, Split
+from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
 from pipelines.mediawiki.dump_header import Header, read_header
 from pipelines.mediawiki.dump_xml import Page, Tags, iterate_pages, page_name
@@ -103,7 +103,9 @@ def plan(config: WikipediaSource) -> list[Split]:
     return [split for splits in planned for split in splits]
 
 
-def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDocument]:
+def read(
+    split: Split, config: WikipediaSource, count: Count, reading: Reading | None = None
+) -> Iterator[RawDocument]:
     """The documents of the pages that begin in the split, in the dump's order.
 
     Raises:
@@ -111,30 +113,36 @@ def read(split: Split, config: WikipediaSource, count: Count) -> Iterator[RawDoc
             what was read before cannot be known to be right.
     """
     # start-up: 70 ms
-    from pipelines.mediawiki.pages import clean_page, count_holes, drop_reason
+    from pipelines.mediawiki.pages import clean_page, count_holes, count_names, drop_reason
     from pipelines.mediawiki.wikitext import Holes, markup_for
 
     detail = _Detail.from_json(split.detail)
     markup = markup_for(detail.language, detail.namespaces)
+    reading = reading or Reading()
+    count = reading.counting(count)
     count("raw-bytes", split.end - split.start)
-    holes = Holes(drop_sentences=config.on_unknown_template == "drop-sentence")
+    drop_sentences = config.on_unknown_template == "drop-sentence"
+    holes = Holes(drop_sentences=drop_sentences, names=reading.names)
     last_whole = ""
-    for item in _pages(split, detail, count):
+    for item in reading.records(_pages(split, detail, count), file=split.file):
         if isinstance(item, Damage):
             _take_damage(item, split, config, count, last_whole=last_whole)
             continue
         last_whole = page_name(item.title, item.page_id)
+        if not reading.is_new:
+            continue
         count("pages-in")
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)
         reason = drop_reason(item, namespaces=config.namespaces, names=detail.namespaces)
         document = None if reason else clean_page(item, markup, source=split.source, holes=holes)
+        count_holes(holes, count)
         if document is None:
             count(f"pages-dropped-{reason or 'no-text-left'}")
             continue
         count("pages-kept")
         yield document
-    count_holes(holes, count)
+    count_names(holes, count)
 
 
 def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:
