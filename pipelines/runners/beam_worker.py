@@ -3,6 +3,9 @@
 An engine calls it on the machine that the worker is to run on, with the arguments of the boot
 program of Beam's containers. It asks the provision service for the rest and becomes Beam's worker,
 with the Python and the bertloom that it belongs to. No container is needed.
+
+Engines start a worker for each job, Spark for each stage of one, and a worker's imports take
+seconds: on Linux workers are forks of a process that has them done (`pipelines.runners.fork_server`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+
+from pipelines.runners.fork_server import fork_worker
 
 _ANSWER_SECONDS = 60.0
 
@@ -28,11 +33,25 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Become the worker; does not return before it ends."""
-    given, _ = parser().parse_known_args(arguments)
+    own = sys.argv[1:] if arguments is None else arguments
+    parser().parse_known_args(own)  # refused here rather than in a fork
+    worker = fork_worker(own, load)
+    if isinstance(worker, int):
+        sys.exit(worker)
+    given, _ = parser().parse_known_args(worker.arguments)
     os.environ.update(worker_environment(given))
     from pipelines.runners.worker import main as work  # start-up: Beam, once it is known what for
 
     work()
+
+
+def load() -> None:
+    """All that a worker imports, but for its job's own few modules."""
+    from pipelines.runners import worker  # start-up: Beam, once for all workers
+
+    worker.load()
+    import schemas.configs
+    import schemas.manifest  # noqa: F401
 
 
 def worker_environment(given: argparse.Namespace) -> dict[str, str]:

@@ -6,6 +6,7 @@ Nothing here looks at a disk or a network; `pipelines.runners.checks` does, befo
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,15 @@ IN_JOB_SERVER = "[local]"
 
 LEAN_FLAG = "--experiments=disable_logging_submission_environment"
 """Else Beam runs `pip freeze` for each job, and sends along what it says."""
+
+_CACHE = "--environment_cache_millis"
+_CACHE_MILLIS = 10_000
+"""Spark's executors end their Python workers after each stage of a job, of which ours have four to
+seven, and start others; not those whose time has not run out."""
+
+_WORKERS = "--sdk_worker_parallelism"
+_LOCAL = re.compile(r"local\[(\d+)\]")
+"""A Spark inside its job server: without more workers than one, one Python works for all cores."""
 
 _ENVIRONMENT_FLAGS = {"--environment_type", "--environment_config", "--environment_options"}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]", ""}
@@ -154,6 +164,11 @@ def flink_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
 def spark_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
     """Beam's options of a job on Spark, but for the job service and the name."""
     own = [*environment_flags(execution.spark, execution, engine), *_endpoint_flags(engine)]
+    given = {flag.split("=", 1)[0] for flag in execution.options}
+    if _CACHE not in given:
+        own.append(f"{_CACHE}={_CACHE_MILLIS}")
+    if _WORKERS not in given and (cores := _LOCAL.fullmatch(engine.master)):
+        own.append(f"{_WORKERS}={cores[1]}")
     return flags_once(own, execution.options)
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 
 from pipelines.runners.quiet import without_tracebacks
 
 ALWAYS_WARN = ("apache_beam.runners.worker.sdk_worker_main", "apache_beam.options.pipeline_options")
 
 
-def main() -> None:
+def load() -> Callable[[list[str]], None]:
+    """Beam's entry point, loaded after logging is set up."""
     # With a handler on the root, no library's first warning starts logging to standard error;
     # records travel to the runner through the handler that Beam adds.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -23,8 +25,14 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     from apache_beam.runners.worker import sdk_worker_main  # start-up: after logging is set up
 
+    found: Callable[[list[str]], None] = sdk_worker_main.main
+    return found
+
+
+def main() -> None:
+    work = load()
     with without_tracebacks():
-        sdk_worker_main.main(sys.argv)
+        work(sys.argv)
 
 
 if __name__ == "__main__":
