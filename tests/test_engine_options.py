@@ -120,6 +120,16 @@ def test_dataflow_workers_need_the_code_too() -> None:
     assert {"--extra_package=b.whl", "--max_num_workers=4", "--project=p"} <= {*flags}
 
 
+def test_sparks_python_workers_live_from_stage_to_stage_and_are_as_many_as_its_cores() -> None:
+    flags = Launch.of(execution("spark", master="local[3]")).flags
+    assert {"--environment_cache_millis=10000", "--sdk_worker_parallelism=3"} <= {*flags}
+    flags = Launch.of(execution("spark")).flags
+    assert not [flag for flag in flags if flag.startswith("--sdk_worker_parallelism")]
+    by_hand = ("--environment_cache_millis=0", "--sdk_worker_parallelism=1")
+    given = execution("spark", master="local[3]").model_copy(update={"options": by_hand})
+    assert Launch.of(given).flags[-2:] == by_hand
+
+
 def test_options_by_hand_go_on_to_work_and_are_not_said_twice() -> None:
     by_hand = ("--job_endpoint=localhost:9", "--environment_type=EXTERNAL")
     assert Launch.of(ExecutionConfig(runner="portable", options=by_hand)).flags == by_hand
@@ -268,6 +278,9 @@ def test_a_job_server_is_one_jar_or_a_folder_of_parts(tmp_path: Path, java: None
     jars = find_jars(engine)
     assert [Path(jar).name for jar in jars.engine_jars] == ["spark-core_2.12.jar"]
     assert Path(jars.runner).name == "beam-runners-spark-3-2.70.0.jar"
+    command = java_command(engine, jars, ports=[1, 2, 3])
+    (quick,) = [word for word in command if word.startswith("-Dspark.executor.extraJavaOptions=")]
+    assert {*quick.partition("=")[2].split()} <= {*command}
     with pytest.raises(ConfigError, match=r"nowhere/jars: no jars of Spark.*SPARK_HOME"):
         find_jars(engine_of(execution("spark", job_server=str(parts), home="/nowhere")))
 

@@ -86,7 +86,7 @@ def _wait_for_end(connection: socket.socket, arguments: Sequence[str]) -> int | 
     call = {
         "arguments": list(arguments),
         "environment": dict(os.environ),
-        "folder": os.getcwd(),
+        "folder": str(Path.cwd()),
     }
     text = json.dumps(call).encode()
     try:
@@ -138,7 +138,7 @@ def server_name(environment: Mapping[str, str]) -> str:
 def _limits() -> list[str]:
     """What the system lets this process see and use, which forks of a server share with it."""
     own = Path("/proc/self")
-    spaces = [os.readlink(own / "ns" / name) for name in ("mnt", "net", "pid", "user")]
+    spaces = [str((own / "ns" / name).readlink()) for name in ("mnt", "net", "pid", "user")]
     umask = next(line for line in (own / "status").read_text().splitlines() if "Umask" in line)
     cores = str(sorted(os.sched_getaffinity(0)))
     return [*spaces, (own / "cgroup").read_text(), (own / "limits").read_text(), umask, cores]
@@ -147,7 +147,7 @@ def _limits() -> list[str]:
 def _changed(place: str) -> int:
     """When something was installed in a folder last."""
     try:
-        return os.stat(place).st_mtime_ns
+        return Path(place).stat().st_mtime_ns
     except OSError:
         return 0
 

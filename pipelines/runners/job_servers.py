@@ -48,7 +48,8 @@ _OPENED = (
 """Packages of Java 17 that Flink and Spark reach into."""
 
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For a Java that only submits: it is done before a better compiler would pay."""
+"""For a Java that submits, or lives as long as a job and moves its reports: more than half of its
+work would be the better compiler's, which pays later, and the parallel collector's."""
 
 
 # Finding it
@@ -205,11 +206,10 @@ def java_command(engine: Engine, jars: ServerJars, *, ports: Sequence[int]) -> l
     """
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     log = "-Dorg.slf4j.simpleLogger."
-    settings = [f"{log}defaultLogLevel=info", f"{log}showDateTime=true"]
-    if engine.name == "flink" and not engine.is_in_job_server:
-        settings += _SHORT_LIVED
+    settings = [*_SHORT_LIVED, f"{log}defaultLogLevel=info", f"{log}showDateTime=true"]
     if engine.name == "spark":
         settings += ["-Dspark.ui.enabled=false"]
+        settings += [f"-Dspark.executor.extraJavaOptions={' '.join(_SHORT_LIVED)}"]
         if not jars.is_whole:  # executors take them from the folder, not one by one from us
             settings += [f"-Dspark.executor.extraClassPath={os.pathsep.join(jars.jars)}"]
     job, artifact, expansion = ports
