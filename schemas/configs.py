@@ -377,17 +377,37 @@ class DataflowConfig(Config):
     """A folder in a bucket, for what Dataflow stages."""
 
     staging_location: str | None = not_identity(None, pattern="^gs://.+")
+    """A folder in a bucket for packages and the graph; None: `temp_location`."""
+
     service_account: str | None = not_identity(None)
     """Email of the account that workers act as."""
 
     machine_type: str | None = not_identity(None)
+    disk_gb: int | None = not_identity(None, ge=10, le=65_536)
+    """Disk of each worker, in GB."""
+
     max_workers: int | None = not_identity(None, ge=1, le=4_000)
+    """Machines at once, at most."""
+
+    threads: int | None = not_identity(None, ge=1, le=64)
+    """Pieces that each of a machine's processes works on at once. None: 1, as there is a process a
+    core; more cost memory."""
+
+    network: str | None = not_identity(None)
     subnetwork: str | None = not_identity(None)
+    public_ips: bool | None = not_identity(None)
+    """Whether workers have public addresses. Without, an image brings the code, or there is a NAT
+    by which they reach the package index."""
+
+    flexrs: Literal["cost", "speed"] | None = not_identity(None)
+    """Flexible scheduling: `cost` starts within six hours, on spot machines among others."""
+
     image: str | None = not_identity(None)
     """A container image with bertloom in it."""
 
     packages: tuple[str, ...] = not_identity(())
-    """Wheels that workers install, bertloom's among them, where there is no such image."""
+    """Wheels that workers install, bertloom's among them. Where there is neither such an image nor
+    this, `bertloom worker-package` is made for the job."""
 
     endpoint: str | None = not_identity(None)
     """Of Dataflow's API, where it is another than Google's."""

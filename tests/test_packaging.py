@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,8 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"bertloom", "schemas", "pipelines", "model", "flows"}
@@ -73,14 +76,42 @@ def test_the_command_and_what_engines_start_workers_by(wheel: zipfile.ZipFile) -
     ]  # fmt: skip
 
 
-def test_every_pin_is_in_the_lock() -> None:
+EXTRAS = ("flows", "model", "s3", "gcs", "dataflow", "bench", "dev")
+
+
+def _locked() -> dict[str, str]:
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if "==" in line]
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def _declared() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    locked = {
-        line.split("==")[0].lower().replace("_", "-")
-        for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
-        if "==" in line
-    }
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(p for name in ("flows", "model", "s3", "gcs", "dev", "bench") for p in extras[name])]  # fmt: skip # noqa: E501
-    names = {item.split("[")[0].split("=")[0].split("<")[0].split(">")[0] for item in wanted}
-    assert {name.lower().replace("_", "-") for name in names} - locked == {"bertloom"}
+    assert set(extras) == set(EXTRAS)
+    texts = [*project["dependencies"], *(text for extra in EXTRAS for text in extras[extra])]
+    return [found for text in texts if (found := Requirement(text)).name != "bertloom"]
+
+
+def test_all_extras_together_agree_with_the_lock() -> None:
+    """Also what they depend on, however far: so `pip install -c requirements.lock` has a way."""
+    locked, pending = _locked(), _declared()
+    seen: set[tuple[str, str]] = set()
+    while pending:
+        wanted = pending.pop()
+        name = canonicalize_name(wanted.name)
+        assert name in locked, f"{wanted} is not in the lock"
+        assert wanted.specifier.contains(locked[name], prereleases=True), (
+            f"{wanted}: {locked[name]}"
+        )
+        new = {(name, extra) for extra in {"", *wanted.extras}} - seen
+        seen |= new
+        try:
+            needs = [Requirement(text) for text in importlib.metadata.requires(name) or []]
+        except importlib.metadata.PackageNotFoundError:
+            continue  # in the lock, and not installed here
+        pending += [
+            need
+            for need in needs
+            if any(not need.marker or need.marker.evaluate({"extra": extra}) for _, extra in new)
+        ]

@@ -48,6 +48,7 @@ COMMANDS = {
     "push-lineage": ("lineage", "Send a run's OpenLineage events to a server."),
     "beam-worker": ("workers", "Become a worker of an engine, which calls this."),
     "worker-pool": ("workers", "Start workers for an engine beside it (environment: external)."),
+    "worker-package": ("workers", "Write the wheel that workers elsewhere install."),
     "fetch": ("fetch", "Download raw data: Wikipedia's dumps, labelled sets."),
 }
 """The module of each command, and what `--help` says of it, in that order."""

@@ -26,6 +26,7 @@ from flows.cli.options import (
 from flows.engine.adopting import adopt as adopt_artifacts
 from flows.engine.extras import lacking
 from flows.engine.plan import planned_rows
+from flows.engine.preflight import raw_paths
 from flows.engine.steps import FAILED, StepResult, opened_store
 from flows.formats import columns
 from flows.recipes.files import load_recipe, packaged_text, template_text
@@ -101,7 +102,7 @@ def print_plan(
     except ArtifactNotFoundError:
         store = None
     planned = plan_recipe(recipe, store=store, rebuild=rebuild, until=until)
-    launched = [] if recipe.execution.runner in RUNNERS_HERE else launch_lines(recipe.execution)
+    launched = [] if recipe.execution.runner in RUNNERS_HERE else _launch_lines(recipe, until)
     found = {
         "recipe": recipe.name,
         "store": recipe.store,
@@ -118,6 +119,11 @@ def print_plan(
     print_found(found, lines, as_json=as_json)
     if not as_json and (lack := lacking(steps(recipe, until))):
         say(f"note: {lack}", err=True)
+
+
+def _launch_lines(recipe: Recipe, until: str) -> list[str]:
+    places = [recipe.store, *raw_paths(steps(recipe, until))]
+    return launch_lines(recipe.execution, places=places)
 
 
 def adopt(

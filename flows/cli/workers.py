@@ -1,10 +1,14 @@
-"""`bertloom beam-worker` and `worker-pool`: what runs beside an engine."""
+"""`bertloom beam-worker`, `worker-pool` and `worker-package`: workers of engines, their code."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from flows.cli.console import say
+from schemas.errors import ConfigError
 
 
 def beam_worker(
@@ -41,3 +45,28 @@ def worker_pool(
     from pipelines.runners.worker_pool import serve  # start-up: Beam's messages and grpc, 500 ms
 
     serve(port, host=host, say=typer.echo)
+
+
+def worker_package(
+    folder: Annotated[Path, typer.Argument(help="Where to write it.")] = Path(),
+    clients: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="A store's client that workers install too: s3, gcs."),
+    ] = None,
+) -> None:
+    """Write the wheel that workers elsewhere install: the corpus stages and their dependencies.
+
+    It asks for exactly the versions of libraries that this Python has, which are part of cache
+    keys. `--runner dataflow` makes it by itself where there is no image and no package.
+    """
+    from pipelines.runners.worker_package import CLIENTS, write_worker_package  # start-up: 30 ms
+
+    if unknown := sorted(set(clients or ()) - CLIENTS.keys()):
+        raise ConfigError(f"--with {unknown[0]}: expected {' or '.join(sorted(CLIENTS))}")
+    try:
+        path = write_worker_package(
+            folder, file_systems=[CLIENTS[name] for name in dict.fromkeys(clients or ())]
+        )
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written: {error}") from error
+    say(f"wrote {path}")

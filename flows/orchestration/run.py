@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -368,7 +368,9 @@ class Run:
         return Submission(
             job_name(self.recipe.name, step.label, key=key),
             told=functools.partial(self._note_job, step),
+            ended=self._note_end,
             say=self.say,
+            places=(self.recipe.store, *raw_paths([*self.by_label.values()])),
             stopping=self.stopping,
             detach=self.recipe.execution.detach,
         )
@@ -390,6 +392,13 @@ class Run:
             self.jobs.append(record)
             if not self.stopping.is_set():
                 self._record("running")
+
+    def _note_end(self, job: SubmittedJob, took: Mapping[str, float]) -> None:
+        with self._lock:
+            self.jobs = [
+                record.model_copy(update={"took": dict(took)}) if record.id == job.id else record
+                for record in self.jobs
+            ]
 
     def _find(self, step: Step, *, adopts: bool = False) -> StepResult | None:
         """The artifact of a step, if it is there and sound.

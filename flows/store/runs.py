@@ -81,6 +81,9 @@ class JobRecord(BaseModel):
     attached: bool = False
     """Whether an earlier run had submitted it."""
 
+    took: dict[str, float] = {}
+    """What its engine says that it took (`vcpu-seconds`); empty while it runs, or says nothing."""
+
 
 class RunRecord(BaseModel):
     """The file `runs/RUN_ID/run.json`."""

@@ -190,7 +190,7 @@ def run_shard_job(
             weights = doing.weights_left(planned)
             if sum(weights.values()) < WORTH_PROCESSES:
                 launch = Launch.of(ExecutionConfig())
-        elif launch.engine is not None and doing.has_nearly_all(planned, but=WORTH_PROCESSES):
+        elif launch.lanes == 0 and doing.has_nearly_all(planned, but=WORTH_PROCESSES):
             launch = Launch.of(ExecutionConfig())  # sooner done here than a job is started
     fs, folder = file_system(output)
     with contextlib.ExitStack() as stack:

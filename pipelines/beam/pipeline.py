@@ -44,7 +44,8 @@ class _DoWork(beam.DoFn):
                     report = self._work.process(piece)
                     if self._blobs is not None:
                         report.blobs = self._blobs.places(report.blobs)
-                for name, amount in report.counters.items():
+                rows = sum(entry.rows or 0 for entry in report.files)
+                for name, amount in {**report.counters, "rows": rows}.items():
                     # For the runner's own console; the manifest takes the reports' counts, which
                     # no retried bundle can count twice.
                     Metrics.counter(self._counted_under, name).inc(amount)

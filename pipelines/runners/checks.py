@@ -8,12 +8,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipelines.runners import clusters
+from pipelines.runners.dataflow import DATAFLOW_RUNNER
+from pipelines.runners.dataflow_api import DataflowApi
 from pipelines.runners.engines import LEAN_FLAG, Engine, parallelism_flags, worker_program
 from pipelines.runners.job_servers import find_jars, find_java
 from pipelines.runners.launch import Launch
+from pipelines.runners.worker_package import (
+    file_system_packages,
+    package_name,
+    worker_requirements,
+)
 from schemas.configs import ExecutionConfig
 from schemas.errors import BertloomError, ConfigError, RunnerError
 
+_EXTRA_PACKAGE = "--extra_package="
 _MOST_AT_ONCE = 8
 _SHOWN = 3
 
@@ -40,7 +48,9 @@ def check_execution(execution: ExecutionConfig, *, store: str, inputs: Iterable[
                 f"detach: {launch.engine.master} works inside the job server, which ends with the "
                 "run, and its jobs with it: leave detach out"
             )
-        _check_engine(launch.engine, launch)
+        _raise_all(_faults(launch.engine, launch))
+    elif launch.runner == DATAFLOW_RUNNER:
+        _raise_all(_dataflow_faults(launch, [store, *inputs]))
 
 
 def _check_places(
@@ -75,8 +85,8 @@ def _is_local(url: str) -> bool:
     return "://" not in url or urllib.parse.urlsplit(url).scheme in ("file", "local")
 
 
-def _check_engine(engine: Engine, launch: Launch) -> None:
-    faults = [fault for fault in _faults(engine, launch) if fault is not None]
+def _raise_all(found: Iterable[BertloomError | None]) -> None:
+    faults = [fault for fault in found if fault is not None]
     if len(faults) > 1:
         raise ConfigError(
             f"{len(faults)} things have to be put right: "
@@ -84,6 +94,17 @@ def _check_engine(engine: Engine, launch: Launch) -> None:
         )
     if faults:
         raise faults[0]
+
+
+def _dataflow_faults(launch: Launch, places: list[str]) -> Iterator[BertloomError | None]:
+    packages = [flag.partition("=")[2] for flag in launch.flags if flag.startswith(_EXTRA_PACKAGE)]
+    for package in packages:
+        if _is_local(package) and not Path(package).is_file():
+            yield ConfigError(f"{package}: there is no such file, and workers are to install it")
+    if launch.packs_code:
+        yield _raised(lambda: worker_requirements(file_system_packages(places)))
+    # Credentials, the project, the region and whether the API is switched on, in one request.
+    yield _raised(lambda: DataflowApi(launch.flags).running("bertloom"))
 
 
 def _faults(engine: Engine, launch: Launch) -> Iterator[BertloomError | None]:
@@ -142,14 +163,20 @@ def steps_at_once(execution: ExecutionConfig) -> int:
         return 1
 
 
-def launch_lines(execution: ExecutionConfig) -> list[str]:
+def launch_lines(execution: ExecutionConfig, *, places: Iterable[str] = ()) -> list[str]:
     """The exact options that Beam gets, and what is started for it: for people, before a run.
+
+    Args:
+        execution: where to run.
+        places: URLs of the store and of the input.
 
     Raises:
         ConfigError: something is missing, or contradicts itself.
     """
     launch = Launch.of(execution)
     lines = [f"runner {execution.runner}: Beam's {launch.runner}", *_indented(launch.flags)]
+    if launch.packs_code:
+        lines += _package_lines(places)
     engine = launch.engine
     if engine is None:
         return lines
@@ -164,6 +191,18 @@ def launch_lines(execution: ExecutionConfig) -> list[str]:
         except BertloomError as error:
             lines.append(f"missing: {error}")
     return lines
+
+
+def _package_lines(places: Iterable[str]) -> list[str]:
+    try:
+        wanted = worker_requirements(file_system_packages(places))
+        name = package_name()
+    except BertloomError as error:
+        return [f"missing: {error}"]
+    return [
+        *_indented([f"{_EXTRA_PACKAGE}{name}"]),
+        f"{name} is made for each job; workers install {', '.join(wanted)}",
+    ]
 
 
 def _server_line(engine: Engine) -> list[str]:

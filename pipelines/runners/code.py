@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from schemas.errors import RunnerError
@@ -15,15 +16,20 @@ _WORKERS = ("pipelines", "schemas")
 _SUFFIXES = frozenset({".py", ".yaml", ".json"})
 
 
+def code_files() -> Iterator[tuple[str, Path]]:
+    """The sources that a worker runs, sorted: names as in an installation, and where they are."""
+    for package in _WORKERS:
+        folder = _PACKAGES / package
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES):
+            yield path.relative_to(_PACKAGES).as_posix(), path
+
+
 @functools.cache
 def code_digest() -> str:
     """sha256 of the sources of `pipelines` and `schemas` as this process has them."""
     digest = hashlib.sha256()
-    for package in _WORKERS:
-        folder = _PACKAGES / package
-        for path in sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES):
-            name = path.relative_to(_PACKAGES).as_posix()
-            digest.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    for name, path in code_files():
+        digest.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
+from pipelines.runners.dataflow import DATAFLOW_RUNNER, dataflow_flags
 from pipelines.runners.engines import (
     PORTABLE_RUNNER,
     Engine,
-    flags_once,
     flink_engine,
     flink_flags,
     portable_flags,
@@ -41,6 +41,9 @@ class Launch(NamedTuple):
 
     has_processes: bool = False
     """Whether each worker is a process of this machine."""
+
+    packs_code: bool = False
+    """Whether a job brings its workers a package of our code."""
 
     engine: Engine | None = None
     """What the job is handed to through a job service; None where there is no such."""
@@ -100,36 +103,8 @@ def _portable(execution: ExecutionConfig) -> Launch:
 
 def _dataflow(execution: ExecutionConfig) -> Launch:
     """Google Cloud Dataflow: `execution.dataflow`, or options written by hand."""
-    config = execution.dataflow
-    given = {
-        "--project": config.project,
-        "--region": config.region,
-        "--temp_location": config.temp_location,
-        "--staging_location": config.staging_location,
-        "--service_account_email": config.service_account,
-        "--worker_machine_type": config.machine_type,
-        "--max_num_workers": config.max_workers,
-        "--subnetwork": config.subnetwork,
-        "--sdk_container_image": config.image,
-        "--dataflow_endpoint": config.endpoint,
-    }
-    own = [f"{name}={value}" for name, value in given.items() if value is not None]
-    own += [f"--extra_package={package}" for package in config.packages]
-    flags = flags_once(own, execution.options)
-    named = {flag.split("=", 1)[0] for flag in flags}
-    missing = [name for name in ("--project", "--region", "--temp_location") if name not in named]
-    if missing:
-        fields = ", ".join(f"execution.dataflow.{name.removeprefix('--')}" for name in missing)
-        raise ConfigError(
-            f"the dataflow runner needs {', '.join(missing)}: set {fields}; "
-            f"found {', '.join(sorted(named)) or 'none'}"
-        )
-    if not named & {"--sdk_container_image", "--extra_package", "--setup_file"}:
-        raise ConfigError(
-            "Dataflow's workers have none of bertloom's code: name a container image that has it "
-            "(execution.dataflow.image), or its wheel (execution.dataflow.packages)"
-        )
-    return Launch("DataflowRunner", flags, 0)
+    flags, has_code = dataflow_flags(execution)
+    return Launch(DATAFLOW_RUNNER, flags, 0, packs_code=not has_code)
 
 
 def _flink(execution: ExecutionConfig) -> Launch:

@@ -15,7 +15,9 @@ from apache_beam.runners.runner import PipelineRunner, PipelineState
 from apache_beam.transforms import environments
 
 from pipelines.runners.causes import root_cause
-from pipelines.runners.launch import THIS_MACHINE, Launch
+from pipelines.runners.dataflow import DATAFLOW_RUNNER
+from pipelines.runners.dataflow_jobs import run_on_dataflow
+from pipelines.runners.launch import Launch
 from pipelines.runners.portable_jobs import run_on_engine
 from pipelines.runners.quiet import without_tracebacks
 from pipelines.runners.submission import current_submission
@@ -58,13 +60,13 @@ def run_pipeline(
             job, build, launch=launch, engine=launch.engine, submission=submission, pieces=pieces
         )
         return
+    if launch.runner == DATAFLOW_RUNNER:
+        run_on_dataflow(job, build, launch=launch, submission=submission)
+        return
     # `__main__` is a thin launcher: workers import what they need, nothing is pickled from it.
     # Beam reads sys.argv where it is given no flags; ours are not for Beam.
-    is_here = launch.runner == THIS_MACHINE
-    named = () if is_here else (f"--job_name={submission.name}",)
-    options = PipelineOptions([*launch.flags, *named])
-    runner = _fn_api_runner(options, launch) if is_here else launch.runner
-    pipeline = beam.Pipeline(runner=runner, options=options)
+    options = PipelineOptions(list(launch.flags))
+    pipeline = beam.Pipeline(runner=_fn_api_runner(options, launch), options=options)
     build(pipeline)
     try:
         with without_tracebacks():

@@ -10,7 +10,7 @@ import contextlib
 import contextvars
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from schemas.errors import RunnerError
@@ -43,6 +43,10 @@ def _say_nothing(_line: str) -> None:
     pass
 
 
+def _measure_nothing(_job: SubmittedJob, _measured: Mapping[str, float]) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Submission:
     """The step that jobs are submitted for."""
@@ -53,8 +57,14 @@ class Submission:
     told: Callable[[SubmittedJob], None] = _tell_nobody
     """Called when the engine has taken it, or has it already."""
 
+    ended: Callable[[SubmittedJob, Mapping[str, float]], None] = _measure_nothing
+    """Called at its end with what it took, by names that say the unit, where its engine tells."""
+
     say: Callable[[str], None] = _say_nothing
     """Takes a line for people."""
+
+    places: tuple[str, ...] = ()
+    """URLs of the store and of the input, which workers open."""
 
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the run is to end."""

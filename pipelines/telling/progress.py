@@ -55,7 +55,8 @@ class Reading(NamedTuple):
     """Since this start of the job."""
 
     rows: int = 0
-    """Rows of the finished shards (documents, instances); 0 for trainings and in remote stores."""
+    """Rows of the finished shards (documents, instances); 0 for trainings, and in remote stores
+    where the runner does not count them."""
 
     first: float = 0.0
     """What was done when it started."""
@@ -146,8 +147,20 @@ class _Places:
 _PLACES = _Places()
 
 
+_WATCHED: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("_WATCHED", default=None)
+
+
+def note_rows(rows: int) -> None:
+    """Say how many rows the job of this thread has written, where its engine counts them."""
+    if watched := _WATCHED.get():
+        watched.rows = rows
+
+
 class Progress:
     """Watches `folder` until the block ends; `total` shards are expected."""
+
+    rows = 0
+    """As an engine counts them."""
 
     def __init__(self, job: str, *, fs: fsspec.AbstractFileSystem, folder: str, total: int) -> None:
         self._job, self._fs, self._folder, self._total = job, fs, folder, total
@@ -159,6 +172,7 @@ class Progress:
         self._thread = threading.Thread(target=self._watch, name=f"progress-{job}", daemon=True)
 
     def __enter__(self) -> Self:
+        self._watched = _WATCHED.set(self)
         self._thread.start()
         return self
 
@@ -168,6 +182,7 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        _WATCHED.reset(self._watched)
         self._stop.set()
         self._thread.join()
         if kind is None and self._listeners and (last := self._look()) is not None:
@@ -193,7 +208,7 @@ class Progress:
 
     def _count_rows(self, paths: list[str]) -> int:
         if not self._is_local:
-            return 0  # each file would cost a request or two
+            return self.rows  # each file would cost a request or two
         import pyarrow as pa  # start-up: 340 ms, with data sets
         import pyarrow.dataset as datasets  # start-up: 340 ms
 
@@ -230,10 +245,11 @@ class Progress:
                 if not in_terminal and now - said >= _LINE_SECONDS:
                     said = now
                     _LOGGER.info(
-                        "%s: %d of %d shards after %.0f s",
+                        "%s: %d of %d shards%s after %.0f s",
                         self._job,
                         reading.done,
                         self._total,
+                        f", {self.rows:,} rows" if self.rows else "",
                         reading.seconds,
                     )
 
