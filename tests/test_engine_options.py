@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pipelines.runners import checks, clusters, code
+from flows.engine.steps import is_passing
+from pipelines.runners import checks, clusters, code, following
 from pipelines.runners.checks import check_execution, launch_lines, steps_at_once
 from pipelines.runners.clusters import SlotPool
 from pipelines.runners.code import SameCode
 from pipelines.runners.engines import WORKER_PROGRAM, worker_program
+from pipelines.runners.following import ClusterView, NoSlotsError
 from pipelines.runners.job_servers import find_jars, java_command
 from pipelines.runners.launch import RUNNERS, Launch
 from pipelines.runners.submission import Submission, SubmittedJob
@@ -333,6 +335,9 @@ def flink_pages() -> Iterator[dict[str, Any]]:
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             pages["asked"].append(f"{self.command} {self.path}")
+            if "silent" in pages:
+                self.close_connection = True
+                return
             found = pages.get(self.path)
             self.send_response(404 if found is None else 200)
             self.end_headers()
@@ -518,3 +523,76 @@ class _Unpacks:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"some": "state"}
+
+
+def _tasks(**counts: int) -> dict[str, Any]:
+    return {"state": "RUNNING", "vertices": [{"tasks": {"SCHEDULED": 0, **counts}}]}
+
+
+def _view(pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> ClusterView:
+    """Of job 7, which its cluster knows, asked at each look."""
+    monkeypatch.setattr(following, "_CLUSTER_SECONDS", 0.0)
+    pages["/jobs/overview"] = _listed("RUNNING")
+    pages["/jobs/7"] = _tasks(RUNNING=2)
+    engine = engine_of(execution("flink", master=pages["at"]))
+    view = ClusterView(engine, Submission("mine"), "of the job service")
+    view.look()
+    view.look()
+    return view
+
+
+def test_of_two_jobs_that_wait_for_slots_one_gives_way(
+    flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 1e-9)
+    view = _view(flink_pages, monkeypatch)
+    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 60.0)
+    flink_pages["/jobs/7"] = _tasks(SCHEDULED=2)
+    view.look()  # it has just begun to wait
+    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 1e-9)
+    monkeypatch.setattr(following, "_ALONE_FACTOR", 1e12)
+    view.look()  # behind one that works, or one that gives way itself
+    flink_pages["/jobs/overview"]["jobs"].append({"jid": "8", "name": "other", "state": "RUNNING"})
+    flink_pages["/jobs/8"] = _tasks(SCHEDULED=1)
+    view.look()
+    flink_pages["/jobs/overview"]["jobs"][1]["jid"] = "6"
+    flink_pages["/jobs/6"] = _tasks(SCHEDULED=1)
+    with pytest.raises(NoSlotsError, match="mine: no slots for"):
+        view.look()
+    flink_pages["/jobs/7"] = _tasks(SCHEDULED=1, RUNNING=1)
+    view.look()
+
+
+def test_a_job_that_nothing_is_free_for_begins_anew_after_a_while(
+    flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 1e-9)
+    view = _view(flink_pages, monkeypatch)
+    flink_pages["/jobs/7"] = _tasks(SCHEDULED=2)
+    view.look()
+    with pytest.raises(NoSlotsError):
+        view.look()
+
+
+def test_a_job_that_its_cluster_forgot_is_tried_again(
+    flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = _view(flink_pages, monkeypatch)
+    view.check_known()
+    del flink_pages["/jobs/7"]
+    for look in (view.look, view.check_known):
+        with pytest.raises(RunnerError, match="does not know job 7 any more") as failed:
+            look()
+        assert is_passing(failed.value)
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for(
+    flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = _view(flink_pages, monkeypatch)
+    flink_pages["silent"] = True
+    view.look()
+    monkeypatch.setattr(following, "_GONE_SECONDS", 0.0)
+    with pytest.raises(RunnerError, match="has not answered for") as failed:
+        view.look()
+    assert is_passing(failed.value)

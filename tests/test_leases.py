@@ -12,7 +12,14 @@ from store_writing import STAGE, held_by_another, this_one
 
 from flows.store import processes
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import lease_path, live_holder, live_holders, try_lease
+from flows.store.leases import (
+    Lease,
+    lease_or_holder,
+    lease_path,
+    live_holder,
+    live_holders,
+    try_lease,
+)
 
 KEY = "ab" * 32
 
@@ -40,6 +47,21 @@ def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None
         assert live_holders(store) == {(STAGE, KEY): found}
         assert live_holder(store, STAGE, "cd" * 32) is None
     assert live_holder(store, STAGE, KEY) is None
+    assert store.backend.names("leases") == []
+
+
+def test_a_lease_says_which_job_builds_its_key(store: ArtifactStore) -> None:
+    with lease_or_holder(store, STAGE, KEY, holder="mine") as lease:
+        assert isinstance(lease, Lease)
+        before = live_holder(store, STAGE, KEY)
+        lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
+        found = live_holder(store, STAGE, KEY)
+        assert before is not None
+        assert found is not None
+        assert (before.job_id, found.job_id, found.token) == ("", "7f", before.token)
+        assert str(found).endswith("; job 7f http://flink:8081/#/job/7f/overview)")
+        with lease_or_holder(store, STAGE, KEY, holder="yours") as other:
+            assert other == found
     assert store.backend.names("leases") == []
 
 

@@ -32,8 +32,10 @@ _GONE_SECONDS = 30.0
 """After so many without an answer a job service, or a cluster, is taken to be gone."""
 
 _PATIENCE_SECONDS = 20.0
-"""For so long a job waits for slots beside one that waits for them as well; three times as long
-behind jobs that work."""
+"""For so long a job waits for slots beside one that waits for them as well."""
+
+_ALONE_FACTOR = 3.0
+"""So many times as long behind jobs that work."""
 
 _STATE = beam_job_api_pb2.JobState
 OVER = frozenset({_STATE.DONE, _STATE.DRAINED, _STATE.FAILED, _STATE.CANCELLED, _STATE.UPDATED})
@@ -157,7 +159,7 @@ class ClusterView:
         if waited < _PATIENCE_SECONDS:
             return
         gives_way = any(job < self._found for job in clusters.waiting_jobs(self._engine))
-        if gives_way or waited > 3 * _PATIENCE_SECONDS:
+        if gives_way or waited > _ALONE_FACTOR * _PATIENCE_SECONDS:
             raise NoSlotsError(f"{self._submission.name}: no slots for {waited:.0f} s")
 
 
