@@ -168,7 +168,7 @@ class Flink:
     def job_servers(self) -> list[str]:
         """The job servers that run for it: none may outlive who started it."""
         found = subprocess.run(
-            ["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True
+            ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
         )
         wanted = f"--flink-master={self.master} "
         return [line for line in found.stdout.splitlines() if wanted in line]

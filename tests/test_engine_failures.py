@@ -123,7 +123,6 @@ def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
         f"{manifest.data}/{entry.object}" for manifest in manifests for entry in manifest.files
     }
     assert {*opened.backend.facts("artifacts")} == wanted
-    assert not world.flink.job_servers()
     return record
 
 
@@ -205,3 +204,13 @@ def test_the_object_store_is_away(world: _World) -> None:
         run = world.run(store)
     assert run.ended() == 0, run.told
     _check(world, store)
+
+
+def test_two_runs_that_each_want_all_slots_both_end(world: _World) -> None:
+    stores = [world.store(), world.store()]
+    both = '--set=execution.options=["--parallelism=2"]'
+    runs = [world.run(store, both) for store in stores]
+    for run in runs:
+        assert run.ended() == 0, run.told
+    for store in stores:
+        _check(world, store)
