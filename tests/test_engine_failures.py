@@ -175,7 +175,8 @@ def test_the_job_manager_is_killed(world: _World) -> None:
     assert f"does not know job {lost} any more" in run.told
     assert "trying again in 10 s" in run.told
     record = _check(world, store)
-    assert [job.id == lost for job in record.jobs] == [True, False]
+    # What little is left is done without a job.
+    assert [job.id for job in record.jobs][:1] == [lost]
 
 
 def test_the_submitter_is_killed(world: _World) -> None:
