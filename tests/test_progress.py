@@ -52,6 +52,31 @@ def test_shards_rows_and_bytes_are_told(tmp_path: Path) -> None:
     assert last.bytes == sum(file.stat().st_size for file in tmp_path.glob("*.arrow"))
 
 
+def test_a_store_that_is_away_stops_no_watching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its client raises: that of S3 has errors of its own for a server that is gone."""
+    told: list[Reading] = []
+    asked, seen = threading.Event(), threading.Event()
+
+    def gone(*_: object, **__: object) -> None:
+        asked.set()
+        raise RuntimeError("Could not connect to the endpoint URL")
+
+    def note(reading: Reading) -> None:
+        told.append(reading)
+        seen.set()
+
+    with monkeypatch.context() as away, listening(note):
+        watched = watch(tmp_path, total=1)
+        away.setattr(watched._fs, "find", gone)
+        with watched:
+            assert asked.wait(10)
+            assert told == []
+            away.undo()
+            assert seen.wait(10)
+
+
 def test_a_shard_that_is_being_written_has_no_rows_yet(tmp_path: Path) -> None:
     (tmp_path / "part-0.arrow").write_bytes(b"ARROW1")
     told: list[Reading] = []

@@ -192,7 +192,7 @@ class Progress:
     def _look(self) -> Reading | None:
         try:
             listed = self._fs.find(self._folder, detail=True).values()
-        except OSError as error:  # a store that is slow to answer must not stop the job
+        except Exception as error:  # an object store's client has errors of its own for it
             _LOGGER.debug("%s: cannot list %s: %s", self._job, self._folder, error)
             return None
         shards = [entry for entry in listed if entry["name"].endswith(".arrow")]
