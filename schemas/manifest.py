@@ -156,6 +156,11 @@ class ProducedBy(_Record):
     """Whether the checkout had changes that are not committed; None where it is no checkout."""
 
     runner: str
+
+    worker_code: str = ""
+    """`sha256:...` of the sources that its jobs' workers ran, which refuse to work with others; ""
+    where a stage has no jobs."""
+
     host_kind: str
     """Operating system and processor, such as `Linux x86_64`."""
 

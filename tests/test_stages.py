@@ -15,12 +15,14 @@ from flows.engine.keys import describe_differences, step_key
 from flows.engine.plan import PlannedStep
 from flows.engine.provenance import key_environment
 from flows.engine.stages import find_stage, rebuilt_labels
-from flows.engine.steps import StepResult, is_passing
+from flows.engine.steps import StepResult, is_passing, worker_code
 from flows.orchestration import loop as local_engine
 from flows.orchestration.run import Run
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
+from model import pretrain
 from pipelines import build_documents, build_tokens
+from pipelines.runners.code import code_digest
 from pipelines.telling.progress import step_name
 from schemas.configs import (
     DocumentsConfig,
@@ -88,6 +90,11 @@ def test_the_real_stages_are_what_they_say() -> None:
     assert {stage.holds for stage in stages().values()} >= {"documents", "tokens", "tables"}
 
 
+def test_what_workers_ran_is_said_of_stages_that_have_jobs() -> None:
+    found = {stage.name: worker_code(stage) for stage in (build_tokens.STAGE, pretrain.STAGE)}
+    assert found == {"build-tokens": f"sha256:{code_digest()}", "pretrain": ""}
+
+
 def test_a_stage_that_is_none_any_more_has_a_plain_answer() -> None:
     manifest = Manifest.model_construct(
         stage="gone", counters={"rows": 1234}, table="rows", statistics={}, files=()
@@ -139,6 +146,7 @@ def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:
     ]
     assert tokens.environment.packages["pyarrow"] == tokens.key_spec["environment"]["pyarrow"]
     assert tokens.produced_by.runner == "local"
+    assert tokens.produced_by.worker_code == ""  # of stages that workers have no part in
 
 
 def test_jobs_are_called_as_their_step(

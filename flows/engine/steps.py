@@ -23,12 +23,14 @@ from flows.formats import time_text
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.runs import StepRecord
+from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput
+from schemas.stage import Stage
 
 RETRY_DELAYS: tuple[float, ...] = (10, 60)
 """Seconds before each further try of a step that failed for a passing reason."""
@@ -88,6 +90,11 @@ def step_line(result: StepResult) -> str:
     return f"{result.label:<28}  {state:<20}  {manifest.artifact_id}  {amount(manifest)}{reused}"
 
 
+def worker_code(stage: Stage) -> str:
+    """Digest of the sources that workers of a stage's jobs run; "" where it has no jobs."""
+    return f"sha256:{code_digest()}" if stage.module.startswith("pipelines.") else ""
+
+
 def build_step(
     step: Step,
     key: StepKey,
@@ -139,6 +146,7 @@ def build_step(
         git_commit=checkout().commit,
         git_dirty=checkout().is_dirty,
         runner=execution.runner,
+        worker_code=worker_code(stage),
         host_kind=host_kind(),
         started=began,
         ended=now(),

@@ -78,8 +78,10 @@ def error_facet(error: BaseException | str) -> Plain:
 
 
 def cache_tags(manifest: Manifest, *, was_cached: bool) -> Plain:
-    """Whether a step was a cache hit, and under which key."""
+    """Whether a step was a cache hit, under which key, and what code its workers ran."""
     found = {"cache": "hit" if was_cached else "miss", "cache_key": manifest.cache_key}
+    if code := manifest.produced_by.worker_code:
+        found["worker_code"] = code
     return facet("tags_run", tags=tags(found))
 
 
