@@ -207,6 +207,7 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
     port, page, *pages = free_ports(2 + workers)
     program, master = f"{home}/bin/spark-class", f"spark://localhost:{port}"
     here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
+    here["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     folder.mkdir(parents=True)
     with _processes(folder) as running:
         running["master"] = _start(

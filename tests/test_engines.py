@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 import yaml
 from corpus_runs import STAGES, digests, run_corpus, small_recipe_file
-from engine_clusters import Command, Flink, flink_cluster, flink_run, job_servers, spark_cluster
+from engine_clusters import (
+    Command,
+    Flink,
+    flink_cluster,
+    flink_run,
+    job_servers,
+    package_folder,
+    spark_cluster,
+)
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
@@ -94,6 +102,11 @@ def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
     assert made == local
     assert len({job.id for job in record.jobs}) == len(record.jobs) == len(local)
     assert not flink.job_servers()
+
+
+def test_spark_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
+    home = str(package_folder("pyspark", "pyspark"))
+    _same("spark", {"master": "local[2]", "home": home}, local, to=tmp_path / "run", of=recipe)
 
 
 def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_path: Path) -> None:
