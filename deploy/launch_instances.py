@@ -1,0 +1,87 @@
+"""The program of a Dataflow flex template: raw files to instances, as one job.
+
+A template is one graph, and a recipe is several jobs with a plan between each and the next, whose
+artifacts are cached: for that, `bertloom run` with `--runner dataflow`. This takes a vocabulary
+that is there, and keeps no artifacts. What is no parameter goes on to Beam.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from pydantic import TypeAdapter
+
+from pipelines.transforms import (
+    DropDuplicates,
+    Instance,
+    PairAndMask,
+    ReadDocuments,
+    SplitSentences,
+    Tokenize,
+    WriteShards,
+)
+from pipelines.wordpiece.vocab_files import read_vocab
+from schemas.arrow import instances_schema
+from schemas.configs import AnySource, InstancesConfig, MaskingConfig
+
+
+def parser() -> argparse.ArgumentParser:
+    """The template's parameters, called as the fields of a recipe that they are."""
+    found = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    found.add_argument("--kind", default="wikipedia", help="of source, as in a recipe")
+    found.add_argument("--name", required=True, help="of the source; begins its documents' ids")
+    found.add_argument("--paths", required=True, help="files or patterns, with commas between")
+    found.add_argument("--language", default="en")
+    found.add_argument("--vocab_file", required=True, help="URL of a vocab.txt")
+    found.add_argument("--lowercase", default="true", choices=["true", "false"])
+    found.add_argument("--max_seq_length", type=int, default=128)
+    found.add_argument("--duplicates", type=int, default=1)
+    found.add_argument("--max_predictions", type=int, default=20)
+    found.add_argument("--output", required=True, help="URL of the folder of the shards")
+    found.add_argument("--pools", type=int, default=1, help="groups that random Bs come from")
+    found.add_argument("--shards", type=int, default=1, help="files, at most")
+    return found
+
+
+def columns(vocab_size: int) -> pa.Schema:
+    """Those of the stage's shards, with names of documents in place of rows of other artifacts.
+
+    `part` says which instances are held out of training.
+    """
+    shared = [field for field in instances_schema(vocab_size) if field.name in Instance._fields]
+    names = ("document_id", "segment_b_document", "part")
+    return pa.schema([*shared, *(pa.field(name, pa.string()) for name in names)])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the job, or stage its graph where `--template_location` says."""
+    given, others = parser().parse_known_args(arguments)
+    source = TypeAdapter(AnySource).validate_python(
+        {
+            "kind": given.kind,
+            "name": given.name,
+            "paths": given.paths.split(","),
+            "language": given.language,
+        }
+    )
+    config = InstancesConfig(
+        max_seq_length=given.max_seq_length,
+        duplicates=given.duplicates,
+        masking=MaskingConfig(max_predictions=given.max_predictions),
+    )
+    schema = columns(len(read_vocab(given.vocab_file)))
+    pipeline = beam.Pipeline(options=PipelineOptions([*others, "--no_save_main_session"]))
+    documents = pipeline | ReadDocuments(source) | SplitSentences() | DropDuplicates()
+    tokens = documents | Tokenize(given.vocab_file, lowercase=given.lowercase == "true")
+    instances = tokens | PairAndMask(config, vocab=given.vocab_file, pools=given.pools)
+    _ = instances | WriteShards(given.output, schema=schema, shards=given.shards)
+    # A launcher stages the graph and goes; Dataflow starts the job.
+    pipeline.run()
+
+
+if __name__ == "__main__":
+    main()

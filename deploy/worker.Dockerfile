@@ -1,0 +1,25 @@
+# Images for workers, and for the launcher of a Dataflow flex template. Not run here: there is no
+# container engine on the machine that this was written on; tests/test_deploy.py holds the pins,
+# names and parameters to the code.
+#
+#   bertloom worker-package deploy/build --with gcs
+#   cp deploy/launch_instances.py deploy/build/
+#   docker build -f deploy/worker.Dockerfile --target worker -t REGISTRY/bertloom-worker deploy/build
+#   docker build -f deploy/worker.Dockerfile --target launcher -t REGISTRY/bertloom-launcher deploy/build
+#
+# The worker's is for execution.dataflow.image, and for environment: docker of Flink and Spark.
+
+# The tag is the version of Beam that is pinned in pyproject.toml, and its Python the submitter's.
+FROM apache/beam_python3.11_sdk:2.77.0 AS worker
+COPY bertloom-*.whl /opt/bertloom/
+# The wheel asks for exactly the versions that were there when it was made.
+RUN pip install --no-cache-dir /opt/bertloom/bertloom-*.whl \
+    && python -c "import pipelines.beam.pipeline, pipelines.transforms"
+# The base image's entry point, /opt/apache/beam/boot, is an engine's way in: leave it.
+
+FROM worker AS launcher
+COPY --from=gcr.io/dataflow-templates-base/python311-template-launcher-base:latest \
+    /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher
+COPY launch_instances.py /template/launch_instances.py
+ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launch_instances.py
+ENTRYPOINT ["/opt/google/dataflow/python_template_launcher"]
