@@ -1,7 +1,7 @@
-"""S3 as a server of its own by HTTP, and a proxy before it that counts requests and spoils some.
+"""S3 as a server of its own by HTTP, and a proxy before any store that counts and spoils requests.
 
-The server is moto's, in a process of its own. The proxy decides by a seed which of the requests
-come to harm and how; which request is the n-th is up to whoever asks.
+The server is moto's, in a process of its own. The proxy decides by a seed and a counter which of
+the requests come to harm and how; which request is the n-th is up to whoever asks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -26,12 +27,15 @@ import botocore.session
 
 from benchmarks.local_server import LocalServer
 
-FAULTS = ("500", "503", "reset", "lost", "cut", "stall")
-"""Answered with that status, or cut off, before the server heard of it; done, with the answer lost;
-half of the answer; nothing for `STALL_SECONDS`, and then cut off."""
+FAULTS = ("500", "503", "reset", "torn", "lost", "cut", "stall")
+"""Answered with that status, or cut off, before the server heard of it; cut off when the server had
+half of what was sent; done, with the answer lost; half of the answer; nothing for `STALL_SECONDS`,
+and then cut off."""
 
 READ_SECONDS, STALL_SECONDS = 1.0, 2.0
 """How long clients of a spoiling proxy wait, and how long a stall lasts."""
+
+_LISTING = re.compile(r"[?&]list-type=|^/[^/]+/?(\?|$)|^/storage/v1/b/[^/]+/o\?")
 
 
 class S3Server:
@@ -94,21 +98,23 @@ class Proxy(LocalServer):
 
     Args:
         upstream: URL of the server.
-        share: of the requests that come to harm.
-        seed: decides which, and how.
-        faults: those of `FAULTS` that may happen.
+        one_in: how many requests there are of which one comes to harm; 0 for none.
+        seed: decides which of them.
+        faults: those of `FAULTS` that happen, each as often as any other.
+        delay: seconds that each listing takes longer.
     """
 
     def __init__(
         self,
         upstream: str,
         *,
-        share: float = 0.0,
+        one_in: int = 0,
         seed: int = 0,
         faults: tuple[str, ...] = FAULTS,
+        delay: float = 0.0,
     ) -> None:
-        self.upstream, self.share = urlsplit(upstream).netloc, share
-        self.faults = faults
+        self.upstream, self.delay = urlsplit(upstream).netloc, delay
+        self._faults = _drawn(one_in, faults, random.Random(seed))
         self.requests: list[tuple[str, str]] = []
         """Operation (`GET`, `PUT`, `LIST`, ...) and path of each request."""
 
@@ -116,7 +122,7 @@ class Proxy(LocalServer):
         self.next: list[str] = []
         """Harm that the next requests come to, one each, whatever the draws say; "" for none."""
 
-        self._draws, self._lock = random.Random(seed), threading.Lock()
+        self._lock = threading.Lock()
         super().__init__(_Handler, proxy=self)
 
     def counts(self) -> Counter[str]:
@@ -126,18 +132,25 @@ class Proxy(LocalServer):
 
     def note(self, method: str, target: str) -> str:
         """Count a request; the harm it comes to, "" for none."""
-        found = urlsplit(target)
-        is_list = method == "GET" and ("list-type" in found.query or found.path.count("/") < 2)
+        path = urlsplit(target).path
+        if is_list := method == "GET" and _LISTING.search(target) is not None:
+            time.sleep(self.delay)
         with self._lock:
-            self.requests.append(("LIST" if is_list else method, found.path))
-            if self.next:
-                fault = self.next.pop(0)
-            else:
-                is_harmed = self._draws.random() < self.share
-                fault = self._draws.choice(self.faults) if is_harmed else ""
+            self.requests.append(("LIST" if is_list else method, path))
+            drawn = next(self._faults)
+            fault = self.next.pop(0) if self.next else drawn
             if fault:
                 self.harmed[fault] += 1
         return fault
+
+
+def _drawn(one_in: int, faults: tuple[str, ...], draws: random.Random) -> Iterator[str]:
+    """The harm that each request comes to, "" for none: to one of `one_in` in a row."""
+    while True:
+        for fault in draws.sample(faults, len(faults)):
+            harmed = draws.randrange(one_in) if one_in else -1
+            for number in range(one_in or 1):
+                yield fault if number == harmed else ""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -160,8 +173,12 @@ class _Handler(BaseHTTPRequestHandler):
         return done
 
     def _pass_on(self) -> None:
-        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        size = int(self.headers.get("Content-Length", 0))
         fault = self.proxy.note(self.command, self.path)
+        if fault == "torn":
+            self._tear(self.rfile.read(size // 2))
+            return
+        data = self.rfile.read(size)
         if fault in ("500", "503"):
             self._answer(int(fault), [("Content-Type", "application/xml")], b"")
         elif fault == "reset":
@@ -179,13 +196,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815 - the server asks for them
 
+    def _tear(self, data: bytes) -> None:
+        """Let the server have a part of what is sent, and then nobody at the other end."""
+        if data:
+            up = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
+            up.request(self.command, self.path, data, self._headers())
+            up.close()
+        self._hang_up()
+
+    def _headers(self) -> dict[str, str]:
+        return {key: value for key, value in self.headers.items() if key != "Expect"}
+
     def _ask(self, data: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        headers = {key: value for key, value in self.headers.items() if key != "Expect"}
         for attempt in range(2):
             if self._up is None:
                 self._up = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
             try:
-                self._up.request(self.command, self.path, data, headers)
+                self._up.request(self.command, self.path, data, self._headers())
                 answer = self._up.getresponse()
                 return answer.status, answer.getheaders(), answer.read()
             except (OSError, http.client.HTTPException):

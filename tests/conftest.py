@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,10 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from command_runs import Cli
     from counted_files import CountedFiles
+    from fake_gcs import FakeGcs
     from fake_stages import FakeStages
 
+    from benchmarks.object_store import S3Server
     from flows.store.artifacts import ArtifactStore
     from flows.store.runs import RunRecord
     from schemas.manifest import StageInput
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is loaded: each of the processes that share the machine's cores takes one.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Before gcsfs is loaded, which then has the class that a stand-in of GCS can serve.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 # No test fails by a clock: a busy machine draws and tries its examples slowly.
 settings.register_profile(
@@ -158,3 +164,38 @@ def reported_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStor
     store, record = whole_run(tmp_path_factory.mktemp("whole"))
     report_page(store, record)
     return store, record
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 of this test run, in a process of its own."""
+    from benchmarks.object_store import S3Server
+
+    with S3Server() as started:
+        yield started
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an empty bucket of it."""
+    import fsspec
+
+    from benchmarks.object_store import environment
+
+    for name, value in environment(s3_server.url).items():
+        monkeypatch.setenv(name, value)
+    yield s3_server.make_bucket(f"corpora-{uuid.uuid4().hex[:12]}")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@pytest.fixture
+def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    """A GCS in this process; a request that it does not know fails the test."""
+    import fsspec
+    from fake_gcs import FakeGcs, use_gcs
+
+    with FakeGcs() as server:
+        use_gcs(server.url, monkeypatch)
+        yield server
+    fsspec.get_filesystem_class("gs").clear_instance_cache()
+    assert server.unknown == []

@@ -1,22 +1,103 @@
-"""A server that speaks as much of GCS's JSON API as the store uses, conditions included."""
+"""A server that speaks as much of GCS's JSON API as gcsfs asks of it, and no more.
+
+It has one bucket, `bucket`. Byte ranges, generations and conditions, listings by prefix and
+delimiter in pages, uploads in one piece or in chunks that go on where they were cut, copies and
+batches of deletes are as Google documents them. A request, parameter or field that it does not
+know is answered with 400 and kept in `unknown`, so that nothing is passed over.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 import threading
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
-from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import fsspec
+import pytest
 
 from benchmarks.local_server import LocalServer
 
+BUCKET = "bucket"
+QUANTUM = 256 << 10
+"""Chunks of an upload have a multiple of so many bytes, but for the last one."""
+
+_MOST_DELETES = 100
+_IF_MATCH = "ifGenerationMatch"
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+_CHUNK = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+_DELETE_PART = re.compile(rb"\nDELETE (\S+) HTTP/1\.1\n")
+
+Query = Mapping[str, str]
+
+
+def gcs_environment(endpoint: str) -> dict[str, str]:
+    """What a process needs to know to use such a server."""
+    # gcsfs's newer class asks Google itself, by gRPC, of what kind each bucket is.
+    return {"STORAGE_EMULATOR_HOST": endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+
+
+def use_gcs(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process use a server from now on."""
+    for name, value in gcs_environment(endpoint).items():
+        monkeypatch.setenv(name, value)
+    fsspec.get_filesystem_class("gs").clear_instance_cache()
+
+
+class Stored(NamedTuple):
+    """An object as it was written once."""
+
+    data: bytes
+    generation: int
+    written: str
+    """When, as GCS says it."""
+
+    kind: str
+    """Its content type."""
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class Upload:
+    """One upload in chunks."""
+
+    def __init__(self, name: str, condition: str | None, kind: str) -> None:
+        self.name, self.condition, self.kind = name, condition, kind
+        self.data = bytearray()
+        self.resource: dict[str, Any] | None = None
+        """That of the object, once all of it is there."""
+
 
 class FakeGcs(LocalServer):
-    """Serves any bucket, and keeps objects by name."""
+    """Use as a context manager.
 
-    def __init__(self) -> None:
-        self.objects: dict[str, tuple[bytes, int]] = {}
+    Args:
+        page: most names that a page of a listing holds.
+        chunk: most bytes that are kept of one chunk of an upload (the rest has to be sent again),
+            or copied by one request; None for all.
+        token: what clients have to present; "" for nothing.
+    """
+
+    def __init__(self, *, page: int = 1000, chunk: int | None = None, token: str = "") -> None:
+        self.page, self.chunk, self.token = page, chunk, token
+        self.stored: dict[str, Stored] = {}
+        self.uploads: dict[str, Upload] = {}
+        self.unknown: list[str] = []
+        """What was not understood."""
+
         self.generation = 1000
         self.ignored = ""
         """Which conditions are not looked at: `0` (for no object) or `others`."""
@@ -24,83 +105,343 @@ class FakeGcs(LocalServer):
         self.before_upload: list[Callable[[], None]] = []
         """Done once each, just before the next upload is looked at."""
 
+        self.batch_faults: list[int] = []
+        """Statuses that the next deletes of batches get instead of being done."""
+
+        self._copies: set[str] = set()
         self._lock = threading.RLock()
         super().__init__(_Handler, gcs=self)
 
-    def put(self, name: str, data: bytes | None) -> None:
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """What each object holds, by name."""
+        with self._lock:
+            return {name: found.data for name, found in self.stored.items()}
+
+    def put(self, name: str, data: bytes | None, kind: str = "application/octet-stream") -> None:
         """Write an object, or take it away, whatever is there."""
         with self._lock:
-            self.objects.pop(name, None)
+            self.stored.pop(name, None)
             if data is not None:
                 self.generation += 1
-                self.objects[name] = (data, self.generation)
+                moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+                written = moment.replace("+00:00", "Z")
+                self.stored[name] = Stored(data, self.generation, written, kind)
 
-    def change(self, name: str, data: bytes | None, condition: str | None) -> int:
-        """The status of a request to write or delete."""
+    def find(self, name: str, query: Query) -> Stored:
+        """An object of the generation and under the condition that a request names."""
         with self._lock:
-            found = self.objects.get(name)
-            ignored = self.ignored == ("0" if condition == "0" else "others")
-            generation = str(found[1] if found else 0)
-            if condition is not None and not ignored and generation != condition:
-                return 412
-            if data is None and found is None:
-                return 404
-            self.put(name, data)
-            return 200
+            found = self.stored.get(name)
+            if found is None or query.get("generation") not in (None, str(found.generation)):
+                raise Refused(404, f"No such object: {BUCKET}/{name}")
+            self._check(name, query.get(_IF_MATCH))
+            return found
+
+    def _check(self, name: str, condition: str | None) -> None:
+        found = self.stored.get(name)
+        is_ignored = self.ignored == ("0" if condition == "0" else "others")
+        if condition not in (None, str(found.generation if found else 0)) and not is_ignored:
+            raise Refused(412, "At least one of the pre-conditions you specified did not hold.")
+
+    def write(self, name: str, data: bytes, *, condition: str | None, kind: str) -> dict[str, Any]:
+        """Write an object under a condition; its resource."""
+        while self.before_upload:
+            self.before_upload.pop()()
+        with self._lock:
+            self._check(name, condition)
+            self.put(name, data, kind)
+            return self.resource(name)
+
+    def delete(self, name: str, query: Query) -> None:
+        """Delete an object under the conditions of a request."""
+        with self._lock:
+            self.find(name, query)
+            self.put(name, None)
+
+    def resource(self, name: str) -> dict[str, Any]:
+        """What is told of an object."""
+        found = self.stored[name]
+        return {
+            "kind": "storage#object", "id": f"{BUCKET}/{name}/{found.generation}",
+            "name": name, "bucket": BUCKET, "size": str(len(found.data)),
+            "generation": str(found.generation), "metageneration": "1",
+            "contentType": found.kind, "timeCreated": found.written, "updated": found.written,
+            "md5Hash": base64.b64encode(hashlib.md5(found.data).digest()).decode(),
+            "etag": f"G{found.generation}=", "storageClass": "STANDARD",
+        }  # fmt: skip
+
+    def page_of(self, query: Query) -> dict[str, Any]:
+        """A page of a listing: names in the order of their bytes, those below a delimiter as one."""
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        after = base64.b64decode(query.get("pageToken", "")).decode()
+        most = min(self.page, int(query.get("maxResults", self.page)))
+        items: list[dict[str, Any]] = []
+        prefixes: list[str] = []
+        token, last = "", ""
+        with self._lock:
+            for name in sorted(self.stored, key=str.encode):
+                if not name.startswith(prefix):
+                    continue
+                below, cut, _ = name[len(prefix) :].partition(delimiter or "\0")
+                entry = f"{prefix}{below}{cut}" if delimiter else name
+                if entry.encode() <= after.encode() or entry == last:
+                    continue
+                if len(items) + len(prefixes) == most:
+                    token = base64.b64encode(last.encode()).decode()
+                    break
+                last = entry
+                if entry == name:
+                    items.append(self.resource(name))
+                else:
+                    prefixes.append(entry)
+        found = {"items": items, "prefixes": prefixes, "nextPageToken": token}
+        return {"kind": "storage#objects", **{key: value for key, value in found.items() if value}}
+
+    def copy(self, source: str, target: str, query: Query) -> dict[str, Any]:
+        """Copy an object, or only the first part of a large one: then with a token to go on by."""
+        with self._lock:
+            found = self.find(source, query)
+            token = query.get("rewriteToken", "")
+            if token and token not in self._copies:
+                raise Refused(400, "Invalid rewrite token")
+            answer = {"kind": "storage#rewriteResponse", "objectSize": str(len(found.data))}
+            if not token and self.chunk is not None and len(found.data) > self.chunk:
+                self._copies.add(token := uuid.uuid4().hex)
+                return {**answer, "done": False, "rewriteToken": token}
+            made = self.write(target, found.data, condition=None, kind=found.kind)
+            return {**answer, "done": True, "resource": made}
+
+    def keep(self, number: str, given: bytes, *, begin: int, total: int | None) -> Upload:
+        """Keep what there is of a chunk; the upload is over once there are `total` bytes."""
+        with self._lock:
+            upload = self.uploads.get(number)
+            if upload is None:
+                raise Refused(410, "The upload is gone; start over.")
+            if upload.resource is not None:
+                return upload
+            there = len(upload.data)
+            if begin > there:
+                raise Refused(400, f"a chunk from byte {begin}, but {there} bytes are there")
+            given = given[there - begin :]
+            if there + len(given) != total or (self.chunk or len(given)) < len(given):
+                most = min(self.chunk or len(given), len(given))
+                given = given[: most // QUANTUM * QUANTUM]
+            upload.data += given
+            if len(upload.data) == total:
+                data, condition = bytes(upload.data), upload.condition
+                upload.resource = self.write(
+                    upload.name, data, condition=condition, kind=upload.kind
+                )
+                upload.data.clear()
+            return upload
 
 
 class _Handler(BaseHTTPRequestHandler):
     gcs: FakeGcs
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer goes out as one
 
-    def _parts(self) -> tuple[str, dict[str, str]]:
-        found = urlsplit(self.path)
-        name = unquote(found.path.partition("/o/")[2])
-        return name, {key: values[0] for key, values in parse_qs(found.query).items()}
+    def _serve(self) -> None:
+        place = urlsplit(self.path)
+        query = dict(parse_qsl(place.query, keep_blank_values=True))
+        size = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(size)
+        try:
+            self._authorize()
+            self._route(place.path, query, body)
+        except Refused as error:
+            if len(body) < size:
+                self.close_connection = True  # nobody is there any more
+                return
+            told = {"code": error.status, "message": error.message}
+            self._answer(error.status, {"error": told})
 
-    def _answer(self, status: int, body: bytes = b"{}", **headers: str) -> None:
+    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = _serve  # noqa: N815 - asked for
+
+    def _authorize(self) -> None:
+        given = self.headers.get("Authorization")
+        if self.gcs.token and given is None:
+            raise Refused(401, "Anonymous caller does not have storage.objects.get access")
+        if self.gcs.token and given != f"Bearer {self.gcs.token}":
+            raise Refused(401, "Invalid Credentials")
+
+    def _route(self, path: str, query: Query, body: bytes) -> None:
+        if "Transfer-Encoding" in self.headers:
+            raise self._not_known("Transfer-Encoding")
+        for method, pattern, answer, known in _ROUTES:
+            found = re.fullmatch(pattern, path)
+            if method == self.command and found is not None:
+                bucket, *names = map(unquote, found.groups() or [BUCKET])
+                if not set(query) <= known:
+                    raise self._not_known(f"parameters {sorted(set(query) - known)}")
+                if bucket != BUCKET:
+                    raise Refused(404, "The specified bucket does not exist.")
+                answer(self, names, query, body)
+                return
+        raise self._not_known("the request")
+
+    def _not_known(self, what: str) -> Refused:
+        text = f"{self.command} {self.path}: {what} not known to this stand-in of GCS"
+        self.gcs.unknown.append(text)
+        return Refused(400, text)
+
+    def _answer(self, status: int, body: bytes | dict[str, Any] = b"", **headers: str) -> None:
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
         self.send_response(status)
-        for key, value in {"Content-Length": str(len(body)), **headers}.items():
+        if isinstance(body, dict):
+            headers["Content_Type"] = "application/json; charset=UTF-8"
+        for key, value in {"Content_Length": str(len(data)), **headers}.items():
             self.send_header(key.replace("_", "-"), value)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(data)
 
-    def _resource(self, name: str) -> dict[str, Any]:
-        data, generation = self.gcs.objects[name]
-        updated = "2026-01-02T03:04:05.678Z"
-        return {
-            "name": name, "bucket": "bucket", "size": str(len(data)),
-            "generation": str(generation), "updated": updated, "timeCreated": updated,
-        }  # fmt: skip
+    # What is asked for
 
-    def do_GET(self) -> None:
-        name, query = self._parts()
-        if not name:
-            prefix = query.get("prefix", "")
-            found = [self._resource(key) for key in self.gcs.objects if key.startswith(prefix)]
-            self._answer(200, json.dumps({"items": found}).encode())
-        elif name not in self.gcs.objects:
-            self._answer(404)
-        elif "/download/" in self.path or query.get("alt") == "media":
-            data, generation = self.gcs.objects[name]
-            self._answer(200, data, X_Goog_Generation=str(generation))
-        else:
-            self._answer(200, json.dumps(self._resource(name)).encode())
+    def _bucket(self, names: list[str], query: Query, body: bytes) -> None:
+        self._answer(200, {"kind": "storage#bucket", "id": BUCKET, "name": BUCKET})
 
-    def do_POST(self) -> None:
-        _, query = self._parts()
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        name = query.get("name", "")
+    def _list(self, names: list[str], query: Query, body: bytes) -> None:
+        self._answer(200, self.gcs.page_of(query))
+
+    def _get(self, names: list[str], query: Query, body: bytes) -> None:
+        found = self.gcs.find(names[0], query)
+        if query.get("alt", "json") == "json":
+            self._answer(200, self.gcs.resource(names[0]))
+            return
+        size, asked = len(found.data), self.headers.get("Range")
+        headers = {"X_Goog_Generation": str(found.generation), "Content_Type": found.kind}
+        if asked is None:
+            self._answer(200, found.data, **headers)
+            return
+        limits = _RANGE.fullmatch(asked)
+        if limits is None:
+            raise self._not_known(f"Range: {asked}")
+        begin, end = int(limits[1]), min(int(limits[2] or size), size - 1)
+        if begin > end:
+            raise Refused(416, f"The requested range cannot be satisfied: not satisfiable ({asked})")
+        headers["Content_Range"] = f"bytes {begin}-{end}/{size}"
+        self._answer(206, found.data[begin : end + 1], **headers)
+
+    def _delete(self, names: list[str], query: Query, body: bytes) -> None:
+        self.gcs.delete(names[0], query)
+        self._answer(204)
+
+    def _copy(self, names: list[str], query: Query, body: bytes) -> None:
+        source, bucket, target = names
+        if bucket != BUCKET or body:
+            raise self._not_known("such a copy is")
+        self._answer(200, self.gcs.copy(source, target, query))
+
+    def _batch(self, names: list[str], query: Query, body: bytes) -> None:
+        asked = _DELETE_PART.findall(body)
+        if not 0 < len(asked) <= _MOST_DELETES or body.count(b"\n--") != len(asked) + 1:
+            raise self._not_known("such a batch is")
+        parts = []
+        for part in asked:
+            place = urlsplit(part.decode())
+            name = unquote(place.path.removeprefix(f"/storage/v1/b/{BUCKET}/o/"))
+            status, message = 204, ""
+            try:
+                if self.gcs.batch_faults and (status := self.gcs.batch_faults.pop(0)):
+                    raise Refused(status, "Backend Error")
+                self.gcs.delete(name, dict(parse_qsl(place.query)))
+                status = 204
+            except Refused as error:
+                status = error.status
+                message = json.dumps({"error": {"code": status, "message": error.message}})
+            parts.append(
+                "--batch_of_answers\r\nContent-Type: application/http\r\n\r\n"
+                f"HTTP/1.1 {status} Said\r\nContent-Length: {len(message)}\r\n\r\n{message}\r\n"
+            )
+        text = "".join(parts) + "--batch_of_answers--"
+        self._answer(200, text.encode(), Content_Type="multipart/mixed; boundary=batch_of_answers")
+
+    # Uploads
+
+    def _upload(self, names: list[str], query: Query, body: bytes) -> None:
+        size = int(self.headers["Content-Length"])
+        if query["uploadType"] == "resumable" and "upload_id" in query:
+            self._take_chunk(query["upload_id"], body)
+            return
+        if len(body) < size:
+            raise Refused(400, "cut off")
+        name, kind = query.get("name", ""), self.headers.get("Content-Type", "")
+        if query["uploadType"] == "resumable":
+            self._begin_upload(query, self._fields(body))
+            return
         if query["uploadType"] == "multipart":
-            _, head, body, _ = data.split(b"--==0==")
-            name = json.loads(head.split(b"\n\n", 1)[1])["name"]
-            data = body.split(b"\n\n", 1)[1].removesuffix(b"\n")
-        while self.gcs.before_upload:
-            self.gcs.before_upload.pop()()
-        status = self.gcs.change(name, data, query.get("ifGenerationMatch"))
-        body = json.dumps(self._resource(name)).encode() if status == 200 else b"{}"
-        self._answer(status, body)
+            name, kind, body = self._parts(body)
+        elif query["uploadType"] != "media":
+            raise self._not_known("uploadType")
+        condition = query.get(_IF_MATCH)
+        self._answer(200, self.gcs.write(name, body, condition=condition, kind=kind))
 
-    def do_DELETE(self) -> None:
-        name, query = self._parts()
-        self._answer(self.gcs.change(name, None, query.get("ifGenerationMatch")))
+    def _fields(self, body: bytes, known: Collection[str] = ("name",)) -> dict[str, str]:
+        found: dict[str, str] = json.loads(body)
+        if set(found) - set(known):
+            raise self._not_known(f"the fields {sorted(set(found) - set(known))}")
+        return found
+
+    def _parts(self, body: bytes) -> tuple[str, str, bytes]:
+        """The name, content type and data of an upload in two parts."""
+        said = self.headers["Content-Type"]
+        mark = b"--" + said.partition('boundary="')[2].rstrip('"').encode()
+        pieces = body.split(b"\n" + mark)
+        if not said.startswith("multipart/related") or len(pieces) != 3 or pieces[2] != b"--":
+            raise self._not_known("a body of such parts is")
+        fields = self._fields(pieces[0].partition(b"\n\n")[2])
+        head, _, data = pieces[1].partition(b"\n\n")
+        return fields["name"], head.decode().partition("Content-Type: ")[2], data
+
+    def _begin_upload(self, query: Query, fields: dict[str, str]) -> None:
+        number, name = uuid.uuid4().hex, fields["name"]
+        kind = self.headers.get("X-Upload-Content-Type", "application/octet-stream")
+        self.gcs.uploads[number] = Upload(name, query.get(_IF_MATCH), kind)
+        more = f"&{_IF_MATCH}={query[_IF_MATCH]}" if _IF_MATCH in query else ""
+        place = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&upload_id={number}{more}"
+        self._answer(200, Location=f"http://{self.headers['Host']}{place}")
+
+    def _take_chunk(self, number: str, body: bytes) -> None:
+        said = self.headers["Content-Range"]
+        size = int(self.headers["Content-Length"])
+        found = _CHUNK.fullmatch(said)
+        if found is None or (found[1] and int(found[2]) - int(found[1]) + 1 != size):
+            raise self._not_known(f"Content-Range: {said} of {size} bytes is")
+        total = None if found[3] == "*" else int(found[3])
+        if found[1] and size % QUANTUM and int(found[2]) + 1 != total:
+            raise Refused(400, f"{size} bytes: chunks have a multiple of {QUANTUM} bytes")
+        there = len(self.gcs.uploads[number].data) if number in self.gcs.uploads else 0
+        begin = int(found[1]) if found[1] else there
+        upload = self.gcs.keep(number, body, begin=begin, total=total)
+        if len(body) < size:
+            self.close_connection = True  # the rest got lost with the connection
+        elif upload.resource is not None:
+            self._answer(200, upload.resource)
+        elif upload.data:
+            self._answer(308, Range=f"bytes=0-{len(upload.data) - 1}")
+        else:
+            self._answer(308)
+
+    def _give_up(self, names: list[str], query: Query, body: bytes) -> None:
+        if self.gcs.uploads.pop(query["upload_id"], None) is None:
+            raise Refused(404, "No such upload")
+        self._answer(499)
+
+
+_OBJECTS = r"/storage/v1/b/([^/]+)/o"
+_LISTING = {"prefix", "delimiter", "maxResults", "pageToken"}
+_SENT = {"uploadType", "name", "upload_id", _IF_MATCH}
+_GIVEN = {"generation", _IF_MATCH}
+_Answer = Callable[[_Handler, list[str], Query, bytes], None]
+_ROUTES: list[tuple[str, str, _Answer, set[str]]] = [
+    ("GET", r"/storage/v1/b/([^/]+)", _Handler._bucket, set()),
+    ("GET", _OBJECTS, _Handler._list, _LISTING),
+    ("GET", f"(?:/download)?{_OBJECTS}/([^/]+)", _Handler._get, {"alt", *_GIVEN}),
+    ("DELETE", f"{_OBJECTS}/([^/]+)", _Handler._delete, _GIVEN),
+    ("POST", f"{_OBJECTS}/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", _Handler._copy, {"rewriteToken"}),
+    ("POST", f"/upload{_OBJECTS}", _Handler._upload, _SENT),
+    ("PUT", f"/upload{_OBJECTS}", _Handler._upload, _SENT),
+    ("DELETE", f"/upload{_OBJECTS}", _Handler._give_up, _SENT),
+    ("POST", "/batch/storage/v1", _Handler._batch, set()),
+]
+"""Method, path, what answers, and the parameters that it knows."""
