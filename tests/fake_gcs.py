@@ -63,7 +63,7 @@ class Stored(NamedTuple):
     """Its content type."""
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A request that is answered with an error."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -133,7 +133,7 @@ class FakeGcs(LocalServer):
         with self._lock:
             found = self.stored.get(name)
             if found is None or query.get("generation") not in (None, str(found.generation)):
-                raise Refused(404, f"No such object: {BUCKET}/{name}")
+                raise RefusedError(404, f"No such object: {BUCKET}/{name}")
             self._check(name, query.get(_IF_MATCH))
             return found
 
@@ -141,7 +141,9 @@ class FakeGcs(LocalServer):
         found = self.stored.get(name)
         is_ignored = self.ignored == ("0" if condition == "0" else "others")
         if condition not in (None, str(found.generation if found else 0)) and not is_ignored:
-            raise Refused(412, "At least one of the pre-conditions you specified did not hold.")
+            raise RefusedError(
+                412, "At least one of the pre-conditions you specified did not hold."
+            )
 
     def write(self, name: str, data: bytes, *, condition: str | None, kind: str) -> dict[str, Any]:
         """Write an object under a condition; its resource."""
@@ -171,7 +173,7 @@ class FakeGcs(LocalServer):
         }  # fmt: skip
 
     def page_of(self, query: Query) -> dict[str, Any]:
-        """A page of a listing: names in the order of their bytes, those below a delimiter as one."""
+        """A page of a listing: names by their bytes, of those below a delimiter one."""
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after = base64.b64decode(query.get("pageToken", "")).decode()
         most = min(self.page, int(query.get("maxResults", self.page)))
@@ -203,7 +205,7 @@ class FakeGcs(LocalServer):
             found = self.find(source, query)
             token = query.get("rewriteToken", "")
             if token and token not in self._copies:
-                raise Refused(400, "Invalid rewrite token")
+                raise RefusedError(400, "Invalid rewrite token")
             answer = {"kind": "storage#rewriteResponse", "objectSize": str(len(found.data))}
             if not token and self.chunk is not None and len(found.data) > self.chunk:
                 self._copies.add(token := uuid.uuid4().hex)
@@ -216,12 +218,12 @@ class FakeGcs(LocalServer):
         with self._lock:
             upload = self.uploads.get(number)
             if upload is None:
-                raise Refused(410, "The upload is gone; start over.")
+                raise RefusedError(410, "The upload is gone; start over.")
             if upload.resource is not None:
                 return upload
             there = len(upload.data)
             if begin > there:
-                raise Refused(400, f"a chunk from byte {begin}, but {there} bytes are there")
+                raise RefusedError(400, f"a chunk from byte {begin}, but {there} bytes are there")
             given = given[there - begin :]
             if there + len(given) != total or (self.chunk or len(given)) < len(given):
                 most = min(self.chunk or len(given), len(given))
@@ -249,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._authorize()
             self._route(place.path, query, body)
-        except Refused as error:
+        except RefusedError as error:
             if len(body) < size:
                 self.close_connection = True  # nobody is there any more
                 return
@@ -261,9 +263,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _authorize(self) -> None:
         given = self.headers.get("Authorization")
         if self.gcs.token and given is None:
-            raise Refused(401, "Anonymous caller does not have storage.objects.get access")
+            raise RefusedError(401, "Anonymous caller does not have storage.objects.get access")
         if self.gcs.token and given != f"Bearer {self.gcs.token}":
-            raise Refused(401, "Invalid Credentials")
+            raise RefusedError(401, "Invalid Credentials")
 
     def _route(self, path: str, query: Query, body: bytes) -> None:
         if "Transfer-Encoding" in self.headers:
@@ -275,15 +277,15 @@ class _Handler(BaseHTTPRequestHandler):
                 if not set(query) <= known:
                     raise self._not_known(f"parameters {sorted(set(query) - known)}")
                 if bucket != BUCKET:
-                    raise Refused(404, "The specified bucket does not exist.")
+                    raise RefusedError(404, "The specified bucket does not exist.")
                 answer(self, names, query, body)
                 return
         raise self._not_known("the request")
 
-    def _not_known(self, what: str) -> Refused:
+    def _not_known(self, what: str) -> RefusedError:
         text = f"{self.command} {self.path}: {what} not known to this stand-in of GCS"
         self.gcs.unknown.append(text)
-        return Refused(400, text)
+        return RefusedError(400, text)
 
     def _answer(self, status: int, body: bytes | dict[str, Any] = b"", **headers: str) -> None:
         data = json.dumps(body).encode() if isinstance(body, dict) else body
@@ -318,7 +320,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise self._not_known(f"Range: {asked}")
         begin, end = int(limits[1]), min(int(limits[2] or size), size - 1)
         if begin > end:
-            raise Refused(416, f"The requested range cannot be satisfied: not satisfiable ({asked})")
+            raise RefusedError(
+                416, f"The requested range cannot be satisfied: not satisfiable ({asked})"
+            )
         headers["Content_Range"] = f"bytes {begin}-{end}/{size}"
         self._answer(206, found.data[begin : end + 1], **headers)
 
@@ -343,10 +347,10 @@ class _Handler(BaseHTTPRequestHandler):
             status, message = 204, ""
             try:
                 if self.gcs.batch_faults and (status := self.gcs.batch_faults.pop(0)):
-                    raise Refused(status, "Backend Error")
+                    raise RefusedError(status, "Backend Error")
                 self.gcs.delete(name, dict(parse_qsl(place.query)))
                 status = 204
-            except Refused as error:
+            except RefusedError as error:
                 status = error.status
                 message = json.dumps({"error": {"code": status, "message": error.message}})
             parts.append(
@@ -364,7 +368,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._take_chunk(query["upload_id"], body)
             return
         if len(body) < size:
-            raise Refused(400, "cut off")
+            raise RefusedError(400, "cut off")
         name, kind = query.get("name", ""), self.headers.get("Content-Type", "")
         if query["uploadType"] == "resumable":
             self._begin_upload(query, self._fields(body))
@@ -409,7 +413,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise self._not_known(f"Content-Range: {said} of {size} bytes is")
         total = None if found[3] == "*" else int(found[3])
         if found[1] and size % QUANTUM and int(found[2]) + 1 != total:
-            raise Refused(400, f"{size} bytes: chunks have a multiple of {QUANTUM} bytes")
+            raise RefusedError(400, f"{size} bytes: chunks have a multiple of {QUANTUM} bytes")
         there = len(self.gcs.uploads[number].data) if number in self.gcs.uploads else 0
         begin = int(found[1]) if found[1] else there
         upload = self.gcs.keep(number, body, begin=begin, total=total)
@@ -424,7 +428,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _give_up(self, names: list[str], query: Query, body: bytes) -> None:
         if self.gcs.uploads.pop(query["upload_id"], None) is None:
-            raise Refused(404, "No such upload")
+            raise RefusedError(404, "No such upload")
         self._answer(499)
 
 

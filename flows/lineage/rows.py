@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flows.lineage.names import artifact_of_file, resolve
 from flows.store.artifacts import ArtifactStore
-from pipelines.io.file_systems import file_system, is_local
+from pipelines.io.file_systems import file_system, is_local, open_stream
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
@@ -142,7 +142,7 @@ def open_columns(
     A local one is mapped, a remote one read by ranges.
     """
     fs, path = file_system(url)
-    with pa.memory_map(path) if is_local(url) else fs.open(path, "rb") as source:
+    with pa.memory_map(path) if is_local(url) else open_stream(fs, path) as source:
         try:
             reader = pa.ipc.open_file(source)
         except pa.ArrowInvalid as error:

@@ -33,7 +33,7 @@ from typing import IO, Any, NamedTuple, cast
 
 import fsspec
 
-from pipelines.io.file_systems import file_system
+from pipelines.io.file_systems import file_system, open_stream
 from pipelines.io.local_files import file_lock, sync_folder, write_whole, written_beside
 from schemas.errors import StoreError
 
@@ -122,7 +122,7 @@ class StoreBackend(abc.ABC):
 
     def open(self, path: str) -> IO[bytes]:
         """A file's bytes as a stream, which the caller closes."""
-        return cast("IO[bytes]", self.fs.open(self._full(path), "rb"))
+        return open_stream(self.fs, self._full(path))
 
     def facts(self, folder: str) -> dict[str, FileFacts]:
         """What is known of each file below a folder, hidden ones too, by path from the root."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from pipelines.io.file_systems import file_system
+from pipelines.io.file_systems import file_system, open_stream
 from pipelines.io.user_cache import cache_folder
 from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry, StageInput
@@ -105,7 +105,7 @@ def _fetch(fs: Any, remote: str, kept: Path, *, entry: FileEntry, data: StageInp
         kept.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=kept.parent, suffix=".part")
         digest, size = hashlib.sha256(), 0
-        with os.fdopen(handle, "wb") as target, fs.open(remote, "rb") as source:
+        with os.fdopen(handle, "wb") as target, open_stream(fs, remote) as source:
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
                 size += target.write(chunk)

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from model.processes.folder_lock import folder_lock
-from pipelines.io.file_systems import file_system
+from pipelines.io.file_systems import fetch_file, file_system
 from schemas.errors import CheckpointError
 
 RECORD_FILE = "checkpoint.json"
@@ -242,7 +242,7 @@ class CheckpointFiles:
                 if not self.is_local:
                     folder = tempfile.TemporaryDirectory(prefix="bertloom-")
                     path = Path(stack.enter_context(folder), entry.path)
-                    self._fs.get_file(self._path(name, entry.path), str(path))
+                    fetch_file(self._fs, self._path(name, entry.path), str(path))
                 found = path.stat().st_size
                 if found != entry.size:
                     raise DamagedCheckpointError(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.io.file_systems import file_system, protocols_of
+from pipelines.io.file_systems import file_system, open_stream, protocols_of
 from pipelines.io.files import is_physical_name, naming, physical_name
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry
@@ -192,7 +192,7 @@ def _problem(fs: Any, path: str, entry: FileEntry) -> str:
 
 def _digest(fs: Any, path: str) -> tuple[int, str]:
     sha256, size = hashlib.sha256(), 0
-    with fs.open(path, "rb") as stream:
+    with open_stream(fs, path) as stream:
         while data := stream.read(_CHUNK):
             sha256.update(data)
             size += len(data)

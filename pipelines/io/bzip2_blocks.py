@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
 from pipelines.io.compression import Chunk, Damage, whole_blocks
+from pipelines.io.file_systems import A_LITTLE
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import remember, remembered
@@ -451,7 +452,7 @@ def block_at_or_after(uri: str, start: int, *, before: int) -> int | None:
 
     A mark is believed if what it begins decompresses, with the right CRC.
     """
-    with open_file(uri) as source:
+    with open_file(uri, ahead=A_LITTLE) as source:
         window, at, tries = _Window(source, start=start), 8 * start - 1, 0
         while tries < _MOST_TRIES and at < 8 * before:
             mark = window.mark_behind(at)

@@ -1,19 +1,28 @@
 """Opening files by path or URL: the one place that finds a file system.
 
-A listing that is remembered hides what other processes write, so none is. On S3 an object is read
-by one request that also tells its size, and goes on after a cut: s3fs else asks for the size first,
-and fetches large objects in parts that it does not try again. Requests that fail in passing are
-repeated by the clients themselves, as `AWS_MAX_ATTEMPTS` and `AWS_RETRY_MODE` say.
+A listing that is remembered hides what other processes write, so none is. From S3 and GCS an object
+is copied by one request that also tells its size, and goes on after a cut: clients else ask for the
+size first, and s3fs fetches large objects in parts that it does not try again. Requests that fail
+in passing are repeated by the clients themselves, on S3 as `AWS_MAX_ATTEMPTS` and `AWS_RETRY_MODE`
+say.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import IO, Any, cast
 
 import fsspec
 
+# Of what it raises it says the same before, with a traceback. $GCSFS_DEBUG sets another level.
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+
 _OWN = frozenset({"file", "local", "memory"})
-_S3 = frozenset({"s3", "s3a"})
+_S3, _GCS = frozenset({"s3", "s3a"}), frozenset({"gs", "gcs"})
+AHEAD = 8 << 20
+A_LITTLE = 1 << 20
+"""Bytes that an object store is asked for ahead of what is read: of a file that is read on, and
+where only a place in it is looked at."""
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -31,6 +40,35 @@ def file_system(url: str) -> tuple[Any, str]:
         options["max_concurrency"] = 1
     fs, path = fsspec.core.url_to_fs(url, **options)
     return fs, str(path)
+
+
+def open_stream(fs: Any, path: str, *, ahead: int = AHEAD) -> IO[bytes]:
+    """A file's bytes, which the caller closes.
+
+    Args:
+        fs: as `file_system` gives it.
+        path: the same.
+        ahead: how many bytes more than are read an object store is asked for. By themselves s3fs
+            takes 50 MB, whatever is read of them, and gcsfs a request for each read.
+    """
+    more: dict[str, Any] = {}
+    if not (_S3 | _GCS).isdisjoint(protocols_of(fs)):
+        more = {"cache_type": "readahead", "block_size": ahead}
+    return cast("IO[bytes]", fs.open(path, "rb", **more))
+
+
+def fetch_file(fs: Any, path: str, local: str) -> None:
+    """Copy a file to this machine.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    fs.get_file(path, local, **({"concurrency": 1} if is_gcs(fs) else {}))
+
+
+def is_gcs(fs: Any) -> bool:
+    """Whether a file system is Google's."""
+    return not _GCS.isdisjoint(protocols_of(fs))
 
 
 def read_file(url: str) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import logging
 import os
 import re
 import uuid
@@ -18,10 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipelines.io.file_systems import file_system, protocols_of
+from fsspec.spec import AbstractBufferedFile
+
+from pipelines.io.file_systems import file_system, is_gcs, protocols_of
 from schemas.manifest import FileEntry
 
 Statistics = dict[str, int | float | str]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class _DigestingFile(io.RawIOBase):
@@ -126,7 +131,7 @@ class FileWriter:
             self._sink.flush()
             os.fsync(self._sink.fileno())
         try:
-            self._sink.close()
+            self._close_sink()
         except OSError:
             # The answer to the last request of a large upload may be lost: the client asks again,
             # and is told that there is no such upload. Nobody else writes under this name.
@@ -134,6 +139,14 @@ class FileWriter:
                 raise
         if self._is_local:
             Path(self._written).replace(self._target)
+
+    def _close_sink(self) -> None:
+        if is_gcs(self._fs) and self._sink.offset is None:
+            # Nothing was sent yet: one request for all of it, where gcsfs takes two.
+            self._fs.pipe_file(self._target, self._sink.buffer.getvalue())
+            self._sink.closed = True
+        else:
+            self._sink.close()
 
     def _is_whole(self) -> bool:
         try:
@@ -149,8 +162,14 @@ class FileWriter:
             Path(self._written).unlink(missing_ok=True)
             return
         # An object store's upload is given up, not finished with half the bytes.
-        self._sink.discard()
-        if self._fs.exists(self._target):  # memory:// shows a file from the moment it is opened
+        try:
+            self._sink.discard()
+        except Exception as error:  # each cloud's client has its own; that of the block goes on
+            _LOGGER.warning("%s: the upload was not given up: %s", self._target, error)
+        if isinstance(self._sink, AbstractBufferedFile):
+            # Else gcsfs uploads the half that it holds when this is collected as garbage.
+            self._sink.closed = True
+        elif self._fs.exists(self._target):  # memory:// shows a file from when it is opened
             self._fs.rm_file(self._target)
 
     def entry(

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar, cast
+from typing import IO, Any, NamedTuple, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
 
-from pipelines.io.file_systems import file_system
+from pipelines.io.file_systems import AHEAD, file_system, open_stream
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import digest_cache, is_settled, local_version
 from schemas.errors import BertloomError, InputError, MissingInputError
@@ -66,8 +66,10 @@ def expand_paths(
     return sorted(found.items(), key=lambda pair: (pair[1], pair[0]))
 
 
-def open_file(uri: str, *, start: int = 0) -> IO[bytes]:
+def open_file(uri: str, *, start: int = 0, ahead: int = AHEAD) -> IO[bytes]:
     """The file's bytes as stored, from byte `start` on; the caller closes it.
+
+    `ahead` is that of `open_stream`.
 
     Raises:
         MissingInputError: it is not there (any more).
@@ -75,7 +77,7 @@ def open_file(uri: str, *, start: int = 0) -> IO[bytes]:
     fs, path = filesystem(uri)
     try:
         with _reaching(uri, fs):
-            stream = cast("IO[bytes]", fs.open(path, "rb"))
+            stream = open_stream(fs, path, ahead=ahead)
     except FileNotFoundError as error:
         raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
     if start:
@@ -354,7 +356,7 @@ def _compute(
     digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
     read = 0
     try:
-        with fs.open(path, "rb") as stream:
+        with open_stream(fs, path) as stream:
             while chunk := stream.read(_CHUNK):
                 read += len(chunk)
                 for digest in digests.values():

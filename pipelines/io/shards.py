@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from pipelines.io.file_systems import file_system, protocols_of
+from pipelines.io.file_systems import fetch_file, file_system, protocols_of
 from pipelines.io.files import FileWriter, Statistics
 from pipelines.io.row_digest import MODULUS, rows_digest
 from pipelines.io.stage_inputs import InputFile
@@ -121,7 +121,7 @@ def _local_copy(shard: str | InputFile) -> Iterator[Path]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bertloom-"))
             local = Path(folder) / "shard.arrow"
             try:
-                fs.get_file(path, str(local))
+                fetch_file(fs, path, str(local))
             except FileNotFoundError as error:
                 raise (file.missing() if file else error) from error
         if file:

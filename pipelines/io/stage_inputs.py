@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from pipelines.io.file_systems import file_system, read_file
+from pipelines.io.file_systems import file_system, open_stream, read_file
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry, StageInput
 
@@ -122,7 +122,7 @@ def check_files(given: StageInput, *, without: Collection[str] = ()) -> None:
         file = InputFile.of(given, entry)
         try:
             fs, path = file_system(file.url)
-            with fs.open(path, "rb") as source:
+            with open_stream(fs, path) as source:
                 file.check_stream(source)
         except FileNotFoundError as error:
             raise file.missing() from error

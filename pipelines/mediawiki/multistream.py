@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from typing import IO
 
+from pipelines.io.file_systems import A_LITTLE
 from pipelines.io.raw_files import list_folder_of, open_file
 from pipelines.io.user_cache import remember, remembered
 from schemas.errors import CorruptInputError, InputError
@@ -147,7 +148,7 @@ def _known_streams(sha256: str) -> list[int] | None:
 def is_stream(uri: str, offset: int) -> bool:
     """Whether a bzip2 stream really starts there: its first block decompresses."""
     decoder = bz2.BZ2Decompressor()
-    with open_file(uri, start=offset) as source:
+    with open_file(uri, start=offset, ahead=A_LITTLE) as source:
         try:
             while chunk := source.read(_READ >> 4):
                 if decoder.decompress(chunk, 1) or decoder.eof:
@@ -213,7 +214,7 @@ def has_long_stream(streams: Sequence[int], *, size: int) -> bool:
 
 
 def _has_head(uri: str, offset: int) -> bool:
-    with open_file(uri, start=offset) as source:
+    with open_file(uri, start=offset, ahead=_HEAD_LENGTH) as source:
         return bool(_HEAD.match(source.read(_HEAD_LENGTH)))
 
 

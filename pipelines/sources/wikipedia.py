@@ -25,6 +25,7 @@ from pipelines.counters import STREAM_PART, Count
 from pipelines.io.bzip2_blocks import BlockReader, cut_at_blocks
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
+from pipelines.io.file_systems import A_LITTLE
 from pipelines.io.raw_files import expand_paths, file_size, in_parallel, open_file
 from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
@@ -195,7 +196,7 @@ def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[Sou
 def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
     """The splits of a file that holds what is known of it: a cache key and its job ask in turn."""
     must_be_whole = config.on_corrupt == "fail"
-    with open_file(file.uri) as source:
+    with open_file(file.uri, ahead=A_LITTLE) as source:
         compression = compression_of(source.read(_SIGNATURE_LENGTH), name=file.uri)
         stored = decompressed(source, compression, start=0, end=file.size)
         encoding, stored = tell_encoding(stored, where=file.uri)
