@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,16 +12,18 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import fsspec
 import pytest
 from corpus_runs import small_recipe_file
-from fake_gcs import FakeGcs
+from fake_gcs import FakeGcs, gcs_environment
 from racing import check_swaps
 from store_writing import STAGE, damage, file_of, prepared, published
 
+from benchmarks.local_server import LocalServer
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
 from flows.cli.doctor import store_findings
 from flows.lineage.names import resolve
@@ -33,12 +36,13 @@ from flows.store.verification import verify
 from pipelines.beam import jobs as shard_jobs
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import WorkReport
-from pipelines.io.file_systems import file_system, read_file
+from pipelines.io.file_systems import A_LITTLE, file_system, read_file
 from pipelines.io.files import FileWriter
+from pipelines.io.raw_files import expand_paths, open_file
 from pipelines.telling import progress
 from pipelines.telling.progress import Reading, listening
 from schemas.configs import ExecutionConfig
-from schemas.errors import DeterminismError, StoreError
+from schemas.errors import DeterminismError, InputError, MissingInputError, StoreError
 
 pytestmark = pytest.mark.network
 
@@ -514,3 +518,95 @@ def test_what_a_store_holds_is_fetched_side_by_side(
     assert {item.pointer.artifact_id for item in listed(store) if item.manifest} == made
     assert store.damaged_pointers() == {}
     monkeypatch.setattr(type(store.backend), "read", asked)
+
+
+# Who may not
+
+
+class _Denying(BaseHTTPRequestHandler):
+    """An S3 that knows no key."""
+
+    def _deny(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        text = (
+            b"<Error><Code>InvalidAccessKeyId</Code><Message>The AWS Access Key Id you provided "
+            b"does not exist in our records.</Message><AWSAccessKeyId>AKIATEST</AWSAccessKeyId>"
+            b"</Error>"
+        )
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _deny  # noqa: N815 - the server asks for them
+
+
+def test_a_bucket_that_is_not_there_is_one_error(bucket: str, gcs: FakeGcs) -> None:
+    for name in ("s3://no-such-bucket", "gs://none"):
+        with pytest.raises(StoreError, match=r"found none, or none .* credentials may see"):
+            ArtifactStore(f"{name}/store")
+        with pytest.raises(MissingInputError, match="no folder or bucket above it exists"):
+            expand_paths([f"{name}/raw/*.txt"])
+        with pytest.raises(MissingInputError, match="no folder or bucket above it exists"):
+            expand_paths([f"{name}/raw/file.txt"])
+
+
+def test_wrong_credentials_are_one_error_without_secrets(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gcs.token = "right"
+    for name in ("s3://bucket", "gs://bucket"):
+        with LocalServer(_Denying) as server:
+            given = {**environment(server.url), "AWS_ACCESS_KEY_ID": "AKIATEST"}
+            for key, value in {**given, "AWS_SECRET_ACCESS_KEY": "hidden-thing"}.items():
+                monkeypatch.setenv(key, value)
+            fsspec.get_filesystem_class("s3").clear_instance_cache()
+            with pytest.raises(StoreError, match=r"Expected a bucket bucket .* credentials") as one:
+                ArtifactStore(f"{name}/store")
+            with pytest.raises(InputError, match=r"the credentials") as other:
+                expand_paths([f"{name}/raw"])
+        for said in (str(one.value), str(other.value), caplog.text):
+            assert "AKIATEST" not in said
+            assert "hidden-thing" not in said
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_file_that_is_given_up_on_gcs_stays_away(gcs: FakeGcs) -> None:
+    """gcsfs uploads what a file holds when it is collected as garbage, unless it is closed."""
+    for size in (10, 6 << 20):
+        writer = FileWriter("file.bin", output="gs://bucket/data")
+        with contextlib.suppress(KeyError), writer:
+            writer.file.write(bytes(size))
+            raise KeyError
+        sink = writer._sink
+        assert sink.closed
+        sink.close()
+    assert gcs.objects == gcs.uploads == {}
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_what_is_read_of_a_large_file_is_little_more_than_was_asked_for(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    url = "gs://bucket" if kind == "gs" else request.getfixturevalue("bucket")
+    upstream = request.getfixturevalue("gcs" if kind == "gs" else "s3_server").url
+    fs, path = file_system(f"{url}/large")
+    fs.pipe_file(path, bytes(20 << 20))
+    with open_file(f"{url}/large", start=1 << 20, ahead=A_LITTLE) as source:
+        source.read(100)
+        assert len(source.cache.cache) == A_LITTLE + 100
+    with Proxy(upstream) as proxy, pytest.MonkeyPatch.context() as patch:
+        given = gcs_environment(proxy.url) if kind == "gs" else environment(proxy.url)
+        for name, value in given.items():
+            patch.setenv(name, value)
+        type(fs).clear_instance_cache()
+        with open_file(f"{url}/large") as source:
+            while source.read(1 << 16):
+                pass
+        assert proxy.counts()["GET"] <= 5
+        before = sum(proxy.counts().values())
+        with FileWriter("small.bin", output=f"{url}/data") as writer:
+            writer.file.write(b"x")
+        assert sum(proxy.counts().values()) == before + 1
+    type(fs).clear_instance_cache()

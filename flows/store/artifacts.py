@@ -79,8 +79,7 @@ class ArtifactStore(StorePointers):
         except StoreError:
             raise
         except Exception as error:  # each cloud's client has exceptions of its own
-            kind = type(error).__name__
-            raise StoreError(f"store {self.root}: cannot be opened: {kind}: {error}") from error
+            raise StoreError(self.backend.cannot_be_opened(error)) from error
 
     def _open(self, *, create: bool) -> None:
         stored = self.backend.read_if_there("FORMAT.json")

@@ -102,6 +102,10 @@ class StoreBackend(abc.ABC):
     def _full(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}"
 
+    def cannot_be_opened(self, error: Exception) -> str:
+        """What is said of a store, whatever error its client raised, and what to do."""
+        return f"store {self.root}: cannot be opened: {type(error).__name__}: {error}"
+
     # Reading
 
     def read(self, path: str) -> bytes:
@@ -401,6 +405,20 @@ class _Bucket(StoreBackend):
     """An object store that writes and deletes under conditions on an object's version."""
 
     is_remote = True
+    _settings = ""
+    """What tells the client where the server is, and who asks."""
+
+    def cannot_be_opened(self, error: Exception) -> str:
+        bucket = self.fs.split_path(self._root)[0]
+        if isinstance(error, FileNotFoundError):  # of writing: what is read may be missing
+            return (
+                f"store {self.root}: expected a bucket {bucket}, found none, or none that these "
+                "credentials may see. Make it first, or correct the URL"
+            )
+        return (
+            f"{super().cannot_be_opened(error)}. Expected a bucket {bucket} that may be listed, "
+            f"read and written: check the network and the credentials ({self._settings})"
+        )
 
     @abc.abstractmethod
     def _read_version(self, path: str) -> tuple[bytes, str]:
@@ -493,6 +511,8 @@ class _Bucket(StoreBackend):
 
 
 class _S3(_Bucket):
+    _settings = "AWS_ENDPOINT_URL; AWS_PROFILE, or AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY"
+
     def _read_version(self, path: str) -> tuple[bytes, str]:
         async def get() -> tuple[bytes, str]:
             bucket, key, _ = self.fs.split_path(self._full(path))
@@ -511,6 +531,8 @@ class _S3(_Bucket):
 
 
 class _Gcs(_Bucket):
+    _settings = "`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS"
+
     def _read_version(self, path: str) -> tuple[bytes, str]:
         headers, found = self.fs.call("GET", self.fs.url(self._full(path)))
         return bytes(found), str(headers["X-Goog-Generation"])

@@ -215,7 +215,7 @@ def _reaching(uri: str, fs: Any) -> Iterator[None]:
     except Exception as error:
         if isinstance(fs, LocalFileSystem) and not isinstance(error, OSError):
             raise
-        told = str(error) or type(error).__name__
+        told = str(error).rstrip(".") or type(error).__name__
         raise InputError(
             f"{uri}: cannot be reached or read: {told}. Check that it is there, and may be read by "
             "you" + ("" if isinstance(fs, LocalFileSystem) else "; the network; the credentials")
@@ -297,10 +297,15 @@ def _match(fs: Any, pattern: str) -> list[tuple[str, str]]:
     fixed = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
     takes_hidden = "/." in pattern[fixed.rfind("/") :]
     files: list[tuple[str, str]] = []
-    for path in sorted(map(str, fs.glob(pattern))):
+    try:
+        found = fs.glob(pattern, detail=True)
+    except FileNotFoundError:  # GCS has no such bucket
+        found = {}
+    for path, told in sorted(found.items()):
         if "/." in path[fixed.rfind("/") :] and not takes_hidden:
             continue
-        if fs.isdir(path):
+        # A listing tells it of an object store: no request for each file. A link may be a folder.
+        if fs.isdir(path) if isinstance(fs, LocalFileSystem) else told["type"] == "directory":
             files += _walk(fs, path, root=_parent(path))
         else:
             files.append((_uri(fs, path), _base(path)))
@@ -318,8 +323,8 @@ def _list(fs: Any, folder: str) -> list[str]:
 def _nothing_at(fs: Any, path: str, given: str, *, what: str) -> str:
     folder = path
     while any(sign in folder for sign in "*?[") or not fs.isdir(folder):
-        if _parent(folder) == folder or not folder:
-            return f"{given}: {what}, and no folder above it exists. Correct the path"
+        if _parent(folder) in (folder, ""):
+            return f"{given}: {what}, and no folder or bucket above it exists. Correct the path"
         folder = _parent(folder)
     names = sorted(_base(str(name)) for name in fs.ls(folder, detail=False))
     shown = ", ".join(names[:_SHOWN_NEIGHBOURS]) or "nothing"
