@@ -39,9 +39,9 @@ def as_input(name: str, output: StageOutput, data: str) -> StageInput:
 
 
 def run_corpus(
-    recipe: Recipe, folder: Path, *, execution: ExecutionConfig | None = None
+    recipe: Recipe, folder: Path | str, *, execution: ExecutionConfig | None = None
 ) -> dict[str, StageOutput]:
-    """The outputs of each stage; instances by `build-instances.NAME`."""
+    """The outputs of each stage, below a folder or URL; instances by `build-instances.NAME`."""
     how = execution or ExecutionConfig()
     outputs: dict[str, StageOutput] = {}
     inputs: dict[str, StageInput] = {}
@@ -66,7 +66,9 @@ def run_corpus(
     return outputs
 
 
-def _folder(folder: Path, name: str) -> str:
+def _folder(folder: Path | str, name: str) -> str:
+    if isinstance(folder, str):
+        return f"{folder}/{name}"
     path = folder / name
     path.mkdir(parents=True)
     return str(path)
@@ -80,8 +82,8 @@ def digests(outputs: Mapping[str, StageOutput]) -> dict[str, dict[str, str]]:
     }
 
 
-def small_sample(folder: Path) -> SampleFiles:
-    """A sample small enough to be read many times, in many bz2 streams."""
+def small_sample(folder: Path | str) -> SampleFiles:
+    """A sample small enough to be read many times, in many bz2 streams; below a folder or URL."""
     return write_sample(str(folder), articles=120, tales=3, pages_per_stream=20)
 
 

@@ -17,6 +17,7 @@ from golden import GOLDEN, golden_digests
 
 from flows.sample import SampleFiles
 from pipelines.build_instances import build_instances
+from pipelines.io.file_systems import file_system
 from pipelines.io.shards import open_shard
 from schemas.configs import (
     DocumentsConfig,
@@ -149,19 +150,24 @@ def _wait_for(port: int) -> None:
 
 
 @pytest.fixture
-def job_service(tmp_path: Path) -> Iterator[tuple[str, ...]]:
-    """Beam's own portable job service, and workers in another process and another folder."""
+def job_service(tmp_path: Path, bucket: str) -> Iterator[tuple[str, ...]]:
+    """Beam's own portable job service, and workers in another process and another folder.
+
+    All that they know is how to reach a bucket: temporary files and caches are folders of theirs.
+    """
     job, pool = _free_port(), _free_port()
     commands = [
         ["apache_beam.runners.portability.local_job_service_main", "--job_port", str(job),
          "--staging_dir", str(tmp_path / "staging")],
         ["flows", "worker-pool", f"--port={pool}"],
     ]  # fmt: skip
+    (tmp_path / "theirs").mkdir()
+    own = dict.fromkeys(("TMPDIR", "BERTLOOM_CACHE", "HOME"), str(tmp_path / "theirs"))
     with (tmp_path / "log").open("wb") as log:
         servers = [
             subprocess.Popen(
                 [sys.executable, "-m", *command], cwd=tmp_path, stdout=log, stderr=log,
-                start_new_session=True,
+                start_new_session=True, env={**os.environ, **own},
             )
             for command in commands
         ]  # fmt: skip
@@ -181,15 +187,18 @@ def job_service(tmp_path: Path) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_the_portable_job_service_gives_the_same_bytes(
-    sample: SampleFiles,
-    one_worker: tuple[Path, dict[str, StageOutput]],
-    job_service: tuple[str, ...],
-    tmp_path: Path,
+def test_the_portable_job_service_gives_the_same_bytes_in_a_bucket(
+    one_worker: tuple[Path, dict[str, StageOutput]], job_service: tuple[str, ...], bucket: str
 ) -> None:
+    """Raw files and shards are in the bucket; launcher and workers have no disk in common."""
+    recipe = small_recipe(small_sample(f"{bucket}/raw"))
     how = ExecutionConfig(runner="portable", options=job_service)
-    outputs = run_corpus(small_recipe(sample), tmp_path / "run", execution=how)
+    outputs = run_corpus(recipe, f"{bucket}/run", execution=how)
     assert digests(outputs) == digests(one_worker[1])
+    fs, path = file_system(f"{bucket}/run")
+    made = {f"{path}/{stage}/{entry.object}" for stage, output in outputs.items()
+            for entry in output.files}  # fmt: skip
+    assert set(fs.find(path)) == made  # no plan, report or part is left
 
 
 @pytest.mark.parametrize("workers", [1, 2])
