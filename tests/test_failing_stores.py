@@ -58,6 +58,9 @@ _COMMAND = (
 )
 _RETRIED = ("500", "503", "reset", "torn", "lost", "cut")
 
+FAULTY_RUNS = int(os.environ.get("BERTLOOM_FAULTS") or 1)
+"""Each with faults of its own; $BERTLOOM_FAULTS asks for more."""
+
 
 class _Place(NamedTuple):
     """A bucket, and what a process needs to know to use it by a URL."""
@@ -122,11 +125,12 @@ def _contents(store: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, FAULTY_RUNS + 1))
 def test_the_whole_flow_where_one_request_in_twenty_fails(
-    place: _Place, undisturbed: dict[str, str], tmp_path: Path
+    seed: int, place: _Place, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     store = f"{place.url}/store"
-    with Proxy(place.server, one_in=20, seed=1, faults=_RETRIED) as proxy:
+    with Proxy(place.server, one_in=20, seed=seed, faults=_RETRIED) as proxy:
         more = place.environment(proxy.url)
         done = _run(tmp_path, raw=f"{place.url}/raw", store=store, more=more, workers=2)
     assert done.returncode == 0, done.stderr

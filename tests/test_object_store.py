@@ -373,27 +373,6 @@ def _contents(store: str) -> dict[str, str]:
     return {pointer.stage: pointer.content for pointer in pointers}
 
 
-FAULTY_RUNS = int(os.environ.get("BERTLOOM_FAULTS") or 2)
-"""Each with faults of its own; $BERTLOOM_FAULTS asks for more."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, FAULTY_RUNS + 1))
-def test_two_workers_beside_a_network_that_fails_one_request_in_twenty(
-    seed: int, server: S3Server, bucket: str, recipe: Path, undisturbed: dict[str, str]
-) -> None:
-    store = f"{bucket}/store"
-    with Proxy(server.url, share=0.05, seed=seed) as proxy:
-        given = {**os.environ, **environment(proxy.url, read_seconds=READ_SECONDS)}
-        done = subprocess.run(
-            _command(recipe, store, workers=2), env=given, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        assert sum(proxy.harmed.values()) > 5
-    assert _contents(store) == undisturbed
-    assert {finding.state for finding in store_findings(store)} == {"ok"}
-
-
 @pytest.mark.slow
 def test_a_run_on_s3_that_was_killed_goes_on(
     bucket: str, recipe: Path, undisturbed: dict[str, str]
