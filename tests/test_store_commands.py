@@ -9,6 +9,7 @@ from command_runs import Cli
 from store_writing import STAGE, damage, prepared, published, write_run
 
 from flows.store.artifacts import ArtifactStore
+from flows.store.leases import Lease, lease_or_holder
 from schemas.errors import DeterminismError
 from schemas.sealed import sealed_json
 
@@ -68,6 +69,18 @@ def test_ls_shows_the_trials_of_a_grid_as_one(cli: Cli, store: ArtifactStore) ->
     assert len(cli("ls", "--trials").out.splitlines()) == 4
     assert cli("ls", "--cells").out == cli("ls", "--trials").out  # as it was called
     assert len(json.loads(cli("ls", "--json").out)) == 3
+
+
+def test_ls_says_who_builds_what_and_by_which_job(cli: Cli, store: ArtifactStore) -> None:
+    with lease_or_holder(store, STAGE, "ab" * 32, holder="a-run") as lease:
+        assert isinstance(lease, Lease)
+        lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
+        (_, line) = cli("ls").out.splitlines()
+        assert line.startswith(f"being built: {STAGE} abababababab by a-run (process ")
+        assert line.endswith("; job 7f http://flink:8081/#/job/7f/overview)")
+        assert "being built" not in cli("ls", "build-documents").out
+        assert json.loads(cli("ls", "--json").out) == []
+    assert "being built" not in cli("ls").out
 
 
 def test_ls_says_what_is_damaged(cli: Cli, store: ArtifactStore) -> None:
