@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from pipelines.runners.engines import worker_program
+
 _ROOT = Path(__file__).parents[1]
 _START_SECONDS = 120
 _MOST_SECONDS = 600
@@ -270,3 +272,14 @@ def flink_run(recipe: Path, flink: Flink, store: str, *more: str, **variables: s
     ]  # fmt: skip
     log = Path(tempfile.mkstemp(dir=recipe.parent, prefix="run-", suffix=".log")[1])
     return Command(command, log, **variables)
+
+
+def gate(folder: Path) -> tuple[str, Path]:
+    """A setting: workers that wait before they work until a file is there; and that file."""
+    boot, opened = folder / "boot", folder / "opened"
+    boot.write_text(
+        f'#!/bin/sh\nwhile [ ! -e "{opened}" ]; do sleep 0.2; done\n'
+        f'exec "{worker_program()}" "$@"\n'
+    )
+    boot.chmod(0o755)
+    return f"execution.flink.worker_command={boot}", opened

@@ -17,7 +17,7 @@ import fsspec
 import pytest
 import yaml
 from corpus_runs import STAGES, digests, run_corpus
-from engine_clusters import Command, Flink, flink_cluster, flink_run, job_servers
+from engine_clusters import Command, Flink, flink_cluster, flink_run, gate, job_servers
 
 from benchmarks.object_store import Proxy, S3Server, environment
 from flows.sample import write_sample
@@ -207,11 +207,19 @@ def test_the_object_store_is_away(world: _World) -> None:
     _check(world, store)
 
 
-def test_two_runs_that_each_want_all_slots_both_end(world: _World) -> None:
-    stores = [world.store(), world.store()]
+def test_of_two_runs_that_each_want_all_slots_one_gives_way(world: _World, tmp_path: Path) -> None:
+    """While a third one has a slot, neither can get two; and each may hold the other's second."""
+    setting, opened = gate(tmp_path)
+    one_slot = ("--set", setting, "--set", "execution.flink.parallelism=1")
+    stores = [world.store() for _ in range(3)]
+    holder = world.run(stores[0], *one_slot)
+    holder.wait_until(lambda: world.flink.ask("overview")["slots-available"] == 1)
     both = '--set=execution.options=["--parallelism=2"]'
-    runs = [world.run(store, both) for store in stores]
+    runs = [world.run(store, both) for store in stores[1:]]
     for run in runs:
+        run.wait_until(lambda: any("no slots for" in other.told for other in runs))
+    opened.touch()
+    for run in [holder, *runs]:
         assert run.ended() == 0, run.told
     for store in stores:
         _check(world, store)

@@ -19,6 +19,7 @@ from engine_clusters import (
     Flink,
     flink_cluster,
     flink_run,
+    gate,
     job_servers,
     package_folder,
     spark_cluster,
@@ -27,7 +28,6 @@ from engine_clusters import (
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.runs import RunRecord, read_run, run_ids
-from pipelines.runners.engines import worker_program
 from schemas.configs import ExecutionConfig
 from schemas.recipe import Recipe
 
@@ -119,17 +119,6 @@ def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_
 # A run from outside
 
 
-def _gate(folder: Path) -> tuple[str, Path]:
-    """A setting: workers that wait before they work until a file is there; and that file."""
-    boot, opened = folder / "boot", folder / "opened"
-    boot.write_text(
-        f'#!/bin/sh\nwhile [ ! -e "{opened}" ]; do sleep 0.2; done\n'
-        f'exec "{worker_program()}" "$@"\n'
-    )
-    boot.chmod(0o755)
-    return f"execution.flink.worker_command={boot}", opened
-
-
 def _last_run(store: Path) -> RunRecord:
     opened = ArtifactStore(str(store))
     return read_run(opened, run_ids(opened)[-1])
@@ -146,7 +135,7 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
     flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
     """Detached, attached to, killed, attached to again; and who waits for its slots is stopped."""
-    setting, opened = _gate(tmp_path)
+    setting, opened = gate(tmp_path)
     store, known = tmp_path / "store", {str(job["jid"]) for job in flink.jobs()}
 
     def state() -> list[tuple[str, object]]:
@@ -186,7 +175,7 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
 
 
 def test_a_signal_cancels_the_job(flink: Flink, recipe: Path, tmp_path: Path) -> None:
-    setting, opened = _gate(tmp_path)
+    setting, opened = gate(tmp_path)
     known = {str(job["jid"]) for job in flink.jobs()}
     waiting = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS)
     waiting.wait_until(lambda: bool(flink.job_servers()))  # and waits for it
