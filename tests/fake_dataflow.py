@@ -135,9 +135,10 @@ class FakeDataflow(LocalServer):
             for name, data in wheels.items():
                 (place / name).write_bytes(data)
                 install(python, place / name)
-        # Not the folder that the tests run in: `-P`.
+        # Not the folder that the tests run in (`-P`), and temporary files and caches of its own.
         module = "apache_beam.runners.worker.sdk_worker_main"
-        return f"env PYTHONPATH={libraries()} {python} -P -m {module}"
+        own = " ".join(f"{name}={place}" for name in ("TMPDIR", "BERTLOOM_CACHE", "HOME"))
+        return f"env PYTHONPATH={libraries()} {own} {python} -P -m {module}"
 
     def _run(self, job: str, worker: str) -> None:
         from apache_beam.options.pipeline_options import PipelineOptions

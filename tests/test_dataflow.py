@@ -329,16 +329,19 @@ def test_a_rerun_waits_for_the_job_that_runs(server: FakeDataflow) -> None:
 
 @pytest.mark.slow
 def test_the_corpus_is_the_same_on_workers_that_install_the_package(
-    server: FakeDataflow, tmp_path: Path
+    server: FakeDataflow, bucket: str, tmp_path: Path
 ) -> None:
-    """All jobs of the four stages, on a Python that has the staged wheel and nothing of ours."""
-    recipe = small_recipe(small_sample(tmp_path / "sample"))
-    local = run_corpus(recipe, tmp_path / "local")
+    """All jobs of the four stages, on a Python that has the staged wheel and nothing of ours.
+
+    Raw files and shards are in a bucket: launcher and workers have no disk in common.
+    """
+    local = run_corpus(small_recipe(small_sample(tmp_path / "sample")), tmp_path / "local")
+    recipe = small_recipe(small_sample(f"{bucket}/raw"))
     server.begin = lambda job: server.run_staged(job, folder=tmp_path)
-    with submitting(Submission("bertloom-test", places=(STORE,))):
-        made = run_corpus(recipe, tmp_path / "dataflow", execution=execution(server))
+    with submitting(Submission("bertloom-test", places=(bucket,))):
+        made = run_corpus(recipe, f"{bucket}/run", execution=execution(server))
     assert digests(made) == digests(local)
     assert {job["currentState"] for job in server.jobs.values()} == {"JOB_STATE_DONE"}
     assert len(server.jobs) >= 4
-    rows = {job: counts for job, counts in server.metrics.items() if counts}
-    assert rows.keys() == server.jobs.keys()
+    counted = {job for job, counts in server.metrics.items() if counts}
+    assert counted == server.jobs.keys()

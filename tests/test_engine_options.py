@@ -495,6 +495,21 @@ def test_work_is_not_unpacked_by_another_code(monkeypatch: pytest.MonkeyPatch) -
         pickle.loads(packed)
 
 
+def test_work_is_not_unpacked_by_other_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = pickle.dumps(SameCode())
+    other = {**code.library_versions(), "pyarrow": "1.0", "python": "3.9"}
+    monkeypatch.setattr(code, "library_versions", lambda: other)
+    with pytest.raises(RunnerError, match=r"python 3\.9, expected 3\.1\d; pyarrow 1\.0, expected"):
+        pickle.loads(packed)
+
+
+def test_workers_libraries_are_those_that_keys_count() -> None:
+    from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
+
+    jobs = (build_documents, build_vocabulary, build_tokens, build_instances)
+    assert {*code.LIBRARIES} == {name for job in jobs for name in job.STAGE.libraries}
+
+
 def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

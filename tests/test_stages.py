@@ -23,6 +23,7 @@ from flows.store.runs import read_run, run_ids
 from model import pretrain
 from pipelines import build_documents, build_tokens
 from pipelines.runners.code import code_digest
+from pipelines.runners.submission import SubmittedJob, current_submission
 from pipelines.telling.progress import step_name
 from schemas.configs import (
     DocumentsConfig,
@@ -162,6 +163,28 @@ def test_jobs_are_called_as_their_step(
     run(fakes.recipe(root))
     assert names == LABELS
     assert step_name("no step") == "no step"
+
+
+def test_jobs_and_what_they_took_are_in_the_runs_record(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = fakes.module._make
+
+    def submitting_one(*given: Any, **more: Any) -> Any:
+        step = current_submission("no step")
+        job = SubmittedJob(step.name, "dataflow", f"id of {step.name}", "https://page")
+        step.told(job)
+        step.ended(job, {"vcpu-seconds": float(len(step.name))})
+        assert step.places == (root, str(fakes.raw))
+        return make(*given, **more)
+
+    monkeypatch.setattr(fakes.module, "_make", submitting_one)
+    run(fakes.recipe(root))
+    store = ArtifactStore(root)
+    (identity,) = run_ids(store)
+    jobs = read_run(store, identity).jobs
+    assert [job.label for job in jobs] == LABELS
+    assert [job.took for job in jobs] == [{"vcpu-seconds": len(job.name)} for job in jobs]
 
 
 def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:
