@@ -101,7 +101,6 @@ class Proxy(LocalServer):
         one_in: how many requests there are of which one comes to harm; 0 for none.
         seed: decides which of them.
         faults: those of `FAULTS` that happen, each as often as any other.
-        delay: seconds that each listing takes longer.
     """
 
     def __init__(
@@ -111,9 +110,8 @@ class Proxy(LocalServer):
         one_in: int = 0,
         seed: int = 0,
         faults: tuple[str, ...] = FAULTS,
-        delay: float = 0.0,
     ) -> None:
-        self.upstream, self.delay = urlsplit(upstream).netloc, delay
+        self.upstream = urlsplit(upstream).netloc
         self._faults = _drawn(one_in, faults, random.Random(seed))
         self.requests: list[tuple[str, str]] = []
         """Operation (`GET`, `PUT`, `LIST`, ...) and path of each request."""
@@ -133,8 +131,7 @@ class Proxy(LocalServer):
     def note(self, method: str, target: str) -> str:
         """Count a request; the harm it comes to, "" for none."""
         path = urlsplit(target).path
-        if is_list := method == "GET" and _LISTING.search(target) is not None:
-            time.sleep(self.delay)
+        is_list = method == "GET" and _LISTING.search(target) is not None
         with self._lock:
             self.requests.append(("LIST" if is_list else method, path))
             drawn = next(self._faults)
