@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import fsspec
 import pytest
 from corpus_runs import small_recipe_file
-from fake_gcs import FakeGcs, gcs_environment
+from fake_gcs import FakeGcs, gcs_environment, use_gcs
 from racing import check_swaps
 from store_writing import STAGE, damage, file_of, prepared, published
 
@@ -28,7 +28,7 @@ from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
 from flows.cli.doctor import store_findings
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
-from flows.store.backend import open_backend
+from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage import collect_garbage
 from flows.store.leases import live_holders, try_lease
 from flows.store.listing import listed
@@ -292,7 +292,21 @@ def test_what_was_written_beside_a_failing_network_counts_once(
     fault: str, bucket: str, proxy: Proxy
 ) -> None:
     """Also where the server has written, and its answer is lost."""
-    backend, path = open_backend(f"{bucket}/store"), "x/file"
+    _check_writes(open_backend(f"{bucket}/store"), proxy, fault)
+
+
+def test_what_was_written_on_gcs_counts_once_though_its_answer_is_lost(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(gcs.url) as proxy:
+        use_gcs(proxy.url, monkeypatch)
+        _check_writes(open_backend("gs://bucket/store"), proxy, "lost")
+    assert proxy.harmed == {"lost": 6}
+    assert gcs.objects == {}
+
+
+def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
+    path = "x/file"
     proxy.next = [fault]
     assert backend.create(path, b"mine")
     proxy.next = [fault]
