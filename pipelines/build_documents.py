@@ -62,9 +62,9 @@ def build_documents(
         )
     finally:
         forget_unpacked({piece.split.file for piece in planned})
-    check_stream_parts(config, planned, done.reports)
+    damaged = check_stream_parts(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
-    job = JobCounts.of(planned, done.reports, duplicates)
+    job = JobCounts.of(planned, done.reports, duplicates, more=damaged)
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
         raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pipelines.beam.plan_file import SharedInput, written_plan
+from pipelines.beam.reports import Reports
 from pipelines.beam.reuse import WORTH_REQUESTS, PieceWork, ReusingWork, reuse_of, reusing
 from pipelines.beam.work import Grouping, WorkReport
 from pipelines.io.file_systems import file_system
@@ -128,10 +129,10 @@ def _handfuls(
 class FinishedJob(NamedTuple):
     """The reports of a job."""
 
-    reports: list[WorkReport]
+    reports: Reports
     """A report a piece, in the order of the plan."""
 
-    groups: list[WorkReport]
+    groups: Sequence[WorkReport]
     """Those of the grouping, by bucket."""
 
     reuse: Reuse
@@ -140,7 +141,7 @@ class FinishedJob(NamedTuple):
     @property
     def files(self) -> tuple[FileEntry, ...]:
         """All files of the pieces, in the order of the plan."""
-        return tuple(entry for report in self.reports for entry in report.files)
+        return self.reports.files
 
 
 def run_shard_job(
@@ -214,14 +215,14 @@ def run_shard_job(
         )
         with Progress(job, fs=fs, folder=folder, total=len(planned)), errors.raised_again(job):
             run_pipeline(job, build, launch=launch, pieces=len(lanes))
-        reports = _read_reports(urls["work"])
-        groups = _read_reports(urls["groups"]) if grouping is not None else []
-    if [report.index for report in reports] != [piece.number for piece in planned]:
+        reports = Reports(urls["work"])
+        groups = Reports(urls["groups"]) if grouping is not None else []
+    if reports.numbers != [piece.number for piece in planned]:
         raise RunnerError(
             f"{job}: {len(planned)} pieces were planned and {len(reports)} reported "
             "(each must be, exactly once); the runner lost or repeated work"
         )
-    return FinishedJob(reports, groups, reuse_of(planned, reports))
+    return FinishedJob(reports, groups, reuse_of(planned, reports.reused))
 
 
 @contextlib.contextmanager
@@ -236,15 +237,6 @@ def _report_folder(output: str, launch: Launch) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="bertloom-reports-") as folder:
         yield folder
-
-
-def _read_reports(url: str) -> list[WorkReport]:
-    fs, path = file_system(url)
-    lines = fs.cat_file(path).decode().split("\n")
-    fs.rm_file(path)
-    return sorted(
-        (WorkReport.from_json(line) for line in lines if line), key=lambda report: report.index
-    )
 
 
 def _check_reachable(output: str, execution: ExecutionConfig, launch: Launch) -> None:

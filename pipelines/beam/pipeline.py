@@ -11,6 +11,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.transforms.combiners import ToListCombineFn
 
 from pipelines.beam.plan_file import ByteRange, PlanFile
+from pipelines.beam.reports import MOST_TOGETHER, Outbox
 from pipelines.beam.reuse import ReusingWork
 from pipelines.beam.spill import BlobFile, blobs_at
 from pipelines.beam.work import Grouping, ShardWork
@@ -22,9 +23,18 @@ BLOBS = "blobs"
 
 
 class _DoWork(beam.DoFn):
-    def __init__(self, work: ShardWork, *, plan: PlanFile, errors: ErrorFiles, spill: str) -> None:
+    def __init__(
+        self,
+        work: ShardWork,
+        *,
+        plan: PlanFile,
+        errors: ErrorFiles,
+        spill: str,
+        reports: tuple[str, int],
+    ) -> None:
         self._code = SameCode()  # before the work, which another code may not even unpack
         self._work, self._plan, self._errors, self._spill = work, plan, errors, spill
+        self._reports = reports
         self._blobs: BlobFile | None = None
         kind = type(work.work if isinstance(work, ReusingWork) else work)
         self._counted_under = kind.__name__
@@ -38,6 +48,8 @@ class _DoWork(beam.DoFn):
             self._blobs.close()
 
     def process(self, element: tuple[int, Iterable[ByteRange]]) -> Iterator[Any]:
+        url, most_bytes = self._reports
+        sent = Outbox(url, most_bytes=most_bytes)
         for where in element[1]:
             for piece in self._plan.pieces(where):
                 with self._errors.telling(piece):
@@ -51,7 +63,8 @@ class _DoWork(beam.DoFn):
                     Metrics.counter(self._counted_under, name).inc(amount)
                 for blob in report.blobs:
                     yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
-                yield report.to_json()
+                yield from sent.add(report)
+        yield from sent.rest()
 
 
 _KeyedBytes = tuple[int, bytes]
@@ -64,18 +77,27 @@ def _blob(blob: _KeyedBytes) -> _KeyedBytes:
 
 @dataclass(kw_only=True, eq=False)
 class DoShardWork(beam.PTransform[Any, Any]):
-    """Nothing in; out: `reports` (JSON texts) and `blobs` ((bucket, bytes) pairs)."""
+    """Nothing in; out: `reports` (what an `Outbox` sends) and `blobs` ((bucket, bytes) pairs)."""
 
     work: ShardWork
     plan: PlanFile
     ranges: Sequence[ByteRange]
     errors: ErrorFiles
+    report_url: str
+    """Begins the names of files of reports."""
+
     spill: str = ""
     """Path of a folder for blobs, whose places are sent instead; "" to send them themselves."""
 
     def expand(self, begin: Any) -> Any:
         do_work = beam.ParDo(
-            _DoWork(self.work, plan=self.plan, errors=self.errors, spill=self.spill)
+            _DoWork(
+                self.work,
+                plan=self.plan,
+                errors=self.errors,
+                spill=self.spill,
+                reports=(self.report_url, MOST_TOGETHER // max(1, len(self.ranges))),
+            )
         )
         outputs = (
             begin
@@ -158,7 +180,7 @@ class _WriteReports(beam.DoFn):
 
 @dataclass(kw_only=True, eq=False)
 class CollectReports(beam.PTransform[Any, Any]):
-    """PCollections of JSON reports in; one file of them out, at `url`."""
+    """PCollections of JSON reports, or names of files, in; one file of them out, at `url`."""
 
     url: str
 
@@ -199,7 +221,12 @@ def shard_pipeline(
         # A combiner wants the blobs themselves, and leaves little of them.
         kept = spill if grouping is not None and grouping.merge is None else ""
         done = pipeline | job >> DoShardWork(
-            work=work, plan=plan, ranges=ranges, errors=errors, spill=kept
+            work=work,
+            plan=plan,
+            ranges=ranges,
+            errors=errors,
+            report_url=report_urls["work"],
+            spill=kept,
         )
         _ = done["reports"] | "CollectReports" >> CollectReports(url=report_urls["work"])
         if grouping is not None:

@@ -215,10 +215,10 @@ def reusing(work: PieceWork, *, pieces: str, output: str) -> ShardWork:
     return ReusingWork(work, PieceFiles(pieces=pieces, output=output)) if pieces else work
 
 
-def reuse_of(pieces: Iterable[Piece], reports: Iterable[WorkReport]) -> Reuse:
-    """How much of the planned work was restored."""
+def reuse_of(pieces: Iterable[Piece], restored: Iterable[int]) -> Reuse:
+    """How much of the planned work was restored, by the numbers of the pieces."""
     weights = {piece.number: piece.weight for piece in pieces}
-    reused = [weights[report.index] for report in reports if report.reused]
+    reused = [weights[number] for number in restored]
     return Reuse(
         pieces=len(weights),
         pieces_reused=len(reused),

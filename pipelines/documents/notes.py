@@ -7,10 +7,10 @@ files that gave nothing, and texts that look cut at the wrong lines.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.beam.work import WorkReport, add_up
+from pipelines.beam.work import WorkReport
 from pipelines.counters import Counters
 from pipelines.documents.duplicates_table import Duplicates
 from pipelines.documents.plan import DocumentPiece
@@ -29,17 +29,24 @@ class JobCounts:
     """The counts of all pieces, after the rows of repeated ids were taken out of them."""
 
     pieces: Sequence[DocumentPiece]
-    reports: Sequence[WorkReport]
     counters: Counters
     examples: Mapping[str, str]
     """`NAME@SOURCE`: where one is to be seen."""
+
+    files: Mapping[str, Mapping[str, Counters]]
+    """By source, the counts of each file by its name."""
+
+    templates: Mapping[str, Counters]
+    """By source, `template-unknown:NAME` of those that left holes in sentences."""
 
     @classmethod
     def of(
         cls,
         pieces: Sequence[DocumentPiece],
-        reports: Sequence[WorkReport],
+        reports: Iterable[WorkReport],
         duplicates: Duplicates,
+        *,
+        more: Mapping[int, Mapping[str, int]],
     ) -> JobCounts:
         """Add up what was reported, in the order of the plan.
 
@@ -47,12 +54,20 @@ class JobCounts:
             pieces: that were planned.
             reports: of them, in the same order.
             duplicates: what their table comes to.
+            more: counts of a piece, by its number, that are not in its report.
         """
-        counters, examples = add_up(reports), dict[str, str]()
+        counters, examples = Counters(), dict[str, str]()
         places: dict[str, tuple[str, str]] = {}
+        files: dict[str, dict[str, Counters]] = {}
+        templates: dict[str, Counters] = {}
         for piece, report in zip(pieces, reports, strict=True):
-            source = piece.split.source
-            places |= {entry.path: (source, piece.split.file.name) for entry in report.files}
+            source, file = piece.split.source, piece.split.file.name
+            report.counters.update(more.get(piece.number, {}))
+            counters.update(report.counters)
+            plain = {name: n for name, n in report.counters.items() if "@" not in name}
+            files.setdefault(source, {}).setdefault(file, Counters()).update(plain)
+            templates.setdefault(source, Counters()).update(report.details[1])
+            places |= {entry.path: (source, file) for entry in report.files}
             for name, example in report.details[0].items():
                 examples.setdefault(f"{name}@{source}", example)
         if duplicates.same_text:
@@ -64,30 +79,21 @@ class JobCounts:
                 counters.count(f"documents-dropped-repeated-id{suffix}", repeated.rows)
             example = f"{repeated.document_id!r} in {file}; {repeated.kept_document_id!r} is kept"
             examples.setdefault(f"documents-dropped-repeated-id@{source}", example)
-        return cls(pieces, reports, counters, examples)
+        return cls(pieces, counters, examples, files, templates)
 
     def of_source(self, name: str, source: str) -> int:
         """One count of one source."""
         return self.counters.get(f"{name}@{source}", 0)
 
-    def files_of(self, source: str) -> dict[str, Counters]:
+    def files_of(self, source: str) -> Mapping[str, Counters]:
         """The counts of each file of a source, by its name."""
-        files: dict[str, Counters] = {}
-        for piece, report in zip(self.pieces, self.reports, strict=True):
-            if piece.split.source == source:
-                files.setdefault(piece.split.file.name, Counters()).update(
-                    {name: n for name, n in report.counters.items() if "@" not in name}
-                )
-        return files
+        return self.files.get(source, {})
 
     def unknown_templates(self) -> dict[str, int]:
         """`template-unknown:NAME@SOURCE`: those that left most holes in sentences."""
-        found: dict[str, Counters] = {}
-        for piece, report in zip(self.pieces, self.reports, strict=True):
-            found.setdefault(piece.split.source, Counters()).update(report.details[1])
         return {
             f"{name}@{source}": number
-            for source, names in found.items()
+            for source, names in self.templates.items()
             for name, number in sorted(names.items(), key=lambda item: (-item[1], item[0]))[
                 :_SHOWN_TEMPLATES
             ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pipelines.beam.work import WorkReport
+from pipelines.counters import Counters
 from pipelines.documents.plan import DocumentPiece
 from pipelines.io.bzip2_blocks import StreamPart, check_streams
 from schemas.configs import DocumentsConfig, WikipediaSource
@@ -16,25 +17,31 @@ _log = logging.getLogger(__name__)
 
 
 def check_stream_parts(
-    config: DocumentsConfig, pieces: Sequence[DocumentPiece], reports: Sequence[WorkReport]
-) -> None:
+    config: DocumentsConfig, pieces: Sequence[DocumentPiece], reports: Iterable[WorkReport]
+) -> dict[int, Counters]:
     """Put the parts of each stream together, and count the streams that are not what they say.
 
     Args:
         config: of the stage.
         pieces: that were planned.
-        reports: of them, in the same order; counts are added to them.
+        reports: of them, in the same order.
+
+    Returns:
+        by the number of a piece, what is to be added to its counts.
 
     Raises:
         CorruptInputError: a stream is not what its checksum says, and `on_corrupt` is "fail".
     """
     sources = {source.name: source for source in config.sources}
     found = zip(pieces, reports, strict=True)
+    more: dict[int, Counters] = {}
     for (name, file), group in itertools.groupby(
         found, key=lambda pair: (pair[0].split.source, pair[0].split.file)
     ):
-        told = [report for _, report in group]
-        parts = [StreamPart(*part) for report in told for part in report.details[2]]
+        numbers, parts = list[int](), list[StreamPart]()
+        for piece, report in group:
+            numbers.append(piece.number)
+            parts += (StreamPart(*part) for part in report.details[2])
         for damage in check_streams(parts):
             source = sources[name]
             if not isinstance(source, WikipediaSource) or source.on_corrupt == "fail":
@@ -46,4 +53,5 @@ def check_stream_parts(
                 )
             _log.warning("%s, byte %d: %s", file.uri, damage.offset, damage.reason)
             for suffix in ("", f"@{name}"):
-                told[-1].counters.count(f"streams-dropped-corrupt{suffix}")
+                more.setdefault(numbers[-1], Counters()).count(f"streams-dropped-corrupt{suffix}")
+    return more
