@@ -31,6 +31,7 @@ from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
 
 from pipelines.arrays import Int64s, offsets_of
+from pipelines.beam.pipeline import SpreadPieces
 from pipelines.counters import STREAM_PART, Count
 from pipelines.documents.duplicates import NO_REVISION, id_key, repeated_ids, title_key
 from pipelines.documents.plan import DocumentPiece, language_of, plan
@@ -275,7 +276,8 @@ def _text(raw: RawDocument, position: str, language: str, piece: DocumentPiece) 
 class ReadDocuments(beam.PTransform[Any, Any]):
     """Nothing in; (document id, `Text`) out: the cleaned texts of a source.
 
-    The source is planned when the pipeline is built: its files have to be there by then.
+    The source is planned when the pipeline is built: its files have to be there by then. A long
+    plan goes to workers by a file in the pipeline's `temp_location`, if that is set.
 
     >>> from schemas.configs import TextSource
     >>> with beam.Pipeline("FnApiRunner") as pipeline:
@@ -300,10 +302,9 @@ class ReadDocuments(beam.PTransform[Any, Any]):
             )
 
     def expand(self, begin: Any) -> Any:
-        planned = plan(DocumentsConfig(sources=(self.source,)))
         return (
             begin
-            | "PlanSplits" >> beam.Create(planned)
+            | "PlanSplits" >> SpreadPieces(plan(DocumentsConfig(sources=(self.source,))))
             | "ReadSplits" >> beam.ParDo(_Read(self.source)).with_output_types(tuple[str, Text])
         )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.transforms.combiners import ToListCombineFn
 
-from pipelines.beam.plan_file import ByteRange, PlanFile
+from pipelines.beam.plan_file import ByteRange, PlanFile, plan_text
 from pipelines.beam.reports import MOST_TOGETHER, Outbox
 from pipelines.beam.reuse import ReusingWork
 from pipelines.beam.spill import BlobFile, blobs_at
@@ -20,6 +22,39 @@ from pipelines.runners.code import SameCode
 from pipelines.runners.errors import ErrorFiles
 
 BLOBS = "blobs"
+
+
+MOST_PLAN_BYTES = 1 << 20
+"""Of a plan that is part of a pipeline's graph although its pieces could lie in a file."""
+
+_ELEMENTS = 4096
+
+
+@dataclass(eq=False)
+class SpreadPieces(beam.PTransform[Any, Any]):
+    """Nothing in; planned pieces out.
+
+    A long plan lies in a file of the pipeline's `temp_location`, where it has one. Nobody knows
+    when it was read last, so it stays there, as what else pipelines leave in that folder.
+    """
+
+    pieces: Sequence[Any]
+
+    def expand(self, begin: Any) -> Any:
+        size = -(-len(self.pieces) // _ELEMENTS) or 1
+        lanes = [self.pieces[at : at + size] for at in range(0, len(self.pieces), size)]
+        text, ranges = plan_text(lanes)
+        place = begin.pipeline.options.view_as(GoogleCloudOptions).temp_location
+        if not place or len(text) <= MOST_PLAN_BYTES:
+            return begin | "CreatePieces" >> beam.Create(self.pieces)
+        url = f"{place.rstrip('/')}/bertloom-plan-{uuid.uuid4().hex}.ndjson"
+        fs, path = file_system(url)
+        fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        fs.pipe_file(path, text)
+        plan = PlanFile(url, type(self.pieces[0]))
+        return (
+            begin | "CreateRanges" >> beam.Create(ranges) | "ReadPlan" >> beam.FlatMap(plan.pieces)
+        )
 
 
 class _DoWork(beam.DoFn):

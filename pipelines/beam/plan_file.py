@@ -84,16 +84,22 @@ def written_plan(
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise ConfigError(f"the pieces of a job have to be of one class, found {names}")
     plan = PlanFile(f"{folder}/.plan-{uuid.uuid4().hex}.ndjson", kinds.pop() if kinds else tuple)
+    text, ranges = plan_text(lanes)
+    fs, path = file_system(plan.url)
+    fs.pipe_file(path, text)
+    with _removed_after(fs, path):
+        yield plan, ranges
+
+
+def plan_text(lanes: Sequence[Sequence[Any]]) -> tuple[bytes, list[ByteRange]]:
+    """The lines of a plan, and which of them are each lane's that has pieces."""
     text, ranges = io.BytesIO(), list[ByteRange]()
     for lane in filter(None, lanes):
         start = text.tell()
         for piece in lane:
             text.write(json.dumps(piece, separators=(",", ":")).encode() + b"\n")
         ranges.append((start, text.tell()))
-    fs, path = file_system(plan.url)
-    fs.pipe_file(path, text.getvalue())
-    with _removed_after(fs, path):
-        yield plan, ranges
+    return text.getvalue(), ranges
 
 
 @contextlib.contextmanager
