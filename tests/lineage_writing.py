@@ -21,10 +21,10 @@ RUN_ID = "20260101t000000000-00000001"
 DUMP_SHA1 = hashlib.sha1(b"dump").hexdigest()
 
 
-def raw_file(name: str, *, checksum: str = "") -> RawInput:
+def raw_file(name: str, **told: str) -> RawInput:
     """A raw file that is said to be in /raw."""
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return RawInput(name=name, uri=f"/raw/{name}", size=2000, sha256=digest, checksum=checksum)
+    return RawInput(name=name, uri=f"/raw/{name}", size=2000, sha256=digest, **told)
 
 
 DUMP = raw_file("wiki.xml.bz2", checksum=f"sha1:{DUMP_SHA1}")

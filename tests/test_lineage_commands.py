@@ -22,6 +22,7 @@ from lineage_writing import (
     raw_file,
 )
 
+from flows.lineage.export.datasets import raw_datasets
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import DOCUMENTS, tokens_schema
@@ -285,6 +286,34 @@ def test_trace_tells_the_page_and_the_bytes(cli: Cli, traced: Manifest) -> None:
     assert document["raw_file"]["checksum"] == DUMP.checksum
     assert (document["byte_start"], document["page_id"]) == (1000, 7)
     assert document["tokens"] == told["place"]
+
+
+def test_what_a_list_says_is_called_believed_and_never_verified(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    monkeypatch.setenv("BERTLOOM_STORE", store.root)
+    dump = raw_file("wiki.xml.bz2", believed="/raw/sha256sums.txt")
+    spec = {"environment": {"numpy": "2.0.0"}, "code": "a" * 64}
+    made = put(store, "build-documents", raw=[dump], key_spec=spec).artifact_id
+    page = tmp_path / "page.html"
+    assert _lines(cli, "lineage", made, "--html", str(page))
+    (event,) = raw_datasets([dump])
+    told = {
+        "show": "\n".join(_lines(cli, "show", made)),
+        "tree": "\n".join(_lines(cli, "lineage", made)),
+        "json": "\n".join(_lines(cli, "lineage", made, "--json")),
+        "page": page.read_text("utf-8"),
+        "event": json.dumps(event),
+    }
+    for name, text in told.items():
+        assert "verified" not in text, name
+        assert "wiki.xml.bz2" in text, name
+    assert "believed" in told["show"]
+    assert ", as a list of checksums says)" in told["tree"]
+    assert "2.0 kB, believed" in told["json"]
+    assert "as /raw/sha256sums.txt says (believed)" in told["page"]
+    assert "/raw/sha256sums.txt" in told["event"]
 
 
 def test_nothing_heavy_is_loaded_to_tell_a_lineage(made: Made) -> None:

@@ -228,6 +228,8 @@ def file_id(item: RawInput) -> str:
 def file_node(item: RawInput) -> Node:
     """The node of a raw file."""
     verified = f", verified {item.checksum.partition(':')[0]}" if item.checksum else ""
+    if item.believed:
+        verified = ", believed"
     return Node(
         id=file_id(item),
         kind="file",

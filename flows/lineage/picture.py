@@ -15,6 +15,7 @@ from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.layout import Layout, lay_out
 from flows.lineage.rendering import label, one_line
 from schemas.disclosure import visible
+from schemas.manifest import RawInput
 
 if TYPE_CHECKING:
     import jinja2
@@ -127,16 +128,22 @@ def _facts(node: Node) -> list[str]:
     if (manifest := node.manifest) is not None:
         facts += [f"content {manifest.content}", f"made by run {manifest.produced_by.run_id}"]
     if (item := node.raw_input) is not None:
-        facts += [f"{item.checksum} (verified)"] if item.checksum else []
-        facts.append(item.uri)
+        facts += filter(None, [_compared(item), item.uri])
     return facts
+
+
+def _compared(item: RawInput) -> str:
+    """What a raw file was compared with, or is believed to be by."""
+    if item.believed:
+        return f"as {item.believed} says (believed)"
+    return f"{item.checksum} (verified)" if item.checksum else ""
 
 
 def _about(node: Node) -> str:
     """What is shown of a node where the pointer rests on it."""
     if (item := node.raw_input) is not None:
-        checksum = f"\n{item.checksum} (verified)" if item.checksum else ""
-        return f"{item.name}\n{item.uri}\n{node.detail}\nsha256:{item.sha256}{checksum}"
+        shown = [item.name, item.uri, node.detail, f"sha256:{item.sha256}", _compared(item)]
+        return "\n".join(filter(None, shown))
     return f"{node.title}\n{node.id}\n{node.detail}"
 
 

@@ -89,7 +89,8 @@ def raw_datasets(raw: Iterable[RawInput]) -> list[Plain]:
     """Files from outside the store that a step read, each once."""
     found = []
     for (namespace, name), item in {_raw_name(item.uri): item for item in raw}.items():
-        said = {"file": item.name} | ({"checksum": item.checksum} if item.checksum else {})
+        compared = {"checksum": item.checksum, "believed": item.believed}
+        said = {"file": item.name} | {name: told for name, told in compared.items() if told}
         version = facet("dataset_version_dataset", datasetVersion=f"sha256:{item.sha256}")
         read = facet("input_statistics_input_dataset", size=item.size, fileCount=1)
         found.append(
