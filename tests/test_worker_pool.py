@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -95,3 +96,20 @@ def test_a_taken_port_is_said(port: int) -> None:
     expected = f"localhost:{port}: nothing can listen there .*another port"
     with pytest.raises(RunnerError, match=expected), serving(port):
         pytest.fail("a second pool listens there")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["flows", "worker-pool"], ["pipelines.runners.beam_worker", "--worker_pool"]],
+    ids=["command", "boot-program"],
+)
+def test_it_serves_until_sigterm(command: list[str]) -> None:
+    pool = subprocess.Popen(
+        [sys.executable, "-m", *command, "--port=0"], stdout=subprocess.PIPE, text=True
+    )
+    assert pool.stdout is not None
+    said = pool.stdout.readline()
+    assert said.startswith("worker pool at localhost:")
+    assert not _start(int(said.rsplit(":", 1)[1]), "1-1", control="localhost:9")
+    pool.terminate()
+    assert pool.wait(60) == 0

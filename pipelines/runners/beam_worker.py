@@ -2,7 +2,9 @@
 
 An engine calls it on the machine that the worker is to run on, with the arguments of the boot
 program of Beam's containers. It asks the provision service for the rest and becomes Beam's worker,
-with the Python and the bertloom that it belongs to. No container is needed.
+with the Python and the bertloom that it belongs to. No container is needed. With
+`--worker_pool`, as that program has it, it starts workers for an engine beside it
+(`pipelines.runners.worker_pool`).
 
 Engines start workers for each job, and a worker's imports take seconds: on Linux workers are forks
 of a process that has them done (`pipelines.runners.fork_server`).
@@ -34,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Become the worker; does not return before it ends."""
     own = sys.argv[1:] if arguments is None else arguments
+    if "--worker_pool" in own:
+        _serve_pool(own)
+        return
     parser().parse_known_args(own)  # refused here rather than in a fork
     worker = fork_worker(own, load)
     if isinstance(worker, int):
@@ -43,6 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from pipelines.runners.worker import main as work  # start-up: Beam, once it is known what for
 
     work()
+
+
+def _serve_pool(arguments: Sequence[str]) -> None:
+    """What `bertloom worker-pool` does, where only the package of workers is installed."""
+    found = argparse.ArgumentParser(prog="bertloom-beam-worker --worker_pool")
+    found.add_argument("--worker_pool", action="store_true", help="start workers when asked for")
+    found.add_argument("--port", type=int, default=50_000, help="to listen at")
+    found.add_argument("--host", default="localhost", help="0.0.0.0: for other machines as well")
+    given = found.parse_args(arguments)
+    from pipelines.runners.worker_pool import serve  # start-up: Beam's messages and grpc, 500 ms
+
+    def say(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    serve(given.port, host=given.host, say=say)
 
 
 def load() -> None:
