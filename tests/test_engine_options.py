@@ -525,6 +525,7 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
             plan=PlanFile("memory://plan", _Unpacks),
             errors=ErrorFiles("memory://errors"),
             spill="",
+            reports=("memory://reports", 0),
         )
     )
     monkeypatch.setattr(code, "code_digest", lambda: "another")

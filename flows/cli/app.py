@@ -47,7 +47,7 @@ COMMANDS = {
     "report": ("report", "Write a run's report, one page of HTML, anew."),
     "push-lineage": ("lineage", "Send a run's OpenLineage events to a server."),
     "beam-worker": ("workers", "Become a worker of an engine, which calls this."),
-    "worker-pool": ("workers", "Start workers for an engine beside it (environment: external)."),
+    "worker-pool": ("workers", "Start workers for an engine beside it, which asks for them."),
     "worker-package": ("workers", "Write the wheel that workers elsewhere install."),
     "fetch": ("fetch", "Download raw data: Wikipedia's dumps, labelled sets."),
 }
