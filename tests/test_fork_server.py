@@ -154,7 +154,7 @@ def test_a_server_without_workers_ends(
     assert names == ["lock"]
 
 
-@pytest.mark.parametrize("why", ["fails", "off", "open to others", "too long"])
+@pytest.mark.parametrize("why", ["fails", "off", "open to others"])
 def test_a_caller_without_a_server_is_the_worker_itself(
     program: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
@@ -162,16 +162,23 @@ def test_a_caller_without_a_server_is_the_worker_itself(
         monkeypatch.setenv("FAIL", "1")
     elif why == "off":
         monkeypatch.setenv(SWITCH, "0")
-    elif why == "open to others":
-        (tmp_path / f"bertloom-workers-{os.geteuid()}").mkdir(mode=0o755)
     else:
-        folder = tmp_path / ("x" * 120)
-        folder.mkdir()
-        monkeypatch.setenv("TMPDIR", str(folder))
+        (tmp_path / f"bertloom-workers-{os.geteuid()}").mkdir(mode=0o755)
     code, said = _call(program, "x", folder=tmp_path)
     assert code == 1
     assert said.endswith(f"False ['x'] {tmp_path} None in\n")
     assert len(_loads(tmp_path)) == (why == "fails")
+
+
+def test_a_folder_with_a_long_name_has_a_server_too(
+    program: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket's name has 108 bytes at most."""
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    assert _call(program, "x", folder=tmp_path)[1].endswith(f"True ['x'] {tmp_path} None in\n")
+    assert len(_loads(tmp_path)) == 1
 
 
 # Beam's workers

@@ -157,18 +157,29 @@ def _connect(place: Path) -> tuple[socket.socket, bool]:
     True."""
     with _locked(place):
         connection = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-            connection.connect(str(place))
-            return connection, False
-        place.unlink(missing_ok=True)
-        listening = socket.socket(socket.AF_UNIX)
-        listening.bind(str(place))
-        listening.listen(socket.SOMAXCONN)
-        connection.connect(str(place))
+        with _short(place) as address:
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                connection.connect(address)
+                return connection, False
+            place.unlink(missing_ok=True)
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(address)
+            listening.listen(socket.SOMAXCONN)
+            connection.connect(address)
         _flush()
         is_server = os.fork() == 0
     (connection if is_server else listening).close()
     return (listening if is_server else connection), is_server
+
+
+@contextlib.contextmanager
+def _short(place: Path) -> Iterator[str]:
+    """A name of a socket that fits the 108 bytes that one may have, wherever its folder is."""
+    folder = os.open(place.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{place.name}"
+    finally:
+        os.close(folder)
 
 
 @contextlib.contextmanager
