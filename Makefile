@@ -37,7 +37,7 @@ slow: setup
 engines: setup $(VENV).engines/.ready
 	$(BIN)/python -m pytest -m engines
 
-# Processes that are killed and servers that go away: a quarter of an hour.
+# Processes that are stopped or killed and servers that go away: a quarter of an hour and more.
 engines-failures: setup $(VENV).engines/.ready
 	$(BIN)/python -m pytest -m engine_failures
 

@@ -34,7 +34,7 @@ from schemas.recipe import Recipe
 _DOCUMENTS = ("--until=build-documents", "--parallel=1")
 Digests = dict[str, dict[str, str]]
 
-pytestmark = [pytest.mark.engines, pytest.mark.network]
+pytestmark = pytest.mark.network
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +82,12 @@ def _same(name: str, fields: dict[str, Any], local: Digests, *, to: Path, of: Pa
     assert made == {stage: local[stage] for stage in made}
 
 
+@pytest.mark.engines
 def test_flink_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
     _same("flink", {"master": "[local]"}, local, to=tmp_path / "run", of=recipe)
 
 
+@pytest.mark.engines
 def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
     flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
@@ -104,11 +106,13 @@ def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
     assert not flink.job_servers()
 
 
+@pytest.mark.engine_failures
 def test_spark_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
     home = str(package_folder("pyspark", "pyspark"))
     _same("spark", {"master": "local[2]", "home": home}, local, to=tmp_path / "run", of=recipe)
 
 
+@pytest.mark.engines
 def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_path: Path) -> None:
     job_servers()
     with spark_cluster(folder / "spark", workers=2) as (master, home):
@@ -131,6 +135,7 @@ def _stopped(running: Command) -> str:
     return running.told
 
 
+@pytest.mark.engine_failures
 def test_one_job_outlives_those_who_submit_it_and_wait(
     flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
@@ -174,6 +179,7 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
     assert {entry.path: entry.sha256 for entry in files} == local["build-documents"]
 
 
+@pytest.mark.engine_failures
 def test_a_signal_cancels_the_job(flink: Flink, recipe: Path, tmp_path: Path) -> None:
     setting, opened = gate(tmp_path)
     known = {str(job["jid"]) for job in flink.jobs()}
@@ -198,6 +204,7 @@ def test_a_signal_cancels_the_job(flink: Flink, recipe: Path, tmp_path: Path) ->
     assert not flink.job_servers()
 
 
+@pytest.mark.engine_failures
 def test_a_failed_job_says_why_first(flink: Flink, recipe: Path, tmp_path: Path) -> None:
     boot = tmp_path / "boot"
     boot.write_text("#!/bin/sh\nexit 7\n")
