@@ -1,6 +1,6 @@
 # run: the embedded sample, from raw dump to a table of results, offline.   test: the tests.
 # slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
-# engines: the same bytes on a real Flink and a real Spark.   engines-failures: those that fail.
+# engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
 # lock: make requirements.lock anew.
 
 PYTHON ?= python3.11
@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow engines engines-failures check bench setup lock clean
+.PHONY: run test slow engines failures check bench setup lock clean
 
 setup: $(READY)
 
@@ -26,10 +26,10 @@ run: setup
 
 # A process a core; the tests of a module stay together, as they share what is slow to make.
 test: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not engines and not engine_failures"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not engines and not failures"
 
 slow: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not engines and not engine_failures"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not engines and not failures"
 
 # Engines have an environment of their own, as theirs are other versions of what we use. They need
 # Java 17 (openjdk-17-jre-headless) and Beam's job servers ($BERTLOOM_JOB_SERVERS); one process, as
@@ -37,9 +37,9 @@ slow: setup
 engines: setup $(VENV).engines/.ready
 	$(BIN)/python -m pytest -m engines
 
-# Processes that are stopped or killed and servers that go away: a quarter of an hour and more.
-engines-failures: setup $(VENV).engines/.ready
-	$(BIN)/python -m pytest -m engine_failures
+# Processes that are stopped or killed, servers that go away or fail: a quarter of an hour and more.
+failures: setup $(VENV).engines/.ready
+	$(BIN)/python -m pytest -m failures
 
 $(VENV).engines/.ready:
 	test -x $(VENV).engines/bin/python || $(PYTHON) -m venv $(VENV).engines

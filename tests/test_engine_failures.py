@@ -1,6 +1,6 @@
 """A real Flink, a store on S3, and what fails half-way: the files are those of `local` still.
 
-Takes a quarter of an hour: `make engines-failures`. Skips, and says what is missing, as the tests
+Takes a quarter of an hour: `make failures`. Skips, and says what is missing, as the tests
 of engines do.
 """
 
@@ -33,7 +33,7 @@ from schemas.configs import (
 )
 from schemas.recipe import Recipe
 
-pytestmark = [pytest.mark.engine_failures, pytest.mark.network]
+pytestmark = [pytest.mark.failures, pytest.mark.network]
 
 _AWAY_SECONDS = 20
 

@@ -106,7 +106,7 @@ def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
     assert not flink.job_servers()
 
 
-@pytest.mark.engine_failures
+@pytest.mark.failures
 def test_spark_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
     home = str(package_folder("pyspark", "pyspark"))
     _same("spark", {"master": "local[2]", "home": home}, local, to=tmp_path / "run", of=recipe)
@@ -135,7 +135,7 @@ def _stopped(running: Command) -> str:
     return running.told
 
 
-@pytest.mark.engine_failures
+@pytest.mark.failures
 def test_one_job_outlives_those_who_submit_it_and_wait(
     flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
@@ -179,7 +179,7 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
     assert {entry.path: entry.sha256 for entry in files} == local["build-documents"]
 
 
-@pytest.mark.engine_failures
+@pytest.mark.failures
 def test_a_signal_cancels_the_job(flink: Flink, recipe: Path, tmp_path: Path) -> None:
     setting, opened = gate(tmp_path)
     known = {str(job["jid"]) for job in flink.jobs()}
@@ -204,7 +204,7 @@ def test_a_signal_cancels_the_job(flink: Flink, recipe: Path, tmp_path: Path) ->
     assert not flink.job_servers()
 
 
-@pytest.mark.engine_failures
+@pytest.mark.failures
 def test_a_failed_job_says_why_first(flink: Flink, recipe: Path, tmp_path: Path) -> None:
     boot = tmp_path / "boot"
     boot.write_text("#!/bin/sh\nexit 7\n")

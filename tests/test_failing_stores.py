@@ -90,7 +90,7 @@ def undisturbed(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return _contents(str(folder / "store"))
 
 
-@pytest.fixture(params=["s3", "gs"])
+@pytest.fixture(params=["s3", pytest.param("gs", marks=pytest.mark.failures)])
 def place(request: pytest.FixtureRequest, raw: Path) -> _Place:
     """A bucket that holds the raw files."""
     if request.param == "s3":

@@ -1,6 +1,6 @@
 """A real Spark whose executors are killed half-way: the files are those of `local` still.
 
-Takes minutes: `make engines-failures`. Skips, and says what is missing, as the tests of engines do.
+Takes minutes: `make failures`. Skips, and says what is missing, as the tests of engines do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine_clusters import job_servers, spark_cluster
 
 from schemas.configs import ExecutionConfig
 
-pytestmark = [pytest.mark.engine_failures, pytest.mark.network]
+pytestmark = [pytest.mark.failures, pytest.mark.network]
 
 
 def _kill_one_executor(application: Path) -> bool:
