@@ -246,5 +246,41 @@ class EvaluateConfig(Config):
     threads: int = not_identity(0, ge=0)
 
 
+class SweptAxis(Config):
+    """One thing that a recipe's `sweep` varies."""
+
+    table: str = ""
+    """The paper's table or figure whose rows the variants are, as `table-5`; "" for none."""
+
+    variants: tuple[str, ...]
+    """Their names, in the recipe's order."""
+
+
+class SweptEntry(Config):
+    """Which variants an entry that a sweep made stands for. One entry may stand for several."""
+
+    entry: str
+    """The entry of `finetune` or `ensembles` as the sweep made it; what is evaluated."""
+
+    of: str
+    """The entry as the recipe has it."""
+
+    variants: dict[str, str]
+    """By axis, the variant; of the axes alone that make a difference to the entry."""
+
+    phase: str = ""
+    """The pretraining phase that it starts from; "" for none, or where members have several."""
+
+
 class TabulateConfig(Config):
-    """`tabulate`: all evaluations of a recipe as tables beside the paper's."""
+    """`tabulate`: all evaluations of a recipe as tables beside the paper's.
+
+    Its inputs are the evaluations by entry, and as `pretrain.PHASE` the phases that swept entries
+    start from.
+    """
+
+    axes: dict[str, SweptAxis] = Field(default={})
+    """The axes of the recipe's `sweep`, by name."""
+
+    swept: tuple[SweptEntry, ...] = ()
+    """What the sweep made of the entries, in the order of the recipe and its variants."""
