@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import add_up
 from pipelines.counters import check_balance
-from pipelines.io.stage_inputs import input_file
+from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.configs import ExecutionConfig, TokensConfig
 from schemas.manifest import StageInput, StageOutput
@@ -27,13 +27,18 @@ def build_tokens(
     Raises:
         CountError: documents in are not those kept and dropped.
     """
-    from pipelines.documents.shards import shard_pieces  # start-up: 250 ms, pyarrow's
+    from pipelines.documents.left_out import left_out_files  # start-up: 250 ms, pyarrow's
+    from pipelines.documents.shards import shard_pieces
     from pipelines.documents.tokens import BuildTokenShard
 
     vocabulary = inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     lowercase = bool(vocabulary.statistics["lowercase"])
-    planned = shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates)
+    planned = shard_pieces(
+        inputs["documents"],
+        remove_duplicates=config.remove_duplicates,
+        leave_out=left_out_files(inputs),
+    )
     work = BuildTokenShard(
         vocab=input_file(vocabulary, VOCAB_FILE),
         lowercase=lowercase,
@@ -64,5 +69,6 @@ STAGE = Stage(
     holds="tokens",
     libraries=("pyarrow", "tokenizers", "numpy"),
     inputs=("documents", "vocabulary"),
+    optional_inputs=LEAVE_OUT_INPUTS,
     keeps_pieces=True,
 )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from pipelines.counters import Counters
 from pipelines.io.files import write_text_file
+from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS
 from pipelines.wordpiece.plan import raw_inputs
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -38,6 +39,7 @@ def build_vocabulary(
     """
     # start-up: 270 ms, most of it pyarrow's
     from pipelines.beam.memory import release_freed_memory
+    from pipelines.documents.left_out import left_out_files
     from pipelines.documents.word_counts import count_corpus
     from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
     from pipelines.wordpiece.vocabulary import learn_vocabulary
@@ -49,7 +51,12 @@ def build_vocabulary(
         vocab = read_vocab(config.vocab_file)
     else:
         counted = count_corpus(
-            config, inputs["documents"], output=output, execution=execution, pieces=pieces
+            config,
+            inputs["documents"],
+            leave_out=left_out_files(inputs),
+            output=output,
+            execution=execution,
+            pieces=pieces,
         )
         counters.update(counted.counters)
         files.append(counted.file)
@@ -86,6 +93,7 @@ STAGE = Stage(
     holds="vocabulary",
     libraries=("pyarrow", "tokenizers"),
     inputs=("documents",),
+    optional_inputs=LEAVE_OUT_INPUTS,
     raw_inputs=raw_inputs,
     keeps_pieces=True,
     describe=word_pieces,

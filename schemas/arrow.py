@@ -53,6 +53,18 @@ DUPLICATES = _table(
     ],
 )
 
+LEFT_OUT = _table(
+    "left-out",
+    1,
+    [
+        _required("document_id", pa.string()),
+        _required("shard", pa.string()),  # logical name of the document shard
+        _required("row", pa.uint32()),  # row in that shard
+        _required("reason", pa.string()),  # as counters call it, such as "contaminated"
+        _required("because", pa.string()),  # what it is too much like: a document, an example
+    ],
+)
+
 WORD_COUNTS = _table(
     "word-counts", 1, [_required("word", pa.string()), _required("count", pa.uint64())]
 )

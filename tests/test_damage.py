@@ -27,7 +27,7 @@ from model.training.artifact_files import write_file
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents.duplicates_table import DUPLICATES_FILE, _rows_by_shard
+from pipelines.documents.duplicates_table import DUPLICATES_FILE, rows_by_shard
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.configs import ExecutionConfig
@@ -373,7 +373,7 @@ def test_a_stage_reads_no_damaged_input(
         "instances": build_instances,
     }[stage]
     before = flip(file, position, 2)
-    _rows_by_shard.cache_clear()  # of what the stage before read in this process
+    rows_by_shard.cache_clear()  # of what the stage before read in this process
     try:
         with pytest.raises(ArtifactCorruptError, match="is damaged: expected") as caught:
             build(config, inputs=given, output=str(tmp_path), execution=ExecutionConfig())

@@ -246,18 +246,25 @@ def _summary(batch: pa.RecordBatch) -> tuple[int, dict[str, RepeatedIds]]:
 
 def duplicate_rows(table: str | InputFile, *, shard: str, reason: str) -> frozenset[int]:
     """The rows of one document shard that are left out for a reason, from the table."""
-    return frozenset(_rows_by_shard(table).get((shard, reason), _NO_ROWS).tolist())
+    found = rows_by_shard(table, expected=DUPLICATES)
+    return frozenset(found.get((shard, reason), _NO_ROWS).tolist())
 
 
 _NO_ROWS = np.empty(0, np.uint32)
 
 
-@functools.lru_cache(maxsize=2)  # a file's physical name is never given to another
-def _rows_by_shard(
-    table: str | InputFile,
+@functools.lru_cache(maxsize=4)  # a file's physical name is never given to another
+def rows_by_shard(
+    table: str | InputFile, *, expected: pa.Schema
 ) -> Mapping[tuple[str, str], npt.NDArray[np.uint32]]:
+    """The rows of each document shard that are left out, by shard and reason.
+
+    Args:
+        table: with the columns `shard`, `row` and `reason`.
+        expected: its schema.
+    """
     parts: dict[tuple[str, str], list[npt.NDArray[np.uint32]]] = {}
-    with open_shard(table, expected=DUPLICATES, columns=("shard", "row", "reason")) as reader:
+    with open_shard(table, expected=expected, columns=("shard", "row", "reason")) as reader:
         for number in range(reader.num_record_batches):
             _add_rows(reader.get_batch(number), parts)
     return {key: np.concatenate(rows) for key, rows in parts.items()}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pipelines.counters import Counters
 from pipelines.documents.duplicates_table import DUPLICATES_FILE, SAME_ID, SAME_TEXT, duplicate_rows
+from pipelines.documents.left_out import left_out_rows
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import DOCUMENTS
@@ -35,13 +37,18 @@ class ShardPiece(NamedTuple):
     remove_duplicates: bool
     """Whether rows that say the same as another are left out. Those of a repeated id always are."""
 
+    leave_out: tuple[InputFile, ...] = ()
+    """Tables of further rows that are left out, and why."""
+
     def identity(self) -> dict[str, Any]:
         """The documents that `wanted_documents` gives."""
         repeated, duplicates = self.repeated(), self.left_out()
+        others = {"others": found} if (found := sorted(self.others().items())) else {}
         return {
             "shard": self.file.sha256,
             "repeated": sorted(repeated),
             "left-out": sorted(duplicates),
+            **others,
         }
 
     def repeated(self) -> frozenset[int]:
@@ -52,14 +59,30 @@ class ShardPiece(NamedTuple):
         """The rows that say the same as another and are not wanted."""
         return self._rows(SAME_TEXT) if self.remove_duplicates else frozenset()
 
+    def others(self) -> dict[int, str]:
+        """Further rows that are not wanted, each with the reason that counts."""
+        found: dict[int, str] = {}
+        for table in reversed(self.leave_out):
+            found |= left_out_rows(table, shard=self.path)
+        return found
+
     def _rows(self, reason: str) -> frozenset[int]:
         if self.duplicates is None:
             return frozenset()
         return duplicate_rows(self.duplicates, shard=self.path, reason=reason)
 
 
-def shard_pieces(documents: StageInput, *, remove_duplicates: bool) -> list[ShardPiece]:
-    """One piece for each document shard, in order."""
+def shard_pieces(
+    documents: StageInput, *, remove_duplicates: bool, leave_out: Sequence[InputFile] = ()
+) -> list[ShardPiece]:
+    """One piece for each document shard, in order.
+
+    Args:
+        documents: the artifact.
+        remove_duplicates: leave out rows that say the same as another.
+        leave_out: tables of further rows to leave out (`pipelines.documents.left_out`). Of a row
+            that several name, and duplicates, the first counts.
+    """
     tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
     table = InputFile.of(documents, tables[0]) if tables else None
     return [
@@ -70,6 +93,7 @@ def shard_pieces(documents: StageInput, *, remove_duplicates: bool) -> list[Shar
             entry.size,
             table,
             remove_duplicates,
+            tuple(leave_out),
         )
         for index, entry in enumerate(document_shards(documents))
     ]
@@ -80,7 +104,8 @@ def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.Recor
 
     Rows of a repeated id were dropped and counted by `build-documents`: here they do not exist.
     """
-    repeated, duplicates = piece.repeated(), piece.left_out()
+    repeated = piece.repeated()
+    unwanted = piece.others() | dict.fromkeys(piece.left_out(), "duplicate")
     first = 0
     with open_shard(piece.file, expected=DOCUMENTS) as reader:
         for number in range(reader.num_record_batches):
@@ -89,10 +114,12 @@ def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.Recor
             first += batch.num_rows
             there = [row for row in rows if row not in repeated]
             counters.count("documents-in", len(there))
-            keep = [row - rows.start for row in there if row not in duplicates]
+            keep = [row - rows.start for row in there if row not in unwanted]
             counters.count("documents-kept", len(keep))
             if len(keep) < len(there):
-                counters.count("documents-dropped-duplicate", len(there) - len(keep))
+                dropped = Counter(unwanted[row] for row in there if row in unwanted)
+                for reason, count in dropped.items():
+                    counters.count(f"documents-dropped-{reason}", count)
             if len(keep) < batch.num_rows:
                 batch = batch.take(pa.array(keep, pa.int64()))
             if batch.num_rows:

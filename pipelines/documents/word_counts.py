@@ -28,6 +28,7 @@ from pipelines.documents.bucket_tables import (
 )
 from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
 from pipelines.io.shards import ShardWriter
+from pipelines.io.stage_inputs import InputFile
 from pipelines.wordpiece.vocabulary import count_words, merge_counts
 from schemas.arrow import WORD_COUNTS
 from schemas.configs import ExecutionConfig, VocabularyConfig
@@ -128,12 +129,13 @@ def count_corpus(
     config: VocabularyConfig,
     documents: StageInput,
     *,
+    leave_out: Sequence[InputFile] = (),
     output: str,
     execution: ExecutionConfig,
     pieces: str,
 ) -> CountedWords:
-    """Count the words of all documents but duplicates."""
-    planned = shard_pieces(documents, remove_duplicates=True)
+    """Count the words of all documents but duplicates and those that `leave_out` names."""
+    planned = shard_pieces(documents, remove_duplicates=True, leave_out=leave_out)
     report_words = functools.partial(_report_words, output=output, min_count=config.min_count)
     job = run_shard_job(
         "build-vocabulary",

@@ -16,6 +16,9 @@ from pipelines.io.file_systems import file_system, open_stream, read_file
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry, StageInput
 
+LEAVE_OUT_INPUTS = ("contamination",)
+"""Names of inputs that say which documents to leave out; a document of several by the first."""
+
 _CHUNK = 1 << 20
 
 
