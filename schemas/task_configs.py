@@ -49,6 +49,10 @@ class ExamplesConfig(Config):
     """What the files are, where they are not the task's own but others in its format, as those of
     the sample: tables say it, and set no score of the paper beside; nothing is handed in."""
 
+    evidence: str | None = not_identity(None)
+    """Of TriviaQA's questions, which SQuAD's tasks take as `augmentation`: the folder that holds
+    `wikipedia` and `web`, their documents. None: `evidence` beside `qa`, as in its archive."""
+
     max_examples: dict[str, int] = Field(default={})
     """By split: take the first so many examples; for small machines. Those left out are counted."""
 

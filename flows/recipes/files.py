@@ -37,6 +37,7 @@ _PATHS = (
     ("pretrain", "*", "init_checkpoint"),
     ("finetune", "*", "init_checkpoint"),
     ("build_examples", "*", "folder"),
+    ("build_examples", "*", "evidence"),
     *((*field, "*") for field in _LISTS_OF_PATHS),
 )
 """Fields that hold a path; `*` stands for a name or a number."""

@@ -31,6 +31,26 @@ def file_lines(url: str) -> Iterator[Line]:
     return read_lines(SourceFile(uri=url, name=base_name(url), size=size, sha256=""))
 
 
+def file_chunks(url: str) -> Iterator[bytes]:
+    """A file's bytes, decompressed as its first bytes tell, in pieces of some size above 0.
+
+    Raises:
+        CorruptInputError: its compressed bytes are cut off or damaged.
+        MissingInputError: no file is there.
+    """
+    with open_file(url) as source:
+        compression = compression_of(source.read(_HEAD), name=url)
+        for chunk in decompressed(source, compression, start=0, end=1 << 62):
+            if isinstance(chunk, Damage):
+                raise CorruptInputError(
+                    f"{url}: {chunk.reason}; expected a whole file. Download it again",
+                    file=url,
+                    offset=chunk.offset,
+                )
+            if chunk.data:
+                yield chunk.data
+
+
 def base_name(url: str) -> str:
     """The last part of a path or URL."""
     return url.rstrip("/").rpartition("/")[2]
@@ -66,7 +86,7 @@ def read_json(url: str, *, error: type[InputError], expected: str = "one JSON va
         CorruptInputError: its compressed bytes are cut off or damaged.
         InputError: of the class `error`: empty, not UTF-8, no JSON, or a key twice in an object.
     """
-    data = _read(url)
+    data = b"".join(file_chunks(url))
     if not data.strip():
         raise error(f"{url}: the file is empty; expected JSON. Download it again")
     try:
@@ -88,21 +108,6 @@ def read_json(url: str, *, error: type[InputError], expected: str = "one JSON va
             f"{url}: no JSON ({fault}); expected {expected}. The file begins with "
             f"{text[:_SHOWN_HEAD]!r}"
         ) from fault
-
-
-def _read(url: str) -> bytes:
-    with open_file(url) as source:
-        compression = compression_of(source.read(_HEAD), name=url)
-        parts: list[bytes] = []
-        for chunk in decompressed(source, compression, start=0, end=1 << 62):
-            if isinstance(chunk, Damage):
-                raise CorruptInputError(
-                    f"{url}: {chunk.reason}; expected a whole file. Download it again",
-                    file=url,
-                    offset=chunk.offset,
-                )
-            parts.append(chunk.data)
-    return b"".join(parts)
 
 
 class _RepeatedKeyError(ValueError):

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple
 
+from model.tasks.evidence import evidence_inputs, find_evidence
 from model.tasks.files import base_name
 from model.tasks.task import Task
 from pipelines.io.raw_files import digest_file, expand_paths, filesystem, list_folder_of
@@ -28,6 +29,9 @@ class ExampleFile(NamedTuple):
     uri: str
     name: str
     """Its base name."""
+
+    evidence: str | None = None
+    """The folder of the documents of its questions, where they are TriviaQA's."""
 
 
 def table_globs(
@@ -61,7 +65,8 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
     parts of a Parquet table are in order.
 
     Raises:
-        MissingInputError: there is none for a split that the task cannot do without.
+        MissingInputError: there is none for a split that the task cannot do without, or no folder
+            of documents for TriviaQA's questions.
         ConfigError: the configuration names a split that the task has not.
     """
     _refuse_unknown_splits(config, task=task)
@@ -77,7 +82,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
         else:
             files = []
         if files:
-            found[split] = tuple(files)
+            found[split] = tuple(_with_evidence(file, config, task=task) for file in files)
         elif is_needed(split):
             raise _missing(split, config, task=task)
     if not found:
@@ -93,11 +98,24 @@ def raw_inputs_of(
     The cache key holds which split a file is for, its position in it, and its bytes; not its name.
     """
     return tuple(
-        _raw_input(split, position, file)
+        item
         for split, files in found.items()
         for number, file in enumerate(files)
-        for position, file in ((str(number), file), *_beside(file, task))
+        for item in _inputs_of(split, number, file, task=task)
     )
+
+
+def _inputs_of(split: str, number: int, file: ExampleFile, *, task: Task) -> Iterator[RawInput]:
+    yield _raw_input(split, str(number), file)
+    for position, other in _beside(file, task):
+        yield _raw_input(split, position, other)
+    if file.evidence is not None:
+        yield from evidence_inputs(
+            file.uri,
+            file.evidence,
+            name=f"{split}/{file.name}/evidence",
+            identity=f"{split} {number} evidence",
+        )
 
 
 def is_needed(split: str) -> bool:
@@ -125,6 +143,12 @@ def _beside(file: ExampleFile, task: Task) -> Iterator[tuple[str, ExampleFile]]:
             first = next((name for name in names if name in there), None)
             if first is not None:
                 yield "beside", ExampleFile(there[first], first)
+
+
+def _with_evidence(file: ExampleFile, config: ExamplesConfig, *, task: Task) -> ExampleFile:
+    if task.type != "span":
+        return file
+    return file._replace(evidence=find_evidence(file.uri, config.evidence))
 
 
 def _refuse_unknown_splits(config: ExamplesConfig, *, task: Task) -> None:

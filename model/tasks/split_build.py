@@ -11,6 +11,7 @@ import pyarrow as pa
 from model.tasks.answer_names import AnswerNames
 from model.tasks.cut_data import cut_split, units_of
 from model.tasks.official_files import ExampleFile
+from model.tasks.squad import with_evidence
 from model.tasks.task import Bad, Row, Task
 from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
@@ -65,7 +66,8 @@ class SplitBuild:
         """The rows of a file that are kept; a bad file makes an error at its end."""
         read, bad = 0, list[Bad]()
         faults = 0
-        for found in self._task.reader(self._task, self._split, file.uri):
+        task = self._task if file.evidence is None else with_evidence(self._task, file.evidence)
+        for found in task.reader(task, self._split, file.uri):
             self.counters.count("rows-in")
             item = self._answers.check(self._split, found)
             if isinstance(item, Bad):

@@ -1,19 +1,22 @@
 """SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions answered by a span of a passage.
 
 Files are the official JSON, plain or compressed, or Hugging Face's Parquet (id, title, context,
-question, answers{text, answer_start}). Other questions in one of these forms, such as TriviaQA
-converted (paper 4.2), are the split `augmentation`, which a model is trained on first.
+question, answers{text, answer_start}). Other questions in one of these forms, or TriviaQA's own
+files (`model.tasks.triviaqa`; paper 4.2), are the split `augmentation`, which a model is trained on
+first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from model.tasks.files import is_text, read_json
 from model.tasks.raw_tables import is_parquet, open_parquet
 from model.tasks.span_answers import Answers, WrongAnswersError, check_answers
 from model.tasks.task import Bad, Row, Task
+from model.tasks.triviaqa import is_triviaqa, read_triviaqa
 from schemas.errors import ExamplesError
 
 _TRAINED_ON = frozenset({"train", "augmentation"})
@@ -42,20 +45,41 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     a note; a training question with no other answer is Bad. `is_impossible` is null where the file
     has no answers (test sets); where it has no such key, questions with answers are possible.
 
+    `task.columns` may have `evidence`, the folder of the documents of TriviaQA's questions, which
+    may be trained on alone: they are scored by rules and names of answers of their own.
+
     Raises:
         ExamplesError: neither such JSON nor such Parquet, or no question in it.
         InputError: the file is missing or damaged.
     """
     seen: set[str] = set()
     count = 0
-    for item in _parquet(url) if is_parquet(url) else _json(url):
+    for item in _items(task, split, url):
         count += 1
-        yield item if isinstance(item, Bad) else _row(item, task=task, split=split, seen=seen)
+        yield _row(item, task=task, split=split, seen=seen) if isinstance(item, _Question) else item
     if not count:
         raise ExamplesError(
             f"{url}: no question in it; expected questions below data, paragraphs, qas. It may be "
             "another file, or cut off"
         )
+
+
+def with_evidence(task: Task, folder: str) -> Task:
+    """The task as it reads TriviaQA's questions, whose documents are in a folder."""
+    return replace(task, columns={**task.columns, "evidence": folder})
+
+
+def _items(task: Task, split: str, url: str) -> Iterator[_Question | Row | Bad]:
+    if is_parquet(url):
+        return _parquet(url)
+    if not is_triviaqa(url):
+        return _json(url)
+    if split not in _TRAINED_ON or "evidence" not in task.columns:
+        raise ExamplesError(
+            f"{url}: has TriviaQA's questions, which {task.title} can be trained on first "
+            f"(`augmentation` of build_examples), expected those of {task.title} {split}"
+        )
+    return read_triviaqa(url, evidence=task.columns["evidence"])
 
 
 def _json(url: str) -> Iterator[_Question | Bad]:
@@ -202,6 +226,7 @@ def _task(version: str, *, table: str, config: str, sizes: tuple[int, int]) -> T
                 "augmentation*.json*",
                 "augmentation*.parquet",
                 "triviaqa*.json*",
+                "triviaqa-rc/qa/wikipedia-train.json*",
             ),
         },
         sizes=dict(zip(("train", "dev"), sizes, strict=True)),
