@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
 
 FIRST_LEARNT_ID = 104  # [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103
 
@@ -35,13 +36,22 @@ def not_identity(default: Any, **constraints: Any) -> Any:
     return Field(default, json_schema_extra={"identity": False}, **constraints)
 
 
+def added_later(default: Any, **constraints: Any) -> Any:
+    """A field that decides bytes and is younger than artifacts that people have.
+
+    With its default a stage makes what it made before there was the field, and so it is in keys
+    only with another value: those artifacts stand.
+    """
+    return Field(default, json_schema_extra={"identity": "unless-default"}, **constraints)
+
+
 def _identity(value: Any) -> Any:
     if isinstance(value, Config):
         fields = type(value).model_fields
         return {
             name: _identity(getattr(value, name))
             for name, field in fields.items()
-            if not _is_left_out(field.json_schema_extra)
+            if not _is_left_out(field, getattr(value, name))
         }
     if isinstance(value, dict):
         return {str(key): _identity(item) for key, item in value.items()}
@@ -50,8 +60,10 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _is_left_out(extra: Any) -> bool:
-    return isinstance(extra, dict) and extra.get("identity") is False
+def _is_left_out(field: FieldInfo, value: Any) -> bool:
+    extra = field.json_schema_extra
+    said = extra.get("identity") if isinstance(extra, dict) else None
+    return said is False or (said == "unless-default" and value == field.default)
 
 
 Paths = Annotated[tuple[str, ...], Field(min_length=1)]

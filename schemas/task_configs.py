@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from schemas.configs import Config, Paths, SourceName, not_identity
+from schemas.configs import Config, Paths, SourceName, added_later, not_identity
 from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
 
 TaskTypeName = Literal["classification", "regression", "choice", "span", "tagging"]
@@ -116,8 +116,13 @@ class TaskTrainingConfig(FeaturesConfig):
     layers: LayerChoice = "concat-last-4"
     """`features` only: which of the encoder's layers."""
 
+    bilstm: bool = added_later(False)
+    """`fine-tune` only: two new BiLSTM layers on the encoder's outputs, trained with it (Table 5,
+    last row)."""
+
     lstm_size: int = Field(default=768, ge=1)
-    """`features` only: units of each direction of the two BiLSTM layers (paper 5.3: 768)."""
+    """`features` and `bilstm`: units of each direction of the two BiLSTM layers (paper 5.3: 768;
+    of those of Table 5 it says nothing)."""
 
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Everywhere in encoder and classifier (paper A.3)."""
@@ -185,6 +190,15 @@ class FinetuneConfig(TaskTrainingConfig):
             raise ValueError(
                 "expected exactly one of start_from (a phase of pretrain), init_checkpoint (a "
                 f"folder) and model (from scratch), found {found}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _bilstm_is_fine_tuned(self) -> Self:
+        if self.bilstm and self.method != "fine-tune":
+            raise ValueError(
+                f"bilstm: with method {self.method} there is none to put on an encoder that is "
+                "fine-tuned (features has its own on a frozen one): leave one of the two out"
             )
         return self
 

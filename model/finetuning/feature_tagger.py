@@ -16,26 +16,22 @@ direction.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Self, get_args
 
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils import rnn
 
 from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.finetuning.batches import TaskBatch, TaskOutput
 from model.finetuning.task_model import FromCheckpoint, task_model_from_checkpoint
+from model.finetuning.window_lstm import BiLSTM
 from model.task_types.features import IGNORED
-from pipelines.seeds import key_for
 from schemas.errors import ConfigError, TrainingError
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import LayerChoice, TaskTypeName
-
-_LSTM_LAYERS = 2
 
 
 class LayerMix(nn.Module):
@@ -82,53 +78,6 @@ def _taken(choice: LayerChoice, *, layers: int) -> tuple[int, ...]:
     if choice == "second-to-last":
         return (layers - 1,)
     return tuple(range(layers + 1 - needed, layers + 1))
-
-
-class WindowLSTM(nn.LSTM):
-    """One bidirectional layer that starts at zero: torch's start draws from the global
-    generator, as its dropout between layers does."""
-
-    def __init__(self, inputs: int, *, units: int) -> None:
-        super().__init__(inputs, units, bidirectional=True, batch_first=True)
-
-    def reset_parameters(self) -> None:
-        """Set all weights to zero."""
-        for parameter in self.parameters():
-            nn.init.zeros_(parameter)
-
-    def draw(self, name: str, *, seed: int) -> None:
-        """Weights uniform within 1 / sqrt(units), as torch's own start; biases 0, but 1 for the
-        forget gates, which come second of four, so that a new layer remembers (Jozefowicz et al.
-        2015)."""
-        bound, units = 1 / math.sqrt(self.hidden_size), self.hidden_size
-        with torch.no_grad():
-            for inner, parameter in self.named_parameters():
-                generator = torch.Generator()
-                key = key_for(seed, "weights", f"{name}.{inner}", *parameter.shape)
-                generator.manual_seed(key)
-                if parameter.ndim == 2:
-                    parameter.uniform_(-bound, bound, generator=generator)
-                elif inner.startswith("bias_ih"):  # there are two biases, which are added up
-                    parameter[units : 2 * units].fill_(1.0)
-
-    def over_windows(self, x: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
-        """What it makes of the words (P, I) of each window by itself: (P, 2 L).
-
-        Args:
-            x: the words' vectors, window by window.
-            window: int64 (P,), ascending: the window of each word.
-        """
-        counts = torch.unique_consecutive(window, return_counts=True)[1].cpu()
-        if not len(counts):
-            return x.new_zeros((0, 2 * self.hidden_size))
-        rows = rnn.pad_sequence(
-            list(torch.split(x, counts.tolist())), batch_first=True
-        )  # (B, W, I)
-        packed = rnn.pack_padded_sequence(rows, counts, batch_first=True, enforce_sorted=False)
-        outputs, _ = rnn.pad_packed_sequence(self(packed)[0], batch_first=True)  # (B, W, 2 L)
-        is_word = torch.arange(outputs.shape[1])[None, :] < counts[:, None]  # (B, W)
-        chosen: torch.Tensor = outputs[is_word.to(x.device)]
-        return chosen
 
 
 class FeatureTagger(nn.Module):
@@ -186,9 +135,8 @@ class FeatureTagger(nn.Module):
         self.is_causal = is_causal
         self.mix = LayerMix(layers, layers=config.layers, hidden_size=config.hidden_size)
         self.bert = encoder or BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
-        sizes = (self.mix.size, 2 * lstm_size)
-        self.lstm = nn.ModuleList([WindowLSTM(size, units=lstm_size) for size in sizes])
-        self.dropouts = nn.ModuleList([Dropout(dropout) for _ in range(_LSTM_LAYERS + 1)])
+        self.lstm = BiLSTM(self.mix.size, units=lstm_size)
+        self.dropouts = nn.ModuleList([Dropout(dropout) for _ in range(len(self.lstm) + 1)])
         self.classifier = Dense(2 * lstm_size, outputs)
         self._draw(seed, draws_encoder=encoder is None)
         self.bert.requires_grad_(False)
@@ -202,9 +150,7 @@ class FeatureTagger(nn.Module):
         initialize_weights(
             nn.ModuleDict(drawn), initializer_range=self.config.initializer_range, seed=seed
         )
-        for number, layer in enumerate(self.lstm):
-            assert isinstance(layer, WindowLSTM)  # noqa: S101  # a ModuleList forgets
-            layer.draw(f"lstm.{number}", seed=seed)
+        self.lstm.draw("lstm", seed=seed)
 
     def train(self, mode: bool = True) -> Self:
         """As every module's, but the encoder stays in evaluation mode."""
@@ -229,10 +175,8 @@ class FeatureTagger(nn.Module):
             x = self.mix(encoded.layers, positions)  # (P, H), or (P, 4 H)
             starts = batch.tokens.starts
             window = torch.searchsorted(starts, positions, right=True) - 1  # (P,)
-            x = self.dropouts[0](x)
-            for layer, dropout in zip(self.lstm, list(self.dropouts)[1:], strict=True):
-                assert isinstance(layer, WindowLSTM)  # noqa: S101  # a ModuleList forgets
-                x = dropout(layer.over_windows(x, window))  # (P, 2 L)
+            before, *between, after = self.dropouts
+            x = after(self.lstm(before(x), window, between=between))  # (P, 2 L)
             logits = self.classifier(x)  # (P, outputs)
         if batch.labels is None:
             return TaskOutput(logits, None, None)

@@ -134,6 +134,8 @@ def _statistics(
     }
     if config.method == "features":
         model["feature_layers"] = config.layers
+    if config.bilstm:
+        model["bilstm"] = True
     return {
         "task": setup.task.name,
         "kind": setup.task.type,

@@ -1,8 +1,8 @@
 """Fine-tuned models in Hugging Face's layout: config.json and model.safetensors.
 
-Written files load in transformers' class of the task type as they are; of a feature-based tagger,
-`BertModel` loads the encoder. Read are these and any model that transformers saved of one of the
-four classes.
+Written files load in transformers' class of the task type as they are; of a feature-based tagger
+and of a model with a BiLSTM, `BertModel` loads the encoder. Read are these and any model that
+transformers saved of one of the four classes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from model.encoder.hf_config import (
 )
 from model.encoder.hf_weights import fill_parameters, from_hf_state, hf_state, read_checkpoint
 from model.finetuning.feature_tagger import FeatureTagger
-from model.finetuning.task_model import TaskModel
+from model.finetuning.task_model import BILSTM_PREFIX, TaskModel
 from model.task_types.by_name import TASK_TYPES
 from schemas.errors import CheckpointError, ConfigError
 from schemas.model_configs import ModelConfig
@@ -34,7 +34,15 @@ from schemas.task_configs import TaskTypeName
 
 ABOUT_KEY = "bertloom"
 SHAPE_KEY = "bertloom_feature_tagger"
-"""Keys of config.json: what was said of the model, and what only a feature-based tagger has."""
+BILSTM_KEY = "bertloom_bilstm"
+"""Keys of config.json: what was said of the model, and what only a feature-based tagger, or a model
+with a BiLSTM on its encoder, has."""
+
+_BILSTM_NOTE = (
+    "model.safetensors holds an encoder, which transformers.BertModel loads, and under bilstm. two "
+    "LSTM layers and a dense one, which no class of transformers has: without them these are not "
+    "the fine-tuned model; bertloom predict asks it"
+)
 
 
 class TunedModel(NamedTuple):
@@ -84,13 +92,20 @@ def save_task_model(
             "lstm_size": model.lstm_size,
             "dropout": model.dropouts[0].rate,
         }
-        encoder = {
-            name: value
-            for name, value in model.named_parameters()
-            if name.startswith("bert.") and not name.startswith("bert.pooler.")
-        }
-        tensors = dict(sorted((hf_state(encoder) | _own_parameters(model)).items()))
+        tensors = _own_tensors(model)
         config = json.dumps(described, indent=2, sort_keys=True)
+    elif model.lstm_size is not None:
+        described["architectures"] = ["BertModel"]
+        described[ABOUT_KEY] = _plain(about)
+        described[BILSTM_KEY] = {
+            "kind": model.kind,
+            "lstm_size": model.lstm_size,
+            "dropout": model.dropout.rate,
+            "note": _BILSTM_NOTE,
+        }
+        tensors = _own_tensors(model)
+        # Labels stay in the order of their numbers.
+        config = json.dumps(dict(sorted(described.items())), indent=2)
     else:
         described["architectures"] = [TASK_TYPES[model.kind].architecture]
         described["classifier_dropout"] = model.dropout.rate
@@ -122,8 +137,14 @@ def load_task_model(folder_url: str) -> TunedModel:
     if not isinstance(about, dict):
         raise CheckpointError(f"{where}: {ABOUT_KEY} is {shown(about)}, expected a JSON object")
     is_tagger = about.get("method") == "features"
-    kind: TaskTypeName = "tagging" if is_tagger else _kind(described, where=where)
-    head = _hf_name("classifier.weight", kind)
+    bilstm = _bilstm(described, where=where)
+    kind: TaskTypeName
+    if is_tagger:
+        kind = "tagging"
+    else:
+        kind = _kind(described, where=where) if bilstm is None else bilstm["kind"]
+    dense = "classifier.weight"
+    head = f"{BILSTM_PREFIX}{dense}" if bilstm is not None else _hf_name(dense, kind)
     outputs = _outputs(state, head, kind=kind, where=weights_url)
     shape: dict[str, Any] = {
         "vocab_size": read.vocab_size,
@@ -133,7 +154,10 @@ def load_task_model(folder_url: str) -> TunedModel:
     model: TaskModel | FeatureTagger
     if is_tagger:
         model = _tagger(described.get(SHAPE_KEY), config, shape=shape, where=where)
-        found = _tagger_tensors(model, state, where=weights_url)
+        found = _read_own_tensors(model, state, where=weights_url)
+    elif bilstm is not None:
+        model = TaskModel(config, draws_weights=False, **bilstm, **shape)
+        found = _read_own_tensors(model, state, where=weights_url)
     else:
         dropout = _dropout(described, where=where)
         model = TaskModel(
@@ -173,8 +197,37 @@ def _tagger(
         raise CheckpointError(f"{where}: {SHAPE_KEY} is not that of a tagger: {error!r}") from error
 
 
-def _tagger_tensors(
-    model: FeatureTagger, state: Mapping[str, Tensor], *, where: str
+def _bilstm(described: Mapping[str, Any], *, where: str) -> dict[str, Any] | None:
+    """`kind`, `lstm_size` and `dropout` of a model with a BiLSTM; None of one without."""
+    given = described.get(BILSTM_KEY)
+    if given is None:
+        return None
+    try:
+        found = {"kind": given["kind"], "lstm_size": int(given["lstm_size"])}
+        found["dropout"] = float(given["dropout"])
+        is_right = found["kind"] in TASK_TYPES and found["lstm_size"] > 0
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{where}: {BILSTM_KEY} is not that of a model: {error!r}") from error
+    if not (is_right and 0.0 <= found["dropout"] < 1.0):
+        raise CheckpointError(
+            f"{where}: {BILSTM_KEY} is {shown(json.dumps(found))}: expected a kind of task, units "
+            "of an LSTM and a share of dropout"
+        )
+    return found
+
+
+def _own_tensors(model: TaskModel | FeatureTagger) -> dict[str, Tensor]:
+    """The encoder without its pooler in Hugging Face's layout, and all else as it is here."""
+    encoder = {
+        name: value
+        for name, value in model.named_parameters()
+        if name.startswith("bert.") and not name.startswith("bert.pooler.")
+    }
+    return dict(sorted((hf_state(encoder) | _own_parameters(model)).items()))
+
+
+def _read_own_tensors(
+    model: TaskModel | FeatureTagger, state: Mapping[str, Tensor], *, where: str
 ) -> dict[str, Tensor]:
     shapes = {f"bert.{name}": value.shape for name, value in model.bert.named_parameters()}
     encoder = {name: value for name, value in state.items() if name.startswith("bert.")}
@@ -184,7 +237,7 @@ def _tagger_tensors(
     if set(given) != set(expected):
         raise CheckpointError(
             f"{where}: {some_of(set(given) ^ set(expected))}: missing or not known: expected the "
-            f"tensors of a tagger with {model.layers}; the two files are not of one model"
+            f"tensors of {_called(model)}; the two files are not of one model"
         )
     for name, value in given.items():
         if value.shape != expected[name] or value.dtype != torch.float32:
@@ -192,13 +245,29 @@ def _tagger_tensors(
                 f"{where}: {name} is {value.dtype} {tuple(value.shape)}, expected float32 "
                 f"{tuple(expected[name])}: the two files are not of one model"
             )
-    return found | given
+    prefix = _prefix(model)
+    return found | {name.removeprefix(prefix): value for name, value in given.items()}
 
 
-def _own_parameters(model: FeatureTagger) -> dict[str, Tensor]:
-    """All but the encoder's, on the CPU."""
+def _called(model: TaskModel | FeatureTagger) -> str:
+    if isinstance(model, FeatureTagger):
+        return f"a tagger with {model.layers}"
+    return f"a model for {model.kind} with a BiLSTM"
+
+
+def _prefix(model: TaskModel | FeatureTagger) -> str:
+    return "" if isinstance(model, FeatureTagger) else BILSTM_PREFIX
+
+
+def _own_parameters(model: TaskModel | FeatureTagger) -> dict[str, Tensor]:
+    """All but the encoder's, on the CPU, under the names of the file.
+
+    Those of a BiLSTM are under a name of their own, so that no class of transformers takes the
+    dense layer on it for one on the encoder where the sizes happen to be equal.
+    """
+    prefix = _prefix(model)
     return {
-        name: value.detach().cpu().contiguous()
+        f"{prefix}{name}": value.detach().cpu().contiguous()
         for name, value in model.named_parameters()
         if not name.startswith("bert.")
     }

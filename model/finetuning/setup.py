@@ -206,6 +206,7 @@ def _open_model(
             f"{job.name}: method features is a BiLSTM on the layers of a pretrained encoder that "
             "tags words: expected a tagging task, and start_from or init_checkpoint"
         )
+    on_top = config.lstm_size if config.bilstm else None
     if config.model is not None:
         return new_task_model(
             config.model,
@@ -214,6 +215,7 @@ def _open_model(
             outputs=outputs,
             dropout=config.dropout,
             seed=seed,
+            lstm_size=on_top,
         )
     folder = job.checkpoint.data if job.checkpoint is not None else config.init_checkpoint
     if folder is None:
@@ -230,7 +232,12 @@ def _open_model(
         )
     else:
         started = task_model_from_checkpoint(
-            folder, kind=task.type, outputs=outputs, dropout=config.dropout, seed=seed
+            folder,
+            kind=task.type,
+            outputs=outputs,
+            dropout=config.dropout,
+            seed=seed,
+            lstm_size=on_top,
         )
     notes += started.notes
     model: TaskModel | FeatureTagger = started.model

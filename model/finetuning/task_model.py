@@ -1,6 +1,7 @@
 """The encoder with the head of a fine-tuning task (paper, section 4 and Figure 4).
 
-Letters for shapes as in `model.data.batches`; U units, P tagged tokens.
+Letters for shapes as in `model.data.batches`; U units, P tagged tokens, R real tokens, L units of
+an LSTM's direction.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_weights import fill_parameters, from_hf_state, read_checkpoint
 from model.finetuning.batches import TaskBatch, TaskOutput
+from model.finetuning.window_lstm import BiLSTM
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import IGNORED
 from schemas.errors import TrainingError
@@ -25,8 +27,11 @@ from schemas.task_configs import TaskTypeName
 
 Model = TypeVar("Model", bound=nn.Module)
 
-_HEADS = ("cls.", "classifier.", "qa_outputs.")
-"""How the names of heads begin in Hugging Face's checkpoints."""
+BILSTM_PREFIX = "bilstm."
+"""How the names of a BiLSTM, and of the dense layer on it, begin in a checkpoint."""
+
+_HEADS = ("cls.", "classifier.", "qa_outputs.", BILSTM_PREFIX)
+"""How the names of heads begin in checkpoints."""
 
 
 class TaskModel(nn.Module):
@@ -45,14 +50,21 @@ class TaskModel(nn.Module):
     A causal model (paper 5.1) is pooled at the last token of each sequence, since [CLS] sees
     nothing but itself there. transformers' classes read [CLS] all the same.
 
-    Parameters that have no part in the answer require no gradient: the pooler of span and tagging,
-    and the bias of choice, which softmax does not see.
+    With `lstm_size` a BiLSTM lies between encoder and dense layer (paper 5.1, last row of Table 5),
+    and reads all tokens of each sequence in float32. The paper says nothing of its form: it has two
+    layers, as the feature-based tagger's. Spans and tags are read off its outputs. In place of the
+    pooled vector stand the forward direction's output at the last token and the backward one's at
+    the first, which have both read the whole sequence; at any one token, one of the two has not.
+
+    Parameters that have no part in the answer require no gradient: the pooler of span and tagging
+    and under a BiLSTM, and the bias of choice, which softmax does not see.
 
     Attributes:
         bert: the encoder.
+        lstm: the BiLSTM, or None.
         dropout: of the head; span has none.
-        classifier: the dense layer.
-        kind, outputs, config, vocab_size, is_causal: as given.
+        classifier: the dense layer, on 2 L values where there is a BiLSTM.
+        kind, outputs, config, vocab_size, is_causal, lstm_size: as given.
 
     Raises:
         TrainingError: a number of outputs that the task type cannot have.
@@ -67,6 +79,7 @@ class TaskModel(nn.Module):
         outputs: int,
         dropout: float = 0.1,
         is_causal: bool = False,
+        lstm_size: int | None = None,
         seed: int = 0,
         draws_weights: bool = True,
     ) -> None:
@@ -79,6 +92,7 @@ class TaskModel(nn.Module):
             outputs: of the head, see `TaskType.outputs`.
             dropout: of the head.
             is_causal: whether tokens see only those before them and themselves.
+            lstm_size: L of a BiLSTM on the encoder; None for none.
             seed: decides all weights (`initialize_weights`).
             draws_weights: False leaves weights zero, for who fills them in at once.
         """
@@ -93,16 +107,33 @@ class TaskModel(nn.Module):
         self.kind: TaskTypeName = kind
         self.outputs = outputs
         self.is_causal = is_causal
+        self.lstm_size = lstm_size
         self.bert = BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
+        self.lstm: BiLSTM | None = None
+        size = config.hidden_size
+        if lstm_size is not None:
+            self.lstm, size = BiLSTM(size, units=lstm_size), 2 * lstm_size
+            self.lstm_dropouts = nn.ModuleList([Dropout(dropout) for _ in self.lstm][1:])
         self.dropout = Dropout(dropout)
-        self.classifier = Dense(config.hidden_size, outputs)
+        self.classifier = Dense(size, outputs)
         if draws_weights:
             initialize_weights(self, initializer_range=config.initializer_range, seed=seed)
+            self.draw_lstm(seed=seed)
         seed_dropout(self, 0)
-        if not TASK_TYPES[kind].is_pooled:
+        if not self.reads_pooler:
             self.bert.pooler.requires_grad_(False)
         if kind == "choice":
             self.classifier.bias.requires_grad_(False)
+
+    @property
+    def reads_pooler(self) -> bool:
+        """Whether the encoder's pooler has a part in the answer."""
+        return TASK_TYPES[self.kind].is_pooled and self.lstm is None
+
+    def draw_lstm(self, *, seed: int) -> None:
+        """Draw the BiLSTM's weights, if there is one."""
+        if self.lstm is not None:
+            self.lstm.draw("lstm", seed=seed)
 
     def forward(self, batch: TaskBatch, *, scale: float = 1.0) -> TaskOutput:
         """Answers of a batch, and its loss if it has labels.
@@ -138,16 +169,42 @@ class TaskModel(nn.Module):
             last = torch.from_numpy(tokens.lengths - 1).to(tokens.starts.device)
             tokens = tokens._replace(starts=tokens.starts + last)
         encoded = self.bert(tokens)  # sequence (T, H), pooled (B, H)
+        sequence, pooled = encoded.sequence, encoded.pooled
+        if self.lstm is not None:
+            sequence, pooled = self._through_lstm(sequence, batch.tokens)  # (T, 2 L), (B, 2 L)
         if self.kind == "span":
-            return self._classify(encoded.sequence)  # (T, 2)
+            return self._classify(sequence)  # (T, 2)
         if self.kind == "tagging":
             assert batch.positions is not None  # noqa: S101  # checked before
-            selected = encoded.sequence.index_select(0, batch.positions)  # (P, H)
+            selected = sequence.index_select(0, batch.positions)  # (P, H)
             return self._classify(self.dropout(selected))  # (P, labels)
-        logits = self._classify(self.dropout(encoded.pooled))  # (B, outputs)
+        logits = self._classify(self.dropout(pooled))  # (B, outputs)
         if self.kind == "choice":
             return logits.view(len(batch.units), -1)  # (U, choices)
         return logits.squeeze(1) if self.kind == "regression" else logits
+
+    def _through_lstm(
+        self, sequence: torch.Tensor, tokens: TokenBatch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The BiLSTM's outputs (T, 2 L), 0 in padding, and of each sequence what its two directions
+        end with (B, 2 L)."""
+        assert self.lstm is not None  # noqa: S101  # asked before
+        lengths, device = tokens.lengths, sequence.device
+        window = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)  # (R,)
+        x = sequence.float()
+        places = None
+        if tokens.padded_length is not None:
+            is_real = np.arange(tokens.padded_length) < lengths[:, None]  # (B, S)
+            places = torch.from_numpy(np.flatnonzero(is_real)).to(device)
+            x = x.index_select(0, places)  # (R, H)
+        with torch.autocast(device.type, enabled=False):
+            read = self.lstm(x, window, between=list(self.lstm_dropouts))  # (R, 2 L)
+        if places is not None:
+            read = read.new_zeros((len(sequence), read.shape[1])).index_copy(0, places, read)
+        last = tokens.starts + torch.from_numpy(lengths - 1).to(device)
+        forwards, backwards = read.chunk(2, dim=1)
+        ends = (forwards.index_select(0, last), backwards.index_select(0, tokens.starts))
+        return read, torch.cat(ends, dim=1)
 
     def _classify(self, x: torch.Tensor) -> torch.Tensor:
         """The dense layer in float32, whatever the encoder computes in: it costs nothing that
@@ -226,6 +283,7 @@ def new_task_model(
     outputs: int,
     dropout: float,
     seed: int,
+    lstm_size: int | None = None,
 ) -> TaskModel:
     """A model from scratch; `dropout` takes the place of the configuration's rates, too."""
     return TaskModel(
@@ -234,12 +292,19 @@ def new_task_model(
         kind=kind,
         outputs=outputs,
         dropout=dropout,
+        lstm_size=lstm_size,
         seed=seed,
     )
 
 
 def task_model_from_checkpoint(
-    folder_url: str, *, kind: TaskTypeName, outputs: int, dropout: float, seed: int
+    folder_url: str,
+    *,
+    kind: TaskTypeName,
+    outputs: int,
+    dropout: float,
+    seed: int,
+    lstm_size: int | None = None,
 ) -> FromCheckpoint[TaskModel]:
     """A model whose encoder is that of a checkpoint in Hugging Face's layout.
 
@@ -252,6 +317,7 @@ def task_model_from_checkpoint(
         dropout: of attention, hidden layers and head, whatever the checkpoint says.
         seed: decides the head's weights, and the pooler's where the checkpoint has none. They are
             those of a new model with this seed.
+        lstm_size: see `TaskModel`.
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
@@ -266,6 +332,7 @@ def task_model_from_checkpoint(
         outputs=outputs,
         dropout=dropout,
         is_causal=read.objective == "left-to-right",
+        lstm_size=lstm_size,
         draws_weights=False,
     )
     encoder = {name: tensor for name, tensor in state.items() if not name.startswith(_HEADS)}
@@ -275,7 +342,7 @@ def task_model_from_checkpoint(
     has_pooler = "bert.pooler.weight" in found
     _draw_head(model, seed=seed, draws_pooler=not has_pooler)
     notes = []
-    if not has_pooler and TASK_TYPES[kind].is_pooled:
+    if not has_pooler and model.reads_pooler:
         notes.append(f"{weights_url} has no pooler: drawn anew with seed {seed}")
     if any(name.startswith(_HEADS[1:]) for name in state):
         notes.append(
@@ -284,7 +351,7 @@ def task_model_from_checkpoint(
     if model.is_causal:
         notes.append(
             f"{read.where} is of a causal model, which stays causal"
-            + (", pooled at the last token of each sequence" if TASK_TYPES[kind].is_pooled else "")
+            + (", pooled at the last token of each sequence" if model.reads_pooler else "")
         )
     return FromCheckpoint(model, tuple(notes))
 
@@ -295,6 +362,7 @@ def _with_dropout(config: ModelConfig, dropout: float) -> ModelConfig:
 
 def _draw_head(model: TaskModel, *, seed: int, draws_pooler: bool) -> None:
     """Draw the weights of the head, and the pooler's, as for a new model: by their whole names."""
+    model.draw_lstm(seed=seed)
     drawn = nn.ModuleDict({"classifier": model.classifier})
     if draws_pooler:
         drawn["bert"] = nn.ModuleDict({"pooler": model.bert.pooler})

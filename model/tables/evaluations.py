@@ -252,6 +252,8 @@ def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> 
     parts = [names.get(start, start), " ".join(shape)]
     if method == "features":
         parts.append(f"features: {feature_layers(model) or 'of unnamed layers'}")
+    if model.get("bilstm"):
+        parts.append("a BiLSTM on top")
     if ensemble > 1:
         parts.append(f"ensemble of {ensemble}")
     if model.get("data"):
