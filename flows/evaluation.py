@@ -12,8 +12,9 @@ from flows.pretraining import pretrain
 from model import build_examples, tabulate
 from model import evaluate as stage
 from model import finetune as finetuning
+from model import pretrain as pretraining
 from schemas.recipe import Recipe
-from schemas.task_configs import EvaluateConfig, FinetuneConfig, TabulateConfig
+from schemas.task_configs import EvaluateConfig, FinetuneConfig, SweptAxis, TabulateConfig
 
 
 @part("bertloom-evaluation", modules=(stage, tabulate), after=(build_corpus, pretrain, finetune))
@@ -26,7 +27,18 @@ def evaluate(recipe: Recipe, steps: RecipeSteps) -> None:
         for name, (members, size) in groups.items()
     }
     if evaluated:
-        steps.add(tabulate.STAGE, TabulateConfig(), **evaluated)
+        # Phases are read for the held-out perplexity of what was fine-tuned (Table 6).
+        phases = dict.fromkeys(item.phase for item in recipe.swept or () if item.phase)
+        read = {f"pretrain.{phase}": steps.of(pretraining.STAGE, phase) for phase in phases}
+        steps.add(tabulate.STAGE, _tabulate_config(recipe), **evaluated, **read)
+
+
+def _tabulate_config(recipe: Recipe) -> TabulateConfig:
+    axes = {
+        name: SweptAxis(table=axis.table, variants=tuple(axis.variants))
+        for name, axis in recipe.sweep.items()
+    }
+    return TabulateConfig(axes=axes, swept=recipe.swept or ())
 
 
 def _evaluation(

@@ -39,8 +39,9 @@ def tabulate(
     """Write all evaluations as tables.
 
     Args:
-        config: holds nothing.
-        inputs: the `evaluate` artifacts by entry.
+        config: what a sweep made of the entries, if there is one.
+        inputs: the `evaluate` artifacts by entry, and as `pretrain.PHASE` the phases that swept
+            entries start from.
         output: URL of the folder to write to.
         execution: not used.
 
@@ -57,7 +58,9 @@ def tabulate(
     from model.tables.result_rows import in_order, result_rows
     from model.tables.submission import build_submission
 
-    del config, execution
+    del execution
+    phases = {f"pretrain.{entry.phase}" for entry in config.swept if entry.phase}
+    inputs = {name: given for name, given in inputs.items() if name not in phases}
     if not inputs:
         raise PredictionsError(
             "found no evaluation to tabulate, expected at least one: add an entry to finetune"

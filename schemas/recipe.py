@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from schemas.configs import (
     Config,
@@ -18,7 +18,38 @@ from schemas.configs import (
 )
 from schemas.model_configs import PretrainConfig
 from schemas.publish_configs import PublishConfig
-from schemas.task_configs import EnsembleConfig, ExamplesConfig, FeaturesConfig, FinetuneConfig
+from schemas.task_configs import (
+    EnsembleConfig,
+    ExamplesConfig,
+    FeaturesConfig,
+    FinetuneConfig,
+    SweptEntry,
+)
+
+
+def _or_none(value: Any) -> Any:
+    """A variant after whose name nothing stands changes nothing."""
+    return {} if value is None else value
+
+
+class SweepAxis(Config):
+    """One thing that a sweep varies: its variants, each a set of changes to entries."""
+
+    table: Literal["", "table-5", "table-6", "table-7", "table-8", "figure-5"] = ""
+    """The paper's table or figure whose rows the variants are; "" for none."""
+
+    variants: dict[SourceName, Annotated[dict[str, Any], BeforeValidator(_or_none)]]
+    """By name: values by dotted paths (`pretrain.phase-1.objective`), as of `--set`; `{}` for the
+    recipe as it is."""
+
+    @model_validator(mode="after")
+    def _varies(self) -> Self:
+        if len(self.variants) < 2:
+            raise ValueError(
+                f"variants: expected two or more, found {', '.join(self.variants) or 'none'}: what "
+                "is always so stands in the entries themselves"
+            )
+        return self
 
 
 class Recipe(Config):
@@ -49,6 +80,14 @@ class Recipe(Config):
     ensembles: dict[SourceName, EnsembleConfig] = Field(default={})
     """Models of several fine-tunings that answer together, evaluated beside those."""
 
+    sweep: dict[SourceName, SweepAxis] = Field(default={})
+    """Axes by name; where there are several, every combination of their variants is run. What a
+    variant changes, and what depends on it, is there once for each (`flows.recipes.sweeps`)."""
+
+    swept: tuple[SweptEntry, ...] | None = None
+    """What the sweep has made of `finetune` and `ensembles`. Nobody writes it: a recipe that was
+    read has it, and the entries above are those that the sweep has made."""
+
     publish: PublishConfig | None = not_identity(None)
     """The name that a rebuilt corpus is published under, and how much it may differ from the one
     before; none where nothing is published."""
@@ -61,6 +100,19 @@ class Recipe(Config):
     """Root of the artifact store: a path or an fsspec URL (memory://, s3://, gs://)."""
 
     execution: ExecutionConfig = not_identity(ExecutionConfig())
+
+    @model_validator(mode="after")
+    def _sweep_is_expanded(self) -> Self:
+        if bool(self.sweep) != (self.swept is not None):
+            raise ValueError(
+                "swept: is written when a recipe with a sweep is read: expected `sweep` alone, to "
+                "be read by load_recipe, or both of a recipe that was read"
+            )
+        evaluated = {*self.finetune, *self.ensembles}
+        lost = [item.entry for item in self.swept or () if item.entry not in evaluated]
+        if lost:
+            raise ValueError(f"swept: no {lost[0]!r} in finetune or ensembles")
+        return self
 
     @model_validator(mode="after")
     def _phases_find_what_they_name(self) -> Self:

@@ -1,7 +1,8 @@
 """Reading recipes: YAML files, packaged or the user's, with `--set` changes and `${VARIABLES}`.
 
 Paths in a recipe file are relative to the file; those of `--set`, and those of packaged recipes, to
-the folder the command runs in.
+the folder the command runs in. `extends: NAME` takes all top-level keys from another recipe, a
+packaged one or, where it ends in .yaml, a file relative to this one, that it does not give itself.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from flows.recipes.changes import Placed, placed, set_by_text
 from flows.recipes.errors import explain
-from flows.recipes.yaml_texts import MAX_NESTING, load_yaml, read_yaml
-from schemas.errors import ConfigError, UsageError
+from flows.recipes.sweeps import swept_recipe
+from flows.recipes.yaml_texts import load_yaml, read_yaml
+from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
 STORE_VARIABLE = "BERTLOOM_STORE"
 _TEMPLATE = "_template"
+_ENDINGS = (".yaml", ".yml")
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^}]*))?\})")
 
 _LISTS_OF_PATHS = (
@@ -89,8 +93,7 @@ def load_recipe(
     Raises:
         ConfigError: there is no such recipe, or something in it cannot be used; names each field.
     """
-    text, where, folder = _find(name)
-    data = parse_yaml(text, where=where)
+    data, where, folder = _find(name)
     execution = {
         "runner": runner,
         "workers": workers,
@@ -123,22 +126,55 @@ def recipe_from(
     Raises:
         ConfigError: something in it cannot be used; names each field.
     """
+    data = _extended(data, where=where, folder=folder)
     for change in changes:
-        _change(data, change)
-    data = _filled_in(data, (), where=where, folder=folder)
-    if store is not None:
-        data["store"] = _resolve(store, Path.cwd())
-    data.setdefault("store", default_store())
-    given = {key: value for key, value in (execution or {}).items() if value is not None}
-    own = data.get("execution") or {}
-    if given and isinstance(own, dict):
-        data["execution"] = {**own, **given}
+        set_by_text(data, change)
+
+    def read(raw: dict[str, Any]) -> Recipe:
+        filled = _filled_in(raw, (), folder=folder)
+        if store is not None:
+            filled["store"] = _resolve(store, Path.cwd())
+        filled.setdefault("store", default_store())
+        given = {key: value for key, value in (execution or {}).items() if value is not None}
+        own = filled.get("execution") or {}
+        if given and isinstance(own, dict):
+            filled["execution"] = {**own, **given}
+        try:
+            return Recipe.model_validate(filled)
+        except ValidationError as error:
+            raise ConfigError(explain(error, filled)) from error
+
     try:
-        recipe = Recipe.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(f"{where}: {explain(error, data)}") from error
+        recipe = swept_recipe(data, read=read)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     check_tasks(recipe)
     return recipe
+
+
+def _extended(data: dict[str, Any], *, where: str, folder: Path) -> dict[str, Any]:
+    """Raw data with the top-level keys that a recipe has which they extend, and they have not.
+
+    Raises:
+        ConfigError: there is no such recipe, or they lead in a circle.
+    """
+    met = [where]
+    while (name := data.pop("extends", None)) is not None:
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"{where}: extends: expected a recipe's name or file, found {name!r:.80}"
+            )
+        is_file = name.endswith(_ENDINGS)
+        try:
+            parent, where, folder = _find(str(folder / name) if is_file else name)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: extends: {error}") from error
+        if where in met:
+            raise ConfigError(f"extends leads in a circle: {', '.join([*met, where])}")
+        met.append(where)
+        parent.pop("name", None)
+        data = {**placed(parent, folder), **data}
+    return data
 
 
 def check_tasks(recipe: Recipe) -> None:
@@ -165,14 +201,16 @@ def check_tasks(recipe: Recipe) -> None:
             )
 
 
-def _find(name: str) -> tuple[str, str, Path]:
-    """A recipe's text, how to call it, and the folder its paths are relative to."""
+def _find(name: str) -> tuple[dict[str, Any], str, Path]:
+    """A recipe's raw data, how to call it, and the folder its paths are relative to."""
     file = Path(name)
     if file.is_file():
-        return read_yaml(file, where=name), name, file.parent.absolute()
+        text = read_yaml(file, where=name)
+        return parse_yaml(text, where=name), name, file.parent.absolute()
     known = packaged_recipes()
     if name in known:
-        return packaged_text(name), f"recipe {name!r}", Path.cwd()
+        where = f"recipe {name!r}"
+        return parse_yaml(packaged_text(name), where=where), where, Path.cwd()
     if file.is_dir():
         raise ConfigError(f"{name}: is a folder: expected a YAML file")
     close = difflib.get_close_matches(name, known, n=1)
@@ -201,43 +239,24 @@ def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
 # Variables and paths
 
 
-class _Typed(str):
-    """A text that stood on the command line, so that a path in it is relative to where one is."""
-
-
-def _as_typed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _as_typed(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_as_typed(item) for item in value]
-    return _Typed(value) if isinstance(value, str) else value
-
-
-def _filled_in(value: Any, at: tuple[str, ...], *, where: str, folder: Path) -> Any:
+def _filled_in(value: Any, at: tuple[str, ...], *, folder: Path) -> Any:
     """A raw value with variables from the environment and with whole paths.
 
     Args:
         at: its keys, from the root of the recipe.
-        where: what to call the recipe in messages.
         folder: what its paths are relative to.
     """
     if isinstance(value, str) and _is_one_of(_LISTS_OF_PATHS, at):
         value = [value]
     if isinstance(value, (dict, list)):
         items = value.items() if isinstance(value, dict) else enumerate(value)
-        filled = {
-            key: _filled_in(item, (*at, str(key)), where=where, folder=folder)
-            for key, item in items
-        }
+        filled = {key: _filled_in(item, (*at, str(key)), folder=folder) for key, item in items}
         return filled if isinstance(value, dict) else list(filled.values())
     if not isinstance(value, str):
         return value
-    try:
-        text = _expanded(value, path=".".join(at))
-        if text and _is_one_of(_PATHS, at):
-            return _resolve(text, Path.cwd() if isinstance(value, _Typed) else folder)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
+    text = _expanded(value, path=".".join(at))
+    if text and _is_one_of(_PATHS, at):
+        return _resolve(text, value.folder if isinstance(value, Placed) else folder)
     return text
 
 
@@ -278,48 +297,3 @@ def _resolve(path: str, folder: Path) -> str:
         raise ConfigError(
             f"{path}: there is no user {user}: give the folder's whole path"
         ) from error
-
-
-# Changes
-
-
-def _change(data: dict[str, Any], change: str) -> None:
-    """Apply one `KEY=VALUE`."""
-    key, equals, text = change.partition("=")
-    if not equals or not key.strip():
-        raise UsageError(
-            f"--set {change}: expected KEY=VALUE, e.g. build_instances.length-128.seed=1"
-        )
-    value = load_yaml(text, where=f"--set {change:.80}")
-    parts = key.strip().split(".")
-    if len(parts) > MAX_NESTING:
-        raise ConfigError(f"--set {change:.80}: names more than {MAX_NESTING} levels")
-    here: Any = data
-    while True:
-        name, parts = _step_into(here, parts, change=change)
-        if not parts:
-            here[name] = _as_typed(value)
-            return
-        inner = here[name] if isinstance(here, list) else here.setdefault(name, {})
-        if inner is None:
-            inner = here[name] = {}
-        here = inner
-
-
-def _step_into(here: Any, parts: list[str], *, change: str) -> tuple[Any, list[str]]:
-    """The key or index that the path's next parts name, and the parts after them."""
-    if isinstance(here, dict):
-        for end in range(len(parts), 0, -1):  # names of instances may have dots in them
-            if ".".join(parts[:end]) in here:
-                return ".".join(parts[:end]), parts[end:]
-        return parts[0], parts[1:]
-    if isinstance(here, list):
-        for index, item in enumerate(here):
-            names = {str(index), str(item.get("name")) if isinstance(item, dict) else str(index)}
-            if parts[0] in names:
-                return index, parts[1:]
-        raise ConfigError(
-            f"--set {change}: no entry {parts[0]!r}; name it by its number, 0 to {len(here) - 1}, "
-            "or by its name"
-        )
-    raise ConfigError(f"--set {change}: {parts[0]!r} is below {here!r}, which has no keys")
