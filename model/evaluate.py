@@ -1,8 +1,10 @@
 """`evaluate`: the trials of a grid compared on dev, and the best of them asked for all splits.
 
 The artifact holds predictions, one file a split and for spans and tags in the official form too,
-and `metrics.json`, every number of which was computed from those files read back. Predicting
-happens in the worker process; this module loads no torch.
+and `metrics.json`, every number of which was computed from those files read back. The restarts of
+the best grid point answer every split whose answers are known, so that there are means on test as
+on dev (Table 7); their scores are those of files, too. Predicting happens in the worker process;
+this module loads no torch.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
 from schemas.stage import ANY, Stage
 from schemas.task_configs import EvaluateConfig
+from schemas.trial_names import trial_entry
 
 if TYPE_CHECKING:
     from model.finetuning import prediction as prediction  # runs elsewhere: part of the key
@@ -77,6 +80,9 @@ def evaluate(
             split: _score(task_type, task, examples, split=split, folder=folder) for split in splits
         }
         known = {split: found.metrics for split, found in scored.items() if found.metrics}
+        restarts = _score_restarts(
+            config, examples, compared=compared, chosen=chosen, known=known, folder=folder
+        )
         for split, found in scored.items():
             table = read_examples(examples, split)
             official = task_type.official_files(
@@ -97,7 +103,7 @@ def evaluate(
             "metrics": known,
             "cut": _cut(examples, compared, chosen=chosen),
             "threshold": threshold,
-            **compared.statistics(),
+            **compared.statistics(restarts),
         },
         notes=_notes(config, task, chosen=chosen),
     )
@@ -160,19 +166,75 @@ def _answer(
         asked = tuple(split for split in splits if split != "dev")
     if not asked:
         return best.threshold
-    for trial in chosen:
+    return _ask(config, examples, chosen, splits=asked, folder=folder)
+
+
+def _ask(
+    config: EvaluateConfig,
+    examples: StageInput,
+    trials: list[Trial],
+    *,
+    splits: tuple[str, ...],
+    folder: str,
+) -> float:
+    """Write what trials say together of each split to `folder`; the threshold of that."""
+    for trial in trials:
         check_files(trial.given)  # which models are read by their folders' URLs
     job = EvaluationJob(
         name=step_name(f"evaluate {config.entry}"),
         examples=examples,
-        members=tuple(trial.given for trial in chosen),
-        splits=asked,
+        members=tuple(trial.given for trial in trials),
+        splits=splits,
         folder=folder,
         micro_batch_tokens=config.micro_batch_tokens,
         device=config.device,
         threads=config.threads,
     )
     return float(call("model.finetuning.prediction:run_evaluation", job)["threshold"])
+
+
+def _score_restarts(
+    config: EvaluateConfig,
+    examples: StageInput,
+    *,
+    compared: Comparison,
+    chosen: list[Trial],
+    known: dict[str, dict[str, float]],
+    folder: str,
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Scores of the best point's restarts by trial and split, of splits that they were not chosen
+    by; their predictions stay in `folder` as `predictions-SPLIT-TRIAL.jsonl`.
+
+    An ensemble over several entries has none: its trials' own entries score them.
+
+    Args:
+        known: the scores of what was chosen, of splits whose answers are known.
+    """
+    from model.task_types.by_name import TASK_TYPES  # start-up: 250 ms, pyarrow's
+
+    splits = tuple(split for split in known if split != "dev")
+    if not splits or any(trial_entry(trial.name) for trial in compared.best):
+        return {}
+    task = find_task(str(examples.statistics["task"]))
+    task_type = TASK_TYPES[task.type]
+    found = {}
+    if len(chosen) == 1:
+        found[chosen[0].name] = {split: known[split] for split in splits}
+    for trial in compared.best:
+        if trial.point != compared.best_point or trial.name in found:
+            continue
+        with tempfile.TemporaryDirectory(prefix="bertloom-restart-") as own:
+            _ask(config, examples, [trial], splits=splits, folder=own)
+            found[trial.name] = {
+                split: _score(task_type, task, examples, split=split, folder=own).metrics
+                for split in splits
+            }
+            for split in splits:
+                said = predictions_file(split)
+                Path(folder, predictions_file(f"{split}-{trial.name}")).write_bytes(
+                    Path(own, said).read_bytes()
+                )
+    return found
 
 
 def _copy(given: StageInput, path: str, *, folder: str) -> None:
@@ -200,7 +262,7 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
 STAGE = Stage(
     name="evaluate",
     module=__name__,
-    version=2,
+    version=3,
     run=evaluate,
     config=EvaluateConfig,
     holds="evaluation",

@@ -78,12 +78,23 @@ class Comparison(NamedTuple):
     best_point: str
     """Name of the point with the highest mean."""
 
-    def statistics(self) -> dict[str, Any]:
-        """As plain JSON values, trials in the order of their names."""
+    def statistics(
+        self, restarts: Mapping[str, Mapping[str, dict[str, float]]] | None = None
+    ) -> dict[str, Any]:
+        """As plain JSON values, trials in the order of their names.
+
+        Args:
+            restarts: scores on other splits than those that trials say themselves, by trial.
+        """
+        more = restarts or {}
         trials = sorted(self.best, key=lambda trial: trial.name)
         return {
             "cells": [
-                {"name": trial.name, **trial.hyper_parameters, "metrics": trial.metrics}
+                {
+                    "name": trial.name,
+                    **trial.hyper_parameters,
+                    "metrics": {**trial.metrics, **more.get(trial.name, {})},
+                }
                 for trial in trials
             ],
             "points": self.points,
