@@ -105,9 +105,9 @@ def batch_of(lengths: npt.NDArray[np.int64], *, padded_length: int | None) -> Pr
     )
 
 
-def precision(*, bf16: bool) -> contextlib.AbstractContextManager[None]:
+def precision(*, bf16: bool, device: str = "cpu") -> contextlib.AbstractContextManager[None]:
     """Autocast to bfloat16, or nothing."""
-    return torch.autocast("cpu", dtype=torch.bfloat16) if bf16 else contextlib.nullcontext()
+    return torch.autocast(device, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext()
 
 
 def our_step(preset: str, batches: list[PretrainingBatch], *, bf16: bool) -> list[Step]:
@@ -129,7 +129,9 @@ def our_step(preset: str, batches: list[PretrainingBatch], *, bf16: bool) -> lis
     return [partial(step_on, batch) for batch in batches]
 
 
-def peer_steps(preset: str, batch: PretrainingBatch, *, bf16: bool) -> dict[str, Step]:
+def peer_steps(
+    preset: str, batch: PretrainingBatch, *, bf16: bool, device: str = "cpu"
+) -> dict[str, Step]:
     """The peer's step with each of its optimisers, of one and the same model."""
     from transformers import BertConfig, BertForPreTraining
 
@@ -143,7 +145,7 @@ def peer_steps(preset: str, batch: PretrainingBatch, *, bf16: bool) -> dict[str,
             num_attention_heads=heads,
             intermediate_size=4 * hidden,
         )
-    )
+    ).to(device)
     model.train()
     lengths = torch.from_numpy(batch.tokens.lengths)
     rows = (len(lengths), -1)
@@ -157,9 +159,10 @@ def peer_steps(preset: str, batch: PretrainingBatch, *, bf16: bool) -> dict[str,
         "labels": labels.view(rows),
         "next_sentence_label": batch.next_sentence_labels,
     }
+    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
 
     def step_with(optimizer: torch.optim.Optimizer) -> None:
-        with precision(bf16=bf16):
+        with precision(bf16=bf16, device=device):
             loss = model(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

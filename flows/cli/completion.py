@@ -11,10 +11,15 @@ from flows.store.runs import run_ids
 from schemas.errors import BertloomError
 
 
+def packaged_names(incomplete: str) -> list[str]:
+    """Packaged recipes that begin so."""
+    return _beginning(incomplete, packaged_recipes())
+
+
 def recipe_names(incomplete: str) -> list[str]:
     """Packaged recipes and YAML files that begin so."""
     files = sorted(str(path) for path in Path().glob(f"{incomplete}*.yaml"))
-    return [*_beginning(incomplete, packaged_recipes()), *files]
+    return [*packaged_names(incomplete), *files]
 
 
 def stage_names(incomplete: str) -> list[str]:

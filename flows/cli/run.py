@@ -1,9 +1,8 @@
-"""The commands about a recipe: `run`, `plan`, `adopt` and `init`."""
+"""The commands about a recipe: `run`, `plan` and `adopt`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,11 +28,11 @@ from flows.engine.plan import planned_rows
 from flows.engine.preflight import raw_paths
 from flows.engine.steps import FAILED, StepResult, opened_store
 from flows.formats import columns
-from flows.recipes.files import load_recipe, packaged_text, template_text
+from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.checks import launch_lines
 from pipelines.runners.launch import RUNNERS_HERE
-from schemas.errors import ArtifactNotFoundError, ConfigError
+from schemas.errors import ArtifactNotFoundError
 from schemas.recipe import Recipe
 
 
@@ -179,21 +178,3 @@ def _result_json(result: StepResult) -> dict[str, Any]:
         "folder": manifest.location,
         "warning": result.warning,
     }
-
-
-def init(
-    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("recipe.yaml"),
-    sample: Annotated[
-        bool, typer.Option("--sample", help="The recipe of the embedded sample corpus.")
-    ] = False,
-) -> None:
-    """Write a commented recipe to edit."""
-    text = packaged_text("sample") if sample else template_text()
-    try:
-        with file.open("x", encoding="utf-8") as sink:
-            sink.write(text)
-    except FileExistsError as error:
-        raise ConfigError(f"{file} is there already: name another file") from error
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be written: {error}") from error
-    say(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")

@@ -1,0 +1,79 @@
+"""The commands that show recipes and write one to edit: `recipes` and `init`."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.completion import packaged_names
+from flows.cli.console import print_found, say
+from flows.cli.options import JsonOption
+from flows.formats import columns
+from flows.recipes.files import packaged_recipes, packaged_text, template_text
+from flows.recipes.packaged import PackagedRecipe, described_recipes
+from schemas.errors import ConfigError, UsageError
+
+_WIDTH = 86
+
+
+def recipes(as_json: JsonOption = False) -> None:
+    """List the recipes that come with bertloom.
+
+    `needs`: variables of the environment that say where a recipe's input is. More of each, with
+    data, disk and hours: docs/recipes.md, and the file itself (`bertloom init FILE --from NAME`).
+    """
+    found = described_recipes()
+    rows = [
+        (each.name, textwrap.shorten(each.about, _WIDTH, placeholder=" ..."), *_needs(each))
+        for each in found
+    ]
+    lines = [
+        *columns([("recipe", "", "needs"), *rows]),
+        "\nto run one: bertloom run NAME; to edit one: bertloom init FILE --from NAME",
+    ]
+    print_found([each._asdict() for each in found], lines, as_json=as_json)
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("recipe.yaml"),
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="RECIPE",
+            help="A packaged recipe to begin with (see `recipes`).",
+            autocompletion=packaged_names,
+        ),
+    ] = "",
+    sample: Annotated[
+        bool, typer.Option("--sample", help="The recipe of the embedded sample: --from sample.")
+    ] = False,
+) -> None:
+    """Write a commented recipe to edit."""
+    if sample and origin:
+        raise UsageError("expected one of --from and --sample")
+    text = _text(origin or ("sample" if sample else ""))
+    try:
+        with file.open("x", encoding="utf-8") as sink:
+            sink.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{file} is there already: name another file") from error
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written: {error}") from error
+    say(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
+
+
+def _needs(recipe: PackagedRecipe) -> tuple[str, ...]:
+    return (" ".join(recipe.variables),) if recipe.variables else ()
+
+
+def _text(origin: str) -> str:
+    if not origin:
+        return template_text()
+    if origin not in packaged_recipes():
+        known = ", ".join(packaged_recipes())
+        raise UsageError(f"--from {origin}: expected a packaged recipe, one of {known}")
+    return packaged_text(origin)

@@ -1,0 +1,40 @@
+"""The benchmark of GPUs runs, at a small scale on a CPU, and tells what it says it tells."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bench_gpu
+
+
+def test_a_case_is_measured_and_its_loss_is_the_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = "--device cpu --presets tiny --lengths 32 --precisions fp32 --modes eager --steps 1"
+    file = tmp_path / "rows.jsonl"
+    arguments = [*small.split(), "--micro-batch-tokens", "64", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", ["bench_gpu", *arguments])
+    bench_gpu.main()
+    (row,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert row["loss"] == row["cpu_loss"]  # the same device, precision and weights
+    for side in ("", "peer_"):
+        assert row[f"{side}tokens_per_second"] > 0
+        assert 0 < row[f"{side}utilisation"] < 2  # of a peak that was measured beside other work
+        assert row[f"{side}memory_bytes"] > 2**20
+    assert "tokens/s" in capsys.readouterr().out
+
+
+def test_what_does_not_fit_is_said_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise bench_gpu.torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(bench_gpu, "our_step", no_room)
+    case = bench_gpu.Case("tiny", 32, "fp32", "eager")
+    given = {"device": bench_gpu.torch.device("cpu"), "tokens": 64, "steps": 1, "peak": None}
+    found = bench_gpu.run_case(case, **given, peer=False)
+    assert "loss" not in found
+    assert "does not fit the memory" in bench_gpu.line(found)
