@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_runs import Cli
 
+from flows.bert import steps
 from flows.recipes.files import load_recipe, packaged_recipes
 from flows.recipes.packaged import described_recipe, described_recipes
 from schemas.recipe import Recipe
@@ -121,6 +122,22 @@ def test_a_day_on_one_gpu_takes_a_day_and_trains_no_position_that_it_does_not_ha
     assert phase.model.max_position_embeddings == instances.max_seq_length
     share = phase.dynamic_masking.masked_lm_prob * instances.max_seq_length
     assert phase.dynamic_masking.max_predictions >= share  # or fewer were masked than it says
+
+
+def test_table_2_has_its_single_model_and_seven_of_different_checkpoints_and_seeds() -> None:
+    recipe = load_recipe("squad-ensemble")
+    (ensemble,) = recipe.ensembles.values()
+    members = [recipe.finetune[name] for name in ensemble.members]
+    assert ensemble.size == 7
+    assert len({member.seed for member in members}) == 7
+    assert len({member.init_checkpoint for member in members}) == 7
+    for entry in recipe.finetune.values():  # 4.2
+        assert (entry.batch, entry.learning_rate, entry.epochs) == ((32,), (5e-5,), (3,))
+        assert entry.dropout == 0.1
+    with_triviaqa = recipe.build_examples[members[0].examples]
+    assert set(with_triviaqa.files) == {"augmentation"}
+    assert not recipe.build_examples[recipe.finetune["single"].examples].files
+    assert steps(recipe)
 
 
 @pytest.mark.parametrize("name", packaged_recipes())

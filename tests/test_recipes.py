@@ -15,6 +15,7 @@ from schemas.recipe import Recipe
 VARIABLES = (
     *("ENWIKI", "ENWIKIBOOKS", "BOOKS", "ITWIKI", "JAWIKI"),
     *("CHECKPOINT", "CASED_CHECKPOINT", "GLUE", "SQUAD", "SWAG", "CONLL"),
+    *("TRIVIAQA", *(f"CHECKPOINT_{number}" for number in range(1, 8))),
 )
 """That packaged recipes take from the environment."""
 
