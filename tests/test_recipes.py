@@ -9,28 +9,17 @@ from command_runs import RECIPE
 
 from flows.bert import steps
 from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text
+from flows.recipes.packaged import described_recipes
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
-VARIABLES = (
-    *("ENWIKI", "ENWIKIBOOKS", "BOOKS", "ITWIKI", "JAWIKI"),
-    *("CHECKPOINT", "CASED_CHECKPOINT", "GLUE", "SQUAD", "SWAG", "CONLL"),
-    *("TRIVIAQA", *(f"CHECKPOINT_{number}" for number in range(1, 8))),
-)
+VARIABLES = sorted({name for each in described_recipes() for name in each.variables})
 """That packaged recipes take from the environment."""
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (
-        "BERTLOOM_STORE",
-        "BERTLOOM_SAMPLE",
-        "ENWIKI",
-        "ENWIKIBOOKS",
-        "BOOKS",
-        "ITWIKI",
-        "JAWIKI",
-    ):
+    for name in ("BERTLOOM_STORE", "BERTLOOM_SAMPLE", *VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
