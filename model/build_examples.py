@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model.tasks import find_task
+from model.tasks import task_of
 from model.tasks.answer_names import AnswerNames
 from model.tasks.official_files import ExampleFile, find_files, raw_inputs_of
 from model.tasks.task import Task
@@ -30,7 +30,7 @@ def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
         ConfigError: no such task or split.
         MissingInputError: there is no file for a split that the task needs.
     """
-    task = find_task(config.task)
+    task = task_of(config)
     return raw_inputs_of(find_files(config, task=task), task=task)
 
 
@@ -58,7 +58,7 @@ def build_examples(
     from schemas.arrow import EXAMPLES
 
     del inputs, execution
-    task = find_task(config.task)
+    task = task_of(config)
     found = find_files(config, task=task)
     answers = AnswerNames(task)
     counters = Counters()

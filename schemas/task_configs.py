@@ -32,6 +32,32 @@ LayerChoice = Literal[
 """The six choices of Table 7 for the feature-based approach (paper 5.3)."""
 
 
+Column = (
+    Annotated[int, Field(strict=True, ge=0, lt=10_000)]
+    | Annotated[str, Field(strict=True, min_length=1)]
+)
+"""Of a table: its number, counted from 0, or its name in the header."""
+
+
+class TableConfig(Config):
+    """How the lines of a task's files are cut, where `columns` are named."""
+
+    separator: Literal["auto", "tab", "comma", "semicolon", "spaces"] = "auto"
+    """`auto`: of a table a tab if its first line has one, else a comma; of tagged words a tab in
+    lines that have one, else spaces."""
+
+    header: bool | None = None
+    """Whether the first line has the columns' names. None: yes if a column is given by its name."""
+
+    quotes: bool | None = None
+    """Whether quotation marks may stand around a field, as RFC 4180 says. None: where commas or
+    semicolons separate."""
+
+    comments: str = Field(default="", max_length=8)
+    """Lines that begin with this are left out. "": of tagged words, those that begin with `#` where
+    the word is not in the first column."""
+
+
 class ExamplesConfig(Config):
     """`build-examples`: the official files of a task become examples, each row counted."""
 
@@ -44,6 +70,14 @@ class ExamplesConfig(Config):
     files: dict[str, Paths] = not_identity({})
     """Files by split (`train`, `dev`, `test`, ...), in place of those of the folder. Their bytes
     are what counts, not their names."""
+
+    columns: dict[str, Column] = Field(default={})
+    """Of tables and of tagged words: which column holds what. Of texts `text` (of pairs `text_a`
+    and `text_b`), `label` or `score`, and `id`; of tagged words `words` and `tags`. {}: official
+    names and places."""
+
+    table: TableConfig = TableConfig()
+    """How the lines of files whose `columns` are named are cut."""
 
     data: str = Field(default="", max_length=40)
     """What the files are, where they are not the task's own but others in its format, as those of
@@ -68,6 +102,32 @@ class ExamplesConfig(Config):
                 "neither"
             )
         return self
+
+    @model_validator(mode="after")
+    def _columns_are_different(self) -> Self:
+        if not self.columns and self.table != TableConfig():
+            raise ValueError("table: is of files whose columns are named: give columns too")
+        held: dict[Column, str] = {}
+        for name, column in self.columns.items():
+            if column in held:
+                raise ValueError(
+                    f"columns: {held[column]} and {name} are both {column!r}: expected a column "
+                    "for each"
+                )
+            held[column] = name
+            if isinstance(column, str) and self.table.header is False:
+                raise ValueError(
+                    f"columns.{name}: {column!r} is a name, and table.header says that there are "
+                    "none: give its number, counted from 0"
+                )
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """Without what is newer than the artifacts there are, where it says nothing."""
+        fields = super().identity()
+        if not self.columns:
+            del fields["columns"], fields["table"]
+        return fields
 
 
 class FeaturesConfig(Config):

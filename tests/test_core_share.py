@@ -180,10 +180,13 @@ def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> Non
 import os
 from flows.cli.models import open_predictors
 from flows.cli.scoring import score_model
+from model.tasks import find_task
 from schemas.errors import ConfigError
 for ask in (
     lambda: open_predictors("no-such-model", store="no-such-store"),
-    lambda: score_model("sst-2", "x", model="no-such", split="dev", out=None, store="no-such"),
+    lambda: score_model(
+        find_task("sst-2"), "x", model="no-such", split="dev", out=None, store="no-such"
+    ),
 ):
     try:
         ask()

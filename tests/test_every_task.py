@@ -117,7 +117,7 @@ def test_the_model_answers_a_file_again_as_it_did(
 
 
 def asked_of(name: str, path: str, *, split: str, predictors: Sequence[Predictor]) -> AskedTexts:
-    examples, _ = file_as_examples(name, path, split=split, labels=predictors[0].labels)
+    examples, _ = file_as_examples(TASKS[name], path, split=split, labels=predictors[0].labels)
     return AskedTexts(examples, {})
 
 

@@ -142,10 +142,10 @@ def test_words_with_spaces_and_hashes_in_files_with_tabs(write):
 
 
 def test_comments_are_for_the_general_task_alone(write):
-    url = write("# id 7 domain=en\na _ _ B-x\nb _ _ O\n\n# id 8 domain=en\nc _ _ O\n")
+    url = write("# id 7 domain=en\na _ _ B-x\nb _ _ O\n\n# id 8 domain=en\nc _ _ O\n\nd _ _ O\n")
     rows, bad = read(NER_TASKS["tagging"], url)
     assert bad == []
-    assert [row.values["words"] for row in rows] == [["a", "b"], ["c"]]
+    assert [row.values["words"] for row in rows] == [["a", "b"], ["c"], ["d"]]
     _, bad = read(NER_TASKS["wnut17"], url)
     assert [item.reason for item in bad] == ["unknown-tag", "unknown-tag"]
 
@@ -284,5 +284,7 @@ def test_all_of_wnut17(real_data, split, name, expected):
 
 def test_documents_begin_at_their_first_line(write):
     documents = read_documents(write(WITH_MARKS))
-    begins = [(found.line, [words[0] for words, _ in found.sentences]) for found in documents]
+    begins = [
+        (found.line, [sentence.words[0] for sentence in found.sentences]) for found in documents
+    ]
     assert begins == [(3, ["Mia", "Oslo"]), (13, ["Acme"])]

@@ -13,8 +13,14 @@ import typer
 
 from flows.cli.console import say, say_text
 from flows.cli.models import answers, open_predictors
-from flows.cli.options import JsonOption, StoreOption
-from model.tasks import Task, find_task
+from flows.cli.options import (
+    ColumnsOption,
+    JsonOption,
+    StoreOption,
+    TableOption,
+    named_columns,
+)
+from model.tasks import Task
 from model.tasks.examples import examples_of_file
 from schemas.arrow import EXAMPLES
 from schemas.errors import PredictionsError, UsageError
@@ -64,6 +70,8 @@ def predict(
         str | None, typer.Option(help="A file of the task in place of texts: path or URL.")
     ] = None,
     split: Annotated[str, typer.Option(help="Which split's layout the --file has.")] = "test",
+    columns: ColumnsOption = None,
+    table: TableOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -74,10 +82,13 @@ def predict(
         if texts or pair or question or choices:
             raise UsageError("--file: expected it alone, without texts and parts of them")
         labels = predictors[0].labels
-        examples, lost = file_as_examples(task.name, file, split=split, labels=labels)
+        task = named_columns(task, columns, table)
+        examples, lost = file_as_examples(task, file, split=split, labels=labels)
         asked = AskedTexts(examples, {})
         if lost:
             say(lost, err=True)
+    elif columns or table:
+        raise UsageError("--column and --table are of the columns of a --file: give one")
     else:
         given = texts or lines_of(sys.stdin.buffer)
         if not given:
@@ -181,10 +192,10 @@ def _row(
 
 
 def file_as_examples(
-    task: str, file: str, *, split: str, labels: Sequence[str]
+    task: Task, file: str, *, split: str, labels: Sequence[str]
 ) -> tuple[pa.Table, str]:
     """The examples of a file of a task, and which rows of it are none ("" where all are)."""
-    examples, counts = examples_of_file(find_task(task), file, split=split, labels=labels)
+    examples, counts = examples_of_file(task, file, split=split, labels=labels)
     prefix = "rows-dropped-"
     lost = sorted((k.removeprefix(prefix), n) for k, n in counts.items() if k.startswith(prefix))
     if not lost:

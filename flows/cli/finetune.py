@@ -9,19 +9,24 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from pydantic import ValidationError
 
 from flows.bert import run_recipe
 from flows.cli.console import say_text
 from flows.cli.models import checkpoint_folder
 from flows.cli.options import (
     ChangesOption,
+    ColumnsOption,
     DryRunOption,
     EngineOption,
     StoreOption,
+    TableOption,
     TaskArgument,
+    columns_given,
 )
 from flows.cli.run import print_plan, print_results, step_printer
 from flows.engine.preflight import examples_fault, refuse_all
+from flows.recipes.errors import explain
 from flows.recipes.files import recipe_from
 from model.tasks import find_task
 from schemas.errors import BertloomError, ConfigError, UsageError
@@ -39,6 +44,8 @@ def finetune(
         list[str] | None,
         typer.Option("--file", metavar="SPLIT=PATH", help="A file of one split, e.g. train=a.tsv."),
     ] = None,
+    columns: ColumnsOption = None,
+    table: TableOption = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +74,7 @@ def finetune(
     found = find_task(task)
     examples = {"task": found.name, "folder": data, "files": _files(files or ())}
     examples = {field: value for field, value in examples.items() if value}
+    examples |= columns_given(columns, table)
     grid = {
         "batch": _numbers(batch, of=int, option="batch"),
         "learning_rate": _numbers(learning_rate, of=float, option="learning-rate"),
@@ -101,15 +109,19 @@ def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | N
     """The folder of the checkpoint; all that is wrong with it and the data is said together."""
     faults: list[BertloomError] = []
     folder = ""
-    if len(examples) == 1:
+    if not {"folder", "files"} & examples.keys():
         faults.append(
             ConfigError(
                 "--data is missing: expected folder with the task's official files, or --file "
                 "SPLIT=PATH for each split"
             )
         )
-    elif (fault := examples_fault(ExamplesConfig.model_validate(examples))) is not None:
-        faults.append(fault)
+    else:
+        try:
+            fault = examples_fault(ExamplesConfig.model_validate(examples))
+        except ValidationError as error:
+            fault = ConfigError(explain(error, examples))
+        faults += [fault] if fault is not None else []
     if checkpoint is None:
         faults.append(
             ConfigError(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from flows.cli.completion import artifact_names, engine_names, recipe_names, stage_names
+from flows.recipes.errors import explain
 from flows.recipes.files import default_store
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
+from schemas.task_configs import ExamplesConfig
+
+if TYPE_CHECKING:
+    from model.tasks import Task
 
 
 def _known_engine(name: str) -> str:
@@ -42,6 +49,24 @@ ArtifactArgument = Annotated[
     ),
 ]
 TaskArgument = Annotated[str, typer.Argument(help="A task, such as sst-2, squad-1.1, conll-2003.")]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="WHAT=COLUMN",
+        help="Where the task's files have what: a column's name, or its number from 0. Of texts: "
+        "text (or text_a, text_b), label or score, id; of tagged words: words, tags.",
+    ),
+]
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="KEY=VALUE",
+        help="With --column, how lines are cut: separator=tab, comma, semicolon or spaces; "
+        "header=false; quotes=false; comments=#.",
+    ),
+]
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -96,3 +121,41 @@ AllOption = Annotated[bool, typer.Option("--all", help="Leave nothing out.")]
 def open_store(root: str | None) -> ArtifactStore:
     """The store that is named, or the default one; it has to be there."""
     return ArtifactStore(root or default_store(), create=False)
+
+
+def columns_given(columns: Sequence[str] | None, table: Sequence[str] | None) -> dict[str, Any]:
+    """What `--column` and `--table` say, as fields of `ExamplesConfig`.
+
+    Raises:
+        UsageError: one is not of the form NAME=VALUE, or is given twice.
+    """
+    found: dict[str, dict[str, Any]] = {"columns": {}, "table": {}}
+    for option, field, given in (("column", "columns", columns), ("table", "table", table)):
+        for text in given or ():
+            name, equals, value = text.partition("=")
+            if not (name and equals and value):
+                example = "text=review or words=1" if option == "column" else "header=false"
+                raise UsageError(f"--{option} {text}: expected NAME=VALUE, such as {example}")
+            if name in found[field]:
+                raise UsageError(f"--{option} {text}: {name} is given twice")
+            is_number = option == "column" and value.isascii() and value.isdigit()
+            truths = {"true": True, "false": False} if option == "table" else {}
+            found[field][name] = int(value) if is_number else truths.get(value, value)
+    return {field: values for field, values in found.items() if values}
+
+
+def named_columns(task: Task, columns: Sequence[str] | None, table: Sequence[str] | None) -> Task:
+    """The task as it reads a file with the columns that `--column` and `--table` say.
+
+    Raises:
+        UsageError: the task has no such columns, or there is no such form of lines.
+    """
+    from model.tasks import task_of  # start-up: 70 ms
+
+    given = columns_given(columns, table)
+    if not given:
+        return task
+    try:
+        return task_of(ExamplesConfig.model_validate({"task": task.name, "folder": ".", **given}))
+    except ValidationError as error:
+        raise UsageError(f"--column: {explain(error, given)}") from error

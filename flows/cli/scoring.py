@@ -11,7 +11,14 @@ import typer
 
 from flows.cli.console import print_json, print_lines
 from flows.cli.models import answers, open_predictors
-from flows.cli.options import JsonOption, StoreOption, TaskArgument
+from flows.cli.options import (
+    ColumnsOption,
+    JsonOption,
+    StoreOption,
+    TableOption,
+    TaskArgument,
+    named_columns,
+)
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import check_ids, to_lines
 from model.task_types.squad_metrics import (
@@ -69,6 +76,8 @@ def evaluate(
         typer.Option(help="Or a fine-tuned model to ask: artifact of the store, folder or URL."),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split's layout the file has.")] = "dev",
+    columns: ColumnsOption = None,
+    table: TableOption = None,
     na_prob_file: Annotated[
         str | None,
         typer.Option(
@@ -96,16 +105,17 @@ def evaluate(
         )
     if na_prob_file is not None and predictions is None:
         raise UsageError("--na-prob-file goes with --predictions: expected both")
+    asked = named_columns(find_task(task), columns, table)
     if predictions is None:
         found = score_model(
-            task, gold, model=str(model), split=split, out=out, store=store, force=force
+            asked, gold, model=str(model), split=split, out=out, store=store, force=force
         )
     elif out is not None:
         raise UsageError("--out keeps what a --model says: leave it out with --predictions")
     else:
         no_answer = (na_prob_file, na_prob_thresh) if na_prob_file is not None else None
         found = _score_predictions(
-            find_task(task), gold, predictions=predictions, split=split, no_answer=no_answer
+            asked, gold, predictions=predictions, split=split, no_answer=no_answer
         )
     if as_json:
         print_json(found._asdict(), sort_keys=True)
@@ -137,7 +147,7 @@ def _score_predictions(
 
 
 def score_model(
-    task: str,
+    task: Task,
     gold: str,
     *,
     model: str,
@@ -157,21 +167,20 @@ def score_model(
         ExamplesError, PredictionsError: the file cannot be used, or has no answers.
     """
     predictors = open_predictors(model, store=store)
-    found = find_task(task)
     own = predictors[0].task
     labels = predictors[0].labels
-    _check_task(found, own, labels=labels, model=model, force=force)
-    examples, counts = examples_of_file(found, gold, split=split, labels=labels)
+    _check_task(task, own, labels=labels, model=model, force=force)
+    examples, counts = examples_of_file(task, gold, split=split, labels=labels)
     if (strange := counts.get("rows-dropped-label-not-of-the-model", 0)) and not force:
         raise ConfigError(
             f"{gold}: {strange:,} of {counts['rows-in']:,} rows have a label that {model} does not "
             f"know (it knows {', '.join(labels)}), and would count nothing: give a file of its own "
             "task, or leave those rows out with --force"
         )
-    said = answers(predictors, examples, progress=f"{split} of {task}")
+    said = answers(predictors, examples, progress=f"{split} of {task.name}")
     if out is not None:
         out.write_bytes(to_lines(said))
-    return _score(found, examples, said, counts, split=split, where=gold)
+    return _score(task, examples, said, counts, split=split, where=gold)
 
 
 def _check_task(task: Task, own: Task, *, labels: Sequence[str], model: str, force: bool) -> None:

@@ -50,11 +50,11 @@ def refuse_all(faults: Sequence[BertloomError]) -> None:
 
 def examples_fault(config: ExamplesConfig) -> BertloomError | None:
     """What is wrong with the files of a task, as far as their names tell."""
-    from model.tasks import find_task  # start-up: 70 ms
+    from model.tasks import task_of  # start-up: 70 ms
     from model.tasks.official_files import find_files
 
     try:
-        find_files(config, task=find_task(config.task))
+        find_files(config, task=task_of(config))
     except (ConfigError, InputError) as error:
         return error
     return None

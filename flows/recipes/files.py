@@ -185,13 +185,17 @@ def check_tasks(recipe: Recipe) -> None:
     """
     if not recipe.build_examples:
         return
-    from model.tasks import find_task  # start-up: 300 ms, Arrow for the most part
+    from model.tasks import find_task, task_of  # start-up: 300 ms, Arrow for the most part
 
     for name, examples in recipe.build_examples.items():
         try:
             find_task(examples.task)
         except ConfigError as error:
             raise ConfigError(f"build_examples.{name}.task: {error}") from error
+        try:
+            task_of(examples)
+        except ConfigError as error:
+            raise ConfigError(f"build_examples.{name}.{error}") from error
     for name, entry in recipe.finetune.items():
         task = find_task(recipe.build_examples[entry.examples].task)
         if entry.method == "features" and task.type != "tagging":

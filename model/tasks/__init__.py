@@ -14,12 +14,14 @@ from __future__ import annotations
 import difflib
 
 from model.tasks.glue import GLUE_TASKS
+from model.tasks.named_columns import with_columns
 from model.tasks.ner import NER_TASKS
 from model.tasks.own_data import OWN_DATA_TASKS
 from model.tasks.squad import SQUAD_TASKS
 from model.tasks.swag import SWAG_TASKS
 from model.tasks.task import Bad, Row, Task
 from schemas.errors import ConfigError
+from schemas.task_configs import ExamplesConfig
 
 TASKS: dict[str, Task] = {
     **GLUE_TASKS,
@@ -46,4 +48,13 @@ def find_task(name: str) -> Task:
     raise ConfigError(f"no task {name!r}. {hint}")
 
 
-__all__ = ["TASKS", "Bad", "Row", "Task", "find_task"]
+def task_of(config: ExamplesConfig) -> Task:
+    """The task of a recipe's entry, as it reads the columns that the entry names.
+
+    Raises:
+        ConfigError: there is no such task, or it has no such columns.
+    """
+    return with_columns(find_task(config.task), config.columns, config.table)
+
+
+__all__ = ["TASKS", "Bad", "Row", "Task", "find_task", "task_of"]

@@ -1,5 +1,11 @@
 """Files in columns, as the shared tasks of CoNLL have them: a word a line, its tag last.
 
+Or in the columns that a recipe names: then there may be more of them, a header, comments wherever
+they stand, and other separators. What CoNLL-U has beside words (ranges such as `3-4`, empty nodes
+such as `3.1`, in the first column) is left out. WebAnno's TSV, as GUM has it, tells in a column
+which entities a word is in: `_` or some of `TYPE` (of this word alone) and `TYPE[NUMBER]`, with `|`
+between; where entities overlap, the longest is kept, and the sentence noted.
+
 Sentences end at blank lines, documents at `-DOCSTART-` lines. In a file without such lines every
 sentence is a document of its own, for nothing says that its neighbours belong to it.
 
@@ -10,11 +16,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from model.tasks.entities import OUTSIDE, is_tag
+from model.tasks.entities import OUTSIDE, Entity, iob2, is_tag
 from model.tasks.files import file_lines, shown
+from model.tasks.named_columns import (
+    SEPARATORS,
+    TAGS,
+    WORDS,
+    NamedColumns,
+    describe,
+    has_header,
+    place_of,
+)
+from model.tasks.raw_tables import TextForm, first_line
 from model.tasks.task import Bad
 from schemas.errors import ExamplesError
 
@@ -22,6 +39,11 @@ _MARK = "-DOCSTART-"
 _BLANK = " \t\r"
 _SPACES = re.compile("[ \t]+")  # no other space ends a word: U+00A0 may be one
 _COMMENT = "# "
+_COMMENTS = "#"
+_NO_WORD = re.compile(r"\d+[-.]\d+")
+_WEBANNO = b"#FORMAT=WebAnno"
+_IN_ENTITY = re.compile(r"(.+?)(?:\[(\d+)\])?")
+_NONE = "_"
 
 
 class Sentence(NamedTuple):
@@ -29,6 +51,8 @@ class Sentence(NamedTuple):
 
     words: list[str]
     tags: list[str] | None
+    notes: tuple[str, ...] = ()
+    """Of what was left out: `overlapping-entities`."""
 
 
 class Document(NamedTuple):
@@ -52,22 +76,66 @@ class _Lines(NamedTuple):
     lines: list[tuple[int, list[str] | None]]
 
 
-def read_documents(url: str, *, allows_comments: bool = False) -> Iterator[Document]:
+class _Form(NamedTuple):
+    """How a file's lines are cut, and which are of words."""
+
+    cut: Callable[[str], list[str]]
+    comments: str = ""
+    """What comments begin with, wherever they stand; "": see `allows_comments`."""
+
+    allows_comments: bool = False
+    has_header: bool = False
+    has_ranges: bool = False
+    """Whether lines may be no words of their own by what is in their first column (CoNLL-U)."""
+
+
+class _Places(NamedTuple):
+    """Which columns hold what, and how many a line may have."""
+
+    words: int
+    tags: int | None
+    fewest: int
+    most: int
+    is_webanno: bool = False
+
+    def fit(self, fields: Sequence[str]) -> bool:
+        return self.fewest <= len(fields) <= self.most
+
+    @property
+    def wanted(self) -> str:
+        """How many columns, for messages."""
+        return f"{self.fewest}" if self.fewest == self.most else f"{self.fewest} or more"
+
+
+def read_documents(
+    url: str,
+    *,
+    allows_comments: bool = False,
+    named: NamedColumns | None = None,
+    needs_tags: bool = False,
+) -> Iterator[Document]:
     """The documents of a file, in order; those without any sentence are none.
 
     A line with a tab is cut at its tabs, any other at its spaces. There must be as many columns as
-    most lines of the file have.
+    most lines of the file have, or, if columns are named, at least those.
 
     Args:
         url: plain or compressed.
         allows_comments: lines that begin with "# " before a sentence's first word, and do not end
             in a tag, are left out.
+        named: which columns hold the words and the tags, where they are not the first and the last.
+        needs_tags: whether a file without the named column of tags is refused.
 
     Raises:
-        ExamplesError: there is no word in the file.
+        ExamplesError: there is no word in the file, no sentence that can be used, or a column that
+            is named is not there.
         InputError: it is missing or damaged.
     """
-    sentences = list(_sentences(url, allows_comments=allows_comments))
+    form = _Form(fields_of, allows_comments=allows_comments)
+    places: _Places | None = None
+    if named is not None:
+        form, places = _named_form(url, named, needs_tags=needs_tags)
+    sentences = list(_sentences(url, form))
     widths = Counter(
         len(fields) for sentence in sentences for _, fields in sentence.lines if fields is not None
     )
@@ -75,17 +143,76 @@ def read_documents(url: str, *, allows_comments: bool = False) -> Iterator[Docum
         raise ExamplesError(
             f"{url}: expected a word and its tag a line, found no such line. Is it empty?"
         )
-    columns = max(widths, key=lambda width: (widths[width], width))
+    if places is None:
+        most = max(widths, key=lambda width: (widths[width], width))
+        places = _Places(0, most - 1 if most > 1 else None, most, most)
     has_marks = any(sentence.opens_document for sentence in sentences)
     groups = _documents((found for found in sentences if found.lines), has_marks=has_marks)
-    for number, group in enumerate(groups, start=1):
-        found = [_checked(sentence.lines, columns=columns) for sentence in group]
+    checked = [(group, [_checked(found.lines, places) for found in group]) for group in groups]
+    if not any(isinstance(item, Sentence) for _, found in checked for item in found):
+        raise _nothing_usable(url, [item for _, found in checked for item in found], sentences,
+                              places=places)  # fmt: skip
+    for number, (group, found) in enumerate(checked, start=1):
         yield Document(
             group[0].lines[0][0],
             f"{'document' if has_marks else 'sentence'}-{number}",
             tuple(sentence for sentence in found if isinstance(sentence, Sentence)),
             tuple(sentence for sentence in found if isinstance(sentence, Bad)),
         )
+
+
+def _named_form(url: str, named: NamedColumns, *, needs_tags: bool) -> tuple[_Form, _Places]:
+    table, given = named.table, named.columns[WORDS]
+    cut = fields_of
+    if table.separator != "auto":
+        separator = SEPARATORS[table.separator]
+        quotes = separator in ",;" if table.quotes is None else table.quotes
+        cut = partial(_cut, TextForm(separator, quotes=quotes and separator != " "))
+    comments = table.comments or (_COMMENTS if isinstance(given, int) and given else "")
+    fields = cut(first_line(url, comments=comments).strip(_BLANK))
+    header = fields if has_header(named) else None
+    at = [
+        place_of(named.columns[name], fields, header=header, url=url, name=name,
+                 is_needed=needs_tags or name == WORDS)
+        for name in (WORDS, TAGS)
+    ]  # fmt: skip
+    words, tags = at[0] or 0, at[1]
+    is_webanno = next(file_lines(url)).data.startswith(_WEBANNO)
+    form = _Form(
+        cut,
+        comments=table.comments or (_COMMENTS if words else ""),
+        allows_comments=True,
+        has_header=header is not None,
+        has_ranges=bool(words) and not is_webanno,
+    )
+    return form, _Places(words, tags, max(words, tags or 0) + 1, 1 << 30, is_webanno)
+
+
+def _cut(form: TextForm, text: str) -> list[str]:
+    return [field.strip(_BLANK) for field in form.cut(text)]
+
+
+def _nothing_usable(
+    url: str,
+    found: Sequence[Sentence | Bad],
+    sentences: Sequence[_Lines],
+    *,
+    places: _Places,
+) -> ExamplesError:
+    """What was looked for, and what the file looks like."""
+    faults = [item for item in found if isinstance(item, Bad)]
+    rows = [fields for sentence in sentences for _, fields in sentence.lines if fields is not None]
+    wanted = f"words in column {places.words}"
+    if places.tags is not None:
+        wanted += f" and tags such as {OUTSIDE}, B-LOC in column {places.tags}"
+    width = min(map(len, rows))
+    tagged = [n for n in range(width) if all(is_tag(row[n]) for row in rows)]
+    hint = f"tags are in column {tagged[-1]}" if tagged else "no column has tags alone"
+    return ExamplesError(
+        f"{url}: none of {len(faults):,} sentences can be used ({faults[0].position}: "
+        f"{faults[0].reason}: {faults[0].found}). Expected {wanted}, counted from 0; its first "
+        f"line has {describe(rows[0])}; {hint}. Say which is which: columns: {{words: 1, tags: 2}}"
+    )
 
 
 def _documents(sentences: Iterable[_Lines], *, has_marks: bool) -> Iterator[list[_Lines]]:
@@ -98,8 +225,9 @@ def _documents(sentences: Iterable[_Lines], *, has_marks: bool) -> Iterator[list
     yield group
 
 
-def _sentences(url: str, *, allows_comments: bool) -> Iterator[_Lines]:
+def _sentences(url: str, form: _Form) -> Iterator[_Lines]:
     opens, lines = False, list[tuple[int, list[str] | None]]()
+    is_before_header = form.has_header
     for number, line in enumerate(file_lines(url), start=1):
         try:
             text = line.data.decode().strip(_BLANK)
@@ -113,11 +241,16 @@ def _sentences(url: str, *, allows_comments: bool) -> Iterator[_Lines]:
             if lines:
                 yield _Lines(opens, lines)
                 opens, lines = False, []
+        elif form.comments and text.startswith(form.comments):
+            continue
+        elif is_before_header:
+            is_before_header = False
         else:
             # A word may be missing before the tab.
-            fields = fields_of(line.data.decode())
-            is_comment = allows_comments and not lines and text.startswith(_COMMENT)
-            if not is_comment or is_tag(fields[-1]):
+            fields = form.cut(line.data.decode())
+            is_comment = form.allows_comments and not lines and text.startswith(_COMMENT)
+            is_range = form.has_ranges and fields and _NO_WORD.fullmatch(fields[0])
+            if not is_range and (not is_comment or (fields and is_tag(fields[-1]))):
                 lines.append((number, fields))
     yield _Lines(opens, lines)
 
@@ -129,29 +262,49 @@ def fields_of(text: str) -> list[str]:
     return _SPACES.split(text.strip(_BLANK))
 
 
-def _checked(lines: Sequence[tuple[int, list[str] | None]], *, columns: int) -> Sentence | Bad:
+def _checked(lines: Sequence[tuple[int, list[str] | None]], places: _Places) -> Sentence | Bad:
     rows: list[list[str]] = []
     for number, fields in lines:
-        if (fault := _fault(fields, columns=columns)) is not None:
+        if (fault := _fault(fields, places)) is not None:
             reason, found = fault
             of_words = f"{len(lines)} word{'s' if len(lines) > 1 else ''}"
             return Bad(f"line {number}", reason, f"{found}, in a sentence of {of_words}")
         rows.append(fields or [])
-    tags = [fields[-1] for fields in rows] if columns > 1 else None
-    return Sentence([fields[0] for fields in rows], tags)
+    words = [fields[places.words] for fields in rows]
+    if places.tags is None:
+        return Sentence(words, None)
+    tags = [fields[places.tags] for fields in rows]
+    return _from_webanno(words, tags) if places.is_webanno else Sentence(words, tags)
 
 
-def _fault(fields: Sequence[str] | None, *, columns: int) -> tuple[str, str] | None:
+def _from_webanno(words: list[str], cells: Sequence[str]) -> Sentence:
+    """The longest of entities that overlap, the first of several."""
+    spans: dict[tuple[str, str | int], list[int]] = {}
+    for at, cell in enumerate(cells):
+        for part in cell.split("|") if cell != _NONE else ():
+            found = _IN_ENTITY.fullmatch(part)
+            type_, number = (found[1], found[2]) if found else (part, None)
+            spans.setdefault((type_, number if number is not None else at), []).append(at)
+    entities = [Entity(min(at), max(at) + 1, key[0]) for key, at in spans.items()]
+    kept: list[Entity] = []
+    for entity in sorted(entities, key=lambda entity: (entity.start - entity.end, entity.start)):
+        if all(entity.end <= other.start or other.end <= entity.start for other in kept):
+            kept.append(entity)
+    notes = ("overlapping-entities",) if len(kept) < len(entities) else ()
+    return Sentence(words, iob2(sorted(kept), words=len(words)), notes)
+
+
+def _fault(fields: Sequence[str] | None, places: _Places) -> tuple[str, str] | None:
     """Reason and what was found, of a line that cannot be used."""
     if fields is None:
         return "not-utf-8", "bytes that are no UTF-8"
-    if len(fields) != columns:
-        few_or_many = "few" if len(fields) < columns else "many"
-        found = f"{len(fields)} columns, expected {columns}: {shown(' '.join(fields))}"
+    if not places.fit(fields):
+        few_or_many = "few" if len(fields) < places.fewest else "many"
+        found = f"{len(fields)} columns, expected {places.wanted}: {shown(' '.join(fields))}"
         return f"too-{few_or_many}-columns", found
-    if not fields[0]:
+    if not fields[places.words]:
         return "no-word", shown(" ".join(fields))
-    if columns > 1 and not is_tag(fields[-1]):
-        found = f"{shown(fields[-1])}, expected {OUTSIDE} or such as B-LOC, I-LOC"
-        return "unknown-tag", found
+    tag = fields[places.tags] if places.tags is not None else OUTSIDE
+    if not (bool(tag) if places.is_webanno else is_tag(tag)):
+        return "unknown-tag", f"{shown(tag)}, expected {OUTSIDE} or such as B-LOC, I-LOC"
     return None

@@ -19,8 +19,7 @@ from typing import Any
 from model.tasks.columns import Document, Sentence, read_documents
 from model.tasks.entities import OUTSIDE, entities_of, iob2
 from model.tasks.one_file import elsewhere, split_of
-from model.tasks.task import Bad, Row, Task
-from model.tasks.text_rows import is_answered
+from model.tasks.task import Bad, Row, Task, is_answered
 from schemas.errors import ExamplesError
 
 _METRICS = ("entity-f1", "entity-precision", "entity-recall")
@@ -38,7 +37,12 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         InputError: it is missing or damaged.
     """
     documents = list(
-        read_documents(url, allows_comments=task.columns.get("allows_comments", False))
+        read_documents(
+            url,
+            allows_comments=task.columns.get("allows_comments", False),
+            named=task.columns.get("named"),
+            needs_tags=is_answered(split),
+        )
     )
     sentences = [sentence for document in documents for sentence in document.sentences]
     if is_answered(split) and any(sentence.tags is None for sentence in sentences):
@@ -63,6 +67,7 @@ def _rows(document: Document, *, note: str) -> Iterator[Row | Bad]:
     if not document.sentences:
         return
     notes = ["without-a-sentence"] if document.lost else []
+    notes += dict.fromkeys(note for sentence in document.sentences for note in sentence.notes)
     tags: list[str] | None = None
     if document.sentences[0].tags is not None:
         tags = [tag for sentence in document.sentences for tag in _iob2_of(sentence)]

@@ -34,6 +34,7 @@ _BATCH_ROWS = 4096
 _PROBED_RECORDS = 1000
 _JSON_START = re.compile(rb'\s*(\{\s*("|\}|$)|\[\s*(\{|\]|$))')
 _JSON_LAYOUTS = "an object a line, an array of objects, or an object of objects"
+_SPACES = re.compile("[ \t]+")
 _MOST_FIELD = 1 << 24
 
 
@@ -63,6 +64,26 @@ class RawTable(NamedTuple):
     """Names of what columns hold as integers, by column, where the file has them."""
 
 
+class TextForm(NamedTuple):
+    """How the lines of a text file are cut."""
+
+    separator: str
+    """One character, or " " for any number of spaces and tabs."""
+
+    has_header: bool = True
+    quotes: bool = False
+    comments: str = ""
+    """What lines that are left out begin with; "" for none."""
+
+    def cut(self, line: str) -> tuple[str, ...]:
+        """The fields of a line; () where its quotation marks do not match."""
+        if self.quotes:
+            return _csv_cells(line, self.separator, strict=True)
+        if self.separator == " ":
+            return tuple(_SPACES.split(line.strip(" \t")))
+        return tuple(line.split(self.separator))
+
+
 IsHeader = Callable[[Sequence[str]], bool]
 """Whether these are names of columns."""
 
@@ -81,9 +102,8 @@ def open_table(url: str, *, is_header: IsHeader, headerless: Sequence[str] = ())
     """
     if is_parquet(url):
         return open_parquet(url)
-    first = next((line.data for line in file_lines(url) if line.data.strip()), b"")
-    if b"\t" not in first.strip() and _JSON_START.match(first):
-        return _open_json(url)
+    if is_json(url):
+        return open_json(url)
     return open_text_table(url, is_header=is_header, headerless=headerless)
 
 
@@ -101,28 +121,54 @@ def open_text_table(url: str, *, is_header: IsHeader, headerless: Sequence[str] 
     Raises:
         ExamplesError: there is no line in it, or its first line is not UTF-8.
     """
-    first = _first_line(url)
+    first = first_line(url)
     fields = tuple(first.split("\t"))
     has_header, columns = True, fields
     if not is_header(fields):
         if "\t" not in first and is_header(cells := _csv_cells(first)):
-            return RawTable(cells, partial(_csv_records, url, cells))
+            return RawTable(cells, partial(_csv_records, url, cells, TextForm(",", quotes=True)))
         if headerless and len(fields) == len(headerless):
             has_header, columns = False, tuple(headerless)
-    return RawTable(columns, partial(_tsv_records, url, columns, has_header))
+    form = TextForm("\t", has_header=has_header)
+    return RawTable(columns, partial(_tsv_records, url, columns, form))
 
 
-def _csv_cells(line: str) -> tuple[str, ...]:
+def open_formed_table(url: str, form: TextForm) -> tuple[RawTable, tuple[str, ...]]:
+    """The table in a text file of a form that is known, and the fields of its first line.
+
+    Its columns are called by their numbers.
+
+    Raises:
+        ExamplesError: there is no line in it, or its first line is not UTF-8 or not of the form.
+    """
+    line = first_line(url, comments=form.comments)
+    fields = form.cut(line)
+    if not fields:
+        raise ExamplesError(
+            f"{url}: a quotation mark of its first line is not closed: {shown(line)}. Close it, or "
+            "say table.quotes: false"
+        )
+    columns = tuple(str(number) for number in range(len(fields)))
+    records = _csv_records if form.quotes else _tsv_records
+    return RawTable(columns, partial(records, url, columns, form)), fields
+
+
+def _csv_cells(line: str, separator: str = ",", *, strict: bool = False) -> tuple[str, ...]:
     csv.field_size_limit(_MOST_FIELD)
     try:
-        return tuple(next(csv.reader([line]), []))
+        return tuple(next(csv.reader([line], delimiter=separator, strict=strict), []))
     except csv.Error:
         return ()  # no header of such a file
 
 
-def _first_line(url: str) -> str:
+def first_line(url: str, *, comments: str = "") -> str:
+    """The first line that is neither blank nor a comment.
+
+    Raises:
+        ExamplesError: there is none, or it is not UTF-8.
+    """
     for number, line in enumerate(file_lines(url), start=1):
-        if line.data.strip():
+        if line.data.strip() and not _is_comment(line.data, comments):
             try:
                 return line.data.decode()
             except UnicodeDecodeError:
@@ -133,20 +179,26 @@ def _first_line(url: str) -> str:
     raise ExamplesError(f"{url}: expected a table, found no line with text in it. Is it empty?")
 
 
+def _is_comment(data: bytes, comments: str) -> bool:
+    return bool(comments) and data.startswith(comments.encode())
+
+
 def _tsv_records(
-    url: str, columns: tuple[str, ...], has_header: bool, wanted: Sequence[str]
+    url: str, columns: tuple[str, ...], form: TextForm, wanted: Sequence[str]
 ) -> Iterator[Record | Bad]:
-    numbers, is_before_header = itertools.count(), has_header
+    numbers, is_before_header = itertools.count(), form.has_header
     for line_number, line in enumerate(file_lines(url), start=1):
         position = f"line {line_number}"
-        if not line.data.strip(b" \r"):
+        if _is_comment(line.data, form.comments):
+            yield Bad(position, "comment", shown(line.data), is_fault=False)
+        elif not line.data.strip(b" \r"):
             yield Bad(position, "blank-line", "a blank line", is_fault=False)
         elif is_before_header:
             is_before_header = False
         else:
             number = next(numbers)
             try:
-                fields = line.data.decode().split("\t")
+                fields = list(form.cut(line.data.decode()))
             except UnicodeDecodeError:
                 yield Bad(position, "not-utf-8", shown(line.data))
                 continue
@@ -175,13 +227,13 @@ def _text_record(
 
 
 def _csv_records(
-    url: str, columns: tuple[str, ...], wanted: Sequence[str]
+    url: str, columns: tuple[str, ...], form: TextForm, wanted: Sequence[str]
 ) -> Iterator[Record | Bad]:
     csv.field_size_limit(_MOST_FIELD)
     # What is not UTF-8 becomes surrogates, for its row to be refused.
     lines = (line.data.decode(errors="surrogateescape") + "\n" for line in file_lines(url))
-    reader = csv.reader(lines, strict=True)
-    numbers, start, is_before_header = itertools.count(), 1, True
+    reader = csv.reader(lines, delimiter=form.separator, strict=True)
+    numbers, start, is_before_header = itertools.count(), 1, form.has_header
     while True:
         try:
             fields = next(reader, None)
@@ -199,7 +251,9 @@ def _csv_records(
         if fields is None:
             return
         position, start = f"line {start}", reader.line_num + 1
-        if not any(cell.strip() for cell in fields):
+        if form.comments and fields and fields[0].startswith(form.comments):
+            yield Bad(position, "comment", shown(fields[0]), is_fault=False)
+        elif not any(cell.strip() for cell in fields):
             yield Bad(position, "blank-line", "a blank line", is_fault=False)
         elif is_before_header:
             is_before_header = False
@@ -288,7 +342,13 @@ def _hub_label_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
 # JSON
 
 
-def _open_json(url: str) -> RawTable:
+def is_json(url: str) -> bool:
+    """Whether a file's first line begins as JSON's objects do, and has no tab."""
+    first = next((line.data for line in file_lines(url) if line.data.strip()), b"")
+    return b"\t" not in first.strip() and _JSON_START.match(first) is not None
+
+
+def open_json(url: str) -> RawTable:
     """The table in a JSON file. Its columns are the keys of its first thousand objects.
 
     Raises:

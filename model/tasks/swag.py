@@ -13,8 +13,7 @@ from typing import Any
 from model.tasks.files import is_text, shown
 from model.tasks.one_file import elsewhere, split_of
 from model.tasks.raw_tables import Record, open_table, open_text_table
-from model.tasks.task import Bad, Row, Task
-from model.tasks.text_rows import is_answered
+from model.tasks.task import Bad, Row, Task, is_answered
 from schemas.errors import ExamplesError
 
 _CHOICES = 4

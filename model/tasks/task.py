@@ -37,6 +37,11 @@ class Bad(NamedTuple):
     are counted, and not held against the file (`max_bad_share`)."""
 
 
+def is_answered(split: str) -> bool:
+    """Whether each row of the split must have its answer: it is trained on or chosen by."""
+    return split.startswith(("train", "dev", "augmentation"))
+
+
 Reader = Callable[["Task", str, str], Iterator[Row | Bad]]
 """(task, split, URL of a file) to its rows in order.
 

@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from model.tasks.files import is_text, shown
+from model.tasks.named_columns import (
+    ANSWERS,
+    PAIR_TEXTS,
+    TEXTS,
+    NamedColumns,
+    needed_columns,
+    open_named_table,
+)
 from model.tasks.raw_tables import RawTable, Record, open_table
-from model.tasks.task import Bad, Row, Task
+from model.tasks.task import Bad, Row, Task, is_answered
 from schemas.errors import ExamplesError
 
 UNKNOWN = -1
@@ -58,11 +66,6 @@ class _BadValueError(Exception):
     """A value that makes a row bad: (reason, what was found)."""
 
 
-def is_answered(split: str) -> bool:
-    """Whether each row of the split must have its answer: it is trained on or chosen by."""
-    return split.startswith(("train", "dev", "augmentation"))
-
-
 def read_text_rows(
     task: Task,
     split: str,
@@ -84,12 +87,17 @@ def read_text_rows(
         InputError: it is missing or damaged.
     """
     layout: TextColumns = task.columns["text"]
-    table = open_table(
-        url,
-        is_header=lambda columns: bool(layout.texts_in(columns)),
-        headerless=layout.headerless,
-    )
-    chosen = _choose(table, task=task, split=split, url=url)
+    named: NamedColumns | None = task.columns.get("named")
+    if named is not None:
+        table, at = open_named_table(url, named, needed=needed_columns(task, split))
+        chosen = _chosen_by(at, table)
+    else:
+        table = open_table(
+            url,
+            is_header=lambda columns: bool(layout.texts_in(columns)),
+            headerless=layout.headerless,
+        )
+        chosen = _choose(table, task=task, split=split, url=url)
     _require(also, table, url=url)
     wanted = [*chosen.texts, *(name for name in (chosen.answer, chosen.row_id) if name), *also]
     for record in table.records(wanted):
@@ -122,10 +130,18 @@ def _choose(table: RawTable, *, task: Task, split: str, url: str) -> _Chosen:
             wanted += f", and {' or '.join(layout.answers)}"
         raise ExamplesError(
             f"{url}: expected the columns of {task.name} {split} ({wanted}), found {listed}. It "
-            "is another task's or split's file, or lacks its header"
+            "is another task's or split's file, or lacks its header; where its columns have other "
+            "names or none, say which is what: columns"
         )
     names = table.label_names.get(answer, ()) if answer else ()
     return _Chosen(texts, answer, row_id, names)
+
+
+def _chosen_by(at: Mapping[str, str], table: RawTable) -> _Chosen:
+    texts = tuple(at[name] for name in (*TEXTS, *PAIR_TEXTS) if name in at)
+    answer = next((at[name] for name in ANSWERS if name in at), None)
+    names = table.label_names.get(answer, ()) if answer else ()
+    return _Chosen(texts, answer, at.get("id"), names)
 
 
 def _row(record: Record, chosen: _Chosen, *, task: Task, split: str) -> Row | Bad:

@@ -1,0 +1,203 @@
+"""Which column of a file holds what, where a recipe says it: `columns: {text: review, label: 3}`.
+
+Columns are given by their names in the header or by their numbers, counted from 0. Tables of texts
+have `text` (pairs `text_a` and `text_b`), `label` or `score`, and `id`; files of tagged words have
+`words` and `tags` (`model.tasks.columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from model.tasks.files import shown
+from model.tasks.raw_tables import (
+    RawTable,
+    TextForm,
+    first_line,
+    is_json,
+    is_parquet,
+    open_formed_table,
+    open_json,
+    open_parquet,
+)
+from model.tasks.task import Task, is_answered
+from schemas.errors import ConfigError, ExamplesError
+from schemas.task_configs import Column, TableConfig
+
+TEXTS = ("text",)
+PAIR_TEXTS = ("text_a", "text_b")
+ANSWERS = ("label", "score")
+WORDS, TAGS = "words", "tags"
+SEPARATORS = {"tab": "\t", "comma": ",", "semicolon": ";", "spaces": " "}
+
+_TITLES = frozenset({*TEXTS, *PAIR_TEXTS, *ANSWERS, "id", "sentence", "sentence1", "sentence2"})
+_MOST_SHOWN, _SHOWN_FIELD = 12, 24
+
+
+@dataclass(frozen=True)
+class NamedColumns:
+    """What a recipe says of a task's files. It is the entry `named` of `Task.columns`."""
+
+    columns: Mapping[str, Column]
+    table: TableConfig
+
+    @property
+    def has_names(self) -> bool:
+        """Whether a column is given by its name, which a header has to have."""
+        return any(isinstance(column, str) for column in self.columns.values())
+
+
+def with_columns(task: Task, columns: Mapping[str, Column], table: TableConfig) -> Task:
+    """The task as it reads files with these columns.
+
+    Raises:
+        ConfigError: the task has no such columns, or needs others too.
+    """
+    if not columns:
+        return task
+    possible = _possible(task)
+    if not possible:
+        raise ConfigError(
+            f"columns: the files of {task.name} ({task.type}) have no columns to be named, only "
+            "those of tasks that label or score texts, or tag words"
+        )
+    unknown = sorted(set(columns) - set(possible))
+    missing = [name for name in possible if name not in columns and name != "id"]
+    if unknown or missing:
+        found = f"no {' and no '.join(missing)}" if missing else " and ".join(unknown)
+        raise ConfigError(
+            f"columns: expected {', '.join(possible)} of {task.name}"
+            f"{' (id may be missing)' if 'id' in possible else ''}, found {found}. Give each its "
+            "column: a name in the header, or a number counted from 0"
+        )
+    return replace(task, columns={**task.columns, "named": NamedColumns(dict(columns), table)})
+
+
+def needed_columns(task: Task, split: str) -> tuple[str, ...]:
+    """Those without which a file of the split cannot be used."""
+    possible = [name for name in _possible(task) if name != "id"]
+    answers = (*ANSWERS, TAGS)
+    return tuple(name for name in possible if is_answered(split) or name not in answers)
+
+
+def open_named_table(
+    url: str, named: NamedColumns, *, needed: Sequence[str]
+) -> tuple[RawTable, dict[str, str]]:
+    """The table in a file, be it text, Parquet or JSON, and what its columns are called there.
+
+    Args:
+        needed: of `named.columns`; others may be missing in the file, such as labels of a test set.
+
+    Returns:
+        By what they hold, the columns of the table.
+
+    Raises:
+        ExamplesError: one that is needed is not there, or a name stands twice.
+        CorruptInputError: the file is cut off or damaged.
+    """
+    if is_parquet(url) or (named.table.separator == "auto" and is_json(url)):
+        table = open_parquet(url) if is_parquet(url) else open_json(url)
+        header: Sequence[str] | None = table.columns
+        fields = table.columns
+    else:
+        table, fields = open_formed_table(url, _form(url, named))
+        _check_header(url, fields, named)
+        header = fields if has_header(named) else None
+    found = {}
+    for name, column in named.columns.items():
+        at = place_of(column, fields, header=header, url=url, name=name, is_needed=name in needed)
+        if at is not None:
+            found[name] = table.columns[at]
+    return table, found
+
+
+def place_of(
+    column: Column,
+    fields: Sequence[str],
+    *,
+    header: Sequence[str] | None,
+    url: str,
+    name: str,
+    is_needed: bool,
+) -> int | None:
+    """The number of a column, counted from 0; None if it is not there and need not be.
+
+    Args:
+        column: as a recipe gives it.
+        fields: of the first line.
+        header: names of the columns; None for none.
+        name: what it holds, for messages.
+
+    Raises:
+        ExamplesError: it is needed and not there, or its name stands twice.
+    """
+    if isinstance(column, int):
+        if column < len(fields):
+            return column
+        fault = f"expected a column {column} ({name}), counted from 0"
+    else:
+        times = list(header or ()).count(column)
+        if times == 1:
+            return list(header or ()).index(column)
+        fault = f"expected a column {column!r} ({name}) in its first line"
+        if times > 1:
+            raise ExamplesError(
+                f"{url}: {fault}, found {times} of them: give the number of one, counted from 0"
+            )
+    if not is_needed:
+        return None
+    raise ExamplesError(
+        f"{url}: {fault}, found {describe(fields)}. Correct columns; a file without a header has "
+        "numbers alone"
+    )
+
+
+def describe(fields: Sequence[str]) -> str:
+    """A line's fields with their numbers: `3 columns: 0 'Oslo', 1 'NNP', 2 'B-LOC'`."""
+    listed = [f"{number} {_short(field)!r}" for number, field in enumerate(fields[:_MOST_SHOWN])]
+    more = f" and {len(fields) - _MOST_SHOWN} more" if len(fields) > _MOST_SHOWN else ""
+    return f"{len(fields)} column{'s' if len(fields) != 1 else ''}: {', '.join(listed)}{more}"
+
+
+def _short(field: str) -> str:
+    return field if len(field) <= _SHOWN_FIELD else f"{field[:_SHOWN_FIELD]}..."
+
+
+def _possible(task: Task) -> tuple[str, ...]:
+    if task.type == "tagging":
+        return (WORDS, TAGS)
+    if "text" not in task.columns:
+        return ()
+    answer = "score" if task.type == "regression" else "label"
+    return (*(PAIR_TEXTS if task.is_pair else TEXTS), answer, "id")
+
+
+def _form(url: str, named: NamedColumns) -> TextForm:
+    table = named.table
+    if table.separator == "auto":
+        separator = "\t" if "\t" in first_line(url, comments=table.comments) else ","
+    else:
+        separator = SEPARATORS[table.separator]
+    quotes = separator in ",;" if table.quotes is None else table.quotes
+    if quotes and separator == " ":
+        raise ConfigError("table: quotes go with tabs, commas or semicolons, not with spaces")
+    return TextForm(separator, has_header(named), quotes, table.comments)
+
+
+def has_header(named: NamedColumns) -> bool:
+    """Whether the first line of a text file has the columns' names."""
+    return named.has_names if named.table.header is None else named.table.header
+
+
+def _check_header(url: str, fields: Sequence[str], named: NamedColumns) -> None:
+    """Refuse a line that looks like a header, where numbers alone leave open whether it is one."""
+    if named.table.header is not None or named.has_names:
+        return
+    numbers = [column for column in named.columns.values() if isinstance(column, int)]
+    titles = [fields[at] for at in numbers if at < len(fields) and fields[at].lower() in _TITLES]
+    if titles:
+        raise ExamplesError(
+            f"{url}: its first line has {shown(', '.join(titles))}, which look like names of "
+            "columns: say whether they are, by table.header: true or false"
+        )

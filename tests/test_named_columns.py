@@ -1,0 +1,246 @@
+"""Files whose columns a recipe or a command names, and what is said of those that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from flows.cli.app import app
+from model.tasks import Bad, Row, task_of
+from schemas.errors import ConfigError, ExamplesError
+from schemas.task_configs import ExamplesConfig
+
+UNIVERSAL_NER = """# sent_id = weblog-1
+# text = Mia saw # 4 in Oslo
+1\tMia\tB-PER\t-\tann
+2\tsaw\tO\t-\tann
+3\t#\tO\t-\tann
+4-5\t4in\t_\t-\tann
+4\t4\tO\t-\tann
+5\tin\tO\t-\tann
+6\tOslo\tB-LOC\t-\tann
+
+# sent_id = weblog-2
+1\tYes\tO\t-\tann
+"""
+WEBANNO = """#FORMAT=WebAnno TSV 3.2
+#T_SP=webanno.custom.Referent|entity|infstat
+
+
+#Text=She met his old friend
+1-1\t0-3\tShe\tperson\tnew\tana\t
+1-2\t4-7\tmet\t_\t_\t_\t
+1-3\t8-11\this\tperson[2]|person[3]\tnew[2]|giv[3]\tana\t
+1-4\t12-15\told\tperson[2]\tnew[2]\t_\t
+1-5\t16-22\tfriend\tperson[2]\tnew[2]\t_\t
+1-6\t23-28\tBob\tperson\tgiv\t_\t
+
+#Text=Rome fell
+2-1\t29-33\tRome\tplace\tnew\t_\t
+2-2\t34-38\tfell\t_\t_\t_\t
+"""
+REVIEWS = 'id,review,stars,said\n7,"Good, ""really""",5,yes\n8,Bad,1,no\n'
+
+
+def read(
+    path: Path, text: str | bytes, task: str, split: str = "train", **config: Any
+) -> tuple[list[Row], list[Bad]]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    found = task_of(ExamplesConfig(task=task, folder="x", **config))
+    items = list(found.reader(found, split, str(path)))
+    rows = [item for item in items if isinstance(item, Row)]
+    return rows, [item for item in items if isinstance(item, Bad)]
+
+
+def values(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values[name] for name in names) for row in rows]
+
+
+def test_universal_ner_has_its_words_in_the_second_of_five_columns(tmp_path: Path) -> None:
+    columns = {"words": 1, "tags": 2}
+    rows, bad = read(tmp_path / "f", UNIVERSAL_NER, "tagging", columns=columns)
+    assert not bad
+    assert values(rows, "words", "tags") == [
+        (["Mia", "saw", "#", "4", "in", "Oslo"], ["B-PER", "O", "O", "O", "O", "B-LOC"]),
+        (["Yes"], ["O"]),
+    ]
+
+
+def test_without_names_the_error_says_what_the_file_looks_like(tmp_path: Path) -> None:
+    told = (
+        r"none of 2 sentences .*line 3: unknown-tag: ann, .*Expected words in column 0 and tags "
+        r"such as O, B-LOC in column 4, counted from 0; its first line has 5 columns: 0 '1', "
+        r"1 'Mia', 2 'B-PER', 3 '-', 4 'ann'; no column has tags alone. Say which"
+    )
+    with pytest.raises(ExamplesError, match=told):
+        read(tmp_path / "f", UNIVERSAL_NER, "tagging")
+    plain = UNIVERSAL_NER.replace("4-5\t4in\t_\t-\tann\n", "")
+    with pytest.raises(ExamplesError, match="; tags are in column 2"):
+        read(tmp_path / "f", plain, "tagging")
+
+
+def test_gums_entity_types_become_tags(tmp_path: Path) -> None:
+    rows, bad = read(tmp_path / "f", WEBANNO, "tagging", columns={"words": 2, "tags": 3})
+    assert not bad
+    assert values(rows, "words", "tags") == [
+        (
+            ["She", "met", "his", "old", "friend", "Bob"],
+            ["B-person", "O", "B-person", "I-person", "I-person", "B-person"],
+        ),
+        (["Rome", "fell"], ["B-place", "O"]),
+    ]
+    assert [row.notes for row in rows] == [("overlapping-entities",), ()]
+
+
+@pytest.mark.parametrize(
+    ("text", "config"),
+    [
+        ("form ner\nMia B-PER\nsaw O\n", {"columns": {"words": "form", "tags": "ner"}}),
+        (
+            "% a comment\nner;form\nB-PER;Mia\n% and one\nO;saw\n",
+            {
+                "columns": {"words": "form", "tags": "ner"},
+                "table": {"separator": "semicolon", "comments": "%"},
+            },
+        ),
+        (
+            '"Mia",B-PER,x\nsaw,O\n",",O\n',
+            {"columns": {"words": 0, "tags": 1}, "table": {"separator": "comma"}},
+        ),
+        (
+            "B-PER x Mia\nO x saw\n",
+            {"columns": {"words": 2, "tags": 0}, "table": {"header": False}},
+        ),
+    ],
+)
+def test_headers_separators_and_comments_of_tagged_words(
+    text: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    rows, bad = read(tmp_path / "f", text, "tagging", **config)
+    assert not bad
+    words = ["Mia", "saw", ","] if '","' in text else ["Mia", "saw"]
+    assert values(rows, "words", "tags") == [(words, ["B-PER", "O", "O"][: len(words)])]
+
+
+def test_tags_may_be_missing_in_a_test_set(tmp_path: Path) -> None:
+    columns = {"words": 1, "tags": 2}
+    rows, _ = read(tmp_path / "f", "1\tMia\n2\tsaw\n", "tagging", "test", columns=columns)
+    assert values(rows, "words", "tags") == [(["Mia", "saw"], None)]
+    told = r"expected a column 2 \(tags\), counted from 0, found 2 columns: 0 '1', 1 'Mia'\. Corr"
+    with pytest.raises(ExamplesError, match=told):
+        read(tmp_path / "f", "1\tMia\n", "tagging", "dev", columns=columns)
+    rows, bad = read(tmp_path / "f", "1\tMia\tO\n\n2\tsaw\n", "tagging", columns=columns)
+    assert [(len(rows), item.reason) for item in bad] == [(1, "too-few-columns")]
+
+
+def test_tables_by_name_and_by_number(tmp_path: Path) -> None:
+    columns = {"text": "review", "label": 3, "id": "id"}
+    rows, bad = read(tmp_path / "f", REVIEWS, "single-sentence", columns=columns)
+    assert not bad
+    expected = [("7", 'Good, "really"', "yes"), ("8", "Bad", "no")]
+    assert values(rows, "id", "text_a", "label") == expected
+    table = pa.table({"a": ["Good", "Bad"], "b": [5.0, 1.5]})
+    pq.write_table(table, tmp_path / "p")
+    data = (tmp_path / "p").read_bytes()
+    rows, _ = read(tmp_path / "g", data, "sentence-regression", columns={"text": 0, "score": "b"})
+    assert values(rows, "text_a", "score") == [("Good", 5.0), ("Bad", 1.5)]
+    lines = '{"x": "One", "y": "Two", "z": "no"}\n'
+    names = {"text_a": "x", "text_b": "y", "label": "z"}
+    rows, _ = read(tmp_path / "h", lines, "sentence-pair", columns=names)
+    assert values(rows, "text_a", "text_b", "label") == [("One", "Two", "no")]
+
+
+def test_tables_without_a_header_with_comments_and_other_separators(tmp_path: Path) -> None:
+    numbers = {"text": 1, "label": 0}
+    rows, bad = read(tmp_path / "f", "yes\tFine\n\nno\tBad\tx\n", "single-sentence",
+                     columns=numbers)  # fmt: skip
+    assert values(rows, "id", "text_a", "label") == [("0", "Fine", "yes")]
+    assert [item.reason for item in bad] == ["blank-line", "too-many-columns"]
+    text = "# made by hand\nwhat;said\nyes;'Fine'\n# end\nno;Bad\n"
+    form = {"separator": "semicolon", "comments": "#", "header": True, "quotes": False}
+    rows, bad = read(tmp_path / "f", text, "single-sentence", columns=numbers, table=form)
+    assert values(rows, "text_a", "label") == [("'Fine'", "yes"), ("Bad", "no")]
+    assert {item.reason for item in bad} == {"comment"}
+    assert not any(item.is_fault for item in bad)
+    spaces = {"separator": "spaces"}
+    rows, _ = read(tmp_path / "f", "0  great\n1 bad\n", "sst-2", columns=numbers, table=spaces)
+    assert values(rows, "text_a", "label") == [("great", "0"), ("bad", "1")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"text": "revue", "label": 3}, r"expected a column 'revue' \(text\) in its first line, "
+         r"found 4 columns: 0 'id', 1 'review', 2 'stars', 3 'said'\. Correct columns; a file "),
+        ({"text": 1, "label": 4}, r"expected a column 4 \(label\), counted from 0, found 4 col"),
+        ({"text": 1, "label": 3, "id": 0}, r"first line has id, which look like .*table\.header"),
+    ],
+)  # fmt: skip
+def test_columns_that_are_not_there(columns: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ExamplesError, match=told):
+        read(tmp_path / "f", REVIEWS, "single-sentence", columns=columns)
+
+
+def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    columns = {"text": "a", "label": "b"}
+    with pytest.raises(ExamplesError, match="found 2 of them: give the number of one"):
+        read(tmp_path / "f", "a\ta\tb\nx\ty\tz\n", "single-sentence", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"columns": {"text": 1, "label": 1}}, "text and label are both 1: expected a column for"),
+        ({"columns": {"text": "a", "label": 1}, "table": {"header": False}}, "'a' is a name, and"),
+        ({"columns": {"text": -1, "label": 1}}, "greater than or equal to 0"),
+        ({"columns": {"text": True, "label": 1}}, "valid integer"),
+        ({"table": {"separator": "tab"}}, "give columns too"),
+    ],
+)
+def test_columns_that_make_no_sense(config: Any, told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        ExamplesConfig(task="single-sentence", folder="x", **config)
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "told"),
+    [
+        ("tagging", {"words": 1}, r"expected words, tags of tagging, found no tags\. Give each"),
+        ("sst-2", {"text": 1, "score": 2}, r"label, id of sst-2 \(id may be missing\), found no l"),
+        ("mnli", {"text_a": 1, "text_b": 2, "label": 3, "words": 4}, "found words"),
+        ("squad-1.1", {"text": 1}, r"squad-1.1 \(span\) have no columns to be named"),
+    ],
+)
+def test_columns_that_the_task_has_not(task: str, columns: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        task_of(ExamplesConfig(task=task, folder="x", columns=columns))
+
+
+def test_only_columns_that_are_named_are_in_the_key() -> None:
+    before = {"task": "tagging", "data": "", "max_examples": {}, "max_bad_share": 0.01}
+    assert ExamplesConfig(task="tagging", folder="x", evidence="y").identity() == before
+    named = ExamplesConfig(task="tagging", folder="x", columns={"words": 1, "tags": "ner"})
+    assert named.identity()["columns"] == {"words": 1, "tags": "ner"}
+    assert named.identity()["table"]["separator"] == "auto"
+
+
+def test_what_is_wrong_with_the_commands_options_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text(UNIVERSAL_NER)
+    given = ["finetune", "tagging", "--file", f"train={tmp_path}/a.tsv", "--file",
+             f"dev={tmp_path}/a.tsv", "--show-recipe"]  # fmt: skip
+
+    def said(*more: str) -> str:
+        return str(CliRunner().invoke(app, [*given, *more]).exception)
+
+    assert "--column words: expected NAME=VALUE" in said("--column", "words")
+    assert "words is given twice" in said("--column", "words=1", "--column", "words=2")
+    told = said("--column", "words=1", "--table", "header=false")
+    assert "found no tags" in told
+    assert "--checkpoint is missing" in told
+    assert "are both 1" in said("--column", "words=1", "--column", "tags=1")
