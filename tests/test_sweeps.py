@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flows.bert import bert, steps
+from flows.engine.plan import PlannedStep
+from flows.engine.sharing import addition_rows, additions
 from flows.recipes.files import load_recipe, recipe_from
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -274,3 +277,66 @@ def test_a_recipe_that_cannot_be_extended_is_said(read, name: str, said: str) ->
     with pytest.raises(ConfigError) as caught:
         read(f"name: child\nextends: {name}\n")
     assert said in str(caught.value)
+
+
+def test_a_plan_says_what_is_shared_and_what_each_variant_adds(read) -> None:
+    recipe = read(BASE + SWEEP)
+    whole = steps(recipe)
+    planned = [
+        PlannedStep(step.label, "cached" if step.stage.name == "build-instances" else "build")
+        for step in whole
+    ]
+    rows = addition_rows(additions(recipe, whole, planned))
+    assert rows == [
+        ("sweep of tasks", "steps", "to build", "trainings"),
+        # Five of the corpus, two of examples, the one from scratch with its evaluation, the tables.
+        ("all share", "10", "8", "1 finetune"),
+        ("full", "7", "7", "2 pretrain, 2 finetune"),
+        ("no-nsp", "7", "7", "2 pretrain, 2 finetune"),
+        ("ltr", "7", "7", "2 pretrain, 2 finetune"),
+        ("ltr-longer", "3", "3", "1 finetune"),
+        ("together", "34", "32", "6 pretrain, 8 finetune"),
+    ]
+    assert len(whole) == 34
+    until = [step for step in planned if step.label.startswith("pretrain")]
+    assert [one.steps for one in additions(recipe, whole, until)] == [
+        *({}, {"pretrain": 2}, {"pretrain": 2}, {"pretrain": 2}, {})
+    ]
+    assert additions(read(BASE), whole, planned) == []
+
+
+TABLES = {
+    "tasks": ("table-5", {"mnli", "qnli", "mrpc", "sst-2", "squad-1.1"}),
+    "size": ("table-6", {"mnli", "mrpc", "sst-2"}),
+    "features": ("table-7", {"ner"}),
+    "masking": ("table-8", {"mnli", "ner", "ner-features"}),
+}
+
+
+@pytest.mark.parametrize("scale", ["", "-small", "-sample"])
+@pytest.mark.parametrize("name", TABLES)
+def test_each_ablation_has_the_rows_and_columns_of_its_table(
+    name: str, scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("ENWIKI", "BOOKS", "GLUE", "SQUAD", "CONLL"):
+        monkeypatch.setenv(variable, f"/data/{variable}")
+    recipe = load_recipe(f"ablation-{name}{scale}")
+    table, columns = TABLES[name]
+    (axis,) = recipe.sweep.values()
+    assert axis.table == table
+    found = [(item.of, *item.variants.values()) for item in recipe.swept]
+    assert sorted(found) == sorted((column, row) for column in columns for row in axis.variants)
+    if name != "size":  # whose rows are the sizes that a scale can have
+        assert [*axis.variants] == [*load_recipe(f"ablation-{name}").sweep.popitem()[1].variants]
+    assert recipe.code_identity == "version"
+    own = {entry.restarts for entry in recipe.finetune.values()}
+    assert own == {5} or scale == ""
+
+
+def test_the_shown_sweep_is_one(read) -> None:
+    page = Path(__file__).parents[1] / "docs" / "sweeps.md"
+    (text,) = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    recipe = read(text, "sweep.masked.variants.more.pretrain.phase-1.seed=1")
+    assert recipe.build_instances["length-32.more"].masking.masked_lm_prob == 0.3
+    assert [*recipe.finetune] == ["cola", "cola.more", "cola.whole-words"]
+    assert recipe.pretrain["phase-1.more"].seed == 1

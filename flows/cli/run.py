@@ -26,6 +26,7 @@ from flows.engine.adopting import adopt as adopt_artifacts
 from flows.engine.extras import lacking
 from flows.engine.plan import planned_rows
 from flows.engine.preflight import raw_paths
+from flows.engine.sharing import addition_rows, additions
 from flows.engine.steps import FAILED, StepResult, opened_store
 from flows.formats import columns
 from flows.recipes.files import load_recipe
@@ -109,8 +110,12 @@ def print_plan(
         **({"launch": launched} if launched else {}),
     }
     waiting = sum(step.state != "cached" for step in planned)
+    added = additions(recipe, steps(recipe), planned)
+    if added:
+        found["sweep"] = [one._asdict() for one in added]
     lines = [
         *columns([("step", "key", "state", ""), *planned_rows(planned)]),
+        *(["", *columns(addition_rows(added), right=(1, 2))] if added else []),
         f"\n{len(planned):,} steps, {waiting:,} to build",
         f"store: {recipe.store}",
         *launched,
