@@ -71,12 +71,12 @@ class ExamplesConfig(Config):
     """Files by split (`train`, `dev`, `test`, ...), in place of those of the folder. Their bytes
     are what counts, not their names."""
 
-    columns: dict[str, Column] = Field(default={})
+    columns: dict[str, Column] = added_later({})
     """Of tables and of tagged words: which column holds what. Of texts `text` (of pairs `text_a`
     and `text_b`), `label` or `score`, and `id`; of tagged words `words` and `tags`. {}: official
     names and places."""
 
-    table: TableConfig = TableConfig()
+    table: TableConfig = added_later(TableConfig())
     """How the lines of files whose `columns` are named are cut."""
 
     data: str = Field(default="", max_length=40)
@@ -121,13 +121,6 @@ class ExamplesConfig(Config):
                     "none: give its number, counted from 0"
                 )
         return self
-
-    def identity(self) -> dict[str, Any]:
-        """Without what is newer than the artifacts there are, where it says nothing."""
-        fields = super().identity()
-        if not self.columns:
-            del fields["columns"], fields["table"]
-        return fields
 
 
 class FeaturesConfig(Config):

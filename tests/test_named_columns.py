@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from flows.cli.app import app
+from model.build_examples import build_examples
 from model.tasks import Bad, Row, task_of
+from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, ExamplesError
 from schemas.task_configs import ExamplesConfig
 
@@ -73,16 +75,21 @@ def test_universal_ner_has_its_words_in_the_second_of_five_columns(tmp_path: Pat
 
 
 def test_without_names_the_error_says_what_the_file_looks_like(tmp_path: Path) -> None:
-    told = (
-        r"none of 2 sentences .*line 3: unknown-tag: ann, .*Expected words in column 0 and tags "
-        r"such as O, B-LOC in column 4, counted from 0; its first line has 5 columns: 0 '1', "
-        r"1 'Mia', 2 'B-PER', 3 '-', 4 'ann'; no column has tags alone. Say which"
+    _, bad = read(tmp_path / "f", UNIVERSAL_NER, "tagging")
+    assert [item.reason for item in bad] == ["unknown-tag", "unknown-tag"]
+    assert bad[0].found.endswith(
+        "No sentence can be used: expected words in column 0 and tags such as O, B-LOC in column "
+        "4, counted from 0; the first line has 5 columns: 0 '1', 1 'Mia', 2 'B-PER', 3 '-', 4 "
+        "'ann'; no column has tags alone. Say which is which: columns: {words: 1, tags: 2}"
     )
-    with pytest.raises(ExamplesError, match=told):
-        read(tmp_path / "f", UNIVERSAL_NER, "tagging")
     plain = UNIVERSAL_NER.replace("4-5\t4in\t_\t-\tann\n", "")
-    with pytest.raises(ExamplesError, match="; tags are in column 2"):
-        read(tmp_path / "f", plain, "tagging")
+    _, bad = read(tmp_path / "f", plain, "tagging")
+    assert "; tags are in column 2. Say" in bad[0].found
+    config = ExamplesConfig(
+        task="tagging", files=dict.fromkeys(("train", "dev"), (str(tmp_path / "f"),))
+    )
+    with pytest.raises(ExamplesError, match=r"2 of 2 rows are bad: line 3: .*No sentence can be"):
+        build_examples(config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig())
 
 
 def test_gums_entity_types_become_tags(tmp_path: Path) -> None:
@@ -227,7 +234,7 @@ def test_only_columns_that_are_named_are_in_the_key() -> None:
     assert ExamplesConfig(task="tagging", folder="x", evidence="y").identity() == before
     named = ExamplesConfig(task="tagging", folder="x", columns={"words": 1, "tags": "ner"})
     assert named.identity()["columns"] == {"words": 1, "tags": "ner"}
-    assert named.identity()["table"]["separator"] == "auto"
+    assert "table" not in named.identity()
 
 
 def test_what_is_wrong_with_the_commands_options_is_said(tmp_path: Path) -> None:

@@ -127,8 +127,7 @@ def read_documents(
         needs_tags: whether a file without the named column of tags is refused.
 
     Raises:
-        ExamplesError: there is no word in the file, no sentence that can be used, or a column that
-            is named is not there.
+        ExamplesError: there is no word in the file, or a column that is named is not there.
         InputError: it is missing or damaged.
     """
     form = _Form(fields_of, allows_comments=allows_comments)
@@ -150,8 +149,8 @@ def read_documents(
     groups = _documents((found for found in sentences if found.lines), has_marks=has_marks)
     checked = [(group, [_checked(found.lines, places) for found in group]) for group in groups]
     if not any(isinstance(item, Sentence) for _, found in checked for item in found):
-        raise _nothing_usable(url, [item for _, found in checked for item in found], sentences,
-                              places=places)  # fmt: skip
+        first = checked[0][1]
+        first[0] = _with_look(first[0], sentences, places=places)
     for number, (group, found) in enumerate(checked, start=1):
         yield Document(
             group[0].lines[0][0],
@@ -192,27 +191,23 @@ def _cut(form: TextForm, text: str) -> list[str]:
     return [field.strip(_BLANK) for field in form.cut(text)]
 
 
-def _nothing_usable(
-    url: str,
-    found: Sequence[Sentence | Bad],
-    sentences: Sequence[_Lines],
-    *,
-    places: _Places,
-) -> ExamplesError:
-    """What was looked for, and what the file looks like."""
-    faults = [item for item in found if isinstance(item, Bad)]
-    rows = [fields for sentence in sentences for _, fields in sentence.lines if fields is not None]
+def _with_look(
+    bad: Sentence | Bad, sentences: Sequence[_Lines], *, places: _Places
+) -> Sentence | Bad:
+    """What is bad, with what was looked for and what the file has, where nothing can be used."""
+    rows = [fields for sentence in sentences for _, fields in sentence.lines if fields]
+    if isinstance(bad, Sentence) or not rows:
+        return bad
     wanted = f"words in column {places.words}"
     if places.tags is not None:
         wanted += f" and tags such as {OUTSIDE}, B-LOC in column {places.tags}"
-    width = min(map(len, rows))
-    tagged = [n for n in range(width) if all(is_tag(row[n]) for row in rows)]
+    tagged = [n for n in range(min(map(len, rows))) if all(is_tag(row[n]) for row in rows)]
     hint = f"tags are in column {tagged[-1]}" if tagged else "no column has tags alone"
-    return ExamplesError(
-        f"{url}: none of {len(faults):,} sentences can be used ({faults[0].position}: "
-        f"{faults[0].reason}: {faults[0].found}). Expected {wanted}, counted from 0; its first "
-        f"line has {describe(rows[0])}; {hint}. Say which is which: columns: {{words: 1, tags: 2}}"
+    look = (
+        f"No sentence can be used: expected {wanted}, counted from 0; the first line has "
+        f"{describe(rows[0])}; {hint}. Say which is which: columns: {{words: 1, tags: 2}}"
     )
+    return bad._replace(found=f"{bad.found}. {look}")
 
 
 def _documents(sentences: Iterable[_Lines], *, has_marks: bool) -> Iterator[list[_Lines]]:
