@@ -72,4 +72,6 @@ def _start(entry: FinetuneConfig) -> str:
         *before, last = entry.init_checkpoint.rstrip("/").split("/")
         # An artifact's files are in .../pretrain/ID/data.
         return " ".join(before[-2:]) if last == "data" and before else last
-    return entry.start_from or ("scratch" if entry.model is not None else entry.method)
+    if entry.start_from is not None:
+        return entry.start_from + (f" at step {entry.at_step}" if entry.at_step else "")
+    return "scratch" if entry.model is not None else entry.method

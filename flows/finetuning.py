@@ -28,6 +28,8 @@ def finetune(recipe: Recipe, steps: RecipeSteps) -> None:
         steps.add(build_examples.STAGE, examples, name)
     for name, entry in recipe.finetune.items():
         for trial, config in trials(entry).items():
+            if _is_last(entry, recipe):
+                config = config.model_copy(update={"at_step": None})  # as one that names no step
             steps.add(
                 stage.STAGE,
                 config,
@@ -36,6 +38,12 @@ def finetune(recipe: Recipe, steps: RecipeSteps) -> None:
                 checkpoint=steps.of(pretraining.STAGE, entry.start_from),
                 vocabulary=steps.of(build_vocabulary.STAGE) if entry.model is not None else None,
             )
+
+
+def _is_last(entry: FinetuneConfig, recipe: Recipe) -> bool:
+    return entry.start_from is not None and (
+        entry.at_step == recipe.pretrain[entry.start_from].budget.steps
+    )
 
 
 def trials(entry: FinetuneConfig) -> dict[str, TrialConfig]:

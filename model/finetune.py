@@ -30,8 +30,10 @@ from model.telling.amounts import trial_amount, trials_amount
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
+    at_snapshot,
     checkpoint_raw_inputs,
     to_json,
+    without_snapshots,
     write_folder,
 )
 from pipelines.io.stage_inputs import check_files
@@ -95,11 +97,15 @@ def finetune(
     examples = inputs["examples"]
     if config.method == "majority":
         return _majority(config, examples, output=output)
+    checkpoint = inputs.get("checkpoint")
+    if checkpoint is not None:
+        at = config.at_step
+        checkpoint = without_snapshots(checkpoint) if at is None else at_snapshot(checkpoint, at)
     job = TrialJob(
         name=step_name(f"finetune {examples.statistics['task']} {trial_name(config)}"),
         config=config,
         examples=examples,
-        checkpoint=inputs.get("checkpoint"),
+        checkpoint=checkpoint,
         vocabulary=inputs.get("vocabulary"),
         work=work,
         result_folder=f"result-{uuid.uuid4().hex}",

@@ -17,6 +17,7 @@ from model.training.artifact_files import (
     STATE_FILE,
     checkpoint_raw_inputs,
     chunks_of,
+    without_snapshots,
     write_file,
 )
 from pipelines.io.stage_inputs import check_files, input_file
@@ -69,8 +70,9 @@ def pretrain(
     del execution
     if "checkpoint" in inputs:
         # Read by the folder's URL, as a checkpoint from outside is.
+        before = without_snapshots(inputs["checkpoint"])
         carries = config.optimizer_state == "carry"
-        check_files(inputs["checkpoint"], without=() if carries else (OPTIMIZER_FILE, STATE_FILE))
+        check_files(before, without=() if carries else (OPTIMIZER_FILE, STATE_FILE))
     job = TrainingJob(
         name=step_name(f"pretrain {config.instances}"),
         config=config,
@@ -92,6 +94,10 @@ def _publish(job: TrainingJob, *, output: str) -> StageOutput:
         write_file(path, [data], output=output) for path, data in sorted(finished.files.items())
     ]
     files += _vocabulary_files(job.vocabulary, output=output)
+    for folder, named in finished.snapshots:
+        for name, data in sorted(named.items()):
+            files.append(write_file(f"{folder}/{name}", [data], output=output))
+        files += _vocabulary_files(job.vocabulary, folder=folder, output=output)
     files += [
         write_file(path, chunks_of(local), output=output, is_record=True)
         for path, local in sorted(finished.records.items())
@@ -105,10 +111,13 @@ def _publish(job: TrainingJob, *, output: str) -> StageOutput:
     )
 
 
-def _vocabulary_files(vocabulary: StageInput, *, output: str) -> Iterator[FileEntry]:
+def _vocabulary_files(
+    vocabulary: StageInput, *, output: str, folder: str = ""
+) -> Iterator[FileEntry]:
     """What `transformers` makes a tokenizer of, under the names that it looks for."""
     for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
-        yield write_file(path, [input_file(vocabulary, path).read()], output=output)
+        content = input_file(vocabulary, path).read()
+        yield write_file(f"{folder}/{path}" if folder else path, [content], output=output)
 
 
 STAGE = Stage(

@@ -7,11 +7,11 @@ threads, device, micro-batches), results agree to rounding, and to the bit only 
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.configs import Config, MaskingConfig, SourceName, not_identity
+from schemas.configs import Config, MaskingConfig, SourceName, added_later, not_identity
 
 Objective = Literal["mlm+nsp", "mlm", "left-to-right"]
 """What is predicted: masked tokens, next sentences, or each next token (paper 5.1)."""
@@ -240,6 +240,11 @@ class PretrainConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
 
+    snapshots: tuple[Annotated[int, Field(ge=1)], ...] = added_later(())
+    """Steps of this phase (counted from its own begin) whose models stay in the artifact, each with
+    what it scores on held-out documents (Figure 5); a fine-tuning names one by `at_step`. A model
+    takes 4 bytes a parameter (BASE 440 MB), twice that until the phase ends."""
+
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Decides initial weights, order of instances, dynamic masks and dropout."""
 
@@ -262,6 +267,30 @@ class PretrainConfig(Config):
     max_loss_rise: float = not_identity(3.0, ge=0.0)
     """The run stops as diverging when its mean loss over 50 steps is more than so many nats above
     its lowest such mean; 0 turns that off. A loss that is not finite always stops it."""
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """The snapshots that are none of the last step, whose model is the phase's own."""
+        return tuple(step for step in self.snapshots if step != self.budget.steps)
+
+    @model_validator(mode="after")
+    def _snapshots_are_reached(self) -> Self:
+        last = self.budget.steps
+        if self.snapshots and last is None:
+            raise ValueError(
+                "snapshots: expected a budget in steps, found another, of which it is not known "
+                "which steps it reaches"
+            )
+        if list(self.snapshots) != sorted(set(self.snapshots)):
+            raise ValueError(
+                f"snapshots: expected different steps in order, found {list(self.snapshots)}"
+            )
+        if self.snapshots and last is not None and self.snapshots[-1] > last:
+            raise ValueError(
+                f"snapshots: {self.snapshots[-1]:,} is after the last step, {last:,} by the budget "
+                "(steps are counted from the begin of this phase)"
+            )
+        return self
 
     @model_validator(mode="after")
     def _masks_something(self) -> Self:

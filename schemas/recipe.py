@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -159,6 +160,8 @@ class Recipe(Config):
                     f"{where}.start_from: no phase {entry.start_from!r} in pretrain, which has "
                     f"{known}"
                 )
+            if entry.start_from is not None and entry.at_step is not None:
+                _check_step(where, entry.at_step, phase=entry.start_from, given=self.pretrain)
             if entry.model is not None and self.build_documents is None:
                 raise ValueError(
                     f"{where}.model: a model from scratch takes the vocabulary of the recipe's "
@@ -228,6 +231,19 @@ class Recipe(Config):
             if phase.start_from is not None and phase.optimizer_state == "carry":
                 _check_carried(name, phase, before=self.pretrain[phase.start_from])
         return self
+
+
+def _check_step(where: str, step: int, *, phase: str, given: Mapping[str, PretrainConfig]) -> None:
+    config = given[phase]
+    last = config.budget.steps
+    known = sorted({*config.snapshots, *([last] if last is not None else [])})
+    if step not in known:
+        kept = ", ".join(map(str, known)) or "none that are known before it is trained"
+        raise ValueError(
+            f"{where}.at_step: pretrain.{phase} keeps no model of step {step}; it has {kept} "
+            f"(counted from its own begin): add {step} to pretrain.{phase}.snapshots, or name "
+            "another step"
+        )
 
 
 def _check_carried(name: str, phase: PretrainConfig, *, before: PretrainConfig) -> None:

@@ -155,6 +155,10 @@ class TaskTrainingConfig(FeaturesConfig):
     start_from: SourceName | None = not_identity(None)
     """Name of the pretraining phase to start from; its checkpoint's content is what counts."""
 
+    at_step: int | None = added_later(None, ge=1)
+    """With `start_from`: begin with the phase's model of this step, one of its `snapshots`; None
+    for its last."""
+
     init_checkpoint: str | None = not_identity(None)
     """In place of `start_from`: folder of a checkpoint in Hugging Face's layout, with its vocab.txt
     (local or any fsspec URL); its content is what counts."""
@@ -243,6 +247,15 @@ class FinetuneConfig(TaskTrainingConfig):
             raise ValueError(
                 "expected exactly one of start_from (a phase of pretrain), init_checkpoint (a "
                 f"folder) and model (from scratch), found {found}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _step_is_of_a_phase(self) -> Self:
+        if self.at_step is not None and self.start_from is None:
+            raise ValueError(
+                f"at_step: {self.at_step} is a step of a phase of pretraining, and start_from "
+                "names none: add it, or leave at_step out"
             )
         return self
 

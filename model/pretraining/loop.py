@@ -14,6 +14,7 @@ from model.optim.schedules import learning_rate
 from model.pretraining.evaluation import HeldOut
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
+from model.pretraining.snapshots import Snapshots
 from model.pretraining.state import IntervalSums, is_used_up, schedule_position
 from model.processes.distributed import Ranks, joined_ranks
 from model.processes.stopping import StopRequest
@@ -72,6 +73,7 @@ class Pretraining(Training[StepBatch]):
         self.checkpoint_config = config.checkpoints
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
         self.held_out = HeldOut.open(job, ranks=ranks, setup=setup)
+        self.snapshots = Snapshots(job)
         self.report = PretrainingReport(
             job.name,
             folder=job.folder(),
@@ -190,7 +192,7 @@ class Pretraining(Training[StepBatch]):
     def evaluation_is_due(self) -> bool:
         """See `Training.evaluation_is_due`."""
         every = self.config.evaluation.every_steps
-        return bool(every) and self.steps % every == 0
+        return (bool(every) and self.steps % every == 0) or self.steps in self.snapshots.steps
 
     def evaluate(self) -> Mapping[str, float] | None:
         """See `Training.evaluate`."""
@@ -216,6 +218,16 @@ class Pretraining(Training[StepBatch]):
         )
         self.report.write_evaluation(record)
         return is_best
+
+    def keep_snapshot(self) -> None:
+        """See `Training.keep_snapshot`."""
+        if self.steps not in self.snapshots.steps:
+            return
+        state = self.setup.state
+        if self.ranks.is_first:
+            measured = {"evaluation": state.evaluation, "tokens": state.done.tokens}
+            self.snapshots.keep(self.steps, model=self.setup.model, measured=measured)
+        self.ranks.wait()
 
     def sync(self) -> None:
         """See `Training.sync`."""

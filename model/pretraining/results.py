@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from safetensors.torch import save as save_tensors
 from model.encoder.hf_weights import save_model
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model
+from model.pretraining.snapshots import Snapshots
 from model.pretraining.state import PhaseState
 from model.training.artifact_files import (
     CURVES_FILE,
@@ -32,11 +34,13 @@ class FinishedTraining(NamedTuple):
 
     Attributes:
         files: content of each file of the artifact, by name.
+        snapshots: folder and files of each model along the way (`Snapshots.files`).
         records: local file of each record of how it went, by name.
         counters, statistics, notes: as in `StageOutput`.
     """
 
     files: dict[str, bytes]
+    snapshots: Iterator[tuple[str, dict[str, bytes]]]
     records: dict[str, Path]
     counters: dict[str, int]
     statistics: dict[str, Any]
@@ -62,20 +66,23 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
     model.load_state_dict(latest.tensors["model"])
+    pad_id = read_vocab(vocab).index(PAD)
+    snapshots = Snapshots(job)
     files = {
-        **save_model(model, pad_token_id=read_vocab(vocab).index(PAD)),
+        **save_model(model, pad_token_id=pad_id),
         OPTIMIZER_FILE: save_tensors(dict(sorted(latest.tensors["optimizer"].items()))),
         STATE_FILE: to_json(_carried_on(job, state)),
     }
     return FinishedTraining(
         files=files,
+        snapshots=snapshots.files(model, pad_token_id=pad_id),
         records=_records(job.folder() / CURVES_FOLDER),
         counters={
             "instances": state.instances,
             "steps": state.done.steps,
             "tokens": state.done.tokens,
         },
-        statistics=_statistics(job, state),
+        statistics=_statistics(job, state, snapshots=snapshots),
         notes=_notes(state),
     )
 
@@ -102,14 +109,22 @@ def _records(folder: Path) -> dict[str, Path]:
     return {name: path for name, path in found.items() if path.is_file()}
 
 
-def _statistics(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
-    found = {name: round(value, 6) for name, value in state.evaluation.items() if name != "step"}
+def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) -> dict[str, Any]:
+    along = {
+        step: {"held_out": _held_out(found["evaluation"]), "tokens": found["tokens"]}
+        for step, found in snapshots.measured().items()
+    }
     return {
         "objective": job.config.objective,
         "max_seq_length": job.instances.statistics["max_seq_length"],
         "vocab_size": job.vocabulary.statistics["vocab_size"],
-        "held_out": found,
+        "held_out": _held_out(state.evaluation),
+        **({"snapshots": along} if along else {}),
     }
+
+
+def _held_out(evaluation: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in evaluation.items() if name != "step"}
 
 
 def _notes(state: PhaseState) -> tuple[str, ...]:

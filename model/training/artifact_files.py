@@ -17,11 +17,15 @@ from model.encoder.hf_config import (
 from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import digest_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.manifest import FileEntry, RawInput
+from schemas.errors import ConfigError
+from schemas.manifest import FileEntry, RawInput, StageInput
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "training_state.json"
 """Beside a checkpoint of pretraining: what the next phase may go on from."""
+
+_SNAPSHOTS = "snapshots/"
+"""Before the names of files of models along the way, each in a folder of its own."""
 
 CURVES_FOLDER = "curves"
 CURVES_FILE, TIMINGS_FILE, CURVES_PICTURE = "curves.jsonl", "timing.jsonl", "curves.png"
@@ -50,6 +54,44 @@ def write_folder(
         write_file(file.name, chunks_of(file), output=output, is_record=file.name in records)
         for file in sorted(folder.iterdir())
     )
+
+
+def snapshot_folder(step: int) -> str:
+    """Where in a phase's artifact the model of one of its steps lies."""
+    return f"{_SNAPSHOTS}step-{step}"
+
+
+def at_snapshot(phase: StageInput, step: int) -> StageInput:
+    """A phase's model of one of its steps, as an artifact of its own is given.
+
+    Raises:
+        ConfigError: the phase kept none of that step.
+    """
+    prefix = f"{snapshot_folder(step)}/"
+    files = [
+        entry.model_copy(
+            update={name: getattr(entry, name).removeprefix(prefix) for name in ("path", "object")}
+        )
+        for entry in phase.files
+        if entry.path.startswith(prefix)
+    ]
+    if not files:
+        kept = sorted(
+            {int(e.path.split("/")[1][5:]) for e in phase.files if e.path.startswith(_SNAPSHOTS)}
+        )
+        raise ConfigError(
+            f"{phase.name} {phase.artifact_id} has no snapshot of step {step}; it has "
+            f"{', '.join(map(str, kept)) or 'none'}: add it to snapshots of the phase"
+        )
+    return phase.model_copy(
+        update={"data": f"{phase.data}/{prefix.rstrip('/')}", "files": tuple(files)}
+    )
+
+
+def without_snapshots(phase: StageInput) -> StageInput:
+    """A phase's last model alone."""
+    files = [entry for entry in phase.files if not entry.path.startswith(_SNAPSHOTS)]
+    return phase.model_copy(update={"files": tuple(files)})
 
 
 def chunks_of(path: Path) -> Iterator[bytes]:

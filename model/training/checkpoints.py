@@ -181,17 +181,14 @@ class Checkpoints:
         problems = [*survey.damaged.values()]
         for name, record in reversed(survey.records.items()):
             try:
-                tensors = {
-                    entry.path.removesuffix(".safetensors"): self._files.read_tensors(name, entry)
-                    for entry in record.files
-                }
+                loaded = self._load(name, record)
             except DamagedCheckpointError as error:
                 problems.append(str(error))
                 self._found_damaged.add(name)
                 continue
             for problem in problems:
                 _LOGGER.warning("%s; going on from step %d instead", problem, record.step)
-            return LoadedCheckpoint(self._saved(name, record), tensors, record.state)
+            return loaded
         if problems:
             listed = "\n".join(f"  {problem}" for problem in problems)
             raise CheckpointError(
@@ -199,6 +196,29 @@ class Checkpoints:
                 "files from a backup, or start again in another folder"
             )
         return None
+
+    def at_step(self, step: int) -> LoadedCheckpoint:
+        """The one of that step; the last saved of several.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged.
+        """
+        survey = self._survey()
+        for name, record in reversed(survey.records.items()):
+            if record.step == step:
+                return self._load(name, record)
+        listed = "".join(f"\n  {problem}" for problem in survey.damaged.values())
+        raise CheckpointError(
+            f"{self.url}: expected one of step {step}, found none{listed and ':'}{listed}\nRestore "
+            "the files from a backup, or delete the folder around this one, to train anew"
+        )
+
+    def _load(self, name: str, record: CheckpointRecord) -> LoadedCheckpoint:
+        tensors = {
+            entry.path.removesuffix(".safetensors"): self._files.read_tensors(name, entry)
+            for entry in record.files
+        }
+        return LoadedCheckpoint(self._saved(name, record), tensors, record.state)
 
     def _survey(self) -> _Survey:
         records: dict[str, CheckpointRecord] = {}

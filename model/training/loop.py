@@ -143,6 +143,10 @@ class Training(ABC, Generic[Batch]):
         del found
         return False
 
+    def keep_snapshot(self) -> None:
+        """Keep the model of the last step where it is to stay, before a checkpoint says that the
+        step is passed."""
+
     def sync(self) -> None:
         """Have the record on the disk before a checkpoint says that it is there."""
 
@@ -361,6 +365,8 @@ class Trainer(Generic[Batch]):
 
     def _after_step(self, checkpoint_is_due: bool) -> None:
         best_loss = self.evaluate() if self.training.evaluation_is_due() else None
+        with self._clock.paused():
+            self.training.keep_snapshot()
         every = self.training.checkpoint_config.every_steps
         is_due = checkpoint_is_due or (every and self.training.steps % every == 0)
         if is_due or best_loss is not None:

@@ -1,0 +1,209 @@
+"""Models along pretraining that are kept, and fine-tunings that start from them."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from finetuning_runs import sentiment, trial_config, trial_job
+from safetensors.torch import load_file
+from training_runs import TINY, SmallCorpus, curve_lines, start_process, tiny_config
+
+from flows.evaluation import evaluate
+from model import pretrain as stage
+from model.finetuning.setup import open_trial
+from model.pretraining.job import TrainingJob
+from model.pretraining.loop import Pretraining, train
+from model.processes.stopping import StopRequest
+from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
+from schemas.errors import CheckpointError, ConfigError
+from schemas.manifest import StageInput, StageOutput
+from schemas.model_configs import PretrainConfig
+from schemas.recipe import Recipe
+
+STEPS = (4, 7, 12)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> SmallCorpus:
+    return SmallCorpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(autouse=True)
+def _same_threads() -> Any:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def published(job: TrainingJob) -> StageOutput:
+    """The artifact of a job that is trained to its end, in `artifact` below its folder."""
+    train(job, stop=StopRequest())
+    return stage._publish(job, output=str(Path(job.work) / "artifact"))
+
+
+def contents(output: StageOutput) -> dict[str, str]:
+    return {entry.path: entry.sha256 for entry in output.files if not entry.is_record}
+
+
+def as_phase(job: TrainingJob, output: StageOutput) -> StageInput:
+    return StageInput(
+        name="checkpoint",
+        artifact_id="0" * 16,
+        data=str(Path(job.work) / "artifact"),
+        files=output.files,
+        statistics=output.statistics,
+    )
+
+
+def test_a_snapshot_is_the_model_that_ends_there(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path / "whole", snapshots=STEPS)
+    output = published(job)
+    found = contents(output)
+    folders = {path.rpartition("/")[0] for path in found if "/" in path}
+    assert folders == {snapshot_folder(4), snapshot_folder(7)}  # the last is the phase's own
+    schedule = {"warmup_share": 0.2, "total": 12}
+    for step in (4, 7):
+        short = published(
+            corpus.job(tmp_path / str(step), budget={"steps": step}, schedule=schedule)
+        )
+        ends = contents(short)
+        for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer.json"):
+            assert found[f"{snapshot_folder(step)}/{name}"] == ends[name]
+        assert output.statistics["snapshots"][str(step)]["held_out"] == short.statistics["held_out"]
+        assert output.statistics["snapshots"][str(step)]["tokens"] == short.counters["tokens"]
+    # What is asked along the way changes nothing of the rest, and is in the curves.
+    plain = published(corpus.job(tmp_path / "plain"))
+    assert {name: digest for name, digest in found.items() if "/" not in name} == contents(plain)
+    assert "snapshots" not in plain.statistics
+    lines = curve_lines(tmp_path / "whole")
+    assert [line["step"] for line in lines if line["kind"] != "train"] == [4, 7, 12]
+
+
+def test_a_run_that_ended_badly_has_its_snapshots_afterwards(
+    corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = published(corpus.job(tmp_path / "whole", snapshots=STEPS))
+    note_step = Pretraining.note_step
+    # After a snapshot and before the next checkpoint; after a checkpoint that is later than one.
+    for number, last in enumerate((8, 10)):
+        job = corpus.job(tmp_path / str(number), snapshots=STEPS)
+
+        def breaks(self: Pretraining, *given: Any, last: int = last) -> None:
+            note_step(self, *given)
+            if self.steps == last:
+                raise MemoryError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Pretraining, "note_step", breaks)
+            with pytest.raises(MemoryError):
+                train(job, stop=StopRequest())
+        assert contents(published(job)) == contents(whole)
+    for path in sorted((tmp_path / "1" / "snapshots").glob("step-00000004-*/checkpoint.json")):
+        path.unlink()
+    with pytest.raises(CheckpointError, match="expected one of step 4, found none"):
+        stage._publish(job, output="unused")
+
+
+@pytest.mark.slow
+def test_killed_and_on_two_processes(corpus: SmallCorpus, tmp_path: Path) -> None:
+    calm = {**TINY, "hidden_dropout": 0.0, "attention_dropout": 0.0}
+    job = corpus.job(tmp_path / "whole", model=calm, snapshots=STEPS)
+    whole = published(job)
+    killed = job.model_copy(update={"work": str(tmp_path / "killed")})
+    process = start_process(killed)
+    snapshot = tmp_path / "killed" / "snapshots"
+    end = time.monotonic() + 60
+    while not list(snapshot.glob("step-00000007-*/checkpoint.json")):
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert contents(published(killed)) == contents(whole)
+    config = job.config.model_copy(update={"processes": 2})
+    two = job.model_copy(update={"work": str(tmp_path / "two"), "config": config})
+    two.run()
+    other = stage._publish(two, output=str(tmp_path / "two" / "artifact"))
+    assert contents(other).keys() == contents(whole).keys()
+    for step in (4, 7):
+        file = f"artifact/{snapshot_folder(step)}/model.safetensors"
+        one, same = (load_file(tmp_path / name / file) for name in ("whole", "two"))
+        for name, value in one.items():
+            torch.testing.assert_close(same[name], value, rtol=0, atol=1e-4)
+
+
+def test_a_fine_tuning_starts_from_it(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path / "phase", snapshots=STEPS)
+    phase = as_phase(job, published(job))
+    examples = sentiment(tmp_path / "sst", train=4, dev=2)
+    config = trial_config(None, start_from="phase-1", max_seq_length=16)
+    encoders = []
+    for given in (at_snapshot(phase, 4), at_snapshot(phase, 7), without_snapshots(phase)):
+        trial = trial_job(tmp_path / "work", examples, config=config, checkpoint=given)
+        read = load_file(f"{given.data}/model.safetensors")[
+            "bert.embeddings.word_embeddings.weight"
+        ]
+        opened = open_trial(trial)
+        assert torch.equal(opened.model.bert.embeddings.word.weight, read)
+        assert not opened.notes  # the vocabulary and its casing lie beside it
+        encoders.append(read)
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(encoders, 2))
+    with pytest.raises(ConfigError, match=r"no snapshot of step 5; it has 4, 7"):
+        at_snapshot(phase, 5)
+
+
+# Recipes
+
+
+def recipe(**entry: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "steps",
+            "build_documents": {"sources": [{"kind": "books", "name": "b", "paths": ["/none"]}]},
+            "build_instances": {"length-32": {"max_seq_length": 32}},
+            "pretrain": {"phase-1": tiny_config(snapshots=STEPS[:2]).model_dump()},
+            "build_examples": {"sst": {"task": "sst-2", "folder": "/none"}},
+            "finetune": {
+                name: {"examples": "sst", "max_seq_length": 32, "restarts": 1, **given}
+                for name, given in entry.items()
+            },
+        }
+    )
+
+
+def test_a_step_that_is_not_kept_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match=r"finetune.a.at_step: .* step 5; it has 4, 7, 12"):
+        recipe(a={"start_from": "phase-1", "at_step": 5})
+    with pytest.raises(ValueError, match=r"at_step: 4 is a step of a phase .* names none"):
+        recipe(a={"init_checkpoint": "x", "at_step": 4})
+    for wrong, message in (
+        ({"snapshots": [3, 13]}, "13 is after the last step, 12"),
+        ({"snapshots": [7, 4]}, "different steps in order"),
+        ({"snapshots": [7], "budget": {"tokens": 5}}, "expected a budget in steps"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tiny_config(**wrong)
+
+
+def test_the_last_step_is_the_phase_itself_and_others_have_keys_of_their_own() -> None:
+    grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1"}
+    given = recipe(plain=grid, last={**grid, "at_step": 12}, first={**grid, "at_step": 4})
+    configs = {step.label: step.config for step in evaluate.steps(given)}
+    trial = "b8-lr0.0001-e1-r0"
+    plain, last, first = (
+        configs[f"finetune.{name}.{trial}"] for name in ("plain", "last", "first")
+    )
+    assert plain.identity() == last.identity()
+    assert first.identity() == {**plain.identity(), "at_step": 4}
+    starts = [configs[f"evaluate.{name}"].model_dump()["start"] for name in given.finetune]
+    assert starts == ["phase-1", "phase-1 at step 12", "phase-1 at step 4"]
+    assert "snapshots" not in tiny_config().identity()
+    assert tiny_config(snapshots=[4]).identity()["snapshots"] == [4]
+    assert PretrainConfig.model_validate(tiny_config().model_dump()).kept_steps == ()
