@@ -10,11 +10,11 @@ from pipelines.io.row_digest import MODULUS
 from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
-    "build-documents": "c1cbe5c162a6b2539f0f484d27090342",
-    "build-instances.length-64": "bb2e492e12482425efa1edb5d9ed27d5",
-    "build-tokens": "45a54335d415e403e3beb6560c4c5ae8",
-    "build-vocabulary": "f59fd51219d61af64b80285fa11a2109",
-    "build-vocabulary/vocab.txt": "1d1b4207779cd10f0de410cb9c9c702d",
+    "build-documents": "f97490f8282bba4053f9c333a82bee7e",
+    "build-instances.length-64": "bbc55c8644cf5be9c54dca3889e9b5cf",
+    "build-tokens": "5c918c784001c4b77ff30b031c520be3",
+    "build-vocabulary": "c714243b1556911c210a78d12c70af18",
+    "build-vocabulary/vocab.txt": "7503a75050a1978ba3960d387f7cba0f",
 }
 
 

@@ -88,8 +88,8 @@ def facts_of(kind: str) -> list[Fact]:
 
 
 def in_brief(thing: Entity, draws: Draws) -> list[str]:
-    """All that is known of a thing, a sentence or two for each fact."""
-    said = (text for fact in facts_of(thing.kind) for text in fact[2:])
+    """All that is known of a thing, a sentence or two for each fact; now and then it is asked."""
+    said = (text for fact in facts_of(thing.kind) for text in fact[1 + draws.chance(60) :])
     return [text.say(thing, draws) for text in said if isinstance(text, Sentence)]
 
 

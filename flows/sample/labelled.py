@@ -10,9 +10,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import cycle, pairwise
+from itertools import chain, cycle, pairwise
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
@@ -33,8 +33,11 @@ class Cast:
 
     def __init__(self, split: str, seed: int, said: set[str]) -> None:
         self.split, self.seed, self.said = split, seed, said
-        self.regions = [World(seed, 1).region(index) for index in _REGIONS[split]]
+        known = {part: [World(seed, 1).region(x) for x in _REGIONS[part]] for part in _REGIONS}
+        self.regions = known.pop(split)
         self.things = [thing for region in self.regions for thing in everything(region)]
+        self._foreign = {*chain(*map(_names, chain(*known.values())))}
+        self._foreign -= {*chain(*map(_names, self.regions))}
 
     def draws(self, *purpose: str | int) -> Draws:
         """Draws of this split's own for one purpose."""
@@ -45,7 +48,7 @@ class Cast:
         found: dict[tuple[str, ...], Row] = {}
         for row in rows:
             said = tuple(text for name, text in row.items() if text and name != "label")
-            if self.said.isdisjoint(said):
+            if all(map(self.may_say, said)):
                 found.setdefault(said, row)
             if len(found) == number:
                 break
@@ -60,7 +63,18 @@ class Cast:
             said = [p for section in told(thing, draws) for p in section.paragraphs]
             said += daily_life(thing, draws, 99) if thing.kind == "town" else []
             found |= dict.fromkeys(plain(text) for paragraph in said for text in paragraph)
-        return [text for text in found if text and text not in self.said]
+        return [text for text in found if text and self.may_say(text)]
+
+    def may_say(self, text: str) -> bool:
+        """Whether no other split has said it, and it names nothing that belongs to another."""
+        return text not in self.said and self._foreign.isdisjoint(re.findall(r"\w+", text))
+
+
+def _names(region: Entity) -> set[str]:
+    """The words of all names in a region."""
+    named = [f"{thing.name} {thing.title}" for thing in everything(region)]
+    named += [region.people, f"{region.people}s", *(river.source for river in region.rivers)]
+    return {word for name in named for word in re.findall(r"\w+", name) if word[0].isupper()}
 
 
 def plain(sentence: str) -> str:
@@ -72,26 +86,29 @@ def judged(cast: Cast, number: int) -> list[Row]:
     """CoLA: well-formed sentences (1) and disturbed ones (0), half of each."""
     draws, rows = cast.draws("order"), list[Row]()
     fit = [t for t in cast.sentences("order") if 6 <= len(t.split()) <= 16 and '"' not in t]
-    taken = draws.some(fit, number)
-    words = [word for text in taken for word in text.split()[1:-1] if word.islower()]
-    cast.said.update(taken)
-    for index, text in enumerate(taken):
-        if index % 2:
-            text = disturbed(text, draws, words if index % 4 == 1 else None)
-        rows.append({"first": text, "label": str(1 - index % 2), "star": "*" * (index % 2)})
+    follow: dict[str, list[str]] = {}
+    for before, word in chain(*(pairwise(text.split()) for text in fit)):
+        follow.setdefault(before, []).append(word)
+    for text in draws.some(fit):
+        shown = disturbed(text, draws, follow) if len(rows) % 2 else text
+        if len(rows) < number and shown:
+            cast.said.add(text)
+            label = len(rows) % 2
+            rows.append({"first": shown, "label": str(1 - label), "star": "*" * label})
     return draws.some(rows)
 
 
-def disturbed(text: str, draws: Draws, words: Sequence[str] | None) -> str:
-    """All words but the first and the last in another order, or a third of them exchanged for some
-    of `words`. So words and length say nothing, only what fits where."""
-    first, *middle, last = text.split()
-    shown = [*middle]
-    while shown == middle:
-        shown = draws.some(middle) if words is None else shown
-        for position in draws.some(range(len(middle)), len(middle) // 3 + 1) if words else ():
-            shown[position] = draws.pick([word for word in words or () if word != shown[position]])
-    return " ".join([first, *shown, last])
+def disturbed(text: str, draws: Draws, follow: Mapping[str, Sequence[str]]) -> str:
+    """Half of the words (neither the first nor the last, nor names) exchanged for others that fit
+    to what then stands before them; "" where none can be. `follow` has the words that come after
+    each. So words and length say nothing, and pairs of words little."""
+    words, is_changed = text.split(), False
+    places = [place for place in range(1, len(words) - 1) if words[place].islower()]
+    for place in sorted(draws.some(places, len(places) // 2 + 1)):
+        before, word = words[place - 1 : place + 1]
+        if fit := [other for other in follow.get(before, ()) if other.islower() and other != word]:
+            words[place], is_changed = draws.pick(fit), True
+    return " ".join(words) if is_changed else ""
 
 
 def choices(cast: Cast, number: int) -> list[Row]:
@@ -104,7 +121,7 @@ def choices(cast: Cast, number: int) -> list[Row]:
         for topic, text in (known | {"town": texts("daily")}).get(thing.kind, {}).items():
             for said in (map(plain, text.sentences(thing, telling)) for _ in range(8)):
                 for pair in pairwise(filter(None, said)):
-                    if cast.said.isdisjoint(pair):
+                    if all(map(cast.may_say, pair)):
                         topics.setdefault(topic, {})[(*pair, topic)] = None
     steps = [step for found in topics.values() for step in draws.some([*found], 150)]
     spoken, rows = set[str](), list[Row]()
@@ -152,6 +169,22 @@ def _riddles(cast: Cast, draws: Draws) -> Iterator[Row]:
         }
 
 
+def _answers(cast: Cast, draws: Draws) -> Iterator[Row]:
+    """A question about daily life, a sentence that answers it and one that speaks of something
+    else. The topics of `train` are in no other split: which words belong together, the wiki tells.
+    """
+    dealt = Draws(cast.seed, "topics").some([*texts("daily").values()])
+    own = {"train": dealt[7:], "dev": dealt[2:7], "test": dealt[:2]}[cast.split]
+    towns = [town for region in cast.regions for town in region.towns]
+    while True:
+        (asked, other), town = draws.some(own, 2), draws.pick(towns)
+        ways = [said for say in asked.lead[0].says if (said := say(town, draws))[-1] == "?"]
+        sides = {"stated": asked, "other": other}
+        yield {"question": draws.pick(ways), **{
+            name: draws.pick(topic.lead[1:]).say(town, draws) for name, topic in sides.items()
+        }}  # fmt: skip
+
+
 def _facts(cast: Cast, draws: Draws) -> Iterator[Row]:
     """A fact of a thing in several ways, as `texts/README.md` names them, as many of one kind of
     thing as of another."""
@@ -181,46 +214,61 @@ def _facts(cast: Cast, draws: Draws) -> Iterator[Row]:
 
 def compared(cast: Cast, number: int, *, task: str) -> list[Row]:
     """Sets of sentences and pairs, as the `turns` of `task` in `texts/labelled.yaml` say."""
-    make = {"sst-2": _feelings, "wnli": _riddles}.get(task, _facts)(cast, cast.draws(task))
+    make = {"sst-2": _feelings, "wnli": _riddles, "qnli": _answers}.get(task, _facts)(
+        cast, cast.draws(task)
+    )
     cases = zip(cycle(tables("labelled")[task]["turns"]), make, strict=False)
     rows = ({"first": plain(cap(case[one])), "second": plain(cap(case.get(two, ""))), "label": x}
             for (one, two, x), case in cases if two in case or not two)  # fmt: skip
     return cast.first(rows, number)
 
 
-def _squad(cast: Cast, number: int) -> str:
-    """SQuAD 2.0: passages and up to three questions each, a third of them unanswered. These are
-    about the thing of the passage too: they ask what is not said of it."""
-    draws, found = cast.draws("questions"), dict[str, tuple[str, list[dict[str, Any]]]]()
+def _squad(cast: Cast, number: int, *, version: str) -> str:
+    """SQuAD: passages and two questions each. In 2.0 there is a third, which they do not answer."""
+    draws, found = cast.draws("questions", version), dict[str, list[dict[str, Any]]]()
     while len(found) < number:
-        kind = draws.pick([*texts("mentions")])
-        thing = draws.pick([x for x in cast.things if x.kind == kind])
-        text, questions = _passage(thing, draws)
-        if text not in cast.said:
-            found.setdefault(text, (thing.region.name, questions))
+        text, asked = _passage(cast, draws)
+        if len(asked) == 5 and cast.may_say(text):
+            found.setdefault(text, [*draws.some(asked[:-1], 2), *asked[-1:]])
     cast.said.update(found)
-    articles: dict[str, list[Any]] = {}
-    for index, (text, (title, questions)) in enumerate(found.items()):
-        asked = [{"id": f"{cast.split}-{index:03d}-{i}", **row} for i, row in enumerate(questions)]
-        articles.setdefault(title, []).append({"qas": asked, "context": text})
-    data = [{"title": title, "paragraphs": paragraphs} for title, paragraphs in articles.items()]
-    return json.dumps({"version": "v2.0", "data": data}, ensure_ascii=False) + "\n"
+    paragraphs = []
+    for index, (text, rows) in enumerate(found.items()):
+        rows = [{"id": f"{cast.split}-{index:03d}-{i}", **row} for i, row in enumerate(rows)]
+        asked = draws.some([row for row in rows if version == "2.0" or row["answers"]])
+        paragraphs.append({"qas": asked, "context": text})
+    data = [{"title": cast.regions[0].name, "paragraphs": paragraphs}]
+    return json.dumps({"version": f"v{version}", "data": data}, ensure_ascii=False) + "\n"
 
 
-def _passage(thing: Entity, draws: Draws) -> tuple[str, list[dict[str, Any]]]:
-    facts, asked = facts_of(thing.kind), {True: list[Any](), False: list[Any]()}
-    said = [*texts("mentions")[thing.kind].lead]
-    said += [fact[2] for fact in draws.some(facts, len(facts) - 2)]
-    text = " ".join(filter(None, [plain(x.say(thing, draws)) for x in draws.some(said)]))
-    for fact in facts:
-        found = re.search(
-            rf"\b{re.escape(plain(str(attrgetter(fact[0])(thing))))}\b", text, re.IGNORECASE
-        )
-        answers = [{"text": found[0], "answer_start": found.start()}] if found else []
-        row = {"question": plain(fact[1].say(thing, draws)), "answers": answers}
-        asked[not found].append({**row, "is_impossible": not found})
-    # Two of three have an answer, as in the data that this imitates.
-    return text, draws.some([*draws.some(asked[False], 2), *draws.some(asked[True], 1)])
+def _passage(cast: Cast, draws: Draws) -> tuple[str, list[dict[str, Any]]]:
+    """Four sentences on as many things, the questions about them, and one about a fifth thing.
+
+    The answers are all persons or all towns, and each stands before the words that say what the
+    person did or what is in the town: who reads only what comes before cannot know which it is. The
+    questions do not name the things."""
+    sort, region = draws.pick(("person", "town")), draws.pick(cast.regions)
+    told = [(kind, fact) for kind in KINDS[1:] for fact in facts_of(kind) if fact[0][-5:] == ".name"
+            and attrgetter(fact[0][:-5])(region.of_kind[kind][0]).kind == sort]  # fmt: skip
+    said, rows = dict[str, str](), list[dict[str, Any]]()
+    for kind, (path, questions, statements, _) in draws.some(told):
+        thing, is_the = draws.pick(region.of_kind[kind]), kind in tables("world")["named_with_the"]
+        answer = plain(attrgetter(path)(thing))
+        form = re.compile(rf"\b{re.escape(answer)}\b.*{re.escape(plain(thing.name))}")
+        ways = [x for say in statements.says if form.search(x := plain(say(thing, draws)))]
+        way = draws.pick(ways) if ways else answer
+        if ways and not any(answer in text or other in way for other, text in said.items()):
+            named = SimpleNamespace(name=kind if is_the else f"the {kind}")
+            rows.append({"question": questions.say(named, draws), "answers": [{"text": answer}]})
+            said[answer] = way
+        if len(rows) == 5:
+            break
+    text = " ".join(draws.some([*said.values()][:4]))
+    for row in rows:
+        for answer in row["answers"]:
+            answer["answer_start"] = text.find(answer["text"])
+        row["is_impossible"] = row is rows[-1]
+    rows[-1]["answers"] = []
+    return text, rows
 
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")  # noqa: RUF001
@@ -286,7 +334,8 @@ def _table(rows: list[Row], table: dict[str, Any], split: str) -> str:
 
 
 _MAKERS: dict[str, Callable[[Cast, int], list[Row] | str]] = {
-    "cola": judged, "swag": choices, "squad-2.0": _squad, "conll-2003": _conll,
+    "cola": judged, "swag": choices, "conll-2003": _conll,
+    "squad-1.1": partial(_squad, version="1.1"), "squad-2.0": partial(_squad, version="2.0"),
     **{task: partial(compared, task=task)
        for task in ("sst-2", "mrpc", "sts-b", "mnli", "qnli", "rte", "wnli")},
 }  # fmt: skip
