@@ -129,6 +129,7 @@ def test_what_a_variant_leaves_is_what_the_recipe_makes_without_a_sweep(read) ->
     assert plain.swept is None
     assert steps(plain)[-1].config == TabulateConfig()
     assert read(BASE + SWEEP, "sweep=null") == plain
+    assert read(BASE + SWEEP, "sweep.tasks=null") == plain
 
 
 def test_several_axes_make_every_combination_of_what_they_change(read) -> None:

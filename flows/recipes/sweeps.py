@@ -68,7 +68,9 @@ def swept_recipe(data: dict[str, Any], *, read: Callable[[dict[str, Any]], Recip
     Raises:
         ConfigError: the sweep cannot be carried out, or a combination of variants is no recipe.
     """
-    if not data.get("sweep"):  # null stands for none
+    if isinstance(data.get("sweep"), dict):  # null stands for no axis
+        data = {**data, "sweep": {k: v for k, v in data["sweep"].items() if v is not None}}
+    if not data.get("sweep"):
         return read({key: value for key, value in data.items() if key != "sweep"})
     if data.get("swept") is not None:
         return read(data)
