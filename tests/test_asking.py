@@ -73,7 +73,7 @@ def test_every_line_has_an_answer_in_its_place(
     said = cli("predict", models["sst-2"])
     assert said.code == 1
     lines = said.out.splitlines()
-    assert [line.partition("\t")[0] in ("0", "1") for line in lines] == [
+    assert [line.partition("\t")[0] in ("negative", "positive") for line in lines] == [
         *(True, False, True, False, False, True)
     ]
     assert lines[1] == lines[3] == "(not answered: no text)"

@@ -97,10 +97,10 @@ def test_a_text_gets_an_answer(tuned: Path, cli: Cli) -> None:
     said = cli("predict", model, "the film is lovely", "the film is dull", "--store", store)
     assert said.code == 0, said.err
     answers = [line.split("\t") for line in said.out.splitlines()]
-    assert [label for label, _ in answers] == ["1", "0"]
+    assert [label for label, _ in answers] == ["positive", "negative"]
     assert all(0.5 <= float(share) <= 1 for _, share in answers)
     said = cli("predict", model, "the film is lovely", "--store", store, "--json")
-    assert set(json.loads(said.out)["probabilities"]) == {"0", "1"}
+    assert set(json.loads(said.out)["probabilities"]) == {"negative", "positive"}
     said = cli("predict", model, "--file", str(tuned / "SST-2" / "test.tsv"), "--store", store)
     assert len(said.out.splitlines()) == 10
 

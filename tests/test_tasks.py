@@ -52,7 +52,28 @@ def test_a_tasks_fields_fit_together(task: Task) -> None:
     assert all(globs for globs in task.splits.values())
     assert set(task.submission) <= set(task.splits)
     assert set(task.submitted_labels) <= set(task.labels)
+    assert not task.label_words or list(task.label_words) == list(task.labels)
+    assert len(set(task.label_words.values())) == len(task.label_words)
+    words = [task.label_words.get(label, label) for label in task.labels]
+    assert not [word for word in words if word.isdigit()], "for people"
     assert (task.choices > 1) == (task.type == "choice")
+
+
+def test_a_prediction_in_words() -> None:
+    said = {"id": "7", "label": "1", "probabilities": {"0": 0.1, "1": 0.9}}
+    words = {"id": "7", "label": "positive", "probabilities": {"negative": 0.1, "positive": 0.9}}
+    assert TASKS["sst-2"].in_words(said) == words
+    assert said["label"] == "1"
+    names = {
+        "cola": ["unacceptable", "acceptable"],
+        "mrpc": ["not_equivalent", "equivalent"],
+        "qqp": ["not_duplicate", "duplicate"],
+        "wnli": ["not_entailment", "entailment"],
+    }
+    for name, expected in names.items():
+        assert [TASKS[name].label_words[label] for label in ("0", "1")] == expected
+    for name, label in (("rte", "entailment"), ("single-sentence", "1"), ("swag", 2)):
+        assert TASKS[name].in_words({"label": label}) == {"label": label}
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)

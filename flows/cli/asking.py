@@ -233,8 +233,10 @@ def _answer_lines(
 ) -> Iterator[str]:
     if not len(examples):
         return
-    task_type = predictors[0].task.type
-    for row, said in zip(examples.to_pylist(), answers(predictors, examples), strict=True):
+    task = predictors[0].task
+    task_type = task.type
+    found = map(task.in_words, answers(predictors, examples))
+    for row, said in zip(examples.to_pylist(), found, strict=True):
         if as_json:
             yield json.dumps(said, sort_keys=True, ensure_ascii=False)
         elif task_type == "regression":

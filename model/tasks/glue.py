@@ -97,7 +97,8 @@ def _glue(
         sizes: rows of train, dev and test.
         texts: its columns of texts, alternatives.
         hub: its folder on the hub; "" for its name.
-        hub_names: what the hub calls the labels, in the order of its integers; () for the labels.
+        hub_names: what GLUE and the hub call the labels, in the order of the hub's integers, where
+            the files have numbers; () for the labels.
         columns: further fields of `TextColumns`.
         beside: what is read beside a file, globs to names.
     """
@@ -116,6 +117,7 @@ def _glue(
         title=title,
         sizes=dict(zip(("train", "dev", "test"), sizes, strict=True)),
         labels=labels,
+        label_words=dict(zip(labels, hub_names, strict=True)) if hub_names else {},
         metrics=metrics,
         is_pair=len(texts[0]) > 1,
         **(settings | more),

@@ -70,6 +70,10 @@ class Task:
     """Classes in the order of the checkpoint's outputs; () where the training data tells them
     (tagging), and for regression, choice and span."""
 
+    label_words: Mapping[str, str] = field(default_factory=dict)
+    """What a label means, where its name in the official files is a number (SST-2: `1`, positive).
+    For people: predictions that are kept, scored or handed in have the names of the files."""
+
     metrics: tuple[str, ...]
     """Names in `model.task_types.metrics`; the first chooses the best cell on dev (larger is
     better)."""
@@ -102,3 +106,14 @@ class Task:
 
     columns: Mapping[str, Any] = field(default_factory=dict)
     """What the reader needs to know, in the reader's own terms."""
+
+    def in_words(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
+        """A prediction with its `label` and `probabilities` by what the labels mean."""
+        said = dict(prediction)
+        if self.label_words:
+            said["label"] = self.label_words.get(said["label"], said["label"])
+            shares = said.get("probabilities", {})
+            said["probabilities"] = {
+                self.label_words.get(name, name): share for name, share in shares.items()
+            }
+        return said
