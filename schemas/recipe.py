@@ -17,9 +17,10 @@ from schemas.configs import (
     VocabularyConfig,
     not_identity,
 )
-from schemas.model_configs import PretrainConfig
+from schemas.model_configs import ModelConfig, PretrainConfig
 from schemas.publish_configs import PublishConfig
 from schemas.task_configs import (
+    LAYERS_NEEDED,
     EnsembleConfig,
     ExamplesConfig,
     FeaturesConfig,
@@ -167,7 +168,10 @@ class Recipe(Config):
                     f"{where}.model: a model from scratch takes the vocabulary of the recipe's "
                     "corpus, and there is no build_documents"
                 )
-            positions = self._positions_of(entry)
+            shape = self._shape_of(entry)
+            if shape is not None and entry.method == "features":
+                _check_layers(where, entry, has=shape.layers)
+            positions = shape.max_position_embeddings if shape is not None else None
             if positions is not None and entry.max_seq_length > positions:
                 raise ValueError(
                     f"{where}.max_seq_length: {entry.max_seq_length}, but the model has positions "
@@ -175,16 +179,14 @@ class Recipe(Config):
                 )
         return self
 
-    def _positions_of(self, entry: FinetuneConfig) -> int | None:
-        """Positions of the model that a fine-tuning starts from; None where only its files say."""
+    def _shape_of(self, entry: FinetuneConfig) -> ModelConfig | None:
+        """Shape of the model that a fine-tuning starts from; None where only its files say."""
         if entry.model is not None:
-            return entry.model.max_position_embeddings
+            return entry.model
         phase = self.pretrain[entry.start_from] if entry.start_from is not None else None
         while phase is not None and phase.start_from is not None:
             phase = self.pretrain[phase.start_from]
-        if phase is None or phase.model is None:
-            return None
-        return phase.model.max_position_embeddings
+        return None if phase is None else phase.model
 
     @model_validator(mode="after")
     def _ensembles_find_their_members(self) -> Self:
@@ -231,6 +233,16 @@ class Recipe(Config):
             if phase.start_from is not None and phase.optimizer_state == "carry":
                 _check_carried(name, phase, before=self.pretrain[phase.start_from])
         return self
+
+
+def _check_layers(where: str, entry: FinetuneConfig, *, has: int) -> None:
+    needed = LAYERS_NEEDED[entry.layers]
+    if has < needed:
+        fitting = ", ".join(name for name, number in LAYERS_NEEDED.items() if number <= has)
+        raise ValueError(
+            f"{where}.layers: {entry.layers} needs an encoder of at least {needed} layers, that of "
+            f"{entry.start_from} has {has}: choose from {fitting}, or pretrain a larger one"
+        )
 
 
 def _check_step(where: str, step: int, *, phase: str, given: Mapping[str, PretrainConfig]) -> None:

@@ -31,6 +31,16 @@ LayerChoice = Literal[
 ]
 """The six choices of Table 7 for the feature-based approach (paper 5.3)."""
 
+LAYERS_NEEDED: dict[LayerChoice, int] = {
+    "embeddings": 1,
+    "second-to-last": 2,
+    "last": 1,
+    "weighted-sum-last-4": 4,
+    "concat-last-4": 4,
+    "weighted-sum-all": 1,
+}
+"""Layers that an encoder has at least, for each choice to be what it is called."""
+
 
 Column = (
     Annotated[int, Field(strict=True, ge=0, lt=10_000)]

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.data.instances import InstanceRows
+from model.data.targets import masked_anew
 from pipelines.instances.masking import (
     MASKING_STRATEGIES,
     MaskedTokens,
@@ -303,3 +305,48 @@ def test_every_position_is_equally_likely(strategy: Any) -> None:
     others = np.delete(counts, [0, 41, 62])
     assert others.sum() == 4000 * 9
     assert others == pytest.approx(600, abs=125)  # five standard deviations
+
+
+MIXES = ((80, 10, 10), (100, 0, 0), (80, 0, 20), (80, 20, 0), (0, 20, 80), (0, 0, 100))
+"""Shares of [MASK], of the token itself and of a random one: the rows of Table 8."""
+
+
+@pytest.mark.parametrize("way", ["stored", "dynamic"])
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_mixes_of_table_8_are_those_that_are_drawn(mix: tuple[int, ...], way: str) -> None:
+    masked_share, kept, random = (share / 100 for share in mix)
+    config = MaskingConfig(
+        mask_rate=masked_share, keep_rate=kept, random_rate=random, masked_lm_prob=0.5,
+        max_predictions=60,
+    )  # fmt: skip
+    instances = [instance(key, list(range(200, 320))) for key in range(200)]
+    made = mask(instances, config)
+    ids, originals = made.input_ids, made.original_ids
+    if way == "dynamic":  # in place of stored ones of another mix
+        offsets = 122 * np.arange(201)
+        before = mask(instances, MaskingConfig(max_predictions=60))
+        given = InstanceRows(
+            rows=np.arange(200),
+            input_ids=before.input_ids,
+            offsets=offsets,
+            segment_b_start=np.full(200, 122),
+            masked_positions=before.positions,
+            masked_ids=before.original_ids,
+            masked_offsets=before.offsets.astype(np.int64),
+            next_sentence_label=np.full(200, -1),
+        )
+        anew = masked_anew(given, np.full(200, 3), seed=1, vocabulary=VOCABULARY, config=config)
+        ids, originals = anew.input_ids, anew.masked_ids
+        assert not np.array_equal(anew.masked_positions, made.positions)
+        made = made._replace(positions=anew.masked_positions)
+    assert len(originals) == 200 * 60
+    found = ids.reshape(200, 122)[np.repeat(np.arange(200), 60), made.positions]
+    # A random token may be [MASK], or the one that stood there.
+    by_chance = random / SIZE
+    for count, share in (
+        ((found == MASK).sum(), masked_share + by_chance),
+        ((found == originals).sum(), kept + by_chance),
+        (((found != MASK) & (found != originals)).sum(), random - 2 * by_chance),
+    ):
+        deviation = (len(found) * share * (1 - share)) ** 0.5
+        assert count == pytest.approx(len(found) * share, abs=5 * deviation + 1e-9)

@@ -89,6 +89,22 @@ def test_steps_of_a_fine_tuning_alone_need_no_corpus() -> None:
                for label in s.inputs.values())  # fmt: skip
 
 
+def test_layers_that_the_encoder_has_not_are_refused_in_the_recipe() -> None:
+    corpus = DocumentsConfig(sources=(TextSource(name="mine", paths=("text",)),))
+    shape = ModelConfig(layers=2, hidden_size=8, heads=1)
+    phases = {"one": {"instances": "length-128", "model": shape, "budget": {"steps": 1}}}
+
+    def check(layers: str) -> None:
+        tagger = entry(init_checkpoint=None, start_from="one", method="features", layers=layers)
+        recipe(build_documents=corpus, pretrain=phases, finetune={"a": tagger})
+
+    for layers in ("embeddings", "last", "second-to-last", "weighted-sum-all"):
+        check(layers)
+    for layers in ("concat-last-4", "weighted-sum-last-4"):
+        with pytest.raises(ValidationError, match=f"{layers} needs .* at least 4 layers, .* has 2"):
+            check(layers)
+
+
 def test_a_phase_or_the_vocabulary_is_what_cells_start_from() -> None:
     source = TextSource(name="mine", paths=("text",))
     corpus = DocumentsConfig(sources=(source,))

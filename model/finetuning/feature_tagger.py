@@ -17,7 +17,7 @@ direction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self, get_args
+from typing import Self
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ from model.finetuning.window_lstm import BiLSTM
 from model.task_types.features import IGNORED
 from schemas.errors import ConfigError, TrainingError
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import LayerChoice, TaskTypeName
+from schemas.task_configs import LAYERS_NEEDED, LayerChoice, TaskTypeName
 
 
 class LayerMix(nn.Module):
@@ -62,10 +62,10 @@ def _taken(choice: LayerChoice, *, layers: int) -> tuple[int, ...]:
     Raises:
         ConfigError: the encoder has too few.
     """
-    if choice not in get_args(LayerChoice):
-        known = ", ".join(get_args(LayerChoice))
+    if choice not in LAYERS_NEEDED:
+        known = ", ".join(LAYERS_NEEDED)
         raise ConfigError(f"layers: no choice {choice!r}; choose from {known}")
-    needed = 4 if choice.endswith("last-4") else 2 if choice == "second-to-last" else 1
+    needed = LAYERS_NEEDED[choice]
     if layers < needed:
         raise ConfigError(
             f"layers: {choice} needs an encoder of at least {needed} layers, this one has "

@@ -1,7 +1,13 @@
 """Evaluation on held-out documents: masked LM loss, perplexity and accuracy, NSP loss and accuracy.
 
-The masks are those stored with the instances, so that every model is asked the same (reference:
-run_pretraining.py, metric_fn).
+The masks are those stored with the instances, also where training draws its own, so that models of
+all sizes and of all mixes of dynamic masks are asked the same of one artifact (reference:
+run_pretraining.py, metric_fn). Their perplexities can be set side by side (Table 6) where artifact,
+vocabulary and `evaluation.instances` are the same.
+
+A left-to-right model is asked for every token but the first, given those before: another question
+about other tokens, whose perplexity says nothing beside that of masked tokens. Nor do those of
+instances that were masked by another mix (Table 8).
 """
 
 from __future__ import annotations
