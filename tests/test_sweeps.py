@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -310,6 +311,7 @@ TABLES = {
     "tasks": ("table-5", {"mnli", "qnli", "mrpc", "sst-2", "squad-1.1"}),
     "size": ("table-6", {"mnli", "mrpc", "sst-2"}),
     "features": ("table-7", {"ner"}),
+    "steps": ("figure-5", {"mnli"}),
     "masking": ("table-8", {"mnli", "ner", "ner-features"}),
 }
 
@@ -321,14 +323,15 @@ def test_each_ablation_has_the_rows_and_columns_of_its_table(
 ) -> None:
     for variable in ("ENWIKI", "BOOKS", "GLUE", "SQUAD", "CONLL"):
         monkeypatch.setenv(variable, f"/data/{variable}")
-    recipe = load_recipe(f"ablation-{name}{scale}")
+    recipe, paper = load_recipe(f"ablation-{name}{scale}"), load_recipe(f"ablation-{name}")
     table, columns = TABLES[name]
-    (axis,) = recipe.sweep.values()
-    assert axis.table == table
+    assert {axis.table for axis in recipe.sweep.values()} == {table}
+    rows = [*itertools.product(*(axis.variants for axis in recipe.sweep.values()))]
     found = [(item.of, *item.variants.values()) for item in recipe.swept]
-    assert sorted(found) == sorted((column, row) for column in columns for row in axis.variants)
+    assert sorted(found) == sorted((column, *row) for column in columns for row in rows)
+    (axis, *_), (papers, *_) = (each.sweep.values() for each in (recipe, paper))
     if name != "size":  # whose rows are the sizes that a scale can have
-        assert [*axis.variants] == [*load_recipe(f"ablation-{name}").sweep.popitem()[1].variants]
+        assert [*axis.variants] == [*papers.variants]
     assert recipe.code_identity == "version"
     own = {entry.restarts for entry in recipe.finetune.values()}
     assert own == {5} or scale == ""
