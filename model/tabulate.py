@@ -26,6 +26,8 @@ MARKDOWN_FILE = "tables.md"
 TEXT_FILE = "tables.txt"
 CSV_FILE = "tables.csv"
 PICTURE_FILE = "tables.png"
+VARIANTS_FILE = "variants.csv"
+COMPARISONS_FILE = "comparisons.csv"
 SUBMISSION_FILE = "glue-submission.zip"
 
 
@@ -54,25 +56,34 @@ def tabulate(
     from model.tables.document import SubmittedFiles, Tables
     from model.tables.entry_comparison import compare_entries
     from model.tables.evaluations import Evaluation
-    from model.tables.filled_tables import fill_tables
     from model.tables.result_rows import in_order, result_rows
     from model.tables.submission import build_submission
+    from model.tables.sweeps import Sweep, all_tables
 
     del execution
-    phases = {f"pretrain.{entry.phase}" for entry in config.swept if entry.phase}
-    inputs = {name: given for name, given in inputs.items() if name not in phases}
-    if not inputs:
+    phases = {f"pretrain.{entry.phase}": entry.phase for entry in config.swept if entry.phase}
+    evaluated = {name: given for name, given in inputs.items() if name not in phases}
+    if not evaluated:
         raise PredictionsError(
             "found no evaluation to tabulate, expected at least one: add an entry to finetune"
         )
     evaluations = in_order(
-        [Evaluation.read(entry, given.statistics) for entry, given in inputs.items()], tasks=TASKS
+        [Evaluation.read(entry, given.statistics) for entry, given in evaluated.items()],
+        tasks=TASKS,
     )
-    submission = build_submission(evaluations, inputs=inputs, tasks=TASKS)
+    sweep = Sweep(
+        axes=config.axes,
+        swept=config.swept,
+        evaluations={item.entry: item for item in evaluations},
+        phases={phase: inputs[name].statistics for name, phase in phases.items() if name in inputs},
+    )
+    # Of variants that are compared, none is what one would hand in.
+    whole = [item for item in evaluations if item.entry not in sweep.entries]
+    submission = build_submission(whole, inputs=evaluated, tasks=TASKS)
     tables = Tables(
         results=tuple(result_rows(evaluations, tasks=TASKS)),
-        comparisons=tuple(compare_entries(evaluations)),
-        tables=fill_tables(evaluations, tasks=TASKS),
+        comparisons=tuple(compare_entries(evaluations, swept=sweep.entries)),
+        tables=all_tables(sweep, tasks=TASKS),
         submission=SubmittedFiles(entries=submission.entries, missing=submission.missing),
     )
     contents = _contents(tables)
@@ -81,9 +92,10 @@ def tabulate(
     return StageOutput(
         files=tuple(_write(path, contents[path], output=output) for path in sorted(contents)),
         counters={
-            "entries": len(inputs),
+            "entries": len(evaluated),
             "numbers": len(tables.results),
-            "comparisons": len(tables.comparisons),
+            "comparisons": len(tables.comparisons)
+            + sum(len(table.comparisons) for table in tables.tables),
             "paper-tables-with-rows-of-ours": sum(bool(table.rows) for table in tables.tables),
             "submission-files": len(submission.entries),
         },
@@ -97,8 +109,17 @@ def tabulate(
 
 
 def _contents(tables: Tables) -> dict[str, bytes]:
-    from model.tables.document import JSON_FILE  # start-up: 120 ms
-    from model.tables.grids import all_grids, to_csv, to_markdown, to_text
+    # start-up: 120 ms
+    from model.tables.charts import chart_of
+    from model.tables.document import JSON_FILE
+    from model.tables.grids import (
+        all_grids,
+        comparisons_csv,
+        to_csv,
+        to_markdown,
+        to_text,
+        variants_csv,
+    )
 
     grids = all_grids(tables.results, tables.comparisons, tables.tables)
     closing = _closing(tables.tables)
@@ -108,6 +129,15 @@ def _contents(tables: Tables) -> dict[str, bytes]:
         TEXT_FILE: to_text(grids, closing=closing).encode(),
         CSV_FILE: to_csv(tables.results).encode(),
     }
+    if any(row.variant for table in tables.tables for row in table.rows):
+        contents[VARIANTS_FILE] = variants_csv(tables.tables).encode()
+    if any(table.comparisons for table in tables.tables):
+        contents[COMPARISONS_FILE] = comparisons_csv(tables.tables).encode()
+    for table in tables.tables:
+        if (chart := chart_of(table)) is not None:
+            from model.tables.line_pictures import draw_chart  # start-up: 600 ms
+
+            contents[f"{table.key}.png"] = draw_chart(chart)
     if any(row.shown is not None for row in tables.main):
         from model.tables.result_pictures import draw_results  # start-up: 600 ms
 
@@ -148,7 +178,7 @@ def _write(path: str, content: bytes, *, output: str) -> FileEntry:
 STAGE = Stage(
     name="tabulate",
     module=__name__,
-    version=2,
+    version=3,
     run=tabulate,
     config=TabulateConfig,
     holds="tables",

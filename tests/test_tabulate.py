@@ -18,7 +18,8 @@ from scipy import stats
 from written_evaluations import BASE, SCRATCH, TASKS, artifact, evaluations, majority, written
 
 import model.tabulate
-from model.tables.entry_comparison import compare_entries, welch
+from model.tables.contrasts import difference
+from model.tables.entry_comparison import compare_entries
 from model.tables.evaluations import Evaluation, majority_scores, model_label
 from model.tables.filled_tables import fill_tables
 from model.tables.grids import Grid, to_markdown, to_text
@@ -69,6 +70,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: Path) -> None:
     found = run(*everything())
     assert [entry.path for entry in found.files] == [
+        "comparisons.csv",  # of features with fine-tuning, Table 7
         "tables.csv",
         "tables.json",
         "tables.md",
@@ -116,7 +118,11 @@ def test_statistics_are_plain_json_with_the_main_numbers(run: Any) -> None:
         "table-2": 2,
         "table-3": 0,
         "table-4": 0,
+        "table-5": 0,
+        "table-6": 0,
         "table-7": 2,
+        "table-8": 0,
+        "figure-5": 0,
     }
     assert found.counters["entries"] == 7
     assert found.counters["submission-files"] == 0
@@ -146,7 +152,8 @@ def test_the_json_holds_all_tables_of_the_paper(run: Any, tmp_path: Path) -> Non
     run(*everything())
     tables = json.loads((tmp_path / "out" / "tables.json").read_text())["tables"]
     assert [table["key"] for table in tables] == [
-        "table-1", "table-2", "table-3", "table-4", "table-7",
+        "table-1", "table-2", "table-3", "table-4", "table-5", "table-6", "table-7", "table-8",
+        "figure-5",
     ]  # fmt: skip
     first = tables[0]
     assert first["paper"][3]["system"] == "BERT_BASE"
@@ -279,7 +286,7 @@ def test_names_of_models() -> None:
 
 def test_comparison_is_welchs() -> None:
     a, b = [0.90, 0.91, 0.92, 0.89], [0.80, 0.84, 0.79]
-    low, high, p = welch(a, b)
+    low, high, p = difference(a, b)[1:4]
     expected = stats.ttest_ind(a, b, equal_var=False)
     interval = expected.confidence_interval(0.95)
     assert (low, high) == pytest.approx((interval.low, interval.high))
@@ -291,7 +298,7 @@ def test_the_interval_holds_the_difference_as_often_as_it_says() -> None:
     held = 0
     for _ in range(2_000):
         a, b = draws.normal(0.9, 0.01, 5), draws.normal(0.8, 0.03, 5)
-        low, high, _ = welch(a.tolist(), b.tolist())
+        low, high = difference(a.tolist(), b.tolist())[1:3]
         held += low <= 0.1 <= high
     assert 0.93 <= held / 2_000 <= 0.97
 
@@ -304,7 +311,8 @@ def test_the_interval_holds_the_difference_as_often_as_it_says() -> None:
     ],
 )
 def test_too_little_to_judge_by(a: list[float], b: list[float], expected: Any) -> None:
-    assert welch(a, b) == pytest.approx(expected)
+    (found,) = compare_entries(evaluations(written("a", "sst-2", a), written("b", "sst-2", b)))
+    assert (found.low, found.high, found.p) == pytest.approx(expected)
 
 
 def test_pretrained_beside_scratch() -> None:

@@ -32,6 +32,7 @@ COMMANDS = {
     "sample": ("sample", "Write the sample: a small wiki, books, labelled sets."),
     "finetune": ("finetune", "Fine-tune a checkpoint on one task: a grid with restarts."),
     "evaluate": ("scoring", "Score predictions, or a model, on a file of a task."),
+    "claims": ("claims", "Say which of the paper's claims the tables show."),
     "predict": ("asking", "Ask a fine-tuned model: text in, answer out."),
     "ls": ("listing", "List what is in the store, the newest first."),
     "runs": ("listing", "List the runs that the store has records of."),

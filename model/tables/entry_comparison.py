@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import computed_field
 
+from model.tables.contrasts import difference
 from model.tables.evaluations import DEV, Evaluation, Record, repeats_others
-
-_CONFIDENCE = 0.95
 
 
 class EntryComparison(Record):
@@ -45,12 +43,15 @@ class EntryComparison(Record):
         return self.first_mean - self.second_mean
 
 
-def compare_entries(evaluations: Sequence[Evaluation]) -> list[EntryComparison]:
+def compare_entries(
+    evaluations: Sequence[Evaluation], *, swept: Collection[str] = ()
+) -> list[EntryComparison]:
     """Each two entries of the same task, by the means over their best grid points' restarts.
 
     The points were chosen on the same dev rows, so every mean leans a little upward, and more so
     after a wide grid; compare entries with like grids. Majority entries are left out: they are
-    exact, and stand beside each result as a baseline.
+    exact, and stand beside each result as a baseline. Two entries that a sweep made are compared in
+    its table (`model.tables.sweeps`), if at all.
     """
     scored = [
         (mean, item)
@@ -63,12 +64,13 @@ def compare_entries(evaluations: Sequence[Evaluation]) -> list[EntryComparison]:
         _comparison(*(item for _, item in sorted(pair, key=lambda scored: -scored[0])))
         for pair in itertools.combinations(scored, 2)
         if (pair[0][1].task, pair[0][1].metric) == (pair[1][1].task, pair[1][1].metric)
+        and not {pair[0][1].entry, pair[1][1].entry} <= set(swept)
     ]
 
 
 def _comparison(first: Evaluation, second: Evaluation) -> EntryComparison:
     a, b = (item.scores(DEV, item.metric).runs for item in (first, second))
-    low, high, p = welch(a, b)
+    found = difference(a, b)
     return EntryComparison(
         task=first.task,
         metric=first.metric,
@@ -78,29 +80,9 @@ def _comparison(first: Evaluation, second: Evaluation) -> EntryComparison:
         second_mean=statistics.fmean(b),
         first_runs=len(a),
         second_runs=len(b),
-        low=low,
-        high=high,
-        p=p,
+        low=found.low,
+        high=found.high,
+        p=found.p if found.test == "Welch" else None,
         first_cut=first.cut_on(DEV),
         second_cut=second.cut_on(DEV),
     )
-
-
-def welch(
-    a: Sequence[float], b: Sequence[float]
-) -> tuple[float, float, float] | tuple[float, float, None] | tuple[None, None, None]:
-    """The 95 % interval of mean(a) - mean(b) and p, for unequal variances (Welch 1947)."""
-    if min(len(a), len(b)) < 2:
-        return None, None, None
-    difference = statistics.fmean(a) - statistics.fmean(b)
-    shares = [statistics.variance(values) / len(values) for values in (a, b)]
-    error = math.sqrt(sum(shares))
-    if error == 0.0:
-        return difference, difference, None
-    from scipy.stats import t  # start-up: 1,400 ms
-
-    parts = [share**2 / (len(values) - 1) for share, values in zip(shares, (a, b), strict=True)]
-    freedom = sum(shares) ** 2 / sum(parts)
-    reach = error * float(t.ppf((1 + _CONFIDENCE) / 2, freedom))
-    p = 2 * float(t.sf(abs(difference) / error, freedom))
-    return difference - reach, difference + reach, p

@@ -17,14 +17,21 @@ from model.tables.paper_tables import (
     glue_average,
     paper_cells,
 )
+from model.tables.variant_comparisons import VariantComparison, compare_features
 from model.tasks.cut_data import cut_notes, marked
 from model.tasks.task import Task
 
 _MIXED = "mixed"
+RESTARTS_NOTE = (
+    "Ours with ±: mean and standard deviation over the restarts of the grid point with the best "
+    "mean on dev."
+)
 
 
 class FilledCell(Record):
-    """A number of ours, in shares of 1."""
+    """A number of ours, in shares of 1 but for perplexities."""
+
+    is_share: bool = Field(default=True, exclude=True)
 
     value: float
     """Mean over the restarts; of the chosen model where only that was scored, or of an ensemble."""
@@ -48,7 +55,8 @@ class FilledCell(Record):
     @property
     def text(self) -> str:
         """`84.4`, `84.4 ± 0.3` where there are several restarts, with a mark where it is cut."""
-        return marked(percent(self.value, self.sd), self.cut)
+        shown = percent(self.value, self.sd) if self.is_share else f"{self.value:.2f}"
+        return marked(shown, self.cut)
 
 
 class PaperRow(Record):
@@ -57,6 +65,8 @@ class PaperRow(Record):
     name: str = Field(alias="system")
     values: dict[str, float | None]
     average: float | None = None
+    variant: str = ""
+    """What a sweep calls it, of the paper's ablations."""
 
 
 class OurRow(Record):
@@ -68,18 +78,32 @@ class OurRow(Record):
     """By column key; a column of which we have nothing is left out."""
 
     average: FilledCell | None = None
+    variant: str = ""
+    """In a sweep: the variant of the table's axis."""
+
+    context: dict[str, str] = Field(default={})
+    """In a sweep of several axes: the variants of the others."""
 
 
 class FilledTable(Record):
-    """A table of the paper with ours, as `tables.json` has it."""
+    """A table of the paper with ours, as `tables.json` has it; or ours alone, of a sweep."""
 
     key: str
     title: str
+    axis: str = ""
+    """The axis of the recipe's sweep that our rows are the variants of."""
+
     columns: tuple[Column, ...]
     paper: tuple[PaperRow, ...]
     rows: tuple[OurRow, ...] = Field(alias="ours")
     notes: tuple[str, ...]
     """The table's own, and what has to be known of our rows."""
+
+    comparisons: tuple[VariantComparison, ...] = ()
+    """Of our rows, where the paper compares its own."""
+
+    data: str = ""
+    """What our rows are on, where that is not the tasks' own data; "" where all are on theirs."""
 
     @property
     def has_average(self) -> bool:
@@ -96,9 +120,12 @@ class FilledTable(Record):
 
 
 def fill_tables(
-    evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]
+    evaluations: Sequence[Evaluation],
+    *,
+    tasks: Mapping[str, Task],
+    only_in: Mapping[str, str] | None = None,
 ) -> tuple[FilledTable, ...]:
-    """Each table of the paper with our rows, in the paper's order.
+    """Tables 1, 2, 3, 4 and 7 of the paper with our rows, in the paper's order.
 
     A row is one model over all its tasks. Where two entries fine-tune the same model on the same
     task, the better on dev comes first and the other has a row of its own. An entry that lets
@@ -107,11 +134,20 @@ def fill_tables(
     Args:
         evaluations: of any tasks; those that no table has are passed over.
         tasks: by name; their `paper` says which cell a metric belongs to.
+        only_in: by entry the one table that it is to be in, "" for none; of the others, any.
 
     Raises:
         ConfigError: a task names a column that its table has not.
     """
-    return tuple(_fill(table, evaluations, tasks=tasks) for table in PAPER_TABLES.values())
+    only = only_in or {}
+    return tuple(
+        _fill(
+            table,
+            [item for item in evaluations if only.get(item.entry, table.key) == table.key],
+            tasks=tasks,
+        )
+        for table in PAPER_TABLES.values()
+    )
 
 
 def _fill(
@@ -123,16 +159,8 @@ def _fill(
             for part in _parts(evaluation, task, table, evaluations=evaluations):
                 models.setdefault(part.model, []).append(part)
     rows = _told_apart([row for parts in models.values() for row in _rows(parts, table)])
-    notes = [*table.notes, *_notes(table, rows)]
-    notes += cut_notes((cell.entry, cell.cut) for row in rows for cell in row.cells.values())
-    shown = {entry for row in rows for entry in row.entries}
-    others = [item for item in evaluations if item.entry in shown and item.is_on_other_data]
-    if others:
-        data = ", ".join(dict.fromkeys(str(item.model["data"]) for item in others))
-        notes.append(
-            f"Ours on {data}: other data in the task's format. Such scores do not compare with the "
-            "paper's, only with each other."
-        )
+    data = other_data(rows, evaluations)
+    notes = [*table.notes, *_notes(table, rows), *notes_of_rows(rows, data=data)]
     keys = [column.key for column in table.columns]
     return FilledTable(
         key=table.key,
@@ -148,7 +176,25 @@ def _fill(
         ),
         rows=tuple(rows),
         notes=tuple(notes),
+        comparisons=(compare_features(evaluations, tasks=tasks) if table.features and rows else ()),
     )
+
+
+def notes_of_rows(rows: Sequence[OurRow], *, data: str) -> Iterator[str]:
+    """What of rows was cut down, and whether they are on data that are not the tasks' own."""
+    yield from cut_notes((cell.entry, cell.cut) for row in rows for cell in row.cells.values())
+    if data:
+        yield (
+            f"Ours on {data}: other data in the task's format. Such scores do not compare with the "
+            "paper's, only with each other."
+        )
+
+
+def other_data(rows: Sequence[OurRow], evaluations: Sequence[Evaluation]) -> str:
+    """What data rows are on that are not their tasks' own, "" for none."""
+    shown = {entry for row in rows for entry in row.entries}
+    others = [item for item in evaluations if item.entry in shown and item.is_on_other_data]
+    return ", ".join(dict.fromkeys(str(item.model["data"]) for item in others))
 
 
 def _told_apart(rows: Sequence[OurRow]) -> list[OurRow]:
@@ -200,7 +246,7 @@ def _cells(
         # `test-mismatched`), else the one that the task says.
         part, dash, rest = split.partition("-")
         for candidate in dict.fromkeys((f"{column.split}{dash}{rest}", split)):
-            cell = _cell(evaluation, candidate, metric, is_ensemble=is_ensemble)
+            cell = score_cell(evaluation, candidate, metric, is_ensemble=is_ensemble)
             is_better = column.key not in cells or part == column.split
             if cell is not None and is_better:
                 cells[column.key] = cell
@@ -208,9 +254,10 @@ def _cells(
     return cells
 
 
-def _cell(
+def score_cell(
     evaluation: Evaluation, split: str, metric: str, *, is_ensemble: bool
 ) -> FilledCell | None:
+    """The mean over restarts, or what there is of the one model or the ensemble."""
     scores = evaluation.scores(split, metric)
     about: dict[str, Any] = {
         "split": split.partition("-")[0],
@@ -263,10 +310,7 @@ def _notes(table: PaperTable, rows: Sequence[OurRow]) -> Iterator[str]:
     """What has to be known of our rows, such as that they are on another split than the paper's."""
     cells = [cell for row in rows for cell in row.cells.values()]
     if any(cell.sd is not None for cell in cells):
-        yield (
-            "Ours with ±: mean and standard deviation over the restarts of the grid point with "
-            "the best mean on dev."
-        )
+        yield RESTARTS_NOTE
     if any(cell.runs == 0 for cell in cells):
         yield (
             "Ours where the restarts were not scored, as on test: the one model that is best on "

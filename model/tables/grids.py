@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from model.tables.entry_comparison import EntryComparison
 from model.tables.evaluations import percent
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
+from model.tables.paper_tables import Column
 from model.tables.result_rows import ResultRow
+from model.tables.variant_comparisons import TEST_NOTE, VariantComparison
 from model.tasks.cut_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut")
+VARIANTS_COLUMNS = (
+    *("table", "axis", "variant", "context", "column", "metric", "value", "sd", "runs", "entry"),
+    "paper",
+)
+COMPARISONS_COLUMNS = (
+    *("table", "axis", "context", "column", "first", "second", "first_mean", "second_mean"),
+    *("difference", "low", "high", "p", "p_holm", "test", "verdict", "paper_difference"),
+)
 
 _Item = TypeVar("_Item")
 _Rows = tuple[tuple[str, ...], ...]
@@ -50,12 +60,16 @@ def all_grids(
     comparisons: Sequence[EntryComparison],
     filled: Sequence[FilledTable],
 ) -> list[Grid]:
-    """Results, entries, comparisons, and those tables of the paper that have rows of ours."""
+    """Results, entries, comparisons, and those tables that have rows of ours, each with how its
+    variants compare."""
     listed = [row for row in rows if row.is_listed]
     grids = [results_grid(listed), entries_grid(rows)] if rows else []
     if comparisons:
         grids.append(comparisons_grid(comparisons))
-    return grids + [paper_grid(table) for table in filled if table.rows]
+    for table in filled:
+        grids += [paper_grid(table)] if table.rows else []
+        grids += [variants_grid(table)] if table.comparisons else []
+    return grids
 
 
 def _cells(columns: Mapping[str, Callable[[_Item], str]], items: Sequence[_Item]) -> _Rows:
@@ -173,9 +187,15 @@ def paper_grid(filled: FilledTable) -> Grid:
 
 
 def _paper_cells(row: PaperRow, filled: FilledTable) -> list[str]:
-    values = [row.values[column.key] for column in filled.columns]
-    values += [row.average] if filled.has_average else []
-    return ["-" if value is None else f"{value:.1f}" for value in values]
+    shown = [_paper_number(row.values[column.key], column) for column in filled.columns]
+    return shown + ([_paper_number(row.average)] if filled.has_average else [])
+
+
+def _paper_number(value: float | None, column: Column | None = None) -> str:
+    """As the paper prints it: perplexities with two decimals."""
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if column is None or column.is_share else f"{value:.2f}"
 
 
 def _our_cells(row: OurRow, filled: FilledTable) -> Iterator[str]:
@@ -187,6 +207,31 @@ def _our_cells(row: OurRow, filled: FilledTable) -> Iterator[str]:
         yield cell.text + mark if cell else ""
     if filled.has_average:
         yield row.average.text if row.average else ""
+
+
+_VARIANTS: dict[str, Callable[[VariantComparison], str]] = {
+    "column": lambda item: item.column,
+    "variant": lambda item: item.first,
+    "is": lambda item: item.verdict,
+    "than": lambda item: item.second,
+    "with": lambda item: item.context,
+    "difference": lambda item: f"{100 * item.difference:+.1f}",
+    "95 % interval": lambda item: _interval(item.low, item.high),
+    "p (Holm)": lambda item: "" if item.adjusted is None else f"{item.adjusted:.2g}",
+    "runs": lambda item: "/".join(map(str, item.runs)),
+    "the paper's": lambda item: "" if item.paper is None else f"{item.paper:+.1f}",
+}
+
+
+def variants_grid(filled: FilledTable) -> Grid:
+    """Which variants of a table are better than which, beside what the paper's difference is."""
+    columns = dict(_VARIANTS)
+    if not any(item.context for item in filled.comparisons):
+        del columns["with"]
+    title = f"{filled.title}: differences"
+    rows = _cells(columns, filled.comparisons)
+    texts = 5 if "with" in columns else 4
+    return Grid(title, tuple(columns), (rows,), ("Times 100.", TEST_NOTE), texts=texts)
 
 
 def to_markdown(grids: Sequence[Grid], *, closing: Sequence[str] = ()) -> str:
@@ -247,6 +292,54 @@ def to_csv(rows: Sequence[ResultRow]) -> str:
                 cut = "; ".join(() if statistic.startswith("paper-") else row.cut)
                 about = (row.entry, row.task, row.split, row.metric)
                 writer.writerow((*about, statistic, repr(value), cut))
+    return out.getvalue()
+
+
+def variants_csv(filled: Sequence[FilledTable]) -> str:
+    """A line for each cell of the rows that a sweep made: shares of 1, the paper's / 100."""
+    rows = (
+        _variant_cells(table, row, column)
+        for table in filled
+        for row in table.rows
+        for column in table.columns
+        if row.variant and column.key in row.cells
+    )
+    return _csv(VARIANTS_COLUMNS, rows)
+
+
+def _variant_cells(table: FilledTable, row: OurRow, column: Column) -> list[object]:
+    cell = row.cells[column.key]
+    fits = (one.values[column.key] for one in table.paper if one.variant == row.variant)
+    paper = next(fits, None)
+    if paper is not None and column.is_share:
+        paper = round(paper / 100, 6)
+    where = [table.key, table.axis, row.variant, _pairs_text(row.context), column.key]
+    ours = [column.metric, cell.value, cell.sd, cell.runs, cell.entry]
+    return [*where, *ours, paper]
+
+
+def _comparison_cells(table: FilledTable, item: VariantComparison) -> list[object]:
+    where = [table.key, table.axis, item.context, item.column, item.first, item.second]
+    means = [item.first_mean, item.second_mean, item.difference, item.low, item.high]
+    paper = None if item.paper is None else round(item.paper / 100, 6)
+    return [*where, *means, item.p, item.adjusted, item.test, item.verdict, paper]
+
+
+def comparisons_csv(filled: Sequence[FilledTable]) -> str:
+    """A line for each comparison of variants: shares of 1, the paper's difference / 100."""
+    rows = (_comparison_cells(table, item) for table in filled for item in table.comparisons)
+    return _csv(COMPARISONS_COLUMNS, rows)
+
+
+def _pairs_text(values: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
     return out.getvalue()
 
 

@@ -20,9 +20,9 @@ from model.tasks.cut_data import cut_notes, marked
 from schemas.errors import PredictionsError
 
 # Okabe and Ito's palette without black and yellow, which bars are hard to read in.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-_OTHER, _MAJORITY, _GREY, _INK = "#BBBBBB", "#CCCCCC", "#666666", "#222222"
-_WIDTH, _DPI = 10.0, 120
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+_OTHER, _MAJORITY, _GREY, INK = "#BBBBBB", "#CCCCCC", "#666666", "#222222"
+WIDTH, DPI = 10.0, 120
 _ROW, _FRAME = 0.36, 0.95  # inches: of a bar, and of title and axis
 _LEGEND_LINE, _LEGEND_COLUMNS = 0.18, 3  # inches, and how many side by side
 _NOTE_WIDTH = 100  # letters of a line of notes below
@@ -73,7 +73,7 @@ def _png(bars: Sequence[_Bar], *, title: str) -> bytes:
     cut = [line for note in _cut_notes(bars) for line in textwrap.wrap(note, _NOTE_WIDTH)]
     lines = -(-len(marks) // _LEGEND_COLUMNS) + len(cut)
     height = (bars[-1].y + 2) * _ROW + _FRAME + lines * _LEGEND_LINE
-    figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained")
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for bar in bars:
@@ -97,7 +97,7 @@ def _cut_notes(bars: Sequence[_Bar]) -> list[str]:
 def _colours(bars: Sequence[_Bar]) -> dict[str, str]:
     """A colour for each model; grey for the majority class and for more than there are colours."""
     models = dict.fromkeys(bar.row.model for bar in bars)
-    free = iter(_COLOURS)
+    free = iter(COLOURS)
     return {
         model: _MAJORITY if model == "majority class" else next(free, _OTHER) for model in models
     }
@@ -108,21 +108,21 @@ def _draw_bar(axes: Axes, bar: _Bar, *, colour: str) -> None:
     value = 100 * (row.shown or 0.0)
     axes.barh(y, value, height=0.72, color=colour, zorder=2)
     if row.sd is not None:
-        axes.errorbar(value, y, xerr=100 * row.sd, color=_INK, linewidth=1.2, capsize=3, zorder=4)
+        axes.errorbar(value, y, xerr=100 * row.sd, color=INK, linewidth=1.2, capsize=3, zorder=4)
     runs = [100 * run for run in row.runs]
     if len(runs) > 1:
         offsets = [_DOT_SPREAD * (2 * n / (len(runs) - 1) - 1) for n in range(len(runs))]
         heights = [y + offset for offset in offsets]
-        axes.scatter(runs, heights, s=13, color="white", edgecolors=_INK, linewidths=0.7, zorder=5)
+        axes.scatter(runs, heights, s=13, color="white", edgecolors=INK, linewidths=0.7, zorder=5)
     base = row.paper.get("BERT_BASE")
     if base is not None:
-        face = "white" if row.paper_split != DEV else _INK
-        axes.scatter(base, y, s=42, marker="D", color=face, edgecolors=_INK, zorder=6)
+        face = "white" if row.paper_split != DEV else INK
+        axes.scatter(base, y, s=42, marker="D", color=face, edgecolors=INK, zorder=6)
     if row.ensemble is not None and row.shown != row.ensemble:
         together = 100 * row.ensemble
-        axes.scatter(together, y, s=36, marker="^", color="white", edgecolors=_INK, zorder=6)
+        axes.scatter(together, y, s=36, marker="^", color="white", edgecolors=INK, zorder=6)
     number = marked(percent(row.shown, row.sd), row.cut)
-    axes.text(_NUMBERS, y, number, va="center", fontsize=8, color=_INK)
+    axes.text(_NUMBERS, y, number, va="center", fontsize=8, color=INK)
 
 
 def _draw_tasks(axes: Axes, bars: Sequence[_Bar]) -> None:
@@ -137,7 +137,7 @@ def _draw_tasks(axes: Axes, bars: Sequence[_Bar]) -> None:
             va="bottom",
             fontsize=9,
             fontweight="bold",
-            color=_INK,
+            color=INK,
         )
         if first.majority is not None:
             axes.vlines(
@@ -179,7 +179,7 @@ def _marks(rows: Sequence[ResultRow], colours: dict[str, str]) -> list[Patch | L
         marks.append(_mark("^", 5.5, face="white", label="ensemble"))
     if any(row.majority is not None for row in rows):
         marks.append(Line2D([], [], color=_GREY, linestyle="--", label="majority class"))
-    for name, face in (("dev", _INK), ("test", "white")):
+    for name, face in (("dev", INK), ("test", "white")):
         if any(row.paper_split == name and "BERT_BASE" in row.paper for row in rows):
             label = f"paper's BERT_BASE, {name}"
             marks.append(_mark("D", 6.0, face=face, label=label))
@@ -189,5 +189,5 @@ def _marks(rows: Sequence[ResultRow], colours: dict[str, str]) -> list[Patch | L
 def _mark(marker: str, size: float, *, face: str, label: str) -> Line2D:
     # mfc and mec: of its face and edge.
     return Line2D(
-        [], [], color="none", marker=marker, markersize=size, mfc=face, mec=_INK, label=label
+        [], [], color="none", marker=marker, markersize=size, mfc=face, mec=INK, label=label
     )

@@ -1,0 +1,165 @@
+"""`bertloom claims`: what the tables of a store show of the paper's claims."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+import typer
+
+from flows.cli.completion import recipe_names
+from flows.cli.console import print_found, say
+from flows.cli.options import EngineOption, JsonOption, StoreOption
+from flows.recipes.files import default_store, load_recipe, packaged_recipes
+from flows.report.results import read_tables
+from flows.store.artifacts import ArtifactStore
+from model import tabulate
+from schemas.errors import ArtifactNotFoundError, UsageError
+
+Scale = Literal["sample", "small", "paper"]
+_WIDTH = 100
+_ABLATIONS = ("tasks", "size", "steps", "features")
+_MORE: dict[str, tuple[str, ...]] = {
+    "sample": ("sample-full",),
+    "small": (),
+    "paper": ("paper-tables", "squad-ensemble"),
+}
+"""Besides the ablations of a scale, the packaged recipes that claims are read from."""
+
+
+class Wanted(NamedTuple):
+    """A recipe, as it is run and as its refs are named."""
+
+    given: str
+    name: str
+
+
+def _known_scale(scale: str) -> str:
+    if scale and scale not in get_args(Scale):
+        raise UsageError(f"--scale {scale}: choose one of {', '.join(get_args(Scale))}")
+    return scale
+
+
+def claims(
+    recipes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE]...",
+            help="Recipes whose last tables are read; else all that the store has tables of.",
+            autocompletion=recipe_names,
+        ),
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="The packaged recipes of this scale: sample, small or paper.",
+            callback=_known_scale,
+        ),
+    ] = "",
+    run: Annotated[
+        bool, typer.Option("--run", help="First run those of the recipes that have no tables yet.")
+    ] = False,
+    engine: EngineOption = "prefect",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say of each of the paper's claims: shown, not shown or not run, and by which test.
+
+    docs/claims.md says what is tested. A claim that is not shown is no error.
+    """
+    if run and not (recipes or scale):
+        raise UsageError("--run: name the recipes to run, or a --scale")
+    wanted = [*_named(recipes or (), store=store), *_of_scale(scale, store=store)]
+    root = store or default_store()
+    if run:
+        _run_missing(wanted, root=root, engine=engine, as_json=as_json)
+    opened = ArtifactStore(root, create=False)
+    names = [one.name for one in wanted] or _with_tables(opened)
+    found = _read(opened, names)
+    print_found(found, _lines(found), as_json=as_json)
+
+
+def _named(recipes: Sequence[str], *, store: str | None) -> list[Wanted]:
+    return [Wanted(given, load_recipe(given, store=store).name) for given in recipes]
+
+
+def _of_scale(scale: str, *, store: str | None) -> list[Wanted]:
+    if not scale:
+        return []
+    wanted = [*(f"ablation-{name}-{scale}" for name in _ABLATIONS), *_MORE[scale]]
+    return _named([name for name in wanted if name in packaged_recipes()], store=store)
+
+
+def _ref(name: str) -> str:
+    return f"{name}/{tabulate.STAGE.name}"
+
+
+def _with_tables(store: ArtifactStore) -> list[str]:
+    refs = (ref.rpartition("/") for ref in store.refs())
+    return [name for name, _, label in refs if label == tabulate.STAGE.name]
+
+
+def _run_missing(wanted: Sequence[Wanted], *, root: str, engine: str, as_json: bool) -> None:
+    from flows.bert import run_recipe  # start-up: 1,000 ms
+    from flows.cli.run import step_printer
+
+    known = set(_with_tables(ArtifactStore(root)))
+    for given, name in wanted:
+        if name in known:
+            continue
+        say(f"running {name}", err=as_json)
+        loaded = load_recipe(given, store=root)
+        run_recipe(loaded, say=step_printer(as_json=as_json), engine=engine)
+
+
+def _read(store: ArtifactStore, names: Sequence[str]) -> dict[str, Any]:
+    """What the last tables of recipes say; those without any are named."""
+    from model.tables.claims import LEVEL, Source, judge  # start-up: 120 ms
+
+    sources, missing = [], []
+    for name in names:
+        if (pointer := store.ref(_ref(name))) is None:
+            missing.append(name)
+            continue
+        manifest = store.read_manifest(pointer.manifest)
+        sources.append(Source(name, manifest.artifact_id, read_tables(store, manifest)))
+    if names and not sources:
+        raise ArtifactNotFoundError(
+            f"{store.root}: no tables of {', '.join(missing)}: run them, or add --run"
+        )
+    judged = [{**claim.model_dump(mode="json"), "status": claim.status} for claim in judge(sources)]
+    return {
+        "store": store.root,
+        "level": LEVEL,
+        "recipes": [source.recipe for source in sources],
+        "without_tables": missing,
+        "claims": judged,
+    }
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    for number, claim in enumerate(found["claims"], start=1):
+        yield f"{number}. {claim['says']}: {claim['status'].upper()}"
+        yield from _wrapped(f"the paper: {claim['paper']}")
+        for one in claim["findings"]:
+            p = "not tested, too few restarts" if one["p"] is None else f"p {one['p']:.2g}"
+            on = f", on {one['data']}: the mechanism, not the paper's figure" if one["data"] else ""
+            yield from _wrapped(
+                f"{one['recipe']}, {one['of']}: {one['ours']}; {p}: {one['status']}{on}"
+            )
+        yield ""
+    yield from textwrap.wrap(
+        f"shown: the one-sided test of every line is below {found['level']:.4f}, .05 shared over "
+        "seven claims. Restarts are of fine-tuning; each model was pretrained once.",
+        _WIDTH,
+    )
+    read = ", ".join(found["recipes"]) or "none"
+    yield from textwrap.wrap(f"read: the last tables of {read}", _WIDTH, subsequent_indent="  ")
+    if found["without_tables"]:
+        missing = ", ".join(found["without_tables"])
+        yield from textwrap.wrap(f"without tables: {missing}", _WIDTH, subsequent_indent="  ")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent="   ", subsequent_indent="     ")
