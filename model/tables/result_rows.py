@@ -30,6 +30,16 @@ class ResultRow(Scores):
     model: str
     """In a few words; of an ensemble over other entries, with how many answer together."""
 
+    method: str = ""
+    start: str = ""
+    """What it started from: a phase, `scratch`, a folder's name."""
+
+    features: str = ""
+    """Which layers it reads, of a frozen encoder."""
+
+    data: str = ""
+    """What it is on, where that is not the task's own data."""
+
     split: str
     metric: str
     is_main: bool
@@ -116,6 +126,10 @@ def _rows(
                 title=task.title if task else item.task,
                 entry=item.entry,
                 model=model,
+                method=item.method,
+                start=str(item.model.get("start") or ""),
+                features=feature_layers(item.model) if item.method == "features" else "",
+                data=str(item.model.get("data") or ""),
                 split=split,
                 metric=metric,
                 is_main=metric == item.metric,
