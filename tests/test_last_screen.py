@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from lineage_writing import put, put_recipe, raw_file
+from test_claims import sweep_of
+from test_sweep_tables import GOOD, POOR
 
 from flows.cli.last_screen import WIDTH, screen_lines
 from flows.engine.steps import StepResult
@@ -52,8 +54,13 @@ def compared(number: int, *, cut: tuple[str, ...] = ()) -> EntryComparison:
     )
 
 
-def tabulated(store: ArtifactStore, made: dict[str, Manifest], *items: EntryComparison) -> Manifest:
-    tables = Tables(results=(), comparisons=items, tables=())
+def tabulated(
+    store: ArtifactStore,
+    made: dict[str, Manifest],
+    *items: EntryComparison,
+    tables: Tables | None = None,
+) -> Manifest:
+    tables = tables or Tables(results=(), comparisons=items, tables=())
     text = tables.to_json().decode()
     found = put(store, "tabulate", {"cola": made["evaluate.cola"]}, key="tables", text=text)
     [entry] = found.files
@@ -109,6 +116,18 @@ def test_a_long_run_fits_a_screen_and_says_what_is_left_out(store: ArtifactStore
     assert any("more on cut-down data" in line for line in lines)
     assert any(line.endswith("more notes: see the report") for line in lines)
     assert any("more raw files" in line for line in lines)
+
+
+def test_a_sweep_shows_its_directions_and_no_more_than_fits(store: ArtifactStore) -> None:
+    runs = {f"variant-{n}": {"mnli": GOOD, "qnli": GOOD if n else POOR} for n in range(12)}
+    made = put_recipe(store)
+    made["tabulate"] = tabulated(store, made, tables=sweep_of("", runs).tables)
+    lines = screen(results_of(made), store)
+    at = lines.index("Sweep: axis: differences")
+    assert lines[at + 3].split()[:4] == ["mean", "variant-0", "worse", "variant-1"]
+    assert "... and 5 more comparisons: see the tables" in lines
+    assert len(lines) <= SCREEN
+    assert max(map(len, lines)) <= WIDTH
 
 
 def test_entries_that_nothing_compares_are_listed(store: ArtifactStore) -> None:

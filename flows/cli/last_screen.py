@@ -23,7 +23,9 @@ from flows.recipes.files import default_store
 from flows.report.results import read_tables
 from flows.store.artifacts import ArtifactStore
 from model import evaluate, pretrain, tabulate
-from model.tables.grids import comparisons_grid, to_text
+from model.tables.filled_tables import FilledTable
+from model.tables.grids import comparisons_grid, to_text, variants_grid
+from model.tables.variant_comparisons import MEAN
 from model.tasks import find_task
 from model.tasks.cut_data import MARK
 from pipelines import build_instances
@@ -36,7 +38,7 @@ WIDTH = 110
 """Characters of a line at most, but for names and paths that are longer."""
 
 _LINES = 40
-_ROWS, _PHASES, _COMPARED, _MARKED, _COUNTED, _FILES = 12, 2, 6, 1, 7, 2
+_ROWS, _PHASES, _COMPARED, _MARKED, _COUNTED, _FILES, _SWEPT = 12, 2, 6, 1, 7, 2, 2
 
 
 class _Group(NamedTuple):
@@ -174,8 +176,11 @@ def _text_url(tables: Manifest, store: ArtifactStore) -> str:
 
 
 def _table_lines(groups: Sequence[_Group], tables: Manifest, *, store: ArtifactStore) -> list[str]:
-    """How the entries of each task compare, else what each of them scored."""
-    comparisons = read_tables(store, tables).comparisons
+    """How the variants of a sweep compare, or the entries of each task; else what each scored."""
+    found = read_tables(store, tables)
+    comparisons = found.comparisons
+    if swept := [table for table in found.tables if table.axis and table.comparisons]:
+        return [line for table in swept[:_SWEPT] for line in _variant_lines(table)]
     if not comparisons:
         scored = [group.row() for group in groups if _is_of(group.first, evaluate.STAGE)]
         lines = columns((label, holds) for label, _, _, holds, _ in scored)
@@ -190,6 +195,15 @@ def _table_lines(groups: Sequence[_Group], tables: Manifest, *, store: ArtifactS
         *_some(below[: len(comparisons)], _COMPARED, "comparisons: see the tables"),
         *_some(marked, _MARKED, "on cut-down data: see the tables"),
     ]
+
+
+def _variant_lines(table: FilledTable) -> list[str]:
+    """Of a table's variants: on the mean of its columns, where there are several, else on each."""
+    means = [item for item in table.comparisons if item.column == MEAN]
+    shown = table.model_copy(update={"comparisons": tuple(means or table.comparisons)})
+    title, _, header, rule, *below = to_text([variants_grid(shown)]).splitlines()
+    lines = _some(below[: len(shown.comparisons)], _COMPARED, "comparisons: see the tables")
+    return [_cut(line) for line in (title, header, rule, *lines)]
 
 
 # Lineage

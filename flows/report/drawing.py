@@ -115,6 +115,12 @@ class Plot:
         places = " ".join(f"{x:.1f},{y:.1f}" for x, y in (self._place(*point) for point in points))
         self._parts.append(f'<polyline class="line {look}" points="{places}"/>')
 
+    def band(self, low: Iterable[Point], high: Iterable[Point], *, look: str) -> None:
+        """The area between two lines."""
+        edge = [*(self._place(*p) for p in low), *reversed([self._place(*p) for p in high])]
+        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in edge) + "z"
+        self._parts.append(f'<path class="band {look}" d="{path}"/>')
+
     def dots(self, points: Iterable[Point], *, look: str, shape: str = "") -> None:
         """A mark at each point: a dot, or a `triangle` or `diamond`."""
         for x, y in (self._place(*point) for point in points):

@@ -5,16 +5,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from flows.report.charts import chart_figure
 from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Key, Panel
 from flows.report.steps import Steps
 from flows.store.artifacts import ArtifactStore
+from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
 from model.tables.evaluations import percent, wrong_fields
-from model.tables.grids import Grid, comparisons_grid, entries_grid, paper_grid, results_grid
+from model.tables.filled_tables import FilledTable
+from model.tables.grids import (
+    Grid,
+    comparisons_grid,
+    entries_grid,
+    paper_grid,
+    results_grid,
+    variants_grid,
+)
 from model.tables.result_rows import ResultRow
 from model.tasks.cut_data import cut_notes, marked
 from schemas.errors import ArtifactCorruptError, StoreError
@@ -33,6 +44,19 @@ _LEGEND = (
 )
 
 
+class TableView(NamedTuple):
+    """A table with what belongs to it."""
+
+    rows: Grid
+    """A group of the paper's rows, a group of ours."""
+
+    differences: Grid | None
+    """Which variants are better."""
+
+    figure: Figure | None
+    """Scores over steps or sizes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Results:
     """The section about fine-tuning and evaluation."""
@@ -46,8 +70,11 @@ class Results:
     grids: Sequence[Grid] = ()
     """Results, what the entries are, and how they compare."""
 
-    paper: Sequence[Grid] = ()
-    """The paper's tables that have rows of ours: a group of its rows, a group of ours."""
+    paper: Sequence[TableView] = ()
+    """The paper's tables that have rows of ours, and those of a sweep."""
+
+    is_sweep: bool = False
+    """Whether entries are variants, so that the tables say more than a list of all entries."""
 
     figure: Figure | None = None
 
@@ -98,8 +125,18 @@ def results_of(tables: Tables, *, name: str) -> Results:
     return Results(
         best=[best[task] for task in dict.fromkeys(row.task for row in main) if task in best],
         grids=grids,
-        paper=[paper_grid(table) for table in tables.tables if table.rows],
+        paper=[_view(table, name=name) for table in tables.tables if table.rows],
+        is_sweep=any(table.axis for table in tables.tables if table.rows),
         figure=_figure(main, name=f"results-{name}") if main else None,
+    )
+
+
+def _view(table: FilledTable, *, name: str) -> TableView:
+    chart = chart_of(table)
+    return TableView(
+        rows=paper_grid(table),
+        differences=variants_grid(table) if table.comparisons else None,
+        figure=chart_figure(chart, name=f"{table.key}-{name}") if chart else None,
     )
 
 

@@ -178,7 +178,8 @@ def _above_prior(source: Source) -> Iterator[_Tested]:
 
 def _pretrained_over_scratch(source: Source, table: str) -> Iterator[_Tested]:
     """On data that are not the tasks' own: the same entries with pretraining and without."""
-    swept, pairs, data = source.swept, {}, ""
+    pairs: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+    swept, data = source.swept, ""
     for task in dict.fromkeys(row.task for row in source.tables.main):
         known = [row for row in source.rows(task) if row.entry not in swept and row.data]
         known = [row for row in known if row.method == "fine-tune" and len(row.runs) > 1]
@@ -237,7 +238,7 @@ def _pairs_of_rows(table: FilledTable, first: str, second: str) -> Iterator[tupl
 def _column_runs(
     source: Source, table: FilledTable, a: OurRow, b: OurRow, *, only: Sequence[str] = ()
 ) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-    found = {}
+    found: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
     for column in table.columns:
         cells = [row.cells.get(column.key) for row in (a, b)]
         if any(cell is None for cell in cells) or (only and column.key not in only):

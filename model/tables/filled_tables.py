@@ -176,6 +176,7 @@ def _fill(
         ),
         rows=tuple(rows),
         notes=tuple(notes),
+        data=data,
         comparisons=(compare_features(evaluations, tasks=tasks) if table.features and rows else ()),
     )
 

@@ -15,7 +15,7 @@ from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.tasks.task import Task
 
 LEVEL = 0.05
-MEAN = "mean of the columns"
+MEAN = "mean"
 FINE_TUNED = "fine-tuned"
 
 Verdict = Literal["better", "worse", "within noise", "not tested"]
