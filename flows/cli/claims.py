@@ -70,7 +70,7 @@ def claims(
     """
     if run and not (recipes or scale):
         raise UsageError("--run: name the recipes to run, or a --scale")
-    wanted = [*_named(recipes or (), store=store), *_of_scale(scale, store=store)]
+    wanted = [*(_named(recipe, store=store) for recipe in recipes or ()), *_of_scale(scale)]
     root = store or default_store()
     if run:
         _run_missing(wanted, root=root, engine=engine, as_json=as_json)
@@ -80,15 +80,21 @@ def claims(
     print_found(found, _lines(found), as_json=as_json)
 
 
-def _named(recipes: Sequence[str], *, store: str | None) -> list[Wanted]:
-    return [Wanted(given, load_recipe(given, store=store).name) for given in recipes]
+def _named(recipe: str, *, store: str | None) -> Wanted:
+    """A packaged recipe is not read for its name: what it is to run on may be not set here."""
+    if recipe in packaged_recipes():
+        return Wanted(recipe, recipe)
+    return Wanted(recipe, load_recipe(recipe, store=store).name)
 
 
-def _of_scale(scale: str, *, store: str | None) -> list[Wanted]:
+def _of_scale(scale: str) -> list[Wanted]:
+    """What is packaged for a scale; at the paper's an ablation's name has no scale in it."""
     if not scale:
         return []
-    wanted = [*(f"ablation-{name}-{scale}" for name in _ABLATIONS), *_MORE[scale]]
-    return _named([name for name in wanted if name in packaged_recipes()], store=store)
+    behind = "" if scale == "paper" else f"-{scale}"
+    wanted = [*(f"ablation-{name}{behind}" for name in _ABLATIONS), *_MORE[scale]]
+    known = packaged_recipes()
+    return [Wanted(name, name) for name in wanted if name in known]
 
 
 def _ref(name: str) -> str:

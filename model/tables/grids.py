@@ -228,6 +228,8 @@ def variants_grid(filled: FilledTable) -> Grid:
     columns = dict(_VARIANTS)
     if not any(item.context for item in filled.comparisons):
         del columns["with"]
+    if all(item.paper is None for item in filled.comparisons):
+        del columns["the paper's"]
     title = f"{filled.title}: differences"
     rows = _cells(columns, filled.comparisons)
     texts = 5 if "with" in columns else 4
