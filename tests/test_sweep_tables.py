@@ -10,8 +10,13 @@ import pytest
 from scipy import stats
 from written_evaluations import BASE, TASKS, evaluations, written
 
+from flows.report.page import section
+from flows.report.results import results_of
+from model.tables.charts import chart_of
 from model.tables.contrasts import contrast, difference, holm, mean_difference
+from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
+from model.tables.line_pictures import draw_chart
 from model.tables.paper_ablations import ABLATIONS
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.variant_comparisons import MEAN, VariantComparison
@@ -282,7 +287,7 @@ def test_runs_that_do_not_differ_are_judged_by_their_permutations() -> None:
         ([0.9] * 5, [0.5] * 5), lambda a, b: np.mean(a) - np.mean(b), n_resamples=np.inf
     )
     assert found.p == pytest.approx(exact.pvalue)
-    assert difference([0.9] * 5, [0.9] * 5).p is None
+    assert difference([0.9] * 5, [0.9] * 5).p == 1.0
     assert difference([0.9], [0.8, 0.7]).p is None
 
 
@@ -296,3 +301,43 @@ def test_comparisons_are_the_same_read_back() -> None:
     back = FilledTable.model_validate_json(table.model_dump_json())
     assert back.comparisons == table.comparisons
     assert all(isinstance(one, VariantComparison) for one in back.comparisons)
+
+
+# What is drawn.
+
+
+def sizes() -> FilledTable:
+    axes = {"size": SweptAxis(table="table-6", variants=("1-64-2", "3-768-12"))}
+    given = {
+        f"mnli/{variant}": (entry("mnli", variant, size=variant), runs, {})
+        for variant, runs in zip(axes["size"].variants, (POOR, GOOD), strict=True)
+    }
+    phases = {variant: {"held_out": {"perplexity": 7.5}} for variant in axes["size"].variants}
+    return tables(axes, given, phases)["table-6"]
+
+
+def test_sizes_are_drawn_in_their_order_beside_the_papers() -> None:
+    chart = chart_of(sizes())
+    assert chart is not None
+    assert chart.names == ("1-64-2 (7.50)", "3-768-12 (7.50)")
+    (panel,) = chart.panels
+    (line,) = panel.lines
+    assert [(point.x, round(point.mean, 1)) for point in line.points] == [(0, 70.4), (1, 90.8)]
+    assert panel.paper == ((1.0, 77.9),)
+    elsewhere = sizes().model_copy(update={"data": "the sample world"})
+    assert chart_of(elsewhere).panels[0].paper == ()  # type: ignore[union-attr]
+    assert draw_chart(chart) == draw_chart(chart)
+    assert draw_chart(chart)[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_only_steps_and_sizes_are_drawn_as_lines() -> None:
+    found = tables(TASKS_AXIS, of_tasks())
+    assert [key for key, table in found.items() if chart_of(table)] == []
+
+
+def test_the_page_shows_a_sweep_first_and_its_entries_folded() -> None:
+    found = Tables(results=(), comparisons=(), tables=(sizes(),))
+    page = section("tasks", results=results_of(found, name="here"))
+    assert page.index("Table 6: model size") < page.index("<details>")
+    assert "3-768-12 (7.50) 90.8 ± 0.8" in page  # said for those who do not see it
+    assert "Table 6: model size: differences" in page

@@ -28,7 +28,7 @@ from model.tables.result_rows import in_order, result_rows
 from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
 from schemas.manifest import StageOutput
-from schemas.task_configs import TabulateConfig
+from schemas.task_configs import SweptAxis, SweptEntry, TabulateConfig
 
 ROOT = Path(__file__).parents[1]
 FEATURES = {**BASE, "method": "features", "feature_layers": "concat-last-4"}
@@ -106,6 +106,42 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
     assert values["runs"] == 3
     assert [values[f"run-{n}"] for n in range(3)] == [0.90, 0.91, 0.92]
     assert values["paper-BERT_BASE-test"] == 0.935
+
+
+def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.tabulate, "TASKS", TASKS)
+    axes = {"size": SweptAxis(table="table-6", variants=("1-64-2", "2-64-2"))}
+    swept = [
+        SweptEntry(entry=f"mnli.{name}", of="mnli", variants={"size": name}, phase=name)
+        for name in axes["size"].variants
+    ]
+    inputs = {
+        one.entry: artifact(tmp_path / "in", written(one.entry, "mnli", [0.1 * n, 0.11 * n, 0.12]))
+        for n, one in enumerate(swept, start=1)
+    }
+    for one in swept:
+        phase = {"entry": one.phase, "held_out": {"perplexity": 5.5}}
+        inputs[f"pretrain.{one.phase}"] = artifact(tmp_path / "in", phase)
+    found = model.tabulate.tabulate(
+        TabulateConfig(axes=axes, swept=tuple(swept)),
+        inputs=inputs,
+        output=str(tmp_path / "out"),
+        execution=ExecutionConfig(),
+    )
+    names = {entry.path for entry in found.files}
+    assert {"variants.csv", "comparisons.csv", "table-6.png"} < names
+    with (tmp_path / "out" / "variants.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert next((row["variant"], row["column"], row["value"]) for row in rows) == (
+        "1-64-2", "LM perplexity", "5.5",
+    )  # fmt: skip
+    with (tmp_path / "out" / "comparisons.csv").open(newline="") as lines:
+        (row,) = csv.DictReader(lines)
+    assert (row["first"], row["second"], row["verdict"]) == ("2-64-2", "1-64-2", "within noise")
+    assert found.counters["entries"] == 2
+    assert found.statistics["tables"]["table-6"] == 2
 
 
 def test_statistics_are_plain_json_with_the_main_numbers(run: Any) -> None:

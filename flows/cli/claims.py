@@ -149,7 +149,11 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{number}. {claim['says']}: {claim['status'].upper()}"
         yield from _wrapped(f"the paper: {claim['paper']}")
         for one in claim["findings"]:
-            p = "not tested, too few restarts" if one["p"] is None else f"p {one['p']:.2g}"
+            p = (
+                "not tested, no two restarts that differ"
+                if one["p"] is None
+                else f"p {one['p']:.2g}"
+            )
             on = f", on {one['data']}: the mechanism, not the paper's figure" if one["data"] else ""
             yield from _wrapped(
                 f"{one['recipe']}, {one['of']}: {one['ours']}; {p}: {one['status']}{on}"

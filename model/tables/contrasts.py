@@ -80,8 +80,9 @@ def _without_variance(
     samples: Sequence[Sequence[float]], weights: Sequence[float], *, estimate: float
 ) -> Contrast:
     """Of constant samples: how many ways to deal their runs out give as great a difference."""
-    is_difference = len(samples) == 2 and list(weights) == [1.0, -1.0]
-    if not is_difference or samples[0][0] == samples[1][0]:
+    if estimate == 0.0:
+        return Contrast(estimate, estimate, estimate, 1.0, 1.0, "permutation")
+    if len(samples) != 2 or list(weights) != [1.0, -1.0]:
         return Contrast(estimate, estimate, estimate, None, None, "")
     sizes = [len(sample) for sample in samples]
     ways = math.comb(sum(sizes), sizes[0])
