@@ -325,6 +325,8 @@ def test_each_ablation_has_the_rows_and_columns_of_its_table(
         monkeypatch.setenv(variable, f"/data/{variable}")
     recipe, paper = load_recipe(f"ablation-{name}{scale}"), load_recipe(f"ablation-{name}")
     table, columns = TABLES[name]
+    if (name, scale) == ("steps", "-sample"):  # sequences of 32
+        columns = {"cola", "sst-2"}
     assert {axis.table for axis in recipe.sweep.values()} == {table}
     rows = [*itertools.product(*(axis.variants for axis in recipe.sweep.values()))]
     found = [(item.of, *item.variants.values()) for item in recipe.swept]
