@@ -53,6 +53,51 @@ DUPLICATES = _table(
     ],
 )
 
+CONTAMINATION_NGRAMS = _table(
+    "contamination-ngrams",
+    1,
+    [
+        _required("weight", pa.uint8()),  # in half words; ascending
+        # Of the distinct runs of that weight, ascending. Runs are numbered in this order.
+        _required("hashes", pa.list_(pa.field("item", pa.uint64(), nullable=False))),
+    ],
+)
+
+CONTAMINATION_HITS = _table(
+    "contamination-hits",
+    1,
+    [
+        _required("row", pa.uint32()),  # of the document in its shard
+        _required("document_id", pa.string()),
+        _required("title", pa.string()),
+        # Numbers of runs of CONTAMINATION_NGRAMS, each once, and the word of the document that it
+        # begins with first.
+        _required("ngrams", pa.list_(pa.field("item", pa.uint32(), nullable=False))),
+        _required("words", pa.list_(pa.field("item", pa.uint32(), nullable=False))),
+    ],
+)
+
+CONTAMINATION = _table(
+    "contamination",
+    1,
+    [
+        _required("task", pa.string()),
+        _required("split", pa.string()),
+        _required("field", pa.string()),  # column of the examples
+        _required("example_id", pa.string()),  # the first that has the text
+        _required("examples", pa.uint32()),  # how many have it
+        _required("document_id", pa.string()),
+        _required("title", pa.string()),
+        _required("shard", pa.string()),  # logical name of the document shard
+        _required("row", pa.uint32()),  # row in that shard
+        _required("ngrams", pa.uint32()),  # runs of words of the text
+        _required("ngrams_found", pa.uint32()),  # those that the document has
+        _required("longest_run", pa.uint32()),  # words of the longest stretch of such runs
+        _required("text_word", pa.uint32()),  # where in the text that begins, from 0
+        _required("document_word", pa.uint32()),  # and where in the document
+    ],
+)
+
 LEFT_OUT = _table(
     "left-out",
     1,

@@ -17,6 +17,7 @@ from schemas.configs import (
     VocabularyConfig,
     not_identity,
 )
+from schemas.contamination_configs import DecontaminateConfig
 from schemas.model_configs import ModelConfig, PretrainConfig
 from schemas.publish_configs import PublishConfig
 from schemas.task_configs import (
@@ -62,6 +63,9 @@ class Recipe(Config):
 
     build_documents: DocumentsConfig | None = None
     """The corpus; none where models are only fine-tuned."""
+
+    decontaminate: DecontaminateConfig | None = None
+    """Leave out of the corpus what tasks are tested on; none: nothing is looked for."""
 
     build_vocabulary: VocabularyConfig = VocabularyConfig()
     build_tokens: TokensConfig = TokensConfig()
@@ -133,6 +137,16 @@ class Recipe(Config):
                     f"(before it: {known})"
                 )
             earlier.append(name)
+        return self
+
+    @model_validator(mode="after")
+    def _decontamination_finds_what_it_names(self) -> Self:
+        for task in self.decontaminate.tasks if self.decontaminate is not None else ():
+            if task not in self.build_examples:
+                known = ", ".join(self.build_examples) or "no entries"
+                raise ValueError(
+                    f"decontaminate.tasks: no {task!r} in build_examples, which has {known}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,9 @@ ROOMS = {
         "beam books mediawiki text wordpiece",
         "sources instances",
         "documents",
-        "build_documents build_vocabulary build_tokens build_instances transforms",
+        "contamination",
+        "build_documents build_vocabulary build_tokens build_instances transforms "
+        "find_contamination",
     ],
     "model": [
         "data",

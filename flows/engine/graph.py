@@ -57,6 +57,8 @@ class Graph:
         return with_inputs(list(found), (step.label for step in list(found)[inner:]))
 
     def own(self, steps: Sequence[Step]) -> list[Step]:
-        """Those of a run's steps that are of this part."""
+        """Those of a run's steps that are of this part, and what they need of parts after it."""
         names = {stage.name for stage in self.stages}
-        return [step for step in steps if step.stage.name in names]
+        before = {stage.name for part in self.after for stage in part.stages}
+        mine = (step.label for step in steps if step.stage.name in names)
+        return [step for step in with_inputs(steps, mine) if step.stage.name not in before - names]

@@ -171,7 +171,7 @@ def _flow_calls(
     log_errors_in_a_sentence()
     run = current_run()
     if run is not None and run.is_begun:
-        own = graph.own(run.steps)
+        own = [step for step in graph.own(run.steps) if step.label not in run.done]
         with contextlib.closing(FlowCalls(run, [(None, own)])) as calls:
             yield calls
         for step in own:
@@ -202,7 +202,11 @@ def _groups(graph: Graph, run: Run) -> list[tuple[Graph | None, list[Step]]]:
     """
     if not graph.is_whole:
         return [(None, list(run.steps))]
-    found = [(part, own) for part in graph.after if (own := part.own(run.steps))]
+    found: list[tuple[Graph, list[Step]]] = []
+    for part in graph.after:
+        taken = {step.label for _, steps in found for step in steps}
+        if own := [step for step in part.own(run.steps) if step.label not in taken]:
+            found.append((part, own))
     return [
         (None if len(found) == 1 or {s.label for s in own} <= run.cached else part, own)
         for part, own in found

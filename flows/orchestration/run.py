@@ -130,6 +130,7 @@ class Run:
         rebuild: Collection[str] = (),
         engine: str = "local",
         cached: Collection[str] = (),
+        given: Mapping[str, Manifest] | None = None,
     ) -> None:
         """Nothing is done yet.
 
@@ -140,6 +141,7 @@ class Run:
             rebuild: stages to build even if they are there: `all`, stage names or step labels.
             engine: `prefect` or `local`.
             cached: labels of steps whose artifacts are known to be there, as a hint.
+            given: artifacts that steps read and no step of the run makes, by label.
 
         Raises:
             ConfigError: `rebuild` names no stage.
@@ -154,7 +156,10 @@ class Run:
         self.is_begun = False
         self.by_label = {step.label: step for step in self.steps}
         self.limit = step_limit(recipe.execution)
-        self.done: dict[str, StepResult] = {}
+        self.done: dict[str, StepResult] = {
+            label: StepResult(label, manifest, was_cached=True, seconds=0.0)
+            for label, manifest in (given or {}).items()
+        }
         self.failures: dict[str, BaseException] = {}
         self.jobs: list[JobRecord] = []
         """What was handed to an engine, in order."""

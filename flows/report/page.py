@@ -18,6 +18,7 @@ import yaml
 from markupsafe import Markup
 
 from flows.formats import byte_text, time_text
+from flows.report.contamination import read_contamination
 from flows.report.corpus import read_corpus
 from flows.report.curves import curve_figure
 from flows.report.figures import Figure, kept_figure
@@ -78,6 +79,7 @@ def report_page(store: ArtifactStore, record: RunRecord) -> str:
         "seconds": run_seconds(record),
         "steps": steps,
         "corpus": read_corpus(store, steps),
+        "contamination": read_contamination(store, steps),
         "phases": steps.holding("checkpoint"),
         "finetuned_phase": _finetuned_phase(steps),
         "curves": _curves(store, steps),

@@ -104,6 +104,14 @@ def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.Recor
 
     Rows of a repeated id were dropped and counted by `build-documents`: here they do not exist.
     """
+    for _, batch in wanted_rows(piece, counters):
+        yield batch
+
+
+def wanted_rows(
+    piece: ShardPiece, counters: Counters
+) -> Iterator[tuple[list[int], pa.RecordBatch]]:
+    """As `wanted_documents`, each batch with the numbers of its rows in the shard."""
     repeated = piece.repeated()
     unwanted = piece.others() | dict.fromkeys(piece.left_out(), "duplicate")
     first = 0
@@ -123,7 +131,7 @@ def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.Recor
             if len(keep) < batch.num_rows:
                 batch = batch.take(pa.array(keep, pa.int64()))
             if batch.num_rows:
-                yield batch
+                yield [rows.start + row for row in keep], batch
 
 
 def sentences_of(batch: pa.RecordBatch) -> pa.StringArray:

@@ -1,0 +1,183 @@
+"""`bertloom contamination`: texts that models are tested on, looked for in a corpus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.console import print_found, print_json, say
+from flows.cli.options import RunnerOption, StoreOption, WorkersOption, open_store
+from flows.cli.run import step_printer
+from flows.corpus import build_corpus
+from flows.engine.preflight import examples_fault, refuse_all
+from flows.formats import columns
+from flows.lineage.names import resolve
+from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
+from flows.report.contamination import Columns, contamination_of
+from flows.store.artifacts import ArtifactStore
+from model.build_examples import STAGE as BUILD_EXAMPLES
+from pipelines.build_documents import STAGE as BUILD_DOCUMENTS
+from pipelines.find_contamination import STAGE
+from schemas.contamination_configs import ContaminationRules
+from schemas.errors import ConfigError
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+from schemas.task_configs import ExamplesConfig
+
+_DEFAULTS = ContaminationRules()
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
+
+
+def contamination(
+    corpus: Annotated[
+        str, typer.Argument(help="A recipe, or the documents of one (RECIPE/build-documents).")
+    ],
+    tasks: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TASK...",
+            help="TASK=FOLDER with its official files, TASK:SPLIT=FILE, or examples of the store "
+            "(RECIPE/build-examples.ENTRY).",
+        ),
+    ],
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="A split to look for; else all but those that models learn from."),
+    ] = None,
+    words: Annotated[
+        int, typer.Option(min=4, max=100, help="Words of a run that both share.")
+    ] = _DEFAULTS.words,
+    max_documents: Annotated[
+        int, typer.Option(min=1, help="What more documents have is a common phrase.")
+    ] = _DEFAULTS.max_documents,
+    store: StoreOption = None,
+    runner: RunnerOption = None,
+    workers: WorkersOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Look for the texts of tasks in a corpus, and show the longest passages that both have."""
+    rules = {
+        "splits": split or [],
+        "words": words,
+        "min_words": min(_DEFAULTS.min_words, words),
+        "max_documents": max_documents,
+    }
+    execution = {"runner": runner, "workers": workers}
+    recipe, given = _recipe(corpus, tasks, rules=rules, store=store, execution=execution)
+    manifest, opened = _run(recipe, given, as_json=as_json)
+    found = contamination_of(opened, manifest)
+    if as_json:
+        print_json({"artifact_id": manifest.artifact_id, **manifest.statistics})
+        return
+    say("")
+    print_found(None, _lines(found.fields, found.splits), as_json=False)
+    say(f"\n{found.summary}\n{found.problem}".rstrip())
+    say(_passage_text(found.passages))
+    say(f"\nall pairs: bertloom head {manifest.artifact_id} --store {opened.root}")
+
+
+def _recipe(
+    corpus: str,
+    tasks: Sequence[str],
+    *,
+    rules: dict[str, Any],
+    store: str | None,
+    execution: dict[str, Any],
+) -> tuple[Recipe, dict[str, Manifest]]:
+    """The recipe that the arguments stand for, and what of it is in the store by label."""
+    given: dict[str, Manifest] = {}
+    data: dict[str, Any] = {}
+    if corpus in packaged_recipes() or corpus.endswith((".yaml", ".yml")):
+        loaded = load_recipe(corpus, store=store)
+        if loaded.build_documents is None:
+            raise ConfigError(f"{corpus}: expected a recipe with build_documents, found none")
+        whole = loaded.model_dump(mode="json")
+        kept = ("build_documents", "build_tokens", "code_identity", "store", "execution")
+        data, name, store = {key: whole[key] for key in kept}, loaded.name, loaded.store
+    else:
+        manifest = _artifact(corpus, BUILD_DOCUMENTS.name, store=store)
+        given[BUILD_DOCUMENTS.name] = manifest
+        data["build_documents"] = manifest.config
+        name = corpus.partition("/")[0]
+    examples = _examples(tasks, given, store=store)
+    data |= {
+        "name": _NOT_IN_NAMES.sub("-", f"contamination-{name.lower()}")[:64],
+        "build_examples": examples,
+        "decontaminate": {"tasks": list(examples), **rules},
+    }
+    where = "bertloom contamination"
+    return (
+        recipe_from(data, where=where, folder=Path.cwd(), store=store, execution=execution),
+        given,
+    )
+
+
+def _examples(
+    tasks: Sequence[str], given: dict[str, Manifest], *, store: str | None
+) -> dict[str, dict[str, Any]]:
+    """Entries of build_examples; of artifacts their own configurations."""
+    found: dict[str, dict[str, Any]] = {}
+    for text in tasks:
+        name, equals, path = text.partition("=")
+        if equals:
+            task, _, split = name.partition(":")
+            entry = found.setdefault(task, {"task": task})
+            if split:
+                entry.setdefault("files", {}).setdefault(split, []).append(path)
+            else:
+                entry["folder"] = path
+            continue
+        manifest = _artifact(text, BUILD_EXAMPLES.name, store=store)
+        entry_name = text.rpartition(f"{BUILD_EXAMPLES.name}.")[2] or text
+        entry_name = _NOT_IN_NAMES.sub("-", entry_name.lower())
+        found[entry_name] = manifest.config
+        given[f"{BUILD_EXAMPLES.name}.{entry_name}"] = manifest
+    read = [entry for name, entry in found.items() if f"{BUILD_EXAMPLES.name}.{name}" not in given]
+    faults = (examples_fault(ExamplesConfig.model_validate(entry)) for entry in read)
+    refuse_all([fault for fault in faults if fault is not None])
+    return found
+
+
+def _artifact(name: str, stage: str, *, store: str | None) -> Manifest:
+    manifest = resolve(name, store=open_store(store))
+    if manifest.stage != stage:
+        raise ConfigError(
+            f"{name}: expected an artifact of {stage}, found {manifest.artifact_id} of "
+            f"{manifest.stage}"
+        )
+    return manifest
+
+
+def _run(
+    recipe: Recipe, given: dict[str, Manifest], *, as_json: bool
+) -> tuple[Manifest, ArtifactStore]:
+    from flows.orchestration.loop import run_steps  # start-up: 300 ms
+    from flows.orchestration.run import Run
+
+    steps = [s for s in build_corpus.steps(recipe, STAGE.name) if s.label not in given]
+    with Run(recipe, steps, say=step_printer(as_json=as_json), given=given) as run:
+        run_steps(run)
+    return run.done[STAGE.name].manifest, run.store
+
+
+def _lines(*tables: Columns) -> Iterator[str]:
+    for number, table in enumerate(tables):
+        titles, cells = zip(*table, strict=True)
+        texts = sum(title in ("task", "split", "field") for title in titles)
+        yield from [""] if number else []
+        yield from columns([titles, *zip(*cells, strict=True)], right=range(texts, len(titles)))
+
+
+def _passage_text(passages: Columns) -> str:
+    lines = []
+    for example, field, words, document, at, text in zip(
+        *(cells for _, cells in passages), strict=True
+    ):
+        lines.append(
+            f"\n{example} {field}: {words} words, in {document} from word {at} on\n  {text}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Evaluation texts in a corpus: runs of words that both have, found by their hashes."""

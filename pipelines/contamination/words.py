@@ -1,0 +1,216 @@
+"""Words as they are compared: hashes of 64 bits, whatever their case, accents and punctuation.
+
+A character becomes its compatibility form (NFKD), case folded, without nonspacing marks. A word is
+a run of letters, digits and spacing marks; format characters (soft hyphens) are passed over, and
+all others only separate words. In scripts that are written without spaces each character is a word
+by itself, and weighs half as much as another.
+
+What becomes of a character does not depend on its neighbours, so text is cut at U+0020 first, and
+each distinct chunk between two of them is looked at once (as in `pipelines.wordpiece.words`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import unicodedata
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.arrays import Int64s, UInt64s, offsets_of, ranges
+from pipelines.wordpiece.words import Chunks, sentence_batches
+
+_T = TypeVar("_T", bound=np.generic)
+
+HALF, WHOLE = 1, 2
+"""Weights, in half words."""
+
+_UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Myanmar
+    (0x1780, 0x17FF),  # Khmer
+    (0x3005, 0x3007),  # ideographic iteration mark, closing mark, zero
+    (0x3041, 0x30FF),  # Hiragana, Katakana
+    (0x3100, 0x312F),  # Bopomofo
+    (0x31F0, 0x31FF),  # Katakana extensions
+    (0x3400, 0x4DBF),  # CJK ideographs
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x1B000, 0x1B16F),  # Kana supplements
+    (0x20000, 0x3FFFF),
+)
+_MEMORY = 1 << 20
+"""Distinct chunks that are remembered; the memory is emptied when it is full."""
+
+_LONG = 64  # characters; a longer chunk is not worth remembering
+
+
+class Words(NamedTuple):
+    """The words of some sentences end to end."""
+
+    hashes: UInt64s
+    weights: npt.NDArray[np.uint8]
+    """`HALF` or `WHOLE` each."""
+
+    offsets: Int64s
+    """Sentence i has the words offsets[i] .. offsets[i + 1] - 1."""
+
+
+class WordHasher:
+    """Gives the words of sentences. What it remembers changes none of them."""
+
+    def __init__(self, *, memory: int = _MEMORY) -> None:
+        """`memory`: distinct chunks that are remembered, about 200 bytes each."""
+        self._memory = memory
+        self._characters = _Characters()
+        self._word_of: dict[str, tuple[int, int]] = {}
+        self._row_of: dict[str, int] = {}
+        self._store = _Rows()
+
+    def words(self, sentences: pa.Array) -> Words:
+        """The words of an Arrow array of strings."""
+        hashes, weights = [np.empty(0, np.uint64)], [np.empty(0, np.uint8)]
+        counts = [np.empty(0, np.int64)]
+        for batch in sentence_batches(sentences):
+            chunks = Chunks(batch)
+            rows = self._rows(chunks.distinct)[chunks.index.to_numpy()]
+            starts, lengths = self._store.bounds(rows)
+            found = ranges(starts, lengths)
+            hashes.append(self._store.hashes[found])
+            weights.append(self._store.weights[found])
+            counts.append(np.diff(offsets_of(lengths)[chunks.offsets]))
+        return Words(
+            np.concatenate(hashes), np.concatenate(weights), offsets_of(np.concatenate(counts))
+        )
+
+    def _rows(self, distinct: list[str]) -> Int64s:
+        """The row of each chunk in the store; the long ones' are good until the next call."""
+        if len(self._row_of) + len(distinct) > self._memory:
+            self._row_of.clear()
+            self._word_of.clear()
+        self._store.truncate(len(self._row_of))
+        found = map(self._row_of.get, distinct, itertools.repeat(-1))
+        rows = np.fromiter(found, np.int64, len(distinct))
+        new = np.flatnonzero(rows < 0).tolist()
+        new.sort(key=lambda i: len(distinct[i]) > _LONG)  # so that the long ones can be cut off
+        chunks = [distinct[i] for i in new]
+        first = len(self._row_of)
+        rows[new] = np.arange(first, first + len(new))
+        self._store.append([self._chunk_words(chunk) for chunk in chunks])
+        kept = (chunk for chunk in chunks if len(chunk) <= _LONG)
+        self._row_of.update(zip(kept, itertools.count(first), strict=False))
+        return rows
+
+    def _chunk_words(self, chunk: str) -> list[tuple[int, int]]:
+        if chunk.isalpha() and chunk.isascii():
+            return [self._word(chunk.lower())]
+        return [self._word(word) for word in chunk.translate(self._characters).split()]
+
+    def _word(self, word: str) -> tuple[int, int]:
+        found = self._word_of.get(word)
+        if found is None:
+            digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+            weight = HALF if len(word) == 1 and _is_unspaced(word) else WHOLE
+            found = int.from_bytes(digest, "little"), weight
+            if len(word) <= _LONG:
+                self._word_of[word] = found
+        return found
+
+
+def normalised_words(text: str) -> list[str]:
+    """The words of a text as they are compared; for people to look at.
+
+    >>> normalised_words("The CAFÉ's co\\u00adop, №5: 東京タワー")
+    ['the', 'cafe', 's', 'coop', 'no5', '東', '京', 'タ', 'ワ', 'ー']
+    """
+    return text.translate(_Characters()).split()
+
+
+def stretch(text: str, first: int, count: int) -> str:
+    """The part of a text that holds `count` of its words from the word `first` on.
+
+    >>> stretch("Call me (Ishmael).  Some years ago", 2, 3)
+    'Ishmael).  Some years'
+    """
+    characters, word, in_word, start, end = _Characters(), -1, False, 0, 0
+    for at, character in enumerate(text):
+        for part in characters[ord(character)]:
+            if part == " ":
+                in_word = False
+                continue
+            if not in_word:
+                in_word, word = True, word + 1
+                if word == first:
+                    start = at
+            if first <= word < first + count:
+                end = at + 1
+    return text[start:end]
+
+
+class _Characters(dict[int, str]):
+    """For `str.translate`: what a character becomes. Filled as characters are met."""
+
+    def __missing__(self, code_point: int) -> str:
+        self[code_point] = replacement = _replacement(chr(code_point))
+        return replacement
+
+
+def _replacement(character: str) -> str:
+    plain = unicodedata.normalize("NFKD", character).casefold()
+    parts = []
+    for part in unicodedata.normalize("NFKD", plain):
+        category = unicodedata.category(part)
+        if category in ("Mn", "Me", "Cf"):
+            continue
+        if category[0] not in "LN" and category != "Mc":
+            parts.append(" ")
+        else:
+            parts.append(f" {part} " if _is_unspaced(part) else part)
+    return "".join(parts)
+
+
+def _is_unspaced(character: str) -> bool:
+    code = ord(character)
+    return code >= _UNSPACED[0][0] and any(low <= code <= high for low, high in _UNSPACED)
+
+
+class _Rows:
+    """Lists of words end to end, in buffers that grow by doubling."""
+
+    def __init__(self) -> None:
+        self.hashes = np.empty(1 << 12, np.uint64)
+        self.weights = np.empty(1 << 12, np.uint8)
+        self._offsets = np.zeros(1 << 12, np.int64)
+        self._rows = 0
+
+    def bounds(self, rows: Int64s) -> tuple[Int64s, Int64s]:
+        """Where each of these rows starts, and how long it is."""
+        starts = self._offsets[rows]
+        return starts, self._offsets[rows + 1] - starts
+
+    def append(self, lists: list[list[tuple[int, int]]]) -> None:
+        first = self._rows
+        start = int(self._offsets[first])
+        ends = start + offsets_of([len(words) for words in lists])[1:]
+        flat = list(itertools.chain.from_iterable(lists))
+        self._rows += len(lists)
+        self._offsets = _with_room(self._offsets, self._rows + 1)
+        self._offsets[first + 1 : self._rows + 1] = ends
+        self.hashes = _with_room(self.hashes, start + len(flat))
+        self.weights = _with_room(self.weights, start + len(flat))
+        self.hashes[start : start + len(flat)] = np.array([w[0] for w in flat], np.uint64)
+        self.weights[start : start + len(flat)] = [w[1] for w in flat]
+
+    def truncate(self, rows: int) -> None:
+        self._rows = rows
+
+
+def _with_room(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
+    if size <= len(buffer):
+        return buffer
+    grown = np.zeros(max(size, 2 * len(buffer)), buffer.dtype)
+    grown[: len(buffer)] = buffer
+    return grown

@@ -1,0 +1,108 @@
+"""`find-contamination`: evaluation texts are looked for in documents, by the words they share.
+
+The texts' runs of words (13-grams, hashed) are the small side: a file that workers map. Each
+document shard is looked through by itself; numbers of runs and counts go through Beam, no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.work import add_up
+from pipelines.counters import check_balance
+from pipelines.io.stage_inputs import InputFile
+from schemas.configs import ExecutionConfig
+from schemas.contamination_configs import ContaminationConfig
+from schemas.manifest import Manifest, StageInput, StageOutput
+from schemas.stage import ANY, Stage
+
+EXAMPLES = "examples."
+"""Begins the names of inputs that are examples; a task's name follows."""
+
+
+def find_contamination(
+    config: ContaminationConfig,
+    *,
+    inputs: Mapping[str, StageInput],
+    output: str,
+    execution: ExecutionConfig,
+    pieces: str = "",
+) -> StageOutput:
+    """Look for the texts of `examples.TASK`, any number of them, in `documents`.
+
+    Raises:
+        ConfigError: a split is named that no task has.
+        CountError: documents or texts in are not those that came out.
+    """
+    # start-up: 300 ms, most of it pyarrow's
+    from pipelines.contamination.matches import Matcher
+    from pipelines.contamination.scan import ScanShard, common_runs, counting
+    from pipelines.contamination.summary import split_rows, summary_rows, text_counters
+    from pipelines.contamination.texts import read_texts, split_files
+    from pipelines.contamination.writing import write_matches, write_ngrams
+    from pipelines.documents.shards import shard_pieces
+
+    given = {
+        name.removeprefix(EXAMPLES): examples
+        for name, examples in inputs.items()
+        if name.startswith(EXAMPLES)
+    }
+    splits = split_files(given, config)
+    texts, runs = read_texts(splits, config)
+    ngrams = write_ngrams(runs, output=output)
+    file = InputFile(
+        f"{output}/{ngrams.object}", ngrams.path, "this search", ngrams.size, ngrams.sha256
+    )
+    planned = shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates)
+    job = run_shard_job(
+        "find-contamination",
+        planned,
+        work=ScanShard(file, config.max_documents, output),
+        output=output,
+        execution=execution,
+        pieces=pieces,
+        grouping=counting(config.max_documents, output=output),
+    )
+    counters = add_up(job.reports)
+    check_balance(counters, "documents", where="find-contamination")
+    matcher = Matcher(texts, common=common_runs(job.groups, output=output))
+    written = write_matches(
+        matcher,
+        texts,
+        zip((piece.path for piece in planned), job.files, strict=True),
+        splits=splits,
+        min_share=config.min_share,
+        output=output,
+    )
+    rows = summary_rows(texts, matcher.found, matcher.common)
+    counters.update(text_counters(rows))
+    counters["documents-with-a-text"] = written.documents
+    counters["documents-to-leave-out"] = written.left_out
+    return StageOutput(
+        files=(ngrams, *job.files, *written.files),
+        counters=dict(sorted(counters.items())),
+        statistics={"fields": rows, "splits": split_rows(texts, matcher.found)},
+        table="contamination",
+        reuse=job.reuse,
+    )
+
+
+def describe(manifest: Manifest) -> str:
+    """How many texts were found."""
+    found, texts = (manifest.counters[f"texts-{kind}"] for kind in ("contaminated", "in"))
+    return f"{found:,} of {texts:,} texts found"
+
+
+STAGE = Stage(
+    name="find-contamination",
+    module=__name__,
+    version=1,
+    run=find_contamination,
+    config=ContaminationConfig,
+    holds="contamination",
+    libraries=("pyarrow", "numpy"),
+    inputs=("documents", ANY),
+    keeps_pieces=True,
+    describe=describe,
+)
