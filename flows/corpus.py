@@ -11,6 +11,7 @@ from pipelines import (
     build_tokens,
     build_vocabulary,
     find_contamination,
+    find_near_duplicates,
 )
 from schemas.contamination_configs import ContaminationConfig, ContaminationRules
 from schemas.recipe import Recipe
@@ -18,7 +19,14 @@ from schemas.recipe import Recipe
 
 @part(
     "bertloom-corpus",
-    modules=(build_documents, find_contamination, build_vocabulary, build_tokens, build_instances),
+    modules=(
+        build_documents,
+        find_contamination,
+        find_near_duplicates,
+        build_vocabulary,
+        build_tokens,
+        build_instances,
+    ),
 )
 def build_corpus(recipe: Recipe, steps: RecipeSteps) -> None:
     """Documents, a vocabulary learnt from them, tokens of both; of these, sets of instances."""
@@ -26,8 +34,20 @@ def build_corpus(recipe: Recipe, steps: RecipeSteps) -> None:
         return
     documents = steps.add(build_documents.STAGE, recipe.build_documents)
     found = _contamination(recipe, steps, documents)
+    near = None
+    if recipe.find_near_duplicates is not None:
+        near = steps.add(
+            find_near_duplicates.STAGE,
+            recipe.find_near_duplicates,
+            documents=documents,
+            contamination=found,
+        )
     vocabulary = steps.add(
-        build_vocabulary.STAGE, recipe.build_vocabulary, documents=documents, contamination=found
+        build_vocabulary.STAGE,
+        recipe.build_vocabulary,
+        documents=documents,
+        contamination=found,
+        near_duplicates=near,
     )
     tokens = steps.add(
         build_tokens.STAGE,
@@ -35,6 +55,7 @@ def build_corpus(recipe: Recipe, steps: RecipeSteps) -> None:
         documents=documents,
         vocabulary=vocabulary,
         contamination=found,
+        near_duplicates=near,
     )
     for name, config in recipe.build_instances.items():
         steps.add(build_instances.STAGE, config, name, tokens=tokens, vocabulary=vocabulary)

@@ -110,6 +110,18 @@ LEFT_OUT = _table(
     ],
 )
 
+SKETCHES = _table(
+    "sketches",
+    1,
+    [
+        _required("document_id", pa.string()),
+        _required("row", pa.uint32()),  # in the document shard of the same number
+        _required("time", pa.int64()),  # of the revision, seconds since 1970; least where unknown
+        _required("ngrams", pa.list_(pa.field("item", pa.uint32(), nullable=False))),  # ascending
+        _required("bands", pa.list_(pa.field("item", pa.uint64(), nullable=False))),  # one each
+    ],
+)
+
 WORD_COUNTS = _table(
     "word-counts", 1, [_required("word", pa.string()), _required("count", pa.uint64())]
 )

@@ -224,6 +224,20 @@ class TokensConfig(Config):
     """Distinct words whose ids are remembered before the memory is emptied."""
 
 
+class NearDuplicatesConfig(Config):
+    """`find-near-duplicates`: documents that say nearly the same as another, by MinHash LSH."""
+
+    threshold: float = Field(default=0.8, ge=0.5, le=1.0)
+    """Jaccard similarity of two documents' sets of n-grams from which on one is left out."""
+
+    ngram: int = Field(default=5, ge=1, le=64)
+    """Words of an n-gram; in scripts that put no space between words, characters."""
+
+    permutations: int = Field(default=128, ge=32, le=1024)
+    """Numbers of a document's MinHash signature. Bands and rows follow from it and `threshold`: as
+    many rows as let two documents at the threshold meet in some band with a probability of .98."""
+
+
 class MaskingConfig(Config):
     """Which tokens are chosen for the masked LM, and what replaces them (paper 3.1, C.2)."""
 

@@ -12,6 +12,7 @@ from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,
     InstancesConfig,
+    NearDuplicatesConfig,
     SourceName,
     TokensConfig,
     VocabularyConfig,
@@ -66,6 +67,9 @@ class Recipe(Config):
 
     decontaminate: DecontaminateConfig | None = None
     """Leave out of the corpus what tasks are tested on; none: nothing is looked for."""
+
+    find_near_duplicates: NearDuplicatesConfig | None = None
+    """Set to `{}` to leave out documents that say nearly the same as another."""
 
     build_vocabulary: VocabularyConfig = VocabularyConfig()
     build_tokens: TokensConfig = TokensConfig()
@@ -158,6 +162,15 @@ class Recipe(Config):
             )
         if self.build_documents is None and self.pretrain:
             raise ValueError("pretrain: needs a corpus, and there is no build_documents")
+        return self
+
+    @model_validator(mode="after")
+    def _near_duplicates_are_without_equal_ones(self) -> Self:
+        if self.find_near_duplicates is not None and not self.build_tokens.remove_duplicates:
+            raise ValueError(
+                "find_near_duplicates looks among documents without duplicates, and "
+                "build_tokens.remove_duplicates is false: set that to true, or leave this out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ ROOMS = {
         "documents",
         "contamination",
         "build_documents build_vocabulary build_tokens build_instances transforms "
-        "find_contamination",
+        "find_contamination find_near_duplicates",
     ],
     "model": [
         "data",

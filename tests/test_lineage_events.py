@@ -353,6 +353,7 @@ def test_tables_are_those_of_the_schemas(vocab_size: int) -> None:
     schemas: dict[str, pa.Schema] = {
         "documents": arrow.DOCUMENTS,
         "vocabulary": arrow.WORD_COUNTS,
+        "sketches": arrow.SKETCHES,
         "tokens": arrow.tokens_schema(vocab_size),
         "instances": arrow.instances_schema(vocab_size),
         **{schema.metadata[arrow.TABLE_KEY].decode(): schema for schema in arrow.EXAMPLES.values()},

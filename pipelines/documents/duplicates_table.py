@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -39,11 +39,11 @@ BATCH_ROWS = 1 << 18
 """Rows of a record batch of the table, which holds those of whole document shards: more only where
 one shard has more."""
 
-_REASONS = pa.array([SAME_TEXT, SAME_ID])
+_REASONS = [SAME_TEXT, SAME_ID]
 _RUN = pa.schema(
     [
         ("position", pa.int64()),  # of the row among those of all shards, by name
-        ("is_same_id", pa.bool_()),
+        ("reason", pa.uint8()),  # its number
         ("document_id", pa.large_string()),
         ("kept_document_id", pa.large_string()),
     ]
@@ -72,7 +72,7 @@ class Duplicates:
     """By document shard, in order of their names."""
 
 
-class _Positions(NamedTuple):
+class Positions(NamedTuple):
     """The rows of all document shards, numbered in order of the shards' names."""
 
     shards: pa.StringArray
@@ -110,22 +110,22 @@ class _Positions(NamedTuple):
             yield int(self.starts[first]), int(self.starts[-1])
 
 
-class _Runs:
+class Runs:
     """Rows to leave out, run by run in a temporary file; those of a run are in order."""
 
-    def __init__(self, folder: str, positions: _Positions) -> None:
+    def __init__(self, folder: str, positions: Positions) -> None:
         self._path, self._positions = Path(folder, "runs.arrow"), positions
         self._writer = pa.ipc.new_file(str(self._path), _RUN)
         self.counts = np.zeros(len(positions.shards), np.int64)
         """Rows of each shard."""
 
     def add(
-        self, positions: Int64s, names: pa.Array, kept_names: pa.Array, *, is_same_id: bool
+        self, positions: Int64s, names: pa.Array, kept_names: pa.Array, *, reason: int = 0
     ) -> None:
         order = np.argsort(positions)
-        same_id = pa.array(np.full(len(order), is_same_id))
+        reasons = pa.array(np.full(len(order), reason, np.uint8))
         take = pa.array(order)
-        columns = [positions[order], same_id, names.take(take), kept_names.take(take)]
+        columns = [positions[order], reasons, names.take(take), kept_names.take(take)]
         self._writer.write_batch(pa.record_batch(columns, schema=_RUN))
         self.counts += np.bincount(self._positions.shard_of(positions), minlength=len(self.counts))
 
@@ -157,7 +157,7 @@ def write_duplicates(
         output: URL of the folder that the document shards and the buckets' files are in.
         shards: the document shards.
     """
-    positions = _Positions.of(shards)
+    positions = Positions.of(shards)
     kinds: dict[int, list[WorkReport]] = {BY_ID: [], BY_TEXT: []}
     for report in reports:
         kinds[report.index % 2].append(report)
@@ -165,7 +165,7 @@ def write_duplicates(
         tempfile.TemporaryDirectory(prefix="bertloom-duplicates-") as folder,
         ShardWriter(DUPLICATES_FILE, schema=DUPLICATES, output=output) as shard,
     ):
-        runs = _Runs(folder, positions)
+        runs = Runs(folder, positions)
         repeated = np.zeros(positions.starts[-1], np.bool_)
         for table in bucket_tables(kinds[BY_ID], REPEATED_IDS, output=output):
             _settle_ids(table, positions, repeated=repeated, runs=runs)
@@ -173,7 +173,7 @@ def write_duplicates(
             _settle_texts(table, positions, repeated=repeated, runs=runs)
         duplicates: list[tuple[int, dict[str, RepeatedIds]]] = []
         for window in runs.windows():
-            batch = _batch(window, positions)
+            batch = left_out_batch(window, positions, schema=DUPLICATES, reasons=_REASONS)
             shard.write(batch)
             duplicates.append(_summary(batch))
     remove_bucket_files(itertools.chain(*kinds.values()), output=output)
@@ -184,15 +184,15 @@ def write_duplicates(
     return found
 
 
-def _settle_ids(table: pa.Table, positions: _Positions, *, repeated: Bools, runs: _Runs) -> None:
+def _settle_ids(table: pa.Table, positions: Positions, *, repeated: Bools, runs: Runs) -> None:
     for batch in table.to_batches():
         numbers = positions.number(batch)
         repeated[numbers] = True
         names = (batch.column(name) for name in ("document_id", "kept_document_id"))
-        runs.add(numbers, *names, is_same_id=True)
+        runs.add(numbers, *names, reason=_REASONS.index(SAME_ID))
 
 
-def _settle_texts(table: pa.Table, positions: _Positions, *, repeated: Bools, runs: _Runs) -> None:
+def _settle_texts(table: pa.Table, positions: Positions, *, repeated: Bools, runs: Runs) -> None:
     """Of each group of a bucket the first row stays that is not left out for its id."""
     kept = EQUAL_TEXTS.empty_table()  # the row that stays of the last group, which may go on
     for batch in table.to_batches():
@@ -210,23 +210,32 @@ def _settle_texts(table: pa.Table, positions: _Positions, *, repeated: Bools, ru
             positions.number(rows.take(left)),
             names.take(left),
             names.take(pa.array(of_rows[~starts])),
-            is_same_id=False,
+            reason=_REASONS.index(SAME_TEXT),
         )
         kept = rows.slice(int(of_rows[-1]), 1)
 
 
-def _batch(window: pa.Table, positions: _Positions) -> pa.RecordBatch:
+def left_out_batch(
+    window: pa.Table, positions: Positions, *, schema: pa.Schema, reasons: Sequence[str]
+) -> pa.RecordBatch:
+    """Rows to leave out as a batch of a table: of what document, where, why, and for which other.
+
+    Args:
+        window: of `Runs`.
+        positions: of the rows.
+        schema: its columns are an id, `shard`, `row`, a reason, and another id.
+        reasons: by their numbers.
+    """
     numbers = window.column("position").to_numpy()
     shards = positions.shard_of(numbers)
-    same_id = window.column("is_same_id").combine_chunks()
-    columns = {
-        "document_id": window.column("document_id").combine_chunks().cast(pa.string()),
-        "shard": positions.shards.take(pa.array(shards)),
-        "row": pa.array(numbers - positions.starts[shards], pa.uint32()),
-        "reason": _REASONS.take(same_id.cast(pa.uint8())),
-        "kept_document_id": window.column("kept_document_id").combine_chunks().cast(pa.string()),
-    }
-    return pa.record_batch(list(columns.values()), schema=DUPLICATES)
+    columns = [
+        window.column("document_id").combine_chunks().cast(pa.string()),
+        positions.shards.take(pa.array(shards)),
+        pa.array(numbers - positions.starts[shards], pa.uint32()),
+        pa.array(reasons, pa.string()).take(window.column("reason").combine_chunks()),
+        window.column("kept_document_id").combine_chunks().cast(pa.string()),
+    ]
+    return pa.record_batch(columns, schema=schema)
 
 
 def _summary(batch: pa.RecordBatch) -> tuple[int, dict[str, RepeatedIds]]:

@@ -20,7 +20,7 @@ from schemas.manifest import StageInput
 LEFT_OUT_FILE = "__left_out__/left-out.arrow"
 """In a folder that opening the one above as a data set passes over."""
 
-CONTAMINATED = "contaminated"
+CONTAMINATED, NEAR_DUPLICATE = "contaminated", "near-duplicate"
 
 
 def left_out_files(inputs: Mapping[str, StageInput]) -> list[InputFile]:

@@ -100,7 +100,7 @@ def shard_pieces(
 
 
 def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.RecordBatch]:
-    """The batches of a document shard without its duplicates; counts `documents-*`.
+    """The batches of a document shard without what is left out; counts `documents-*`.
 
     Rows of a repeated id were dropped and counted by `build-documents`: here they do not exist.
     """

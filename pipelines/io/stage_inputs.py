@@ -16,7 +16,8 @@ from pipelines.io.file_systems import file_system, open_stream, read_file
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry, StageInput
 
-LEAVE_OUT_INPUTS = ("contamination",)
+CONTAMINATION, NEAR_DUPLICATES = "contamination", "near_duplicates"
+LEAVE_OUT_INPUTS = (CONTAMINATION, NEAR_DUPLICATES)
 """Names of inputs that say which documents to leave out; a document of several by the first."""
 
 _CHUNK = 1 << 20

@@ -1,0 +1,269 @@
+"""Which of the documents that share a key say nearly the same: their n-grams are compared.
+
+Of two such documents the one of the newer revision comes first, then the earlier in the order of
+the plan; documents without a time come after all that have one.
+
+A group of documents that share a key is compared pair by pair as far as it has `SMALL_GROUP` of
+them. In a larger one each document is compared with the first and, where it is not near to that,
+with `NEIGHBOURS` that share its next keys. So the work grows with the documents, not their square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists, joined, ranges
+from pipelines.beam.work import WorkReport
+from pipelines.counters import Counters
+from pipelines.documents.bucket_tables import bucket_report
+from pipelines.documents.duplicates import run_starts
+from pipelines.documents.sketch_files import SketchFiles
+from pipelines.documents.sketches import BAND_BITS, Bands, unpacked
+
+SMALL_GROUP = 16
+NEIGHBOURS = 8
+
+NEAR_PAIRS = pa.schema(
+    [
+        ("piece", pa.uint32()),  # of the document that comes after the other
+        ("row", pa.uint32()),  # in the document shard
+        ("time", pa.int64()),
+        ("document_id", pa.large_string()),
+        ("first_piece", pa.uint32()),
+        ("first_row", pa.uint32()),
+        ("first_time", pa.int64()),
+        ("first_document_id", pa.large_string()),
+    ]
+)
+"""Documents that say nearly the same, by piece and row."""
+
+_SLICE = 1 << 16  # rows whose groups are compared together
+_ELEMENTS = 1 << 21  # n-grams that are compared together
+_SMALL_REPORT = 16 << 10
+
+
+class _Pairs(NamedTuple):
+    """Pairs of members of groups, by their positions; the second comes before the first."""
+
+    later: Int64s
+    first: Int64s
+
+    def where(self, kept: Bools) -> _Pairs:
+        return _Pairs(self.later[kept], self.first[kept])
+
+
+class _Members(NamedTuple):
+    """Members of groups that share a key, by group and in the order of who comes first."""
+
+    groups: Int64s
+    keys: UInt64s
+    documents: Int64s
+    """Their numbers among the documents of a slice."""
+
+    places: Int64s
+    """Of those documents, ascending."""
+
+    @property
+    def starts(self) -> Int64s:
+        """Where the group of each member starts."""
+        firsts = run_starts(self.groups)
+        found: Int64s = np.flatnonzero(firsts)[np.cumsum(firsts) - 1]
+        return found
+
+
+def report_near(
+    bucket: int, blobs: Iterable[bytes], *, output: str, bands: Bands, threshold: float
+) -> WorkReport:
+    """The report of a bucket with its `NEAR_PAIRS`, or their file.
+
+    Args:
+        bucket: its number.
+        blobs: the keys of all shards of sketches.
+        output: URL of the folder that those are in, and the file.
+        bands: how signatures were cut.
+        threshold: the least Jaccard similarity of what is near.
+    """
+    rows = unpacked(blobs)
+    order = np.lexsort((rows.places, rows.keys))
+    keys, places = rows.keys[order], rows.places[order]
+    groups = np.cumsum(run_starts(keys)) - 1 if len(keys) else np.empty(0, np.int64)
+    shared = np.bincount(groups)[groups] > 1 if len(keys) else np.empty(0, np.bool_)
+    keys, places, groups = keys[shared], places[shared], groups[shared]
+    counters, found = Counters(), [NEAR_PAIRS.empty_table()]
+    with SketchFiles(rows.files, output=output) as files:
+        for part in _slices(groups):
+            members = _ranked(groups[part], keys[part], places[part], files)
+            comparing = _Comparing(files, members, bands=bands, threshold=threshold)
+            pairs = comparing.near_pairs()
+            counters.count("pairs-compared", comparing.compared)
+            found.append(_table(pairs, members, files))
+    table = pa.concat_tables(found)
+    if not table.num_rows:
+        return WorkReport(bucket, counters=counters)
+    file = f"__left_out__/bucket-{bucket:06d}.arrow"
+    return bucket_report(
+        bucket, table, file=file, output=output, most_bytes=_SMALL_REPORT, counters=counters
+    )
+
+
+def _slices(groups: Int64s) -> Iterator[slice]:
+    """Runs of about `_SLICE` members, in whole groups."""
+    bounds = np.append(np.flatnonzero(run_starts(groups)), len(groups)) if len(groups) else [0]
+    start = 0
+    while start < len(groups):
+        at = int(np.searchsorted(bounds, start + _SLICE, side="right")) - 1
+        end = int(bounds[at])
+        if end <= start:
+            end = int(bounds[at + 1])
+        yield slice(start, end)
+        start = end
+
+
+def _ranked(groups: Int64s, keys: UInt64s, places: Int64s, files: SketchFiles) -> _Members:
+    distinct, documents = np.unique(places, return_inverse=True)
+    times = files.take(distinct, ["time"]).column("time").to_numpy()
+    ranks = np.empty(len(distinct), np.int64)
+    ranks[first_come(times, distinct)] = np.arange(len(distinct))
+    order = np.lexsort((ranks[documents], groups))
+    return _Members(groups[order], keys[order], documents[order], distinct)
+
+
+def first_come(times: Int64s, places: Int64s) -> Int64s:
+    """The order of documents in which the first stays: the newest, then the first of the plan."""
+    return np.lexsort((places, ~times))
+
+
+class _Comparing:
+    """Compares the members of some groups."""
+
+    def __init__(
+        self, files: SketchFiles, members: _Members, *, bands: Bands, threshold: float
+    ) -> None:
+        self._files, self._members, self._bands = files, members, bands
+        self._threshold = threshold
+        self._sizes = files.sizes(members.places)
+        self.compared = 0
+        """Pairs of documents."""
+
+    def near_pairs(self) -> _Pairs:
+        """The near pairs, without those that both have a nearer way: the same first document."""
+        starts = self._members.starts
+        sizes = np.bincount(starts)[starts] if len(starts) else starts
+        small = np.flatnonzero(sizes <= SMALL_GROUP)
+        large = np.flatnonzero((sizes > SMALL_GROUP) & (starts != np.arange(len(starts))))
+        pairs = [self._near(_all_pairs(small, small - starts[small]))]
+        firsts = self._near(_Pairs(large, starts[large]))
+        others = np.setdiff1d(large, firsts.later, assume_unique=True)
+        pairs += [firsts, self._near(self._neighbours(others))]
+        near = _Pairs(*map(joined, zip(*pairs, strict=True)))
+        leaders = np.arange(len(starts))
+        np.minimum.at(leaders, near.later, near.first)
+        return near.where(
+            (leaders[near.later] != leaders[near.first]) | (leaders[near.later] == near.first)
+        )
+
+    def _neighbours(self, members: Int64s) -> _Pairs:
+        """Pairs of members of a group whose next keys are alike."""
+        groups, documents, keys, places = (
+            self._members.groups[members],
+            self._members.documents[members],
+            self._members.keys[members],
+            self._members.places,
+        )
+        distinct, of_members = np.unique(documents, return_inverse=True)
+        band = (keys & np.uint64((1 << BAND_BITS) - 1)).astype(np.int64)
+        next_keys = _next_keys(self._files, places[distinct], of_members, band, self._bands)
+        order = np.lexsort((members, *reversed(next_keys), groups))
+        found = []
+        for apart in range(1, NEIGHBOURS + 1):
+            one, other = order[apart:], order[:-apart]
+            same = groups[one] == groups[other]
+            found.append(np.sort(members[np.stack([one[same], other[same]])], axis=0))
+        first, later = np.concatenate(found, axis=1)
+        return _Pairs(later, first)
+
+    def _near(self, pairs: _Pairs) -> _Pairs:
+        """Those whose documents are near."""
+        documents = self._members.documents
+        one, other = documents[pairs.later], documents[pairs.first]
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        smaller, larger = np.sort(self._sizes[np.stack([low, high])], axis=0)
+        # The similarity of two sets is at most the ratio of their sizes.
+        likely = smaller >= self._threshold * larger
+        packed = low[likely] * len(self._sizes) + high[likely]
+        distinct, of_pairs = np.unique(packed, return_inverse=True)
+        near = np.zeros(len(low), np.bool_)
+        near[likely] = self._are_near(*np.divmod(distinct, len(self._sizes)))[of_pairs]
+        return pairs.where(near)
+
+    def _are_near(self, low: Int64s, high: Int64s) -> Bools:
+        self.compared += len(low)
+        near = np.zeros(len(low), np.bool_)
+        amounts = np.cumsum(self._sizes[low] + self._sizes[high])
+        start = 0
+        while start < len(low):
+            before = int(amounts[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(amounts, before + _ELEMENTS, side="right")))
+            part = slice(start, end)
+            near[part] = self._similarities(low[part], high[part]) >= self._threshold
+            start = end
+        return near
+
+    def _similarities(self, low: Int64s, high: Int64s) -> np.ndarray:
+        """The Jaccard similarities of pairs of documents."""
+        needed = np.unique(np.concatenate([low, high]))
+        taken = self._files.take(self._members.places[needed], ["ngrams"]).column("ngrams")
+        values, offsets = flat_lists(taken.combine_chunks())
+        ngrams = values.to_numpy()
+        sides = []
+        for side in (low, high):
+            at = np.searchsorted(needed, side)
+            lengths = np.diff(offsets)[at]
+            numbers = np.repeat(np.arange(len(side), dtype=np.uint64), lengths)
+            sides.append((numbers << np.uint64(32)) | ngrams[ranges(offsets[at], lengths)])
+        together = np.concatenate(sides)
+        together.sort(kind="stable")  # two runs, which are merged
+        twice = together[1:][together[1:] == together[:-1]] >> np.uint64(32)
+        both = np.bincount(twice.astype(np.int64), minlength=len(low))
+        return both / (self._sizes[low] + self._sizes[high] - both)
+
+
+def _all_pairs(members: Int64s, before: Int64s) -> _Pairs:
+    """Each member with all that come before it in its group; `before`: how many do."""
+    return _Pairs(np.repeat(members, before), ranges(members - before, before))
+
+
+def _next_keys(
+    files: SketchFiles, places: Int64s, documents: Int64s, band: Int64s, bands: Bands
+) -> tuple[UInt64s, UInt64s]:
+    """The keys of the two bands after a member's own."""
+    found = [np.empty(len(documents), np.uint64) for _ in range(2)]
+    order = np.argsort(documents, kind="stable")
+    for start in range(0, len(places), _SLICE):
+        part = places[start : start + _SLICE]
+        column = files.take(part, ["bands"]).column("bands").combine_chunks()
+        keys = flat_lists(column)[0].to_numpy().reshape(len(part), bands.bands)
+        begin, end = np.searchsorted(documents[order], (start, start + len(part)))
+        of_part = order[begin:end]
+        for after, column_of in enumerate(found, 1):
+            number = (band[of_part] + after) % bands.bands
+            column_of[of_part] = keys[documents[of_part] - start, number]
+    return found[0], found[1]
+
+
+def _table(pairs: _Pairs, members: _Members, files: SketchFiles) -> pa.Table:
+    """The distinct pairs of documents, with what they are called."""
+    packed = members.documents[pairs.later] * len(members.places) + members.documents[pairs.first]
+    later, first = np.divmod(np.unique(packed), max(1, len(members.places)))
+    needed, at = np.unique(np.concatenate([later, first]), return_inverse=True)
+    rows = files.take(members.places[needed], ["row", "time", "document_id"])
+    pieces = (members.places[needed] >> 32).astype(np.uint32)
+    columns = []
+    for numbers in np.split(at, 2):
+        some = rows.take(pa.array(numbers))
+        columns += [pa.array(pieces[numbers]), *(column for column in some.columns)]
+    return pa.table(columns, names=NEAR_PAIRS.names).cast(NEAR_PAIRS)
