@@ -56,5 +56,12 @@ def test_any_other_value_is_another_digest(change: dict[str, object]) -> None:
     assert _digest([{**ROWS[0], **change}]) != _digest([ROWS[0]])
 
 
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.int64(), pa.float32(), pa.string()])
+def test_null_is_another_value_than_nothing(kind: pa.DataType) -> None:
+    zero = "" if pa.types.is_string(kind) else pa.scalar(False).cast(kind).as_py()
+    batches = [pa.record_batch({"value": pa.array([value], kind)}) for value in (zero, None)]
+    assert rows_digest(batches[0]) != rows_digest(batches[1])
+
+
 def test_a_row_that_comes_twice_counts_twice() -> None:
     assert _digest([ROWS[0], ROWS[0]]) == 2 * _digest([ROWS[0]]) % MODULUS

@@ -61,6 +61,8 @@ def _column_bytes(column: pa.Array, *, nullable: bool) -> Iterator[bytes]:
 def _zero(kind: pa.DataType) -> object:
     if pa.types.is_list(kind):
         return []
+    if pa.types.is_boolean(kind):
+        return False
     return "" if pa.types.is_string(kind) or pa.types.is_binary(kind) else 0
 
 
