@@ -20,6 +20,7 @@ from pipelines.build_vocabulary import build_vocabulary
 from pipelines.documents.left_out import LEFT_OUT_FILE
 from pipelines.documents.ngrams import ngram_sets
 from pipelines.documents.sketches import FOUND, Bands, band_keys
+from pipelines.documents.words import WordHasher
 from pipelines.find_near_duplicates import find_near_duplicates
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
@@ -138,7 +139,7 @@ def test_ngrams_are_those_of_words_in_any_writing() -> None:
         ["ni"] * 40,
         ["... !"],
     ]
-    values, offsets = ngram_sets(pa.array(sentences), 5)
+    values, offsets = ngram_sets(pa.array(sentences), 5, hasher=WordHasher())
     sets = [values[a:b].tolist() for a, b in itertools.pairwise(offsets)]
     assert [len(one) for one in sets] == [2, 2, 1, 1, 1, 0]
     assert sets[0] == sets[1] == sorted(sets[0])
@@ -147,8 +148,8 @@ def test_ngrams_are_those_of_words_in_any_writing() -> None:
 
 @pytest.mark.parametrize("text", ["むかしむかしあるところに", "你好世界日本語", "กาลคราวนานมาแลว"])
 def test_in_a_script_without_spaces_characters_are_the_words(text: str) -> None:
-    values, _ = ngram_sets(pa.array([[text]]), 5)
-    spaced, _ = ngram_sets(pa.array([[" ".join(text)]]), 5)
+    values, _ = ngram_sets(pa.array([[text]]), 5, hasher=WordHasher())
+    spaced, _ = ngram_sets(pa.array([[" ".join(text)]]), 5, hasher=WordHasher())
     assert len(values) >= len(text) - 7
     assert values.tolist() == spaced.tolist()
 
@@ -156,7 +157,9 @@ def test_in_a_script_without_spaces_characters_are_the_words(text: str) -> None:
 def test_keys_are_the_same_on_every_machine() -> None:
     """Of another `rensa`, numpy or processor too."""
     chance = random.Random(1)
-    values, offsets = ngram_sets(pa.array([[document(chance, n)] for n in (3, 40, 900)]), 5)
+    values, offsets = ngram_sets(
+        pa.array([[document(chance, n)] for n in (3, 40, 900)]), 5, hasher=WordHasher()
+    )
     keys = band_keys(values, offsets, Bands.of(NearDuplicatesConfig()))
     assert hashlib.sha256(values.tobytes()).hexdigest()[:16] == "beb824b6b1b127eb"
     assert hashlib.sha256(keys.tobytes()).hexdigest()[:16] == "62fdff495a568b06"

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.arrays import Bools, Int64s, UInt64s, offsets_of
-from pipelines.contamination.words import Words
+from pipelines.documents.words import Words
 
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
 _BITS_A_HASH = 16

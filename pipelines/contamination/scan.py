@@ -20,7 +20,6 @@ from pipelines.arrays import Int64s, flat_lists, joined, list_array, offsets_of
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, Grouping, WorkReport
 from pipelines.contamination.ngrams import NgramTable, Stream
-from pipelines.contamination.words import WordHasher, Words
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import (
     bucket_report,
@@ -30,6 +29,7 @@ from pipelines.documents.bucket_tables import (
     to_bytes,
 )
 from pipelines.documents.shards import ShardPiece, wanted_rows
+from pipelines.documents.words import WordHasher, Words
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS

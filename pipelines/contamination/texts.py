@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipelines.arrays import Int64s, UInt64s, flat_lists, joined, offsets_of
 from pipelines.contamination.ngrams import Stream
-from pipelines.contamination.words import WHOLE, WordHasher, Words
+from pipelines.documents.words import WHOLE, WordHasher, Words
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import EXAMPLES

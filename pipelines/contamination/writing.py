@@ -13,9 +13,9 @@ from pipelines.arrays import UInt64s, list_array
 from pipelines.contamination.matches import Matcher, Matches
 from pipelines.contamination.names import MATCHES_FILE, NGRAMS_FILE, PASSAGES_FILE
 from pipelines.contamination.texts import SplitFiles, Texts
-from pipelines.contamination.words import stretch
 from pipelines.documents.duplicates import run_starts
 from pipelines.documents.left_out import CONTAMINATED, LEFT_OUT_FILE
+from pipelines.documents.words import stretch
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import CONTAMINATION, CONTAMINATION_NGRAMS, EXAMPLES, LEFT_OUT

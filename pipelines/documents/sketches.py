@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from pipelines.counters import Counters
 from pipelines.documents.ngrams import mixed, ngram_sets
 from pipelines.documents.shards import ShardPiece, wanted_rows
 from pipelines.documents.sketch_files import even_batches
+from pipelines.documents.words import WordHasher
 from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import SKETCHES
 from schemas.configs import NearDuplicatesConfig
@@ -102,9 +103,18 @@ class SketchShard(PieceWork):
     config: NearDuplicatesConfig
     output: str
     buckets: int = BUCKETS
+    _hasher: WordHasher | None = field(default=None, repr=False)
 
     def setup(self) -> None:
-        """Nothing to open."""
+        self._open()
+
+    def _open(self) -> WordHasher:
+        if self._hasher is None:
+            self._hasher = WordHasher()
+        return self._hasher
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_hasher": None}
 
     def identity(self, piece: ShardPiece) -> Any:
         return piece.identity()
@@ -116,12 +126,14 @@ class SketchShard(PieceWork):
         return [entry.model_copy(update={"path": _shard_path(piece.number)}) for entry in files]
 
     def process(self, piece: ShardPiece) -> WorkReport:
-        counters, bands = Counters(), Bands.of(self.config)
+        counters, bands, hasher = Counters(), Bands.of(self.config), self._open()
         keys: list[pa.ListArray] = []
         path = _shard_path(piece.number)
         with ShardWriter(path, schema=SKETCHES, output=self.output) as shard:
             found = wanted_rows(piece, counters)
-            made = (sketches(*some, config=self.config, bands=bands) for some in found)
+            made = (
+                sketches(*some, config=self.config, bands=bands, hasher=hasher) for some in found
+            )
             for batch in even_batches(made):
                 counters.count("ngrams", len(batch.column("ngrams").flatten()))
                 shard.write(batch)
@@ -151,7 +163,12 @@ class SketchShard(PieceWork):
 
 
 def sketches(
-    rows: Sequence[int], documents: pa.RecordBatch, *, config: NearDuplicatesConfig, bands: Bands
+    rows: Sequence[int],
+    documents: pa.RecordBatch,
+    *,
+    config: NearDuplicatesConfig,
+    bands: Bands,
+    hasher: WordHasher,
 ) -> pa.RecordBatch:
     """The sketches of some documents; those without words share no key with any.
 
@@ -160,8 +177,9 @@ def sketches(
         documents: a batch of the documents table.
         config: of the stage.
         bands: how signatures are cut.
+        hasher: of their words.
     """
-    ngrams, offsets = ngram_sets(documents.column("sentences"), config.ngram)
+    ngrams, offsets = ngram_sets(documents.column("sentences"), config.ngram, hasher=hasher)
     worded = np.flatnonzero(np.diff(offsets))
     keys = np.empty(0, np.uint64)
     if len(worded):
