@@ -143,7 +143,7 @@ def test_extras_bring_what_stages_need() -> None:
             assert extras.remedy(name) or name in ALWAYS_THERE, name
 
 
-ALWAYS_THERE = {"pyarrow", "numpy", "tokenizers", "sentencex", "charset-normalizer"}
+ALWAYS_THERE = {"pyarrow", "numpy", "tokenizers", "sentencex", "charset-normalizer", "rensa"}
 
 
 def test_without_a_command_line_the_command_says_what_it_needs(tmp_path: Path) -> None:
