@@ -228,7 +228,8 @@ def test_a_job_that_is_watched_finds_its_reports(
         )
     assert [report.index for report in done.reports] == [0, 1, 2, 3]
     # The bar moves while the job goes on.
-    assert {reading.done for reading in told} >= {1, 2, 4}
+    assert any(0 < reading.done < len(PIECES) for reading in told)
+    assert told[-1].done == len(PIECES)
     assert told[-1].bytes == 4 * SHARD_BYTES
 
 
