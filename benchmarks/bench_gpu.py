@@ -19,12 +19,14 @@ the same instances (its default attention, not compiled).
 * loss: of four instances without dropout, by new weights that are the same on both sides, here and
   on the CPU in fp32.
 
-A case that does not fit the memory says so; the others go on.
+A case that does not fit the memory says so; the others go on. Where there is no GPU nothing is
+measured, if --device cpu does not ask for it.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import time
@@ -169,6 +171,7 @@ def run_case(
 ) -> dict[str, Any]:
     """All figures of one case, or that it did not fit the memory."""
     torch.compiler.reset()
+    gc.collect()  # the case before, whose model may be held by a circle of references
     found: dict[str, Any] = case._asdict()
     batch = full_batch(case.length, tokens=tokens)
     given = {"steps": steps, "device": device, "peak": peak}
@@ -217,6 +220,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write a line of JSON a case to this file too")
     arguments = parser.parse_args()
     device = choose_device(arguments.device)
+    if arguments.device == "auto" and device.type == "cpu":
+        print("no GPU here: nothing was measured. To try this: --device cpu --presets tiny")
+        return
     peaks = {name: peak_flops(device, precision=name) for name in arguments.precisions}
     print(f"torch {torch.__version__}, {device_name(device)}", flush=True)
     for name, peak in peaks.items():

@@ -28,6 +28,15 @@ def test_a_case_is_measured_and_its_loss_is_the_cpus(
     assert "tokens/s" in capsys.readouterr().out
 
 
+def test_without_a_gpu_it_says_that_it_measured_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench_gpu"])
+    monkeypatch.setattr(bench_gpu.torch.cuda, "device_count", lambda: 0)
+    bench_gpu.main()
+    assert "nothing was measured" in capsys.readouterr().out
+
+
 def test_what_does_not_fit_is_said_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: object, **__: object) -> None:
         raise bench_gpu.torch.OutOfMemoryError("CUDA out of memory")
