@@ -89,7 +89,12 @@ class PrefectServer:
         return self.client.get("/health").status_code == httpx.codes.OK
 
     def post(self, path: str, **body: Any) -> Any:
-        answer = self.client.post(path, json=body)
+        """As Prefect's own clients ask: again where the server's database was busy (503)."""
+        for _ in range(5):
+            answer = self.client.post(path, json=body)
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                break
+            time.sleep(2)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 

@@ -80,7 +80,7 @@ def test_from_the_command_to_a_corpus_without_the_text(
     said = cli("contamination", "plain.yaml", "sst-2=sst", "--store", store)
     assert said.code == 0, said.err
     assert "1 of 7 texts are in 1 of 12 documents" in said.out
-    assert f"16 of 16 words, in Title 7 (t:t7) from word 13 on\n  {SHARED[:-1]}" in said.out
+    assert f"18 of 18 words, in Title 7 (t:t7) from word 12 on\n  {SHARED[:-1]}" in said.out
     opened = ArtifactStore(store)
     report = opened.backend.read("reports/contamination-mine.html").decode()
     assert "Evaluation texts in the corpus" in report
