@@ -112,8 +112,8 @@ class Task:
         said = dict(prediction)
         if self.label_words:
             said["label"] = self.label_words.get(said["label"], said["label"])
-            shares = said.get("probabilities", {})
-            said["probabilities"] = {
-                self.label_words.get(name, name): share for name, share in shares.items()
-            }
+            if shares := said.get("probabilities"):
+                said["probabilities"] = {
+                    self.label_words.get(name, name): share for name, share in shares.items()
+                }
         return said
