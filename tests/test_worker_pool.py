@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -105,11 +106,41 @@ def test_a_taken_port_is_said(port: int) -> None:
 )
 def test_it_serves_until_sigterm(command: list[str]) -> None:
     pool = subprocess.Popen(
-        [sys.executable, "-m", *command, "--port=0"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-X", "faulthandler", "-m", *command, "--port=0"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert pool.stdout is not None
     said = pool.stdout.readline()
     assert said.startswith("worker pool at localhost:")
     assert not _start(int(said.rsplit(":", 1)[1]), "1-1", control="localhost:9")
     pool.terminate()
-    assert pool.wait(60) == 0
+    try:
+        assert pool.wait(60) == 0
+    except subprocess.TimeoutExpired:
+        pool.send_signal(signal.SIGABRT)  # says where each thread stands
+        pool.wait()
+        raise
+
+
+# A signal that reaches a thread of gRPC's or of a request's wakes no lock that the main thread
+# waits for.
+_SIGNALLED_THREAD = """
+import signal, threading, time
+from pipelines.runners.worker_pool import serve
+
+said = threading.Event()
+
+def signalled():
+    said.wait()
+    time.sleep(1.0)  # the main thread waits by then
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    time.sleep(600)
+
+threading.Thread(target=signalled, daemon=True).start()
+serve(0, host="localhost", say=lambda line: said.set())
+"""
+
+
+def test_a_signal_that_another_thread_gets_ends_it() -> None:
+    assert subprocess.run([sys.executable, "-c", _SIGNALLED_THREAD], timeout=60).returncode == 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -121,9 +122,26 @@ def serving(
 
 def serve(port: int, *, host: str, say: Callable[[str], None]) -> None:
     """Answer until SIGTERM or Ctrl-C; say where."""
-    ending = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ending.set())
-    with serving(port, host=host) as found:
+    with _signals() as arrived, serving(port, host=host) as found:
         say(f"worker pool at {host}:{found}")
-        ending.wait()
+        arrived.recv(1)
+
+
+@contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """A socket that a byte comes from for each SIGTERM and SIGINT.
+
+    A handler that sets what the main thread waits for may interrupt it while it holds the very lock
+    that setting needs; and a signal that another thread gets, gRPC's or a request's, does not wake
+    the main thread. The byte is written by whichever thread gets the signal, and needs no lock.
+    """
+    arrived, arriving = socket.socketpair()
+    with arrived, arriving:
+        arriving.setblocking(False)
+        before = signal.set_wakeup_fd(arriving.fileno())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        try:
+            yield arrived
+        finally:
+            signal.set_wakeup_fd(before)
