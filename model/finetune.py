@@ -169,7 +169,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
 STAGE = Stage(
     name="finetune",
     module=__name__,
-    version=2,
+    version=3,
     run=finetune,
     config=TrialConfig,
     holds="trial",

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
-from torch.nn.utils import rnn
 
 from pipelines.seeds import key_for
 
@@ -57,16 +56,40 @@ class WindowLSTM(nn.LSTM):
             x: the places' vectors, window by window.
             window: int64 (R,), ascending: the window of each place.
         """
-        counts = torch.unique_consecutive(window, return_counts=True)[1].cpu()
+        _, of, counts = torch.unique_consecutive(window, return_inverse=True, return_counts=True)
         if not len(counts):
             return x.new_zeros((0, 2 * self.hidden_size))
-        rows = rnn.pad_sequence(
-            list(torch.split(x, counts.tolist())), batch_first=True
-        )  # (B, W, I)
-        packed = rnn.pack_padded_sequence(rows, counts, batch_first=True, enforce_sorted=False)
-        outputs, _ = rnn.pad_packed_sequence(self(packed)[0], batch_first=True)  # (B, W, 2 L)
-        is_real = torch.arange(outputs.shape[1])[None, :] < counts[:, None]  # (B, W)
-        chosen: torch.Tensor = outputs[is_real.to(x.device)]
+        last = counts.cumsum(0) - 1
+        here = torch.arange(len(x), device=x.device)
+        mirrored = (2 * last - counts + 1)[of] - here  # each place's in its window read backwards
+        width = int(counts.max())
+        is_real = torch.arange(width, device=x.device)[None, :] < counts[:, None]  # (B, W)
+        forward = self._read(x, is_real, backward=False)
+        backward = self._read(x[mirrored], is_real, backward=True)
+        return torch.cat([forward, backward[mirrored]], dim=1)
+
+    def _read(self, x: torch.Tensor, is_real: torch.Tensor, *, backward: bool) -> torch.Tensor:
+        """What one direction makes of the places (R, I) in the order that it reads them in: (R, L).
+
+        Windows are filled up at their ends, which no real place is read after. On a CPU this takes
+        a quarter of the time of packed sequences, which no fused kernel reads (bench_bilstm).
+        """
+        rows = x.new_zeros((*is_real.shape, x.shape[1])).masked_scatter(is_real[:, :, None], x)
+        start = x.new_zeros((1, len(rows), self.hidden_size))
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        weights = [getattr(self, name + "_reverse" * backward) for name in names]
+        outputs, _, _ = torch.lstm(
+            rows,
+            (start, start),
+            weights,
+            has_biases=True,
+            num_layers=1,
+            dropout=0.0,
+            train=self.training,
+            bidirectional=False,
+            batch_first=True,
+        )  # (B, W, L)
+        chosen: torch.Tensor = outputs[is_real]
         return chosen
 
 

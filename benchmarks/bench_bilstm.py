@@ -1,0 +1,82 @@
+"""A BiLSTM layer over windows of many lengths: ours beside torch's over packed sequences.
+
+    python -m benchmarks.bench_bilstm [--repeat 9] [--threads 1]
+
+Both have the same weights and read the same 16 windows of 60 to 128 places of 128 values, with 128
+units a direction, as in `ablation-tasks-sample`; a step is outputs and all gradients. Prints the
+median of seconds for a step, the sides taking turns, and the ratio. Outputs and gradients have to
+be equal within .0001.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn.utils import rnn
+
+from model.finetuning.window_lstm import WindowLSTM
+
+_SIZE, _WINDOWS, _LONGEST = 128, 16, 128
+
+
+def over_packed(peer: nn.LSTM, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """What torch's layer makes of the places (R, I) of each window by itself: (R, 2 L)."""
+    rows = rnn.pad_sequence(list(torch.split(x, counts.tolist())), batch_first=True)
+    packed = rnn.pack_padded_sequence(rows, counts, batch_first=True, enforce_sorted=False)
+    outputs, _ = rnn.pad_packed_sequence(peer(packed)[0], batch_first=True)
+    return outputs[torch.arange(outputs.shape[1])[None, :] < counts[:, None]]
+
+
+def step(
+    layer: nn.Module, x: torch.Tensor, read: Callable[[], torch.Tensor]
+) -> tuple[float, list[torch.Tensor]]:
+    """Seconds of one step, and what it found."""
+    layer.zero_grad()
+    x.grad = None
+    began = time.perf_counter()
+    outputs = read()
+    torch.autograd.backward(outputs.square().sum())
+    seconds = time.perf_counter() - began
+    gradients = [x.grad, *(parameter.grad for parameter in layer.parameters())]
+    return seconds, [outputs.detach(), *(each.clone() for each in gradients if each is not None)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    draws = torch.Generator().manual_seed(0)
+    counts = torch.randint(60, _LONGEST + 1, (_WINDOWS,), generator=draws)
+    window = torch.repeat_interleave(torch.arange(_WINDOWS), counts)
+    x = torch.randn(len(window), _SIZE, generator=draws).requires_grad_()
+    ours = WindowLSTM(_SIZE, units=_SIZE)
+    ours.draw("lstm", seed=1)
+    peer = nn.LSTM(_SIZE, _SIZE, bidirectional=True, batch_first=True)
+    peer.load_state_dict(ours.state_dict())
+    sides: dict[str, tuple[nn.Module, Callable[[], torch.Tensor]]] = {
+        "ours": (ours, lambda: ours.over_windows(x, window)),
+        "torch, packed": (peer, lambda: over_packed(peer, x, counts)),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(given.repeat + 1):
+        found = {name: step(layer, x, read) for name, (layer, read) in sides.items()}
+        for a, b in zip(*(values for _, values in found.values()), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        if turn:  # the first is a warm-up
+            for name, (spent, _) in found.items():
+                seconds[name].append(spent)
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    for name, median in medians.items():
+        print(f"{name:<14} {median * 1000:7.1f} ms a step")
+    print(f"ratio {medians['torch, packed'] / medians['ours']:.1f}")
+
+
+if __name__ == "__main__":
+    main()
