@@ -29,7 +29,7 @@ test: setup
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not engines and not failures"
 
 slow: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not engines and not failures"
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures"
 
 # Engines have an environment of their own, as theirs are other versions of what we use. They need
 # Java 17 (openjdk-17-jre-headless) and Beam's job servers ($BERTLOOM_JOB_SERVERS); one process, as

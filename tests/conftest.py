@@ -37,6 +37,26 @@ settings.register_profile(
 settings.load_profile("any-machine")
 
 
+# What takes minutes comes first: begun last, it would leave the other processes without work.
+_LONGEST = (
+    "test_real_corpus",
+    "test_training",
+    "test_prefect_server",
+    "test_object_store",
+    "test_killed_flow",
+    "test_failing_stores",
+    "test_bert",
+    "test_prefect_engine",
+    "test_dataflow",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bring the tests of the longest modules to the front, the others as they were."""
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 def find_real_data() -> Path | None:
     """The folder of real dumps, books and vocabularies, which stays outside the project."""
     named = os.environ.get("BERTLOOM_DATA")

@@ -24,7 +24,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 
 pytestmark = pytest.mark.slow
-KILLS = int(os.environ.get("BERTLOOM_KILLS", "2"))
+KILLS = int(os.environ.get("BERTLOOM_KILLS", "1"))
 """Moments, each drawn from its own part of the flow's duration, so that all of it is met."""
 
 
