@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow engines failures check bench setup lock clean
+.PHONY: run test slow engines setup-engines failures check bench setup lock clean
 
 setup: $(READY)
 
@@ -26,7 +26,7 @@ run: setup
 
 # A process a core; the tests of a module stay together, as they share what is slow to make.
 test: setup
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not engines and not failures"
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not engines and not failures"
 
 slow: setup
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not engines and not failures"
@@ -40,6 +40,8 @@ engines: setup $(VENV).engines/.ready
 # Processes that are stopped or killed, servers that go away or fail: a quarter of an hour and more.
 failures: setup $(VENV).engines/.ready
 	$(BIN)/python -m pytest -m failures
+
+setup-engines: $(VENV).engines/.ready
 
 $(VENV).engines/.ready:
 	test -x $(VENV).engines/bin/python || $(PYTHON) -m venv $(VENV).engines

@@ -90,7 +90,7 @@ def undisturbed(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return _contents(str(folder / "store"))
 
 
-@pytest.fixture(params=["s3", pytest.param("gs", marks=pytest.mark.failures)])
+@pytest.fixture(params=["s3", "gs"])
 def place(request: pytest.FixtureRequest, raw: Path) -> _Place:
     """A bucket that holds the raw files."""
     if request.param == "s3":
@@ -124,7 +124,7 @@ def _contents(store: str) -> dict[str, str]:
     return {f"{pointer.stage} {pointer.cache_key}": pointer.content for pointer in pointers}
 
 
-@pytest.mark.slow
+@pytest.mark.failures
 @pytest.mark.parametrize("seed", range(1, FAULTY_RUNS + 1))
 def test_the_whole_flow_where_one_request_in_twenty_fails(
     seed: int, place: _Place, undisturbed: dict[str, str], tmp_path: Path

@@ -28,7 +28,6 @@ SHAPES = [
     ("tiny", "gelu_tanh"),
     ("base", "gelu"),
     pytest.param("base", "gelu_tanh", marks=pytest.mark.slow),
-    pytest.param("large", "gelu", marks=pytest.mark.slow),
 ]
 
 
