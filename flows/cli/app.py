@@ -29,6 +29,7 @@ COMMANDS = {
     "head": ("head", "Print the first rows of a shard, decoded."),
     "recipes": ("recipes", "List the recipes that come with bertloom."),
     "init": ("recipes", "Write a commented recipe to edit."),
+    "schema": ("recipes", "Print a recipe's JSON Schema, for editors."),
     "sample": ("sample", "Write the sample: a small wiki, books, labelled sets."),
     "finetune": ("finetune", "Fine-tune a checkpoint on one task: a grid with restarts."),
     "evaluate": ("scoring", "Score predictions, or a model, on a file of a task."),

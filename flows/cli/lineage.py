@@ -14,6 +14,7 @@ from flows.cli.completion import artifact_names, run_names
 from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.cli.show import find_artifact
+from flows.cli.writing import write_whole
 from flows.formats import columns
 from flows.lineage.differences import difference, run_differences, run_lines
 from flows.lineage.export.push import push
@@ -81,7 +82,7 @@ def lineage(
     elif as_mermaid:
         say(mermaid_text(graph))
     elif html is not None:
-        _write(html, lineage_page(graph))
+        write_whole(html, lineage_page(graph))
         say(f"wrote {html}")
     else:
         print_lines([*metrics, *tree_lines(graph)])
@@ -112,17 +113,6 @@ def _metric_json(metric: Metric) -> dict[str, Any]:
         "cut": list(score_cut(metric.name, metric.manifest.statistics)),
         "artifact_id": metric.manifest.artifact_id,
     }
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    beside = path.with_name(f".{path.name}.partial")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ConfigError(f"{path}: cannot be written: {error}") from error
 
 
 def trace(

@@ -1,4 +1,5 @@
-"""The commands that show recipes and write one to edit: `recipes` and `init`."""
+"""The commands that show recipes and what may stand in one, and write one: `recipes`, `schema`,
+`init`."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from typing import Annotated
 import typer
 
 from flows.cli.completion import packaged_names
-from flows.cli.console import print_found, say
+from flows.cli.console import print_found, say, say_text
 from flows.cli.options import JsonOption
+from flows.cli.writing import holds, write_whole
 from flows.formats import columns
 from flows.recipes.files import packaged_recipes, packaged_text, template_text
+from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
 from flows.recipes.packaged import PackagedRecipe, described_recipes
 from schemas.errors import ConfigError, UsageError
 
@@ -55,7 +58,12 @@ def init(
     """Write a commented recipe to edit."""
     if sample and origin:
         raise UsageError("expected one of --from and --sample")
-    text = _text(origin or ("sample" if sample else ""))
+    text = MODELINE + _text(origin or ("sample" if sample else ""))
+    if file.exists():
+        raise ConfigError(f"{file} is there already: name another file")
+    schema_file, contents = file.parent / SCHEMA_FILE, schema_text()
+    if (is_this := holds(schema_file, contents)) is None:
+        write_whole(schema_file, contents)
     try:
         with file.open("x", encoding="utf-8") as sink:
             sink.write(text)
@@ -64,6 +72,38 @@ def init(
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written: {error}") from error
     say(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
+    if is_this is None:
+        say(f"wrote {schema_file}, by which editors complete and check it")
+    elif not is_this:
+        say(
+            f"{schema_file} is there already, of another version of bertloom, and stays; to have "
+            f"this one's: bertloom schema --output {schema_file} --force"
+        )
+
+
+def schema(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to this file.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that holds something else.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of a recipe, for editors.
+
+    `bertloom init` writes it beside the recipe, whose first line says where it is:
+    `# yaml-language-server: $schema=...`. See docs/editors.md.
+    """
+    text = schema_text()
+    if output is None:
+        say_text(text, nl=False)
+        return
+    found = holds(output, text)
+    if found is False and not force:
+        raise ConfigError(f"{output} is there already: name another file, or give --force")
+    if not found:
+        write_whole(output, text)
+    say(f"{output} is there already, and the same" if found else f"wrote {output}")
 
 
 def _needs(recipe: PackagedRecipe) -> tuple[str, ...]:
