@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -125,33 +126,46 @@ class Recipe(Config):
         return self
 
     @model_validator(mode="after")
-    def _phases_find_what_they_name(self) -> Self:
+    def _entries_that_are_named_are_there(self) -> Self:
+        lost = [*self._lost_by_phases(), *self._lost_by_tasks()]
+        if lost:
+            raise ValueError("\n".join(lost))
+        return self
+
+    def _lost_by_phases(self) -> Iterator[str]:
         earlier: list[str] = []
         for name, phase in self.pretrain.items():
             if phase.instances not in self.build_instances:
-                known = ", ".join(self.build_instances)
-                raise ValueError(
-                    f"pretrain.{name}.instances: no {phase.instances!r} in build_instances, which "
-                    f"has {known}"
-                )
+                where = f"pretrain.{name}.instances"
+                yield _no_entry(where, phase.instances, "build_instances", self.build_instances)
             if phase.start_from is not None and phase.start_from not in earlier:
                 known = ", ".join(earlier) or "none"
-                raise ValueError(
+                yield (
                     f"pretrain.{name}.start_from: no phase {phase.start_from!r} before this one "
-                    f"(before it: {known})"
+                    f"(before it: {known}){_meant(phase.start_from, earlier)}"
                 )
             earlier.append(name)
-        return self
 
-    @model_validator(mode="after")
-    def _decontamination_finds_what_it_names(self) -> Self:
+    def _lost_by_tasks(self) -> Iterator[str]:
         for task in self.decontaminate.tasks if self.decontaminate is not None else ():
             if task not in self.build_examples:
-                known = ", ".join(self.build_examples) or "no entries"
-                raise ValueError(
-                    f"decontaminate.tasks: no {task!r} in build_examples, which has {known}"
+                yield _no_entry("decontaminate.tasks", task, "build_examples", self.build_examples)
+        for name, entry in self.finetune.items():
+            where = f"finetune.{name}"
+            if entry.examples not in self.build_examples:
+                of = self.build_examples
+                yield _no_entry(f"{where}.examples", entry.examples, "build_examples", of)
+            if entry.start_from is not None and entry.start_from not in self.pretrain:
+                known = ", ".join(self.pretrain) or "no phases"
+                yield (
+                    f"{where}.start_from: no phase {entry.start_from!r} in pretrain, which has "
+                    f"{known}{_meant(entry.start_from, self.pretrain)}"
                 )
-        return self
+        for name, ensemble in self.ensembles.items():
+            for member in ensemble.members:
+                if member not in self.finetune:
+                    where = f"ensembles.{name}.members"
+                    yield _no_entry(where, member, "finetune", self.finetune)
 
     @model_validator(mode="after")
     def _has_something_to_do(self) -> Self:
@@ -168,26 +182,15 @@ class Recipe(Config):
     def _near_duplicates_are_without_equal_ones(self) -> Self:
         if self.find_near_duplicates is not None and not self.build_tokens.remove_duplicates:
             raise ValueError(
-                "find_near_duplicates looks among documents without duplicates, and "
+                "find_near_duplicates: it looks among documents without duplicates, and "
                 "build_tokens.remove_duplicates is false: set that to true, or leave this out"
             )
         return self
 
     @model_validator(mode="after")
-    def _finetunings_find_what_they_name(self) -> Self:
+    def _finetunings_fit_their_models(self) -> Self:
         for name, entry in self.finetune.items():
             where = f"finetune.{name}"
-            if entry.examples not in self.build_examples:
-                known = ", ".join(self.build_examples) or "no entries"
-                raise ValueError(
-                    f"{where}.examples: no {entry.examples!r} in build_examples, which has {known}"
-                )
-            if entry.start_from is not None and entry.start_from not in self.pretrain:
-                known = ", ".join(self.pretrain) or "no phases"
-                raise ValueError(
-                    f"{where}.start_from: no phase {entry.start_from!r} in pretrain, which has "
-                    f"{known}"
-                )
             if entry.start_from is not None and entry.at_step is not None:
                 _check_step(where, entry.at_step, phase=entry.start_from, given=self.pretrain)
             if entry.model is not None and self.build_documents is None:
@@ -216,15 +219,11 @@ class Recipe(Config):
         return None if phase is None else phase.model
 
     @model_validator(mode="after")
-    def _ensembles_find_their_members(self) -> Self:
+    def _members_answer_alike(self) -> Self:
         for name, ensemble in self.ensembles.items():
             where = f"ensembles.{name}"
             if name in self.finetune:
                 raise ValueError(f"{where}: finetune has an entry {name!r} too: use another name")
-            lost = [member for member in ensemble.members if member not in self.finetune]
-            if lost:
-                known = ", ".join(self.finetune) or "no entries"
-                raise ValueError(f"{where}.members: no {lost[0]!r} in finetune, which has {known}")
             read = {self.finetune[member].examples for member in ensemble.members}
             if len(read) > 1:
                 raise ValueError(
@@ -260,6 +259,16 @@ class Recipe(Config):
             if phase.start_from is not None and phase.optimizer_state == "carry":
                 _check_carried(name, phase, before=self.pretrain[phase.start_from])
         return self
+
+
+def _no_entry(where: str, name: str, section: str, entries: Mapping[str, Any]) -> str:
+    known = ", ".join(entries) or "no entries"
+    return f"{where}: no {name!r} in {section}, which has {known}{_meant(name, entries)}"
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _check_layers(where: str, entry: FinetuneConfig, *, has: int) -> None:

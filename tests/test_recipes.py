@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -166,24 +167,116 @@ def test_a_wrong_value_is_named(here: Path, change: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_every_wrong_value_is_named_at_once(here: Path) -> None:
+WRONG = """\
+nme: x
+extends: %s
+build_documents:
+  sources:
+    - {kind: txt, name: a, paths: a}
+    - kind: text
+      name: b
+      lines_per_document: 3
+      split_bytes: many
+build_tokens: {memory_words: 0}
+build_instances:
+  length-64:
+    masking: {strategy: whole_word}
+  length-32: {max_seq_length: "${NOT_SET:-four}"}
+pretrain:
+  one: {instances: length-64, model: {preset: lage}, budget: {steps: 1}}
+"""
+BASE = "name: base\nbuild_vocabulary:\n  lowercase: perhaps\n"
+FAULTS = [
+    "mine.yaml: name: is missing",
+    "mine.yaml, line 1, column 1: nme: no such key; did you mean 'name'?",
+    "mine.yaml, line 5, column 14: build_documents.sources.0: kind: expected one of bookcorpus, "
+    "books, text, wikipedia, found 'txt'; did you mean 'text'?",
+    "mine.yaml, line 6, column 7: build_documents.sources.1.paths: is missing",
+    "mine.yaml, line 8, column 7: build_documents.sources.1.lines_per_document: no such key here; "
+    "there is build_documents.sources.NAME.lines_per_document (kind: bookcorpus)",
+    "mine.yaml, line 9, column 20: build_documents.sources.1.split_bytes: expected a whole number, "
+    "found 'many'",
+    "mine.yaml, line 10, column 30: build_tokens.memory_words: expected at least 1, found 0",
+    "mine.yaml, line 13, column 25: build_instances.length-64.masking.strategy: expected "
+    "'wordpiece', 'whole-word', 'span' or 'none', found 'whole_word'; did you mean 'whole-word'?",
+    "mine.yaml, line 14, column 31: build_instances.length-32.max_seq_length: expected a whole "
+    "number, found 'four'",
+    "mine.yaml, line 16, column 47: pretrain.one.model: preset: no model 'lage'; choose from tiny, "
+    "mini, small, medium, base, large, 3-768-12, 6-768-3, 6-768-12, 12-768-12, 12-1024-16, "
+    "24-1024-16; did you mean 'large'?",
+    "base.yaml, line 3, column 14: build_vocabulary.lowercase: expected true or false, found "
+    "'perhaps'",
+    "--set publish.nam=x: publish.nam: no such key; did you mean 'name'?",
+]
+
+
+def test_every_wrong_value_is_named_at_once_with_its_line(here: Path) -> None:
+    (here / "mine.yaml").write_text(WRONG % "base.yaml")
+    (here / "base.yaml").write_text(BASE)
     with pytest.raises(ConfigError) as caught:
-        load_recipe(written(here, "nme: x\nbuild_tokens: {memory_words: 0}\n"))
-    text = str(caught.value)
-    assert "name: is missing" in text
-    assert "nme: no such key; did you mean 'name'?" in text
-    assert "build_tokens.memory_words: input should be greater than or equal to 1, found 0" in text
+        load_recipe("mine.yaml", changes=["publish.name=x", "publish.nam=x"])
+    first, *lines = str(caught.value).replace(f"{here}/", "").splitlines()
+    assert first == f"mine.yaml: {len(FAULTS)} things cannot be used"
+    assert [line.removeprefix("  ") for line in lines] == FAULTS
+
+
+NAMED = """\
+name: mine
+build_documents: &all
+  sources: [{kind: text, name: a, paths: a}]
+build_instances: {length-64: {max_seq_length: 64}}
+build_examples:
+  sst: {task: %s, folder: x}
+pretrain:
+  one: {instances: length-46, model: {preset: tiny}, budget: {steps: 1}}
+  two: {instances: length-64, start_from: onee, budget: {steps: 1}}
+finetune:
+  sst:
+    examples: st
+    start_from: tow
+ensembles: {both: {members: [sts]}}
+"""
+
+
+def test_every_name_that_leads_nowhere_is_said_with_the_one_meant(here: Path) -> None:
+    (here / "mine.yaml").write_text(NAMED % "sst-2")
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("mine.yaml")
+    lines = str(caught.value).splitlines()[1:]
+    assert [
+        re.split(", which| \\(before", line)[0].removeprefix("  mine.yaml, ") for line in lines
+    ] == [
+        "line 8, column 20: pretrain.one.instances: no 'length-46' in build_instances",
+        "line 9, column 43: pretrain.two.start_from: no phase 'onee' before this one",
+        "line 12, column 15: finetune.sst.examples: no 'st' in build_examples",
+        "line 13, column 17: finetune.sst.start_from: no phase 'tow' in pretrain",
+        "line 14, column 20: ensembles.both.members: no 'sts' in finetune",
+    ]
+    meant = ["'length-64'?", "'one'?", "'sst'?", "'two'?", "'sst'?"]
+    assert [line.split()[-1] for line in lines] == meant
+    sound = NAMED.replace("length-46", "length-64").replace("from: onee,", "from: one,")
+    sound = sound.replace(": st\n", ": sst\n").replace("tow", "two").replace("sts", "sst")
+    (here / "mine.yaml").write_text(sound % "sst2")
+    said = r"line 6, column 15: build_examples\.sst\.task: no task 'sst2'\. Did you mean sst-2"
+    with pytest.raises(ConfigError, match=said):
+        load_recipe("mine.yaml")
+    (here / "mine.yaml").write_text(sound % "sst-2")
+    assert load_recipe("mine.yaml").name == "mine"
+    with pytest.raises(ConfigError, match=r"did you mean 'length-64'.*a new entry is given"):
+        load_recipe("mine.yaml", changes=["build_instances.lenght-64.seed=1"])
+    whole = load_recipe("mine.yaml", changes=["build_instances.lenght-64={seed: 1}"])
+    assert [*whole.build_instances] == ["length-64", "lenght-64"]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: 1\nb: 2\na: 3\n", "line 3: the key 'a' is there already in line 1"),
-        ("x:\n  y: 1\n  y: 2\n", "line 3: the key 'y' is there already in line 2"),
+        ("a: 1\nb: 2\na: 3\n", "line 3, column 1: the key 'a' is there already in line 1"),
+        ("x:\n  y: 1\n  y: 2\n", "line 3, column 3: the key 'y' is there already in line 2"),
         ("- 1\n", "expected keys with values, found a list"),
         ("a: [1\n", "is not YAML"),
         ("1: a\n", "expected text as a key, found 1"),
-        ("a: !!python/object/apply:os.system [ls]\n", "line 1: the tag 'tag:yaml.org"),
+        ("a: !!python/object/apply:os.system [ls]\n", "line 1, column 4: the tag 'tag:yaml.org"),
         ("", "expected keys with values"),
     ],
 )

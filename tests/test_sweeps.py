@@ -210,7 +210,7 @@ def test_until_names_an_entry_with_its_copies_or_one_copy(read) -> None:
         ),
         ("a: {}\n      b: {pretrain.first: 3}", "variants.b.pretrain.first: expected fields with"),
         ("a: {}\n      b: {pretrain: 3}", "sweep.x.variants.b.pretrain: expected fields with"),
-        ("a: {}\n      b: 3", "sweep.x.variants.b: input should be a valid dictionary, found 3"),
+        ("a: {}\n      b: 3", "sweep.x.variants.b: expected keys with values, found 3"),
         ("a: {}\n      B: {}", "sweep.x.variants"),
         (
             f"a: {{}}\n      b{'b' * 62}: {{pretrain.first.seed: 1}}",
@@ -224,7 +224,7 @@ def test_until_names_an_entry_with_its_copies_or_one_copy(read) -> None:
             "a: {}\n      b: {finetune.ner.seed: 1}\n    tabel: table-5",
             "sweep.x.tabel: no such key; did you mean 'table'?",
         ),
-        ("a: {}\n      b: {finetune.ner.seed: 1}\n    table: table-9", "sweep.x.table: input"),
+        ("a: {}\n      b: {finetune.ner.seed: 1}\n    table: table-9", "sweep.x.table: expected"),
         (
             "a: {}\n      b: {finetune.ner.seed: 1}\n  y:\n    variants: {c: {}, "
             "d: {finetune.*: {seed: 2}}}",
@@ -236,7 +236,7 @@ def test_a_sweep_that_cannot_be_meant_is_refused(read, variants: str, said: str)
     with pytest.raises(ConfigError) as caught:
         read(f"{BASE}sweep:\n  x:\n    variants:\n      {variants}\n")
     assert said in str(caught.value)
-    assert str(caught.value).startswith("mine.yaml: ")
+    assert re.match(r"mine\.yaml, line \d+, column \d+: ", str(caught.value))
 
 
 def test_a_copy_has_no_name_that_is_there(read) -> None:
@@ -271,7 +271,10 @@ def test_a_recipe_extends_another_by_whole_keys(read, tmp_path: Path) -> None:
     [
         ("mine.yaml", "extends leads in a circle: mine.yaml, "),
         ("no.yaml", "extends: no recipe"),
-        ("englsh", "mine.yaml: extends: no recipe 'englsh' (did you mean 'english'?)"),
+        (
+            "englsh",
+            "line 2, column 10: extends: no recipe 'englsh' (did you mean 'english'?)",
+        ),
         ("[english]", "extends: expected a recipe's name or file, found ['english']"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import re
@@ -137,6 +138,9 @@ def _named(found: Sequence[Step], name: str, *, use: str) -> set[str]:
         if name in (step.label, step.stage.name) or step.label.startswith(f"{name}.")
     }
     if not named:
-        labels = ", ".join(dict.fromkeys(entry_label(step.label) for step in found))
-        raise ConfigError(f"no stage {name!r} to {use} from {labels}")
+        labels = list(dict.fromkeys(entry_label(step.label) for step in found))
+        known = [*labels, *(step.stage.name for step in found), *(step.label for step in found)]
+        close = difflib.get_close_matches(name, dict.fromkeys(known), n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ConfigError(f"no stage {name!r}{hint} to {use} from {', '.join(labels)}")
     return named

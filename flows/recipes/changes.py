@@ -47,8 +47,11 @@ def placed(value: Any, folder: Path) -> Any:
     return Placed(value, folder) if is_new else value
 
 
-def set_by_text(data: dict[str, Any], change: str) -> None:
+def set_by_text(data: dict[str, Any], change: str) -> str:
     """Apply one `KEY=VALUE` of `--set` in place.
+
+    Returns:
+        The dotted path that was set, with entries of lists by their numbers.
 
     Raises:
         UsageError: it is no such text.
@@ -63,7 +66,22 @@ def set_by_text(data: dict[str, Any], change: str) -> None:
     parts = key.strip().split(".")
     if len(parts) > MAX_NESTING:
         raise ConfigError(f"--set {change:.80}: names more than {MAX_NESTING} levels")
-    _set(data, parts, placed(value, Path.cwd()), said=f"--set {change}")
+    _see_that_entry_is_there(data, parts, change)
+    return ".".join(_set(data, parts, placed(value, Path.cwd()), said=f"--set {change}"))
+
+
+def _see_that_entry_is_there(data: dict[str, Any], parts: list[str], change: str) -> None:
+    """A field of an entry that is not there is that of another, with a slip in its name."""
+    section = parts[0]
+    entries = data.get(section) if section in SECTIONS else None
+    if not isinstance(entries, dict) or not entries:
+        return
+    name, rest = _step_into(entries, parts[1:] or [""], said="")
+    if rest and name not in entries:
+        raise ConfigError(
+            f"--set {change}: {_no_entry(name, section, entries)} (a new entry is given as a "
+            f"whole: --set '{section}.{name}={{...}}')"
+        )
 
 
 def set_by_variant(
@@ -135,17 +153,17 @@ def _no_entry(name: str, section: str, entries: Mapping[str, Any]) -> str:
     return f"no {name!r} in {section}, which has {', '.join(entries) or 'no entries'}{hint}"
 
 
-def _set(data: Any, parts: list[str], value: Any, *, said: str) -> None:
-    """Set what a path names; what is on the way and not there is made."""
+def _set(data: Any, parts: list[str], value: Any, *, said: str) -> list[str]:
+    """Set what a path names; what is on the way and not there is made. Returns the whole path."""
     here, walked = data, list[Any]()
     while True:
         if _is_variant(walked):
             here[".".join(parts)] = value
-            return
+            return [*map(str, walked), *parts]
         name, parts = _step_into(here, parts, said=said)
         if not parts:
             here[name] = value
-            return
+            return [*map(str, walked), str(name)]
         inner = here[name] if isinstance(here, list) else here.setdefault(name, {})
         if inner is None:
             inner = here[name] = {}

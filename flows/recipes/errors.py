@@ -5,28 +5,107 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from flows.recipes.places import RecipeError
+from schemas.model_configs import PRESETS
 from schemas.recipe import Recipe
 
 
 def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
     """What is wrong with a recipe, a line a field: `build_tokens.memory_words: ...`."""
-    lines = []
+    return str(RecipeError(faults_of(error, data)))
+
+
+def faults_of(error: ValidationError, data: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a recipe, a text a field: `build_tokens.memory_words: ...`."""
+    found = []
     for item in error.errors(include_url=False):
+        if item["type"] == "too_short" and item["input"]:
+            continue  # of those that are sound; what is wrong with the others is said
         path = _position(item["loc"], data)
-        message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = _unknown_key(path, _kind_in(item["loc"]))
+            messages = [_unknown_key(path, _kind_in(item["loc"]))]
         elif item["type"] == "missing":
-            message = "is missing"
-        elif not isinstance(item["input"], (dict, list)):
-            message = f"{message[:1].lower()}{message[1:]}, found {item['input']!r}"
-        lines.append(f"{path}: {message}" if path else message)
-    return lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)
+            messages = ["is missing"]
+        elif item["type"].startswith("union_tag"):
+            messages = [_wrong_kind(item.get("ctx", {}))]
+        elif item["type"] == "value_error":  # the configurations' own words, perhaps several
+            messages = item["msg"].removeprefix("Value error, ").split("\n")
+        else:
+            messages = [_wrong_value(item)]
+        found += [f"{path}: {text}{_preset_hint(text)}" if path else text for text in messages]
+    return found
+
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "dict": "keys with values",
+    "model": "keys with values",
+    "model_attributes": "keys with values",
+    "tuple": "a list",
+    "list": "a list",
+}
+"""What pydantic asks for, by the beginning of the name of its error."""
+
+_BOUNDS = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "string_pattern_mismatch": "text of the form {pattern}",
+    "string_too_long": "at most {max_length} characters",
+    "string_too_short": "at least {min_length} characters",
+    "too_short": "at least {min_length} of them",
+    "literal_error": "{expected}",
+}
+
+
+def _wrong_value(item: Any) -> str:
+    """What was expected, what was found, and what may have been meant."""
+    kind, context, value = item["type"], item.get("ctx", {}), item["input"]
+    words = _WORDS.get(re.sub("_(type|parsing|from_float|parsing_size)$", "", kind))
+    if kind in _BOUNDS:
+        words = _BOUNDS[kind].format(**context)
+    if words is None:
+        message = item["msg"].removeprefix("Input should be ")
+        words = f"{message[:1].lower()}{message[1:]}"
+    if isinstance(value, Mapping):
+        return f"expected {words}, found keys with values"
+    if isinstance(value, (list, tuple)):
+        return f"expected {words}, found {'a list' if value else 'an empty list'}"
+    known = re.findall("'([^']*)'", context["expected"]) if kind == "literal_error" else []
+    quotes = ": put it in quotes" if kind == "string_type" and value is not None else ""
+    found = "nothing" if value is None else repr(value)
+    return f"expected {words}, found {found}{did_you_mean(value, known)}{quotes}"
+
+
+def did_you_mean(value: Any, known: Iterable[str]) -> str:
+    """`; did you mean ...?`, of names that are much like what was found; "" where none is."""
+    close = difflib.get_close_matches(str(value), sorted(set(known)), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _wrong_kind(context: Mapping[str, Any]) -> str:
+    kinds = sorted({kind for _, kind in _known_keys(Recipe) if kind})
+    if "tag" not in context:
+        return f"kind is missing: expected one of {', '.join(kinds)}"
+    tag = context["tag"]
+    return f"kind: expected one of {', '.join(kinds)}, found {tag!r}{did_you_mean(tag, kinds)}"
+
+
+_PRESET = re.compile("preset: no model '([^']*)'")
+
+
+def _preset_hint(text: str) -> str:
+    found = _PRESET.match(text)
+    return did_you_mean(found[1], PRESETS) if found else ""
 
 
 def _kind_in(location: Sequence[str | int]) -> str:

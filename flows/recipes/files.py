@@ -18,7 +18,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from flows.recipes.changes import Placed, placed, set_by_text
-from flows.recipes.errors import explain
+from flows.recipes.errors import faults_of
+from flows.recipes.places import RecipeError, Written
 from flows.recipes.sweeps import swept_recipe
 from flows.recipes.yaml_texts import load_yaml, read_yaml
 from schemas.errors import ConfigError
@@ -93,7 +94,8 @@ def load_recipe(
     Raises:
         ConfigError: there is no such recipe, or something in it cannot be used; names each field.
     """
-    data, where, folder = _find(name)
+    written = Written()
+    data, where, folder = _find(name, written)
     execution = {
         "runner": runner,
         "workers": workers,
@@ -101,7 +103,13 @@ def load_recipe(
         "detach": detach,
     }
     return recipe_from(
-        data, where=where, folder=folder, changes=changes, store=store, execution=execution
+        data,
+        where=where,
+        folder=folder,
+        changes=changes,
+        store=store,
+        execution=execution,
+        written=written,
     )
 
 
@@ -113,6 +121,7 @@ def recipe_from(
     changes: Sequence[str] = (),
     store: str | None = None,
     execution: Mapping[str, Any] | None = None,
+    written: Written | None = None,
 ) -> Recipe:
     """A recipe from its raw data, which `changes` change in place.
 
@@ -122,16 +131,21 @@ def recipe_from(
         folder: what its paths are relative to.
         changes, store: as in `load_recipe`.
         execution: in place of the recipe's own fields of `execution`; None leaves one as it is.
+        written: the file that the data are of, for errors to name its lines; None for none.
 
     Raises:
         ConfigError: something in it cannot be used; names each field.
     """
-    data = _extended(data, where=where, folder=folder)
+    written = written or Written()
+    data = _extended(data, where=where, folder=folder, written=written)
     for change in changes:
-        set_by_text(data, change)
+        written.add_change(set_by_text(data, change), f"--set {change}")
 
     def read(raw: dict[str, Any]) -> Recipe:
-        filled = _filled_in(raw, (), folder=folder)
+        unset: list[str] = []
+        filled = _filled_in(raw, (), folder=folder, faults=unset)
+        if unset:
+            raise RecipeError(unset)
         if store is not None:
             filled["store"] = _resolve(store, Path.cwd())
         filled.setdefault("store", default_store())
@@ -142,17 +156,20 @@ def recipe_from(
         try:
             return Recipe.model_validate(filled)
         except ValidationError as error:
-            raise ConfigError(explain(error, filled)) from error
+            raise RecipeError(faults_of(error, filled)) from error
 
     try:
         recipe = swept_recipe(data, read=read)
+        check_tasks(recipe)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    check_tasks(recipe)
+        faults = error.faults if isinstance(error, RecipeError) else [str(error)]
+        raise written.error(faults, where=where) from error
     return recipe
 
 
-def _extended(data: dict[str, Any], *, where: str, folder: Path) -> dict[str, Any]:
+def _extended(
+    data: dict[str, Any], *, where: str, folder: Path, written: Written
+) -> dict[str, Any]:
     """Raw data with the top-level keys that a recipe has which they extend, and they have not.
 
     Raises:
@@ -161,14 +178,13 @@ def _extended(data: dict[str, Any], *, where: str, folder: Path) -> dict[str, An
     met = [where]
     while (name := data.pop("extends", None)) is not None:
         if not isinstance(name, str):
-            raise ConfigError(
-                f"{where}: extends: expected a recipe's name or file, found {name!r:.80}"
-            )
+            fault = f"extends: expected a recipe's name or file, found {name!r:.80}"
+            raise written.error([fault], where=where)
         is_file = name.endswith(_ENDINGS)
         try:
-            parent, where, folder = _find(str(folder / name) if is_file else name)
+            parent, where, folder = _find(str(folder / name) if is_file else name, written)
         except ConfigError as error:
-            raise ConfigError(f"{where}: extends: {error}") from error
+            raise written.error([f"extends: {error}"], where=where) from error
         if where in met:
             raise ConfigError(f"extends leads in a circle: {', '.join([*met, where])}")
         met.append(where)
@@ -187,34 +203,43 @@ def check_tasks(recipe: Recipe) -> None:
         return
     from model.tasks import find_task, task_of  # start-up: 300 ms, Arrow for the most part
 
+    faults = []
     for name, examples in recipe.build_examples.items():
         try:
             find_task(examples.task)
         except ConfigError as error:
-            raise ConfigError(f"build_examples.{name}.task: {error}") from error
+            faults.append(f"build_examples.{name}.task: {error}")
+            continue
         try:
             task_of(examples)
         except ConfigError as error:
-            raise ConfigError(f"build_examples.{name}.{error}") from error
+            faults.append(f"build_examples.{name}.{error}")
+    if faults:
+        raise RecipeError(faults)
     for name, entry in recipe.finetune.items():
         task = find_task(recipe.build_examples[entry.examples].task)
         if entry.method == "features" and task.type != "tagging":
-            raise ConfigError(
+            faults.append(
                 f"finetune.{name}.method: features is for tasks that tag words, {task.name} is "
                 f"{task.type}: leave it out, to fine-tune"
             )
+    if faults:
+        raise RecipeError(faults)
 
 
-def _find(name: str) -> tuple[dict[str, Any], str, Path]:
+def _find(name: str, written: Written) -> tuple[dict[str, Any], str, Path]:
     """A recipe's raw data, how to call it, and the folder its paths are relative to."""
     file = Path(name)
     if file.is_file():
         text = read_yaml(file, where=name)
-        return parse_yaml(text, where=name), name, file.parent.absolute()
+        data = parse_yaml(text, where=name)
+        written.add_file(name, text)
+        return data, name, file.parent.absolute()
     known = packaged_recipes()
     if name in known:
-        where = f"recipe {name!r}"
-        return parse_yaml(packaged_text(name), where=where), where, Path.cwd()
+        where, text = f"recipe {name!r}", packaged_text(name)
+        written.add_file(where, text)
+        return parse_yaml(text, where=where), where, Path.cwd()
     if file.is_dir():
         raise ConfigError(f"{name}: is a folder: expected a YAML file")
     close = difflib.get_close_matches(name, known, n=1)
@@ -243,24 +268,33 @@ def parse_yaml(text: str, *, where: str) -> dict[str, Any]:
 # Variables and paths
 
 
-def _filled_in(value: Any, at: tuple[str, ...], *, folder: Path) -> Any:
+def _filled_in(value: Any, at: tuple[str, ...], *, folder: Path, faults: list[str]) -> Any:
     """A raw value with variables from the environment and with whole paths.
 
     Args:
         at: its keys, from the root of the recipe.
         folder: what its paths are relative to.
+        faults: takes what is wrong, each with its path.
     """
     if isinstance(value, str) and _is_one_of(_LISTS_OF_PATHS, at):
         value = [value]
     if isinstance(value, (dict, list)):
         items = value.items() if isinstance(value, dict) else enumerate(value)
-        filled = {key: _filled_in(item, (*at, str(key)), folder=folder) for key, item in items}
+        filled = {
+            key: _filled_in(item, (*at, str(key)), folder=folder, faults=faults)
+            for key, item in items
+        }
         return filled if isinstance(value, dict) else list(filled.values())
     if not isinstance(value, str):
         return value
-    text = _expanded(value, path=".".join(at))
-    if text and _is_one_of(_PATHS, at):
-        return _resolve(text, value.folder if isinstance(value, Placed) else folder)
+    path = ".".join(at)
+    try:
+        text = _expanded(value, path=path)
+        if text and _is_one_of(_PATHS, at):
+            return _resolve(text, value.folder if isinstance(value, Placed) else folder)
+    except ConfigError as error:
+        faults.append(f"{path}: {error}")
+        return value
     return text
 
 
@@ -281,7 +315,7 @@ def _expanded(text: str, *, path: str) -> str:
         found = os.environ.get(match[1]) or match[2]
         if not found:
             raise ConfigError(
-                f"{path}: the environment variable {match[1]} is not set. Set it, or give the "
+                f"the environment variable {match[1]} is not set. Set it, or give the "
                 f"value itself: --set {path}=VALUE"
             )
         return found

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flows.recipes.changes import SECTIONS, copied, set_by_variant
+from flows.recipes.places import RecipeError
 from schemas.configs import Config
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -116,9 +117,9 @@ def _combinations(
             set_by_variant(raw, changes or {}, said=_place(axis, variant))
         try:
             recipe = read(raw)
-        except ConfigError as error:
+        except RecipeError as error:
             places = " and ".join(_place(axis, variant) for axis, variant in variants.items())
-            raise ConfigError(f"with {places}: {error}") from error
+            raise RecipeError(f"with {places}: {fault}" for fault in error.faults) from error
         combinations.append(_Combination(variants, recipe))
     return combinations
 

@@ -86,20 +86,40 @@ def load_yaml(text: str, *, where: str) -> Any:
         mark = error.problem_mark or error.context_mark
         position = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         said = [part for part in (error.context, error.problem) if part]
-        raise ConfigError(f"{where}{position}: is not YAML: {', '.join(said)}") from error
+        text = f"{', '.join(said)}{_remedy(error.problem or '')}"
+        raise ConfigError(f"{where}{position}: is not YAML: {text}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
+        column = error.position - text.rfind("\n", 0, error.position)
         raise ConfigError(
-            f"{where}, line {line}: is not YAML: the character U+{ord(text[error.position]):04X} "
-            "may not stand in it"
+            f"{where}, line {line}, column {column}: is not YAML: the character "
+            f"U+{ord(text[error.position]):04X} may not stand in it"
         ) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: is not YAML: {error}") from error
 
 
+_REMEDIES = {
+    "found character '\\t'": "indent with spaces, not with tabs",
+    "mapping values are not allowed here": "begin the line where those beside it begin; a text "
+    "with a colon in it stands in quotes",
+    "expected <block end>": "begin the line where those beside it begin",
+    "that cannot start any token": "a text that begins so stands in quotes",
+    "found unexpected end of stream": "the quotes are not closed",
+    "expected ',' or": "a bracket is not closed, or a comma is missing",
+    "found undefined alias": "it has to stand before, as &NAME",
+}
+"""What to do about what PyYAML says, by a part of it; the first that fits."""
+
+
+def _remedy(problem: str) -> str:
+    return next((f": {text}" for part, text in _REMEDIES.items() if part in problem), "")
+
+
 def _fail(node: Any, problem: str) -> ConfigError:
     """What is wrong at a node or an event; `load_yaml` puts the file's name before it."""
-    return ConfigError(f"line {node.start_mark.line + 1}: {problem}")
+    mark = node.start_mark
+    return ConfigError(f"line {mark.line + 1}, column {mark.column + 1}: {problem}")
 
 
 def _check_size(text: str) -> None:
