@@ -1,14 +1,14 @@
 # run: the embedded sample, from raw dump to a table of results, offline.   test: the tests.
 # slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
 # engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
-# lock: make requirements.lock anew.
+# docs: the site of docs/, into build/site.   lock: make requirements.lock anew.
 
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow engines setup-engines failures check bench setup lock clean
+.PHONY: run test slow engines setup-engines failures check bench docs setup lock clean
 
 setup: $(READY)
 
@@ -56,6 +56,12 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# docs/reference.md from the schemas, then the pages as a site: a dead link or anchor is an error.
+docs: setup
+	$(BIN)/python docs/site/reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 # A throw-away environment, so that nothing installed by hand gets into the lock. Which build of
 # torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off.

@@ -91,6 +91,7 @@ class WikipediaSource(SourceConfig):
     """MediaWiki XML dumps, export 0.3 to 0.11: plain, .bz2 (also multistream), .gz, .zst."""
 
     kind: Literal["wikipedia"] = "wikipedia"
+    """`wikipedia`: MediaWiki dumps."""
 
     language: Annotated[str, Field(pattern=r"^([a-z]{2,3}(-[a-z0-9]+)*)?$")] = ""
     """ISO 639 code; decides the words of the markup, how templates are written and sentences split.
@@ -118,12 +119,14 @@ class BooksSource(SourceConfig):
     """One text file a book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
 
     kind: Literal["books"] = "books"
+    """`books`: a book a file."""
 
 
 class BookCorpusSource(SourceConfig):
     """BookCorpus as first given out: one lower-cased, tokenised sentence a line, no book marks."""
 
     kind: Literal["bookcorpus"] = "bookcorpus"
+    """`bookcorpus`: a sentence a line."""
 
     lines_per_document: int = Field(default=2000, ge=1)
     """Sentences that make up one document."""
@@ -137,6 +140,7 @@ class TextSource(SourceConfig):
     .gz, .bz2 and .zst around .txt and .jsonl."""
 
     kind: Literal["text"] = "text"
+    """`text`: files of your own."""
 
     document: Literal["blank-line", "line", "file"] = "blank-line"
     """What ends a document in a .txt file: a blank line, each line, or only the end of the file.
@@ -398,7 +402,11 @@ class DataflowConfig(Config):
     """Google Cloud Dataflow."""
 
     project: str | None = not_identity(None)
+    """Name (id) of the Google Cloud project that jobs run in and are billed to."""
+
     region: str | None = not_identity(None)
+    """Region of the jobs, best that of the buckets, as `europe-west1`."""
+
     temp_location: str | None = not_identity(None, pattern="^gs://.+")
     """A folder in a bucket, for what Dataflow stages."""
 
@@ -409,6 +417,8 @@ class DataflowConfig(Config):
     """Email of the account that workers act as."""
 
     machine_type: str | None = not_identity(None)
+    """Type of the workers' machines, as `n2-standard-4`. None: Dataflow's choice."""
+
     disk_gb: int | None = not_identity(None, ge=10, le=65_536)
     """Disk of each worker, in GB."""
 
@@ -420,7 +430,11 @@ class DataflowConfig(Config):
     core; more cost memory."""
 
     network: str | None = not_identity(None)
+    """VPC network of the workers. None: the project's default one."""
+
     subnetwork: str | None = not_identity(None)
+    """Subnetwork of the workers, as `regions/REGION/subnetworks/NAME`. None: that of the region."""
+
     public_ips: bool | None = not_identity(None)
     """Whether workers have public addresses. Without, an image brings the code, or there is a NAT
     by which they reach the package index."""
@@ -466,6 +480,13 @@ class ExecutionConfig(Config):
     """A run that is stopped leaves its job to the engine; the next run attaches to it."""
 
     flink: FlinkConfig = not_identity(FlinkConfig())
+    """Where Flink is, with `runner: flink`."""
+
     spark: SparkConfig = not_identity(SparkConfig())
+    """Where Spark is, with `runner: spark`."""
+
     portable: PortableConfig = not_identity(PortableConfig())
+    """Where the job service is, with `runner: portable`."""
+
     dataflow: DataflowConfig = not_identity(DataflowConfig())
+    """Whose Dataflow, where and on which machines, with `runner: dataflow`."""

@@ -50,4 +50,4 @@ class DecontaminateConfig(ContaminationRules):
     """Evaluation texts are looked for, and the documents that have them are left out."""
 
     tasks: Annotated[tuple[SourceName, ...], Field(min_length=1)]
-    """Entries of build_examples."""
+    """Entries of build_examples whose texts are looked for; their content is what counts."""

@@ -34,7 +34,12 @@ PRESETS: dict[str, tuple[int, int, int]] = {
 
 
 class ModelConfig(Config):
-    """Shape of the encoder (paper, section 3); its vocabulary is that of the instances."""
+    """Shape of the encoder (paper, section 3); its vocabulary is that of the instances.
+
+    `preset: base` stands for its layers, hidden_size and heads; so do `tiny`, `mini`, `small`,
+    `medium`, `large`, and Table 6's `3-768-12`, `6-768-3`, `6-768-12`, `12-768-12`, `12-1024-16`
+    and `24-1024-16`.
+    """
 
     layers: int = Field(ge=1, le=256)
     """Transformer blocks (L)."""
@@ -59,12 +64,16 @@ class ModelConfig(Config):
     Google's code computes it (modeling.py, lines 264-277)."""
 
     hidden_dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Probability by which dropout takes an output of embeddings and blocks (paper A.2: .1)."""
+
     attention_dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Probability by which dropout takes an attention weight (paper A.2: .1)."""
 
     initializer_range: float = Field(default=0.02, gt=0.0)
     """Standard deviation of the normal, cut at twice this, that weights are drawn from."""
 
     layer_norm_eps: float = Field(default=1e-12, gt=0.0)
+    """Added to the variance in layer norms, so that nothing is divided by 0."""
 
     @model_validator(mode="before")
     @classmethod
@@ -151,8 +160,13 @@ class OptimizerConfig(Config):
     """At its peak, right after the warm-up."""
 
     beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    """Decay of the running mean of gradients, a step."""
+
     beta2: float = Field(default=0.999, ge=0.0, lt=1.0)
+    """Decay of the running mean of squared gradients, a step."""
+
     epsilon: float = Field(default=1e-6, gt=0.0)
+    """Added to the root of the squared gradients' mean, so that nothing is divided by 0."""
 
     weight_decay: float = Field(default=0.01, ge=0.0)
     """Decoupled, not applied to biases and layer norms."""
@@ -165,6 +179,7 @@ class ScheduleConfig(Config):
     """The learning rate over the budget, in whatever unit the budget is."""
 
     decay: Literal["linear", "polynomial", "constant"] = "linear"
+    """Course of the rate after the warm-up: to `end_share` in a line, or by `power`; or level."""
 
     warmup_share: float = Field(default=0.01, ge=0.0, lt=1.0)
     """Share of the total in which the rate grows linearly from 0 to what the decay would be worth
@@ -234,11 +249,22 @@ class PretrainConfig(Config):
     """How, with `masking: dynamic`."""
 
     budget: BudgetConfig
+    """How long this phase trains: in steps, tokens or minutes."""
+
     batch: BatchConfig = BatchConfig()
+    """What one step sees."""
+
     optimizer: OptimizerConfig = OptimizerConfig()
+    """Which optimiser, at which rate."""
+
     schedule: ScheduleConfig = ScheduleConfig()
+    """How the rate grows and falls over the budget."""
+
     evaluation: EvaluationConfig = EvaluationConfig()
+    """When and on how much the held-out loss is measured."""
+
     checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
+    """How often the run is saved, so that it can go on after a crash."""
 
     snapshots: tuple[Annotated[int, Field(ge=1)], ...] = added_later(())
     """Steps of this phase (counted from its own begin) whose models stay in the artifact, each with
@@ -255,6 +281,8 @@ class PretrainConfig(Config):
     """Run the model through torch.compile."""
 
     device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
+    """Where to compute; `auto`: on a GPU where there is one."""
+
     processes: int = not_identity(1, ge=1, le=1024)
     """Processes on this machine, one a GPU on GPUs; more than one run under torchrun."""
 

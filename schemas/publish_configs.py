@@ -51,3 +51,4 @@ class PublishConfig(Config):
     learnt anew gives every token another number. A changed size or casing is always learnt."""
 
     limits: ChangeLimits = ChangeLimits()
+    """How much the corpus may differ from the one published before it."""

@@ -73,7 +73,11 @@ class Recipe(Config):
     """Set to `{}` to leave out documents that say nearly the same as another."""
 
     build_vocabulary: VocabularyConfig = VocabularyConfig()
+    """The WordPiece vocabulary: learnt from the corpus, or given."""
+
     build_tokens: TokensConfig = TokensConfig()
+    """Documents as ids of the vocabulary."""
+
     build_instances: dict[SourceName, InstancesConfig] = Field(
         default={"length-128": InstancesConfig()}
     )
@@ -111,6 +115,7 @@ class Recipe(Config):
     """Root of the artifact store: a path or an fsspec URL (memory://, s3://, gs://)."""
 
     execution: ExecutionConfig = not_identity(ExecutionConfig())
+    """Where and how jobs run; nothing of it changes a byte."""
 
     @model_validator(mode="after")
     def _sweep_is_expanded(self) -> Self:

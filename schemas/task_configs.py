@@ -75,7 +75,8 @@ class ExamplesConfig(Config):
     """A name in `model.tasks.TASKS`."""
 
     folder: str | None = not_identity(None)
-    """Folder (local or any fsspec URL) with the task's files under their official names."""
+    """Folder (local or any fsspec URL) with the task's files under their official names; their
+    content is what counts."""
 
     files: dict[str, Paths] = not_identity({})
     """Files by split (`train`, `dev`, `test`, ...), in place of those of the folder. Their bytes
@@ -95,7 +96,8 @@ class ExamplesConfig(Config):
 
     evidence: str | None = not_identity(None)
     """Of TriviaQA's questions, which SQuAD's tasks take as `augmentation`: the folder that holds
-    `wikipedia` and `web`, their documents. None: `evidence` beside `qa`, as in its archive."""
+    `wikipedia` and `web`, their documents. None: `evidence` beside `qa`, as in its archive. Its
+    content is what counts."""
 
     max_examples: dict[str, int] = Field(default={})
     """By split: take the first so many examples; for small machines. Those left out are counted."""
@@ -160,7 +162,7 @@ class TaskTrainingConfig(FeaturesConfig):
     """What all trials of a grid have in common."""
 
     examples: SourceName = not_identity(...)
-    """Name of the recipe's entry in build_examples."""
+    """Name of the recipe's entry in build_examples; its content is what counts."""
 
     start_from: SourceName | None = not_identity(None)
     """Name of the pretraining phase to start from; its checkpoint's content is what counts."""
@@ -211,13 +213,22 @@ class TaskTrainingConfig(FeaturesConfig):
     """With the number of the restart it decides data order, new weights and dropout."""
 
     precision: Literal["fp32", "bf16"] = "fp32"
+    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums stay fp32."""
+
     layout: Literal["packed", "padded"] = "packed"
     """`packed`: sequences of a batch end to end, so that no length has to be sorted or padded."""
 
     micro_batch_tokens: int = not_identity(16_384, ge=8)
+    """Tokens, padding counted, that are worked on at once; bounds memory."""
+
     device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
+    """Where to compute; `auto`: on a GPU where there is one."""
+
     threads: int = not_identity(0, ge=0)
+    """CPU threads; 0 for torch's choice."""
+
     checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
+    """How often a training is saved, so that it can go on after a crash."""
 
 
 def _as_several(value: Any) -> Any:
@@ -236,9 +247,12 @@ class FinetuneConfig(TaskTrainingConfig):
     learning_rate: Annotated[tuple[float, ...], BeforeValidator(_as_several)] = Field(
         default=(5e-5, 3e-5, 2e-5), min_length=1
     )
+    """Peak rates to try (paper A.3)."""
+
     epochs: Annotated[tuple[int, ...], BeforeValidator(_as_several)] = Field(
         default=(2, 3, 4), min_length=1
     )
+    """Passes over the training data to try (paper A.3)."""
 
     restarts: int = Field(default=1, ge=1, le=1000)
     """Trainings of each grid point, with other data order and classifier weights (paper 4.1)."""
@@ -319,15 +333,24 @@ class TrialConfig(TaskTrainingConfig):
     """One training: a point of the grid and the number of the restart. A stage of its own."""
 
     batch: int = Field(ge=1)
+    """Examples of a batch."""
+
     learning_rate: float = Field(gt=0.0)
+    """The rate at its peak."""
+
     epochs: int = Field(ge=1)
+    """Passes over the training data."""
+
     restart: int = Field(default=0, ge=0)
+    """Number of the restart, counted from 0."""
 
 
 class EvaluateConfig(Config):
     """`evaluate`: the trials of a grid compared on dev, the best (or an ensemble) on all splits."""
 
     examples: SourceName = not_identity(...)
+    """Name of the recipe's entry in build_examples; its content is what counts."""
+
     entry: str
     """The entry of `finetune`, or of `ensembles`, that this is of."""
 
@@ -335,9 +358,16 @@ class EvaluateConfig(Config):
     """What its models started from, for tables: a phase, `scratch`, a folder's name, `majority`."""
 
     ensemble: int = Field(default=1, ge=1, le=100)
+    """The best so many trials on dev answer together."""
+
     micro_batch_tokens: int = not_identity(16_384, ge=8)
+    """Tokens, padding counted, that are worked on at once; bounds memory."""
+
     device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
+    """Where to compute; `auto`: on a GPU where there is one."""
+
     threads: int = not_identity(0, ge=0)
+    """CPU threads; 0 for torch's choice."""
 
 
 class SweptAxis(Config):

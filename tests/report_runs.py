@@ -29,14 +29,14 @@ from schemas.task_configs import TabulateConfig
 def corpus_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
     """A finished run of the four corpus stages."""
     root = str(folder / "store")
-    sample = _sample(str(folder / "sample"))
+    sample = sample_without_tasks(str(folder / "sample"))
     recipe = small_recipe(sample).model_copy(update={"store": root})
     run_recipe(recipe, say=lambda _: None, engine="local")
     store = ArtifactStore(root)
     return store, read_run(store, run_ids(store)[-1])
 
 
-def _sample(folder: str) -> SampleFiles:
+def sample_without_tasks(folder: str) -> SampleFiles:
     """A sample without the labelled sets, which take longer to write than all the rest."""
     world = World(0, 60)
     dump = write_dump(
@@ -54,6 +54,11 @@ def _sample(folder: str) -> SampleFiles:
 def whole_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
     """The same run with two phases, seven trainings, evaluations and tables beside the paper's."""
     store, record = corpus_run(folder)
+    return store, with_trainings(store, record, folder)
+
+
+def with_trainings(store: ArtifactStore, record: RunRecord, folder: Path) -> RunRecord:
+    """Write phases, trainings, evaluations and tables beside a corpus; the record with them."""
     made = Written(store, record)
     tokens, vocabulary = made.manifest("build-tokens"), made.manifest("build-vocabulary")
     first = made.phase("pretrain.first", 60, inputs={"tokens": tokens, "vocabulary": vocabulary})
@@ -78,7 +83,7 @@ def whole_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
         label = f"evaluate.{entry}"
         evaluations[entry] = made.publish(label, statistics=given, inputs=of)
     made.tables(evaluations, folder)
-    return store, made.record
+    return made.record
 
 
 class Written:

@@ -1,57 +1,188 @@
-"""The README says what is true: its commands exist, and every command is in it."""
+"""The documentation says what is true: its commands, recipes, fields and links exist."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
-import shlex
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from command_runs import Cli
+from report_runs import sample_without_tasks, with_trainings
+from shown_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks
 from typer.main import get_command
-from typer.testing import CliRunner
 
-from flows.cli.app import app
+from flows.cli.app import app, main
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import read_run, run_ids
 from pipelines.runners.launch import RUNNERS
 from pipelines.sources import SOURCES
+from schemas.configs import Config
 from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-WORKFLOW = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8")
-COMMANDS = [
-    shlex.split(line.partition("#")[0])
-    for line in re.findall(r"^\$ (?:\S*/)?bertloom (.+)$", README + WORKFLOW, re.MULTILINE)
-]
-GROUPS = {"fetch"}
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+README = TEXTS["README.md"]
+ALL = "\n".join(TEXTS.values())
+BLOCKS = list(blocks())
+COMMANDS: Any = get_command(app)
+SMALL = """
+name: sample
+extends: sample
+build_vocabulary: {vocab_size: 1000}
+pretrain: {}
+build_examples: {}
+finetune: {}
+"""
+"""The corpus of the recipe `sample`, for as little text as here."""
+
+LABELLED = {
+    "cola": "dev.tsv test.tsv train.tsv",
+    "conll-2003": "eng.testa eng.testb eng.train",
+    "mnli": "dev_matched.tsv test_matched.tsv train.tsv",
+    "mrpc": "dev.tsv test.tsv train.tsv",
+    "qnli": "dev.tsv test.tsv train.tsv",
+    "squad-1.1": "dev-v1.1.json train-v1.1.json",
+    "sst-2": "dev.tsv test.tsv train.tsv",
+}
+"""Of which nothing but the names is needed to plan."""
 
 
-def test_readme_shows_commands() -> None:
-    assert len(COMMANDS) >= 5
-    assert "@@" not in README + WORKFLOW
+def site_module(name: str) -> Any:
+    """A module of docs/site, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "site" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+# Commands
+
+
+def test_pages_are_as_long_as_they_may_be() -> None:
+    assert len(README.splitlines()) <= 200
+    assert "@@" not in ALL
+
+
+def test_each_block_of_commands_says_whether_it_is_run() -> None:
+    for block in BLOCKS:
+        if block.page == "CONTRIBUTING.md":  # says what CI runs
+            continue
+        says_why = block.mark.startswith(NOT_RUN) and len(block.mark) > len(NOT_RUN) + 5
+        assert block.mark in (RUN, RUN_WITH_MODELS) or says_why, (
+            f"{block.page}: {block.commands[:1]}: expected a comment above it, `<!-- {RUN} -->`, "
+            f"`<!-- {RUN_WITH_MODELS} -->` or `<!-- {NOT_RUN}REASON -->`, found {block.mark!r}"
+        )
+
+
+def of_bertloom() -> list[Any]:
+    return [
+        pytest.param(command, id=f"{block.page} {' '.join(command)}")
+        for block in BLOCKS
+        for command in block.ours()
+    ]
+
+
+@pytest.mark.parametrize("command", of_bertloom())
 def test_each_shown_command_takes_its_options(command: list[str]) -> None:
-    named = command[: 2 if command[0] in GROUPS else 1]
-    help_text = CliRunner().invoke(app, [*named, "--help"], terminal_width=200).output
-    for option in (word for word in command if word.startswith("--")):
-        assert option in help_text
+    name, *rest = command
+    if name.startswith("-"):
+        assert name in ("--help", "--install-completion", "--show-completion", "--version")
+        return
+    loaded = COMMANDS.commands[name].loaded
+    if inner := getattr(loaded, "commands", {}):
+        loaded = inner[rest.pop(0)]
+    # Whether a file is there is not looked at.
+    loaded.make_parser(loaded.make_context(name, [], resilient_parsing=True)).parse_args(rest)
 
 
 def test_every_command_is_shown_and_has_help() -> None:
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in COMMANDS.commands.items():
         assert command.loaded.help, name
-        assert f"bertloom {name}" in README or f"`{name}`" in README, name
+        assert f"bertloom {name}" in ALL, name
         for inner, one in getattr(command.loaded, "commands", {}).items():
             assert one.help, inner
-            assert f"bertloom {name} {inner}" in WORKFLOW, inner
+            assert f"bertloom {name} {inner}" in ALL, inner
 
 
-def test_every_source_and_runner_is_in_the_readme() -> None:
-    for name in (*SOURCES, *RUNNERS):
-        assert f"`{name}`" in README, name
+def test_shown_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    shown = {command[1] for block in BLOCKS for command in block.commands if command[0] == "make"}
+    assert {"run", "test", "check", "bench", "lock"} <= shown
+    for target in shown:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.fixture(scope="module")
+def beside_a_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with raw files as of the sample, fewer of them, and their corpus in a store."""
+    folder = tmp_path_factory.mktemp("shown")
+    sample_without_tasks(str(folder / "runs" / "sample"))
+    for task, names in LABELLED.items():
+        (folder / "runs" / "sample" / "tasks" / task).mkdir(parents=True)
+        for name in names.split():
+            (folder / "runs" / "sample" / "tasks" / task / name).write_text("nothing\n")
+    (folder / "small.yaml").write_text(SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "small.yaml", "--store", "runs/store", "--engine", "local"])
+    assert not ended.value.code
+    return folder
+
+
+@pytest.fixture(scope="module")
+def beside_models(beside_a_corpus: Path) -> Path:
+    """The same with artifacts of training and evaluation, written by hand, and tables of them."""
+    store = ArtifactStore(str(beside_a_corpus / "runs" / "store"))
+    record = with_trainings(store, read_run(store, run_ids(store)[-1]), beside_a_corpus)
+    for step in record.steps:
+        store.set_ref(f"sample/{step.label}", store.read_manifest(step.manifest))
+    return beside_a_corpus
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=block.page) for block in BLOCKS if block.mark == RUN]
+)
+def test_shown_commands_run(
+    block: Block, beside_a_corpus: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    run(block, beside_a_corpus, monkeypatch, cli)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, id=block.page) for block in BLOCKS if block.mark == RUN_WITH_MODELS],
+)
+def test_shown_commands_run_with_models(
+    block: Block, beside_models: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    run(block, beside_models, monkeypatch, cli)
+
+
+def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.chdir(folder)
+    assert len(block.ours()) == len(block.commands), "other programs' commands cannot be run here"
+    for command in block.ours():
+        said = cli(*command)
+        assert said.code == 0, (command, said.err)
+
+
+# Recipes, fields, links
+
+
+def test_every_source_and_runner_is_described() -> None:
+    for name in SOURCES:
+        assert f"`{name}`" in TEXTS["corpora.md"], name
+    for name in RUNNERS:
+        assert f"`{name}`" in TEXTS["runners.md"], name
 
 
 def test_the_readme_recipe_is_valid() -> None:
@@ -61,19 +192,79 @@ def test_the_readme_recipe_is_valid() -> None:
 
 
 def test_the_shown_publish_entry_is_valid() -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", WORKFLOW, re.DOTALL)
+    (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["workflow.md"], re.DOTALL)
     assert PublishConfig.model_validate(yaml.safe_load(text)["publish"]).limits
 
 
-def test_links_lead_to_files_that_are_there() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).is_file(), f"{page.name}: {target}"
+def all_configs() -> list[type[Config]]:
+    """Every configuration there is, also those that no recipe holds."""
+    found: dict[type[Config], None] = {}
+    pending: list[type[Config]] = [Config]
+    while pending:
+        for model in pending.pop().__subclasses__():
+            if model.__module__.startswith("schemas."):
+                found[model] = None
+                pending.append(model)
+    return list(found)
 
 
-def test_shown_make_targets_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    shown = re.findall(r"^\$ make (\w+)", README + (ROOT / "CONTRIBUTING.md").read_text(), re.M)
-    assert {"run", "test", "check", "bench", "lock"} <= set(shown)
-    for target in shown:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+@pytest.mark.parametrize("model", all_configs(), ids=lambda model: model.__name__)
+def test_every_field_says_what_it_is_for(model: type[Config]) -> None:
+    for name, field in model.model_fields.items():
+        assert len((field.description or "").split()) >= 2, name
+        assert field.description.rstrip().endswith((".", ")")), name
+
+
+def test_every_number_has_a_unit_and_the_page_of_fields_is_current() -> None:
+    reference = site_module("reference")
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.reference(), (
+        "docs/reference.md is not what the schemas say: run `make docs`, or "
+        "`.venv/bin/python docs/site/reference.py`, and commit it"
+    )
+    used = {name for _, model in reference.sections() for name in reference.numeric_fields(model)}
+    assert set(reference.UNIT) <= used, "units of fields that are not there any more"
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub and MkDocs make it."""
+    plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", plain).strip().lower().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+    for target in (markdown or html for markdown, html in links):
+        if re.match(r"https?:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.is_file(), target
+        if anchor and file.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, target
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = re.sub(r"!!python\S+", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    named = re.findall(r": ([\w-]+\.md)$", text, re.MULTILINE)
+    assert sorted(named) == sorted(page.name for page in PAGES[2:])
+
+
+@pytest.mark.slow
+def test_the_site_has_no_dead_link(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len(PAGES) - 2
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        fetched = re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"?(https?://[^\">]+)", text)
+        assert not fetched, (page.name, fetched)

@@ -163,7 +163,7 @@ def test_it_runs_within_a_prefect_flow(tiny: Path, prefect_server: None) -> None
     assert len(theirs()) == 4
 
 
-# The examples of the README.
+# The examples of the documentation.
 
 
 def example(name: str, *arguments: str, cwd: Path, data: Path) -> str:
@@ -180,16 +180,15 @@ def example(name: str, *arguments: str, cwd: Path, data: Path) -> str:
     return done.stdout
 
 
-def test_examples_stand_in_the_readme_as_they_are() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name in ("notebook.py", "beam_pipeline.py"):
+def test_examples_stand_in_the_documentation_as_they_are() -> None:
+    for name, page in (("notebook.py", "python.md"), ("beam_pipeline.py", "beam.md")):
         text = (ROOT / "examples" / name).read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 16, name
-        assert f"```python\n{text}```" in readme, name
+        assert f"```python\n{text}```" in (ROOT / "docs" / page).read_text("utf-8"), name
 
 
 @pytest.mark.slow
-def test_the_notebook_of_the_readme_runs(real_data: Path, tmp_path: Path) -> None:
+def test_the_notebook_of_the_docs_runs(real_data: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     lines = example("notebook.py", cwd=tmp_path, data=real_data).splitlines()
     assert lines[:2] == ["build-documents build", "build-vocabulary unknown"]
@@ -201,7 +200,7 @@ def test_the_notebook_of_the_readme_runs(real_data: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_beam_pipeline_of_the_readme_runs(real_data: Path, tmp_path: Path) -> None:
+def test_the_beam_pipeline_of_the_docs_runs(real_data: Path, tmp_path: Path) -> None:
     dump = real_data / "wikibooks" / "WikiDumpPart45.xml.bz2"
     vocab = real_data / "vocab" / "bert-base-uncased" / "vocab.txt"
     example(

@@ -76,7 +76,7 @@ def test_the_command_and_what_engines_start_workers_by(wheel: zipfile.ZipFile) -
     ]  # fmt: skip
 
 
-EXTRAS = ("flows", "model", "s3", "gcs", "dataflow", "bench", "dev")
+EXTRAS = ("flows", "model", "s3", "gcs", "dataflow", "bench", "docs", "dev")
 
 
 def _locked() -> dict[str, str]:

@@ -1,0 +1,52 @@
+"""What MkDocs does beside: links to files of the repository, pictures, the list of commands.
+
+The pages are read in the repository as well as on the site, so they link to each other and to
+files beside `docs/` as files; on the site a file beside it is named, not linked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from typer.main import get_command
+
+from flows.cli.app import COMMANDS, app
+
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_given: Any) -> str:
+    """The page as the site shows it."""
+    if page.file.src_uri == "commands.md":
+        markdown = markdown.replace("<!-- each command -->", _commands())
+    return OUTSIDE.sub(r"`\1`", markdown)
+
+
+def _commands() -> str:
+    """Every command with its options, as `--help` has them."""
+    parts = []
+    group: Any = get_command(app)
+    for name in COMMANDS:
+        loaded = group.commands[name].loaded
+        for label, one in [(name, loaded), *_below(name, loaded)]:
+            rows = [
+                f"| `{', '.join(param.opts + param.secondary_opts)}` | {_cell(param.help)} |"
+                for param in one.params
+                if param.param_type_name == "option" and param.name != "help" and not param.hidden
+            ]
+            usage = " ".join(
+                one.collect_usage_pieces(one.make_context(label, [], resilient_parsing=True))
+            )
+            parts.append(f"### {label}\n\n`bertloom {label} {usage}`\n\n{one.help or ''}")
+            if rows:
+                parts.append("\n".join(["| option | |", "| --- | --- |", *rows]))
+    return "\n\n".join(parts)
+
+
+def _below(name: str, command: Any) -> list[tuple[str, Any]]:
+    return [(f"{name} {inner}", one) for inner, one in getattr(command, "commands", {}).items()]
+
+
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")

@@ -1,0 +1,257 @@
+"""Writes docs/reference.md: every field of a recipe, from the configurations in `schemas/`.
+
+python docs/site/reference.py        # `make docs` does; a test says when the page is not current
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from schemas.configs import Config
+from schemas.recipe import Recipe
+
+PAGE = Path(__file__).parents[1] / "reference.md"
+HEAD = """\
+# Every field of a recipe
+
+Made from the configurations in `schemas/` by `docs/site/reference.py`: edit those.
+
+A name in capitals (`build_instances.NAME`) is one that you choose. `--set PATH=VALUE` sets a field
+from the command line, by the path in its heading:
+`--set build_instances.length-128.masking.mask_rate=0.9`.
+
+**In the key** says whether a field decides what a stage makes, and so is part of its cache key
+([concepts](concepts.md#keys)):
+
+- **yes**: another value makes another artifact.
+- **if set**: only another value than the default is in the key; the field is younger than artifacts
+  that people have.
+- **content**: the name or path is not in it, what lies there is.
+- **no**: it says where, how or how fast a stage runs; what is there is used whatever it says.
+"""
+UNITS = {
+    "at_step every_steps log_every_steps max_steps snapshots steps": "steps",
+    "attention_dropout dropout hidden_dropout short_seq_prob masked_lm_prob": "probability",
+    "augmentation_epochs epochs": "epochs",
+    "batch": "examples",
+    "beta1 beta2 epsilon initializer_range layer_norm_eps learning_rate power span_length_p"
+    " max_gradient_norm weight_decay threshold": "a number",
+    "columns": "column",
+    "disk_gb": "GB",
+    "documents_growth documents_shrink drop_share_change end_share held_out_share instances_growth"
+    " instances_shrink keep_rate mask_rate max_bad_share min_share random_next_prob random_rate"
+    " tokens_growth tokens_shrink unknown_rate_change warmup_share": "share",
+    "duplicates": "passes",
+    "ensemble size": "models",
+    "every_minutes minutes": "minutes",
+    "heads": "heads",
+    "hidden_size intermediate_size lstm_size": "units",
+    "instances": "instances",
+    "keep_last": "checkpoints",
+    "layers": "layers",
+    "lines_per_document min_sentences": "sentences",
+    "max_alphabet max_sentence_characters": "characters",
+    "max_answer_tokens max_position_embeddings max_predictions max_query_tokens max_seq_length"
+    " micro_batch_tokens tokens window_step": "tokens",
+    "max_document_bytes pool_bytes shard_bytes split_bytes": "bytes",
+    "max_documents": "documents",
+    "max_examples": "examples",
+    "max_loss_rise": "nats",
+    "max_span_words max_training_words memory_words min_words words": "words",
+    "max_workers": "machines",
+    "min_count": "occurrences",
+    "n_best": "places",
+    "namespaces": "namespace numbers",
+    "ngram": "words",
+    "parallel_steps": "steps of the plan",
+    "parallelism": "pieces",
+    "permutations": "hashes",
+    "processes": "processes",
+    "restarts": "trainings",
+    "seed": "a number",
+    "threads": "threads",
+    "total": "as the budget",
+    "type_vocab_size": "segments",
+    "vocab_size": "word pieces",
+    "window_batches": "batches",
+    "workers": "processes",
+}
+UNIT = {name: unit for names, unit in UNITS.items() for name in names.split()}
+KEYLESS = ("publish", "execution", "sweep")
+"""Sections that no stage gets."""
+
+UNWRITTEN = {"swept"}
+"""What nobody writes."""
+
+HOMES: dict[type[Config], str] = {}
+"""Where each configuration has its section."""
+
+
+def reference() -> str:
+    """The page, as Markdown."""
+    parts = [HEAD]
+    for path, model in list(sections()):
+        parts.append(f"## {_heading(path)}")
+        parts.append(_one_line(model.__doc__))
+        parts.append("\n".join(_rows(path, model)))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def sections() -> Iterator[tuple[str, type[Config]]]:
+    """Each configuration that a recipe can hold, under the path where it is met first."""
+    pending: list[tuple[str, type[Config]]] = [("", Recipe)]
+    HOMES.clear()
+    while pending:
+        path, model = pending.pop(0)
+        if model not in HOMES:
+            HOMES[model] = path
+            yield path, model
+            fields = {k: v for k, v in model.model_fields.items() if k not in UNWRITTEN}
+            pending[:0] = [one for k, v in fields.items() for one in _inner(path, k, v)]
+
+
+def _configs_in(annotation: Any, step: str) -> Iterator[tuple[type[Config], str]]:
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        kind = annotation.model_fields.get("kind")
+        yield annotation, f"{step} (kind: {kind.default})" if kind else step
+        return
+    arguments = [item for item in get_args(annotation) if item is not type(None)]
+    is_table = getattr(annotation, "__origin__", None) is dict
+    for argument in arguments:
+        yield from _configs_in(argument, f"{step}.NAME" if is_table else step)
+
+
+def _heading(path: str) -> str:
+    return path or "A recipe"
+
+
+def _link(path: str) -> str:
+    """To a section, by the name that GitHub and MkDocs give its heading."""
+    return "#" + re.sub(r"[^\w\- ]", "", _heading(path)).lower().replace(" ", "-")
+
+
+def _kind(path: str) -> str:
+    return path.partition("(")[2].rstrip(")") or "a section"
+
+
+def numeric_fields(model: type[Config]) -> list[str]:
+    """Fields that hold numbers, and so have a unit."""
+    properties = _schema(model)["properties"]
+    is_number = re.compile(r'"type": "(integer|number)"').search
+    return [name for name in model.model_fields if is_number(json.dumps(properties[name]))]
+
+
+def _rows(path: str, model: type[Config]) -> Iterator[str]:
+    yield "| field | type | default | in the key | meaning |"
+    yield "| --- | --- | --- | --- | --- |"
+    numbers, properties = numeric_fields(model), _schema(model)["properties"]
+    for name, field in model.model_fields.items():
+        if name in UNWRITTEN:
+            continue
+        inner = [where for where, _config in _inner(path, name, field)]
+        kind = _type(properties[name], inner)
+        unit = UNIT[name] if name in numbers else ""
+        kind += f"; {unit}" if unit and unit != "a number" else ""
+        in_key = "no" if path.startswith(KEYLESS) else _in_key(model, name, field, bool(inner))
+        cells = (f"`{name}`", kind, _default(field), in_key, _one_line(field.description))
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _inner(path: str, name: str, field: FieldInfo) -> list[tuple[str, type[Config]]]:
+    """The configurations that a field holds, each with the path of its section."""
+    found = _configs_in(field.annotation, name)
+    return [(HOMES.get(one, f"{path}.{step}" if path else step), one) for one, step in found]
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+@functools.cache
+def _schema(model: type[Config]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
+def _type(schema: dict[str, Any], inner: list[str]) -> str:
+    """What may stand there, in words; `inner` are the paths of the sections it may hold."""
+    if "oneOf" in schema or "$ref" in schema:
+        return " or ".join(f"[{_kind(path)}]({_link(path)})" for path in inner)
+    if "anyOf" in schema:
+        kinds = [_type(one, inner) for one in schema["anyOf"]]
+        return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "none"))
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum") or [schema["const"]]
+        return ", ".join(f"`{value}`" if value else '`""`' for value in values)
+    kind = schema.get("type")
+    if kind in ("integer", "number"):
+        return ("whole number" if kind == "integer" else "number") + _range(schema)
+    if kind == "array":
+        return f"list of: {_type(schema['items'], inner)}"
+    if kind == "object":
+        named = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+        held = next((one for one in named if isinstance(one, dict)), {})
+        return f"by name: {_type(held, inner)}"
+    return {"string": "text", "boolean": "`true`, `false`", "null": "none"}.get(str(kind), "values")
+
+
+def _range(schema: dict[str, Any]) -> str:
+    low, above = schema.get("minimum"), schema.get("exclusiveMinimum")
+    high, below = schema.get("maximum"), schema.get("exclusiveMaximum")
+    parts = [
+        f"from {_number(low)}" if low is not None else "",
+        f"above {_number(above)}" if above is not None else "",
+        f"to {_number(high)}" if high is not None else "",
+        f"below {_number(below)}" if below is not None else "",
+    ]
+    said = " ".join(part for part in parts if part)
+    return f", {said}" if said else ""
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) and value >= 1 << 20 and value & (value - 1) == 0:
+        power = value.bit_length() - 1
+        return f"2^{power}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "needed"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return "its own"
+    if isinstance(value, dict) and value:
+        return ", ".join(f"`{name}`" for name in value)
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, (bool, tuple, dict)):
+        return f"`{json.dumps(value)}`"
+    if isinstance(value, int) and value > 1 << 20 and value % (1 << 20) == 0:
+        return f"`{value}` ({value >> 20} MiB)"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`" if value != "" else '`""`'
+
+
+def _in_key(model: type[Config], name: str, field: FieldInfo, is_section: bool) -> str:
+    extra = field.json_schema_extra
+    said = extra.get("identity") if isinstance(extra, dict) else None
+    if "what counts" in _one_line(field.description):
+        return "content"
+    if said is False or (model is Recipe and (name in KEYLESS or not is_section)):
+        return "no"
+    return "if set" if said == "unless-default" else "by its fields" if is_section else "yes"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(reference(), encoding="utf-8")
