@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertloom.library import Artifact, Store, lineage, load_recipe, open_store, plan, run, trace
+    from model.data.collator import PretrainingCollator
 
 __all__ = [
     "Artifact",
+    "PretrainingCollator",
     "Store",
     "lineage",
     "load_recipe",
@@ -34,6 +36,9 @@ __all__ = [
 _OWN = ("schemas", "pipelines", "model", "flows")
 _EXTRA = ("grimp", "jinja2", "openlineage")
 """Packages of the extra `flows` that every run loads."""
+
+_ELSEWHERE = {"PretrainingCollator": ("model.data.collator", "model", ("torch",))}
+"""Names that need less: their module, its extra, and the packages of that."""
 
 
 def _check_own_packages() -> None:
@@ -56,13 +61,14 @@ _check_own_packages()
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    missing = [package for package in _EXTRA if importlib.util.find_spec(package) is None]
+    module, extra, needed = _ELSEWHERE.get(name, ("bertloom.library", "flows", _EXTRA))
+    missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(
             f"bertloom.{name} needs {', '.join(missing)}, which a Beam worker's installation has "
-            "not: pip install 'bertloom[flows]'"
+            f"not: pip install 'bertloom[{extra}]'"
         )
-    return getattr(importlib.import_module("bertloom.library"), name)
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

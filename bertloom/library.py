@@ -15,8 +15,10 @@ import pyarrow.dataset as ds
 
 from flows.bert import plan as plan_steps
 from flows.bert import run_recipe
+from flows.cards.cards import card_of, cards_said
 from flows.engine.plan import PlannedStep
 from flows.engine.stages import find_stage
+from flows.export.exporting import Format, export
 from flows.lineage import queries
 from flows.lineage.names import resolve
 from flows.lineage.rows import find_shard
@@ -136,6 +138,35 @@ class Artifact:
             names = ", ".join(entry.path for entry in self.manifest.files)
             raise ArtifactNotFoundError(f"{self.stage} {self.id}: no file {name!r} among {names}")
         return self.folder() / entry.object
+
+    def export(self, folder: str | Path, *, form: Format = "hf") -> str:
+        """Write it as `datasets.load_dataset(folder)`, transformers and others open it.
+
+        >>> open_store("store").artifact("tiny/build-tokens").export("exported")
+        '4 train'
+
+        Args:
+            folder: new or empty; a path or an fsspec URL.
+            form: `hf`, `parquet` or `arrow-stream` (`flows.export.exporting`).
+
+        Raises:
+            UsageError: there is something in the folder, or no such format of it.
+            ConfigError: it holds neither rows nor a model.
+        """
+        said = cards_said(self.manifest, store=self._store)
+        return export(self.manifest, str(folder), store=self._store, form=form, cards=said)
+
+    def card(self) -> str:
+        """Its card in Markdown: whose the texts are, what was dropped, figures, how to load it.
+
+        >>> open_store("store").artifact("tiny/build-documents").card().splitlines()[1]
+        'pretty_name: Documents of texts'
+
+        Raises:
+            ConfigError: it holds neither rows nor a model.
+        """
+        said = cards_said(self.manifest, store=self._store)
+        return card_of(self.manifest, store=self._store, cards=said)
 
     def trace(self, row: int) -> Trace:
         """The documents that a row was made from (`trace`)."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from schemas.card_configs import CardsConfig
 from schemas.configs import (
     Config,
     DocumentsConfig,
@@ -107,6 +108,9 @@ class Recipe(Config):
     """The name that a rebuilt corpus is published under, and how much it may differ from the one
     before; none where nothing is published."""
 
+    cards: CardsConfig = not_identity(CardsConfig())
+    """Licences and attribution for the cards of artifacts, which change nothing else."""
+
     code_identity: Literal["closure", "version"] = not_identity("closure")
     """How cache keys see a stage's code. `closure`: by every module it imports, so that any change
     of code builds anew. `version`: by its stage's version alone, for corpora that cost money."""
@@ -132,7 +136,7 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _entries_that_are_named_are_there(self) -> Self:
-        lost = [*self._lost_by_phases(), *self._lost_by_tasks()]
+        lost = [*self._lost_by_phases(), *self._lost_by_cards(), *self._lost_by_tasks()]
         if lost:
             raise ValueError("\n".join(lost))
         return self
@@ -150,6 +154,14 @@ class Recipe(Config):
                     f"(before it: {known}){_meant(phase.start_from, earlier)}"
                 )
             earlier.append(name)
+
+    def _lost_by_cards(self) -> Iterator[str]:
+        sources = self.build_documents.sources if self.build_documents is not None else ()
+        known = {source.name: source for source in sources}
+        for name in self.cards.sources:
+            if name not in known:
+                where = f"cards.sources.{name}"
+                yield _no_entry(where, name, "build_documents.sources", known)
 
     def _lost_by_tasks(self) -> Iterator[str]:
         for task in self.decontaminate.tasks if self.decontaminate is not None else ():

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from flows.cards.cards import has_card, write_card
 from flows.engine.code import code_of, edited_modules, refuse_edited
 from flows.engine.keys import StepKey, pieces_digest
 from flows.engine.provenance import checkout, environment, host_kind
@@ -25,6 +26,7 @@ from flows.store.pointers import now
 from flows.store.runs import StepRecord
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
+from schemas.card_configs import CardsConfig
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError, RunnerError
@@ -104,8 +106,9 @@ def build_step(
     execution: ExecutionConfig,
     run_id: str,
     rebuild: bool = False,
+    cards: CardsConfig | None = None,
 ) -> StepResult:
-    """Run a step's stage and publish its artifact.
+    """Run a step's stage and publish its artifact, with its card.
 
     Args:
         step: what to do.
@@ -115,6 +118,7 @@ def build_step(
         execution: where to run.
         run_id: recorded in the manifest.
         rebuild: put the artifact in the place of one that is there.
+        cards: what the recipe says of licences.
 
     Raises:
         ConfigError: the stage's code was edited since this process looked at it first.
@@ -154,13 +158,28 @@ def build_step(
         reuse=output.reuse,
     )
     manifest = _manifest(step, key, output, attempt=attempt, inputs=inputs, produced_by=produced)
+    # In its folder before anybody finds it.
+    missing_card = _write_card(manifest, store=store, cards=cards or CardsConfig())
     commit = store.commit(manifest, replace=rebuild)
     if stage.resumes:
         store.clear_work(stage.name, key.cache_key)
     replaced = commit.replaced.content if commit.replaced else commit.manifest.content
-    warning = _warning(step, commit.manifest, replaced=replaced)
+    warning = _warning(step, commit.manifest, replaced=replaced) or missing_card
     seconds = time.monotonic() - clock
     return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
+
+
+def _write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> str:
+    """What to say where the card could not be written, for which no work is thrown away."""
+    try:
+        if has_card(manifest):
+            write_card(manifest, store=store, cards=cards)
+    except Exception as error:  # whatever it is, what the stage made is as good as without a card
+        return (
+            f"it has no card ({type(error).__name__}: {error}): `bertloom card "
+            f"{manifest.artifact_id} --write` writes one"
+        )
+    return ""
 
 
 def _folders(step: Step, key: StepKey, *, store: ArtifactStore, rebuild: bool) -> dict[str, str]:

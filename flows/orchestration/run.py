@@ -355,6 +355,7 @@ class Run:
                                 execution=self.recipe.execution,
                                 run_id=self.run_id,
                                 rebuild=step.label in self.rebuilt,
+                                cards=self.recipe.cards,
                             )
         except BaseException as error:
             self._looked_at.discard(step.label)

@@ -3,6 +3,7 @@
     FORMAT.json                                     layout and digest of the store
     artifacts/STAGE/ATTEMPT/data/                   files, written there by the stage itself
     artifacts/STAGE/ATTEMPT/manifest.json           names the files that count
+    artifacts/STAGE/ATTEMPT/README.md               its card, see `flows.cards`
     keys/  refs/  pins/                             see `flows.store.pointers`
     runs/RUN_ID/run.json                            what a run did, see `flows.store.runs`
     leases/STAGE/CACHE_KEY.json                     who builds a key, see `flows.store.leases`
@@ -36,6 +37,9 @@ from schemas.sealed import read_sealed, sealed_json
 
 LAYOUT = 2
 """In layout 1 records had no digests of their own; such a store is read and written on."""
+
+CARD = "README.md"
+"""Name of an artifact's card, beside its manifest."""
 
 _LAYOUTS = ((1, False), (LAYOUT, True))
 _CONFLICTS = "quarantine/conflicts"

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from flows.formats import time_text
-from flows.store.artifacts import ArtifactStore
+from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import FileFacts, StoreBackend
 from flows.store.leases import live_holders
 from flows.store.pointers import Pointer, parse_pointer
@@ -258,7 +258,8 @@ def _mark(store: ArtifactStore, found: Survey, roots: Mapping[str, str]) -> None
                 found.notes.append(f"{reason}: leads to {store.url(location)}, which is gone")
             continue  # else one that is being written
         files, inputs = _files_and_inputs(store, path)
-        found.listed[location] = {path, *(f"{location}/data/{name}" for name in files)}
+        beside = {path, f"{location}/{CARD}"}
+        found.listed[location] = beside | {f"{location}/data/{name}" for name in files}
         waiting += [(location_of(item), f"input of {location} ({reason})") for item in inputs]
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from flows.store.artifacts import LAYOUT, ArtifactStore
+from flows.store.artifacts import CARD, LAYOUT, ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.pieces import check_blobs, delete_piece
 from flows.store.pointers import Pointer
@@ -215,7 +215,10 @@ class _RecordFound(NamedTuple):
 
 
 def check_records(store: ArtifactStore) -> RecordReport:
-    """Read every record of a store but pointers of keys and manifests, which `verify` checks."""
+    """Read every record of a store but pointers of keys and manifests, which `verify` checks.
+
+    Cards are read as records are.
+    """
     checked = old = 0
     problems: list[RecordProblem] = []
     notes: list[str] = []
@@ -236,6 +239,8 @@ def check_records(store: ArtifactStore) -> RecordReport:
             if not found.is_sealed and store.layout == LAYOUT:
                 texts.append("no digest of its own, which each record of this store has")
             problems += [RecordProblem(path, f"{text}; {remedy}") for text in texts]
+    cards, damaged = _check_cards(store)
+    checked, problems = checked + cards, [*problems, *damaged]
     if old and store.layout != LAYOUT:
         notes.append(
             f"{old:,} of {checked:,} records were written before digests were kept in them, as the "
@@ -243,6 +248,25 @@ def check_records(store: ArtifactStore) -> RecordReport:
             "is written from now on has one"
         )
     return RecordReport(checked, tuple(problems), tuple(notes))
+
+
+def _check_cards(store: ArtifactStore) -> tuple[int, list[RecordProblem]]:
+    """How many artifacts have cards, and which of those are not what was written."""
+    checked, problems = 0, list[RecordProblem]()
+    for pointer in store.pointers():
+        path = f"{pointer.manifest.rpartition('/')[0]}/{CARD}"
+        stored = store.backend.read_if_there(path)
+        if stored is None:
+            continue  # a stage's whose artifacts have none, or of an older store
+        checked += 1
+        try:
+            problem = "" if read_page(stored).is_sealed else "it has no digest of its own"
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            remedy = f"`bertloom card {pointer.artifact_id} --write` writes it anew"
+            problems.append(RecordProblem(path, f"{problem}; {remedy}"))
+    return checked, problems
 
 
 def delete_damaged_pieces(store: ArtifactStore, report: RecordReport) -> None:
