@@ -133,7 +133,9 @@ def test_a_licence_of_a_source_that_is_not_there_is_refused(tmp_path: Path) -> N
     write_tiny(tmp_path)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(recipe.read_text() + CARDS.replace("own:", "others:"))
-    with pytest.raises(ConfigError, match="no 'others' in build_documents.sources, which has own"):
+    with pytest.raises(
+        ConfigError, match=r"no 'others' in build_documents\.sources, which has own"
+    ):
         load_recipe(str(recipe))
 
 
@@ -145,12 +147,16 @@ def test_a_licence_of_a_source_that_is_not_there_is_refused(tmp_path: Path) -> N
             "jawiki-20260101-pages-articles.xml.bz2",
             (("ja",), ("cc-by-sa-4.0", "gfdl"), "https://ja.wikipedia.org/?oldid=REVISION_ID"),
         ),
-        ("wikipedia", "simplewiki-latest-pages-articles.xml.bz2", (("en",), ("cc-by-sa-4.0", "gfdl"), "https://simple.wikipedia.org/")),
+        (
+            "wikipedia",
+            "simplewiki-latest-pages-articles.xml.bz2",
+            (("en",), ("cc-by-sa-4.0", "gfdl"), "https://simple.wikipedia.org/"),
+        ),
         ("wikipedia", "mywiki.xml", ((), (), "")),
         ("books", "gutenberg-children.tar.gz", (("en",), ("other",), "Project Gutenberg")),
         ("books", "diaries.zip", (("en",), (), "")),
     ],
-)  # fmt: skip
+)
 def test_licences_that_are_known(kind: str, file: str, expected: tuple[Any, ...]) -> None:
     language = "en" if kind == "books" else ""
     raw = RawInput(name=file, uri=f"/secret/{file}", size=1, sha256="0" * 64, identity="one\t")
