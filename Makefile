@@ -3,7 +3,9 @@
 # engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
 # docs: the site of docs/, into build/site.   lock: make requirements.lock anew.
 
-PYTHON ?= python3.11
+# The newest of these that is there and runs; PYTHON=... names another.
+SUPPORTED := 3.13 3.12 3.11
+LOOK_FOR = $(or $(PYTHON),$(SUPPORTED:%=python%) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -12,10 +14,29 @@ READY := $(VENV)/.ready
 
 setup: $(READY)
 
+version_of = $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+
+# Sets $$python. A name may be there and not run (a shim of pyenv), so each is asked.
+define find_python
+found=; for python in $(LOOK_FOR); do \
+  version=`$(call version_of,$$python)` || continue; \
+  case " $(SUPPORTED) " in *" $$version "*) break ;; esac; \
+  found="$$found $$python is $$version;"; version=; \
+done; \
+test -n "$$version" || { \
+  echo "error: no supported Python ($(SUPPORTED)) among $(LOOK_FOR):$${found:- none of them runs}"; \
+  echo "install one (Debian, Ubuntu: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12"; \
+  exit 1; } >&2
+endef
+
 # Exact versions of the whole closure from the lock, then this project itself in place.
 $(READY): requirements.lock pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "needs Python 3.11 as $(PYTHON); set PYTHON=..."; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || { $(find_python); \
+	  echo "$(VENV): Python $$version, $$python"; \
+	  $$python -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
+	@version=`$(call version_of,$(BIN)/python)`; case " $(SUPPORTED) " in *" $$version "*) ;; *) \
+	  echo "error: $(VENV) is of Python $${version:-that does not run}, supported are $(SUPPORTED): rm -r $(VENV), and make again" >&2; \
+	  exit 1 ;; esac
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
@@ -44,7 +65,7 @@ failures: setup $(VENV).engines/.ready
 setup-engines: $(VENV).engines/.ready
 
 $(VENV).engines/.ready:
-	test -x $(VENV).engines/bin/python || $(PYTHON) -m venv $(VENV).engines
+	@test -x $(VENV).engines/bin/python || { $(find_python); $$python -m venv $(VENV).engines; }
 	$(VENV).engines/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  apache-flink-libraries==1.19.3 pyspark==3.5.9 py4j==0.10.9.7 && touch $@ || \
 	  echo "Flink and Spark could not be installed: the tests on real engines will skip"
@@ -64,12 +85,16 @@ docs: setup
 	@echo "build/site/index.html"
 
 # A throw-away environment, so that nothing installed by hand gets into the lock. Which build of
-# torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off.
+# torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off. On the
+# oldest Python; tests/test_packaging.py says what another needs besides.
+FROM_3_13 := whenever==0.10.5
 lock:
-	rm -rf $(VENV).lock && $(PYTHON) -m venv $(VENV).lock
+	rm -rf $(VENV).lock && $(or $(PYTHON),python3.11) -m venv $(VENV).lock
 	$(VENV).lock/bin/python -m pip install --quiet "setuptools>=80" -e ".[dev]"
-	{ echo "# Made by 'make lock': the whole closure of bertloom[dev] on Python 3.11."; \
-	  $(VENV).lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; \
+	{ echo "# Made by 'make lock': the whole closure of bertloom[dev] on Python 3.11, 3.12 and 3.13."; \
+	  { $(VENV).lock/bin/python -m pip freeze --exclude-editable; echo $(FROM_3_13); } | sort -f | \
+	    sed -E -e 's/\+cpu$$//' -e 's/^(pendulum|tzdata)==.*/& ; python_version < "3.13"/' \
+	      -e 's/^$(FROM_3_13)$$/& ; python_version >= "3.13"/'; \
 	  $(VENV).lock/bin/python -m pip freeze --all --exclude-editable | grep -i '^setuptools=='; } > requirements.lock
 	rm -rf $(VENV).lock
 

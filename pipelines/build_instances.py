@@ -83,6 +83,7 @@ STAGE = Stage(
     config=InstancesConfig,
     holds="instances",
     libraries=("pyarrow", "numpy"),
+    same_on_any_python=True,
     inputs=("tokens", "vocabulary"),
     keeps_pieces=True,
 )

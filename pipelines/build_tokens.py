@@ -68,6 +68,7 @@ STAGE = Stage(
     config=TokensConfig,
     holds="tokens",
     libraries=("pyarrow", "tokenizers", "numpy"),
+    same_on_any_python=True,
     inputs=("documents", "vocabulary"),
     optional_inputs=LEAVE_OUT_INPUTS,
     keeps_pieces=True,

@@ -92,6 +92,7 @@ STAGE = Stage(
     config=VocabularyConfig,
     holds="vocabulary",
     libraries=("pyarrow", "tokenizers"),
+    same_on_any_python=True,
     inputs=("documents",),
     optional_inputs=LEAVE_OUT_INPUTS,
     raw_inputs=raw_inputs,

@@ -126,7 +126,7 @@ def key_spec(
         inputs: of each input artifact its content digest and its statistics.
         raw_inputs: the identities of the raw files.
         code: digest of its code, or `version` where the stage's version stands for it.
-        environment: versions of Python (minor) and of the libraries that can change its bytes.
+        environment: versions that can change its bytes: of Python (minor) and of libraries.
     """
     return {
         "v": KEY_VERSION,
@@ -277,7 +277,10 @@ def source_file_digest(path: Path) -> str:
 
 
 def source_digest(source: str) -> str:
-    """`sha256:...` of a module's syntax tree, without docstrings, comments, positions, `STAGE`."""
+    """`sha256:...` of a module's syntax tree, without docstrings, comments, positions, `STAGE`.
+
+    As this Python writes trees: that of keys is `flows.engine.syntax.portable_digest`.
+    """
     tree = ast.parse(source)
     tree.body = [node for node in tree.body if not _declares_a_stage(node)]
     tree = _WithoutDocstrings().visit(tree)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
@@ -76,13 +78,24 @@ def test_the_command_and_what_engines_start_workers_by(wheel: zipfile.ZipFile) -
     ]  # fmt: skip
 
 
-EXTRAS = ("flows", "model", "s3", "gcs", "dataflow", "bench", "docs", "dev")
+EXTRAS = ("flows", "model", "s3", "gcs", "dataflow", "all", "bench", "docs", "dev")
+PYTHONS = ("3.11", "3.12", "3.13")
 
 
-def _locked() -> dict[str, str]:
+def _marker_environment(python: str) -> dict[str, str]:
+    return {"python_version": python, "python_full_version": f"{python}.4"}
+
+
+def _locked(python: str) -> dict[str, str]:
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    pairs = [line.split("==") for line in lines if "==" in line]
-    return {canonicalize_name(name): version for name, version in pairs}
+    found = [Requirement(line) for line in lines if not line.startswith("#")]
+    environment = _marker_environment(python)
+    assert all(item.specifier for item in found)
+    return {
+        canonicalize_name(item.name): str(item.specifier).removeprefix("==")
+        for item in found
+        if item.marker is None or item.marker.evaluate(environment)
+    }
 
 
 def _declared() -> list[Requirement]:
@@ -93,14 +106,16 @@ def _declared() -> list[Requirement]:
     return [found for text in texts if (found := Requirement(text)).name != "bertloom"]
 
 
-def test_all_extras_together_agree_with_the_lock() -> None:
+@pytest.mark.parametrize("python", PYTHONS)
+def test_all_extras_together_agree_with_the_lock(python: str) -> None:
     """Also what they depend on, however far: so `pip install -c requirements.lock` has a way."""
-    locked, pending = _locked(), _declared()
+    locked, pending = _locked(python), _declared()
+    environment = _marker_environment(python)
     seen: set[tuple[str, str]] = set()
     while pending:
         wanted = pending.pop()
         name = canonicalize_name(wanted.name)
-        assert name in locked, f"{wanted} is not in the lock"
+        assert name in locked, f"{wanted} is not in the lock for Python {python}"
         assert wanted.specifier.contains(locked[name], prereleases=True), (
             f"{wanted}: {locked[name]}"
         )
@@ -113,5 +128,87 @@ def test_all_extras_together_agree_with_the_lock() -> None:
         pending += [
             need
             for need in needs
-            if any(not need.marker or need.marker.evaluate({"extra": extra}) for _, extra in new)
+            if any(
+                not need.marker or need.marker.evaluate({**environment, "extra": extra})
+                for _, extra in new
+            )
         ]
+
+
+def test_one_list_of_pythons() -> None:
+    """What pip takes, what the index shows and what `make` looks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    taken = SpecifierSet(project["requires-python"])
+    assert [f"3.{minor}" for minor in range(6, 20) if f"3.{minor}.0" in taken] == list(PYTHONS)
+    shown = [item.rpartition(" ")[2] for item in project["classifiers"] if "Python :: 3." in item]
+    assert shown == list(PYTHONS)
+    (line,) = (line for line in MAKEFILE.splitlines() if line.startswith("SUPPORTED :="))
+    assert line.split()[2:] == list(reversed(PYTHONS))
+
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+FAKE_PYTHON = """#!/bin/sh
+case "$1 $2" in
+"-c "*) echo VERSION ;;
+"-m venv") /bin/mkdir -p "$3/bin" && /bin/cp "$0" "$3/bin/python" ;;
+esac
+"""
+
+
+def _setup(folder: Path, pythons: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """`make setup` where only these Pythons are; one of version "" is a shim that does not run."""
+    binaries = folder / "bin"
+    binaries.mkdir(exist_ok=True)
+    for name, version in pythons.items():
+        script = FAKE_PYTHON.replace("VERSION", version) if version else "#!/bin/sh\nexit 127\n"
+        (binaries / name).write_text(script)
+        (binaries / name).chmod(0o755)
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+    for name in ("sh", "make", "touch", "rm"):
+        target = shutil.which(name)
+        if target is None:
+            pytest.skip(f"{name} is not here")
+        (binaries / name).unlink(missing_ok=True)
+        (binaries / name).symlink_to(target)
+    done = subprocess.run(
+        ["make", "setup", *arguments], cwd=folder, env={"PATH": str(binaries)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_make_takes_the_newest_supported_python_and_says_which(tmp_path: Path) -> None:
+    there = {"python3.14": "3.14", "python3.13": "", "python3.12": "3.12", "python3.11": "3.11"}
+    code, said = _setup(tmp_path, there)
+    assert (code, ".venv: Python 3.12, python3.12" in said) == (0, True), said
+    # One that is there stays.
+    (tmp_path / ".venv/.ready").unlink()
+    code, said = _setup(tmp_path, {"python3.13": "3.13"})
+    assert (code, ".venv: Python" in said) == (0, False), said
+
+
+def test_make_takes_python3_where_it_is_a_supported_one(tmp_path: Path) -> None:
+    assert ".venv: Python 3.13, python3\n" in _setup(tmp_path, {"python3": "3.13"})[1]
+
+
+def test_make_takes_the_python_that_is_named(tmp_path: Path) -> None:
+    there = {"python3.13": "3.13", "mine": "3.11"}
+    assert ".venv: Python 3.11, mine\n" in _setup(tmp_path, there, "PYTHON=mine")[1]
+
+
+def test_make_names_what_it_looked_for(tmp_path: Path) -> None:
+    code, said = _setup(tmp_path, {"python3": "3.9"})
+    assert code == 2
+    assert "among python3.13 python3.12 python3.11 python3: python3 is 3.9;" in said
+    assert "make PYTHON=/path/to/python3.12" in said
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_make_refuses_an_environment_of_another_python(tmp_path: Path) -> None:
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(FAKE_PYTHON.replace("VERSION", "3.10"))
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    code, said = _setup(tmp_path, {"python3": "3.12"})
+    assert code == 2
+    assert ".venv is of Python 3.10, supported are 3.13 3.12 3.11: rm -r .venv" in said

@@ -7,21 +7,21 @@ import functools
 import hashlib
 import importlib.util
 import os
-import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from flows.engine.syntax import portable_file_digest
 from pipelines.io.user_cache import cache_folder, is_settled, local_digest, local_version
 from schemas.errors import ConfigError
-from schemas.fingerprint import FIRST_PARTY, code_fingerprint, source_file_digest
+from schemas.fingerprint import FIRST_PARTY, code_fingerprint
 from schemas.sealed import read_sealed, sealed_json
 from schemas.stage import Stage
 
-_PYTHON = ".".join(platform.python_version_tuple()[:2])
-"""Syntax trees are told apart by Python's minor version."""
+_REMEMBERED = "source"
+"""What the user's cache calls digests of code; they are the same on every Python."""
 
 _LOADED: dict[str, str] = {}
 """Version of the source of each module of ours that this process has loaded, as it was then."""
@@ -98,7 +98,7 @@ def code_on_disk(stage: Stage) -> Code:
     state = _state_of(packages) if packages == FIRST_PARTY else ""
     if not state:
         return Code(*code_fingerprint(module, packages=packages, digest_of=_code_digest))
-    file = cache_folder() / f"code-{_PYTHON}.json"
+    file = cache_folder() / f"{_REMEMBERED}.json"
     known = dict(_remembered(file, state))
     if module not in known:
         known[module] = Code(*code_fingerprint(module, packages=packages, digest_of=_code_digest))
@@ -154,4 +154,4 @@ def _files(folders: Iterable[str]) -> Iterator[os.DirEntry[str]]:
 
 
 def _code_digest(path: Path) -> str:
-    return local_digest(path, f"code-{_PYTHON}", compute=source_file_digest)
+    return local_digest(path, _REMEMBERED, compute=portable_file_digest)

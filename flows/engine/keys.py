@@ -39,7 +39,7 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest], code_identity: str) 
         inputs={name: _input_identity(inputs[name]) for name in step.inputs},
         raw_inputs=[item.identity or item.sha256 for item in raw],
         code="version" if code_identity == "version" else code_of(stage).digest,
-        environment=key_environment(stage.libraries),
+        environment=key_environment(stage.libraries, same_on_any_python=stage.same_on_any_python),
     )
     return StepKey(cache_key(spec), spec, raw)
 

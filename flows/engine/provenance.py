@@ -78,14 +78,24 @@ def _version(distribution: str) -> str:
     return importlib.metadata.version(distribution)
 
 
-def key_environment(libraries: Sequence[str]) -> dict[str, str]:
+OLDEST_PYTHON = "3.11"
+"""In keys of what is the same on any Python: the first that made those bytes."""
+
+
+def key_environment(
+    libraries: Sequence[str], *, same_on_any_python: bool = False
+) -> dict[str, str]:
     """Versions that enter a cache key: Python's (minor) and those of the named distributions.
+
+    Args:
+        libraries: names of distributions.
+        same_on_any_python: Python's is then `OLDEST_PYTHON`, whichever runs.
 
     Raises:
         FingerprintError: one is not installed.
     """
     major, minor, _ = platform.python_version_tuple()
-    versions = {"python": f"{major}.{minor}"}
+    versions = {"python": OLDEST_PYTHON if same_on_any_python else f"{major}.{minor}"}
     for name in libraries:
         try:
             versions[name] = _version(name)
