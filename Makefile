@@ -1,7 +1,8 @@
 # run: the embedded sample, from raw dump to a table of results, offline.   test: the tests.
 # slow: those that take minutes.   check: ruff and mypy.   bench: the benchmarks.
+# pythons: the same bytes on each supported Python.   docs: the site of docs/, into build/site.
 # engines: the same bytes on a real Flink and a real Spark.   failures: both, and stores, harmed.
-# docs: the site of docs/, into build/site.   lock: make requirements.lock anew.
+# lock: make requirements.lock anew.
 
 # The newest of these that is there and runs; PYTHON=... names another.
 SUPPORTED := 3.13 3.12 3.11
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow engines setup-engines failures check bench docs setup lock clean
+.PHONY: run test slow pythons engines setup-engines failures check bench docs setup lock clean
 
 setup: $(READY)
 
@@ -58,6 +59,18 @@ slow: setup
 engines: setup $(VENV).engines/.ready
 	$(BIN)/python -m pytest -m engines
 
+# An environment for each supported Python that is here, and the same bytes on all of them. The model's
+# packages are left out: their wheels of CUDA are gigabytes.
+pythons: setup
+	@for version in $(SUPPORTED); do \
+	  python=$(VENV).$$version/bin/python; \
+	  python$$version -c "" 2>/dev/null || { echo "no python$$version here"; continue; }; \
+	  test -x $$python || python$$version -m venv $(VENV).$$version || exit 1; \
+	  $$python -m pip install --quiet --disable-pip-version-check -c requirements.lock setuptools ".[flows,s3]" || exit 1; \
+	  $$python -m pip uninstall --quiet --yes bertloom; \
+	done
+	$(BIN)/python -m pytest tests/test_pythons.py
+
 # Processes that are stopped or killed, servers that go away or fail: a quarter of an hour and more.
 failures: setup $(VENV).engines/.ready
 	$(BIN)/python -m pytest -m failures
@@ -99,4 +112,4 @@ lock:
 	rm -rf $(VENV).lock
 
 clean:
-	rm -rf $(VENV) $(VENV).engines runs build *.egg-info
+	rm -rf $(VENV) $(VENV).* runs build *.egg-info
