@@ -55,6 +55,10 @@ class FileFacts(NamedTuple):
     """Names of these bytes on disk: more than one where artifacts share a file."""
 
 
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+"""What of bertloom brings the package of a protocol."""
+
+
 def open_backend(root: str) -> StoreBackend:
     """The backend of a local folder, made when it is first written to, or of an fsspec URL.
 
@@ -63,10 +67,13 @@ def open_backend(root: str) -> StoreBackend:
     """
     try:
         fs, path = file_system(root)
-    except (ValueError, ImportError) as error:
+    except ImportError as error:
+        extra = _EXTRAS.get(root.partition("://")[0])
+        how = f"pip install 'bertloom[{extra}]'" if extra else "install its package"
+        raise StoreError(f"store {root}: {error}: {how}") from error
+    except ValueError as error:
         raise StoreError(
-            f"store {root}: {error}. Expected a folder or a memory://, s3:// or gs:// URL "
-            "(s3:// needs the package s3fs, gs:// needs gcsfs)"
+            f"store {root}: {error}. Expected a folder or a memory://, s3:// or gs:// URL"
         ) from error
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
     for protocol, backend in _BACKENDS.items():
