@@ -95,7 +95,7 @@ bench: setup
 docs: setup
 	$(BIN)/python docs/site/reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "build/site/index.html"
+	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
 
 # A throw-away environment, so that nothing installed by hand gets into the lock. Which build of
 # torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off. On the
