@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -274,20 +275,53 @@ def test_completion_offers_what_there_is(
     (tmp_path / "samovar.yaml").write_text("name: x\n")
     assert completion.recipe_names("sam") == ["sample", "sample-full", "samovar.yaml"]
     assert completion.stage_names("build-t") == ["build-tokens"]
-    assert completion.artifact_names("fake/") == []  # no store here
-    assert completion.run_names("2") == []
+    assert offered("show fake/") == []  # no store here
+    assert offered("report 2") == []
     assert cli("run", "fake", "--engine", "local").code == 0
+    [run_id] = run_ids(ArtifactStore(recipe.store))
+    assert offered(f"--verbose report --store {recipe.store} 2") == [run_id]
+    assert offered(f"show --store {tmp_path / 'nowhere'} fake/") == []
     monkeypatch.setenv(recipe_files.STORE_VARIABLE, recipe.store)
-    assert "fake/build-tokens" in completion.artifact_names("fake/")
-    assert len(completion.run_names("2")) == 1
+    for shell in ("bash", "zsh", "fish"):
+        assert "fake/build-tokens" in offered("show fake/", shell), shell
+    pointer = ArtifactStore(recipe.store).ref("fake/build-tokens")
+    assert pointer is not None
+    assert offered(f"verify {pointer.artifact_id[:8]}") == [pointer.artifact_id]
+
+
+def offered(line: str, shell: str = "bash") -> list[str]:
+    """What a shell offers for the last word, as the script that typer installs asks for it."""
+    words = f"bertloom {line}"
+    asked = {
+        "_BERTLOOM_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": words,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    done = CliRunner().invoke(command.app, [], env=asked, prog_name="bertloom")
+    assert (done.exit_code, done.stderr) == (0, "")
+    quoted = re.findall(r'"([^"]*)"', done.stdout)
+    return quoted if shell == "zsh" else done.stdout.split()
+
+
+def test_completion_reads_the_recipe_and_the_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert offered("plan sample --until finetune.cola") == [
+        "finetune.cola",
+        "finetune.cola-scratch",
+    ]
+    assert offered("plan broken --until build-t") == ["build-tokens"]
+    assert offered("finetune squad") == ["squad-1.1", "squad-2.0"]
+    assert offered("run sample --runner d") == ["dataflow"]
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
         (["bertloom", "ver"], ["verify"]),
-        (["bertloom", "run", "sam"], ["sample", "sample-full"]),
-        (["bertloom", "fetch", "sq"], ["squad"]),
         (["bertloom", "plan", "sample", "--until", "build-t"], ["build-tokens"]),
     ],
 )

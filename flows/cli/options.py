@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from flows.cli.completion import artifact_names, engine_names, recipe_names, stage_names
+from flows.cli.completion import (
+    artifact_names,
+    engine_names,
+    recipe_names,
+    runner_names,
+    stage_names,
+    step_names,
+    task_names,
+)
 from flows.recipes.errors import explain
 from flows.recipes.files import default_store
 from flows.store.artifacts import ArtifactStore
@@ -48,7 +56,10 @@ ArtifactArgument = Annotated[
         autocompletion=artifact_names,
     ),
 ]
-TaskArgument = Annotated[str, typer.Argument(help="A task, such as sst-2, squad-1.1, conll-2003.")]
+TaskArgument = Annotated[
+    str,
+    typer.Argument(help="A task, such as sst-2, squad-1.1, conll-2003.", autocompletion=task_names),
+]
 ColumnsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,7 +103,7 @@ UntilOption = Annotated[
     typer.Option(
         metavar="STAGE",
         help="Run this stage and what it needs, no more.",
-        autocompletion=stage_names,
+        autocompletion=step_names,
     ),
 ]
 EngineOption = Annotated[
@@ -107,6 +118,7 @@ RunnerOption = Annotated[
     str | None,
     typer.Option(
         help="Where Beam runs: local, threads, portable, dataflow, flink, spark.",
+        autocompletion=runner_names,
         callback=_known_runner,
     ),
 ]

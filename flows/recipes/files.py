@@ -27,7 +27,7 @@ from schemas.recipe import Recipe
 
 STORE_VARIABLE = "BERTLOOM_STORE"
 _TEMPLATE = "_template"
-_ENDINGS = (".yaml", ".yml")
+ENDINGS = (".yaml", ".yml")
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^}]*))?\})")
 
 _LISTS_OF_PATHS = (
@@ -180,7 +180,7 @@ def _extended(
         if not isinstance(name, str):
             fault = f"extends: expected a recipe's name or file, found {name!r:.80}"
             raise written.error([fault], where=where)
-        is_file = name.endswith(_ENDINGS)
+        is_file = name.endswith(ENDINGS)
         try:
             parent, where, folder = _find(str(folder / name) if is_file else name, written)
         except ConfigError as error:
