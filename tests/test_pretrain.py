@@ -12,7 +12,7 @@ from corpus_runs import small_recipe, small_sample
 from training_runs import TINY, tiny_config
 
 from flows.bert import plan, run_recipe
-from flows.engine.steps import StepResult, step_line
+from flows.engine.steps import StepLine, StepResult
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import tree_lines
 from flows.store.artifacts import ArtifactStore
@@ -89,7 +89,7 @@ def test_phases_are_artifacts_with_a_lineage(
     assert "held-out perplexity" in tree
     assert "books.tar.gz" in tree
     assert not list(Path(store.root, "work").glob("pretrain/*"))
-    assert "3 steps, held-out perplexity" in step_line(results[LABELS[1]])
+    assert "3 steps, held-out perplexity" in StepLine(results[LABELS[1]])
     assert {"events/events.out.tfevents.0", "curves.jsonl", "timing.jsonl"} <= {
         entry.path for entry in first.files if entry.is_record
     }

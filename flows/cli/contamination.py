@@ -11,7 +11,7 @@ import typer
 
 from flows.cli.console import print_found, print_json, say
 from flows.cli.options import RunnerOption, StoreOption, WorkersOption, open_store
-from flows.cli.run import step_printer
+from flows.cli.step_lines import step_printer
 from flows.corpus import build_corpus
 from flows.engine.preflight import examples_fault, refuse_all
 from flows.formats import columns
@@ -159,7 +159,7 @@ def _run(
     from flows.orchestration.run import Run
 
     steps = [s for s in build_corpus.steps(recipe, STAGE.name) if s.label not in given]
-    with Run(recipe, steps, say=step_printer(as_json=as_json), given=given) as run:
+    with Run(recipe, steps, say=step_printer(recipe, as_json=as_json), given=given) as run:
         run_steps(run)
     return run.done[STAGE.name].manifest, run.store
 

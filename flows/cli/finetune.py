@@ -24,7 +24,8 @@ from flows.cli.options import (
     TaskArgument,
     columns_given,
 )
-from flows.cli.run import print_plan, print_results, step_printer
+from flows.cli.run import print_plan, print_results
+from flows.cli.step_lines import step_printer
 from flows.engine.preflight import examples_fault, refuse_all
 from flows.recipes.errors import explain
 from flows.recipes.files import recipe_from
@@ -102,7 +103,7 @@ def finetune(
     if dry_run:
         print_plan(loaded)
         return
-    print_results(loaded, run_recipe(loaded, say=step_printer(), engine=engine))
+    print_results(loaded, run_recipe(loaded, say=step_printer(loaded), engine=engine))
 
 
 def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | None) -> str:

@@ -24,7 +24,7 @@ from flows.report.results import read_tables
 from flows.store.artifacts import ArtifactStore
 from model import evaluate, pretrain, tabulate
 from model.tables.filled_tables import FilledTable
-from model.tables.grids import comparisons_grid, to_text, variants_grid
+from model.tables.grids import Grid, comparisons_grid, to_text, variants_grid
 from model.tables.variant_comparisons import MEAN
 from model.tasks import find_task
 from model.tasks.cut_data import MARK
@@ -34,11 +34,45 @@ from schemas.manifest import Manifest
 from schemas.stage import Stage
 from schemas.trial_names import entry_label
 
-WIDTH = 110
-"""Characters of a line at most, but for names and paths that are longer."""
+WIDTH, LINES = 110, 40
+"""Characters of a line at most, but for names and paths that are longer, and lines in all, where
+nobody says how large a terminal is."""
 
-_LINES = 40
-_ROWS, _PHASES, _COMPARED, _MARKED, _COUNTED, _FILES, _SWEPT = 12, 2, 6, 1, 7, 2, 2
+
+class _Limits(NamedTuple):
+    """How much of each is shown."""
+
+    width: int = WIDTH
+    lines: int = LINES
+    rows: int = 12
+    phases: int = 2
+    compared: int = 6
+    marked: int = 1
+    counted: int = 7
+    files: int = 2
+    swept: int = 2
+    stages: int = 20
+    gap: int = 1
+    """Empty lines between blocks."""
+
+    @classmethod
+    def of(cls, width: int, lines: int) -> _Limits:
+        """For a terminal: the prompt is to have a line, too."""
+        if lines > LINES:
+            return cls(width)
+        return cls(
+            width,
+            lines - 1,
+            rows=4,
+            phases=1,
+            compared=2,
+            marked=0,
+            counted=3,
+            files=0,
+            swept=1,
+            stages=0,
+            gap=0,
+        )
 
 
 class _Group(NamedTuple):
@@ -64,16 +98,23 @@ class _Group(NamedTuple):
 
 
 def screen_lines(
-    results: Sequence[StepResult], *, store: ArtifactStore, recipe: str, report: str
+    results: Sequence[StepResult],
+    *,
+    store: ArtifactStore,
+    recipe: str,
+    report: str,
+    size: tuple[int, int] = (WIDTH, LINES + 1),
 ) -> list[str]:
-    """Some 40 lines, however many steps there were.
+    """Some 40 lines, however many steps there were, or those that a smaller terminal has.
 
     Args:
         results: of all steps, in their order.
         store: where the artifacts are.
         recipe: the recipe's name.
         report: URL of the run's page, which has all of it.
+        size: columns and lines of the terminal.
     """
+    limits = _Limits.of(*size)
     groups = [
         _Group(label, list(found))
         for label, found in itertools.groupby(results, key=lambda one: entry_label(one.label))
@@ -86,9 +127,12 @@ def screen_lines(
     whole = f"all of it: bertloom lineage {last.manifest.artifact_id}{where}"
     blocks = [
         [f"{recipe}: {len(results):,} steps, {len(results) - cached:,} built, {cached:,} cached"],
-        _result_rows(groups, has_tables=tables is not None),
-        _table_lines(groups, tables, store=store) if tables else _counts(groups),
-        [f"lineage of {last.label}, {whole}", *lineage_summary(last.manifest, store=store)],
+        _result_rows(groups, limits, has_tables=tables is not None),
+        _table_lines(groups, limits, tables, store=store) if tables else _counts(groups, limits),
+        [
+            f"lineage of {last.label}, {whole}",
+            *(_lineage_lines(last.manifest, limits, store=store) if limits.stages else []),
+        ],
         ["next:", *(f"  bertloom {line}{where}" for line in _next(results, last, recipe=recipe))],
         [
             f"store: {_near(store.root)}",
@@ -96,9 +140,12 @@ def screen_lines(
             f"report: {_near(report)}",
         ],
     ]
-    room = _LINES - sum(len(block) + 1 for block in blocks if block)
-    blocks.insert(3, _notes(groups, room=room - 1))
-    return [line for block in blocks if block for line in ("", *block)][1:]
+    height = sum(-(-len(line) // limits.width) or 1 for block in blocks for line in block)
+    room = limits.lines - height - limits.gap * sum(map(bool, blocks))
+    if room > 0 or limits.gap:
+        blocks.insert(3, _notes(groups, limits.width, room=room - 1))
+    spaced = [line for block in blocks if block for line in (*[""] * limits.gap, *block)]
+    return spaced[limits.gap :]
 
 
 def _is_of(manifest: Manifest, stage: Stage) -> bool:
@@ -116,26 +163,29 @@ def _some(lines: Sequence[str], limit: int, what: str) -> list[str]:
     return [*lines[:limit], f"... and {left:,} more {what}"] if left > 0 else list(lines)
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3].rstrip()}..."
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: width - 3].rstrip()}..."
 
 
-def _result_rows(groups: Sequence[_Group], *, has_tables: bool) -> list[str]:
+def _result_rows(groups: Sequence[_Group], limits: _Limits, *, has_tables: bool) -> list[str]:
     """Steps with what they hold: beside tables only those of which the tables say nothing."""
     if has_tables:
         chosen = [group for group in groups if _is_of(group.first, pretrain.STAGE)]
     else:
         chosen = [group for group in groups if not _is_of(group.first, tabulate.STAGE)]
-    limit = _PHASES if has_tables else _ROWS
+    limit = limits.phases if has_tables else limits.rows
     if not chosen:
         return []
-    head = ("step", "artifact", "state", "holds", "size")
-    lines = columns([head, *(group.row() for group in chosen[-limit:])], right=(4,))
+    head: tuple[str, ...] = ("step", "artifact", "state", "holds", "size")
+    rows = [group.row() for group in chosen[-limit:]]
+    if limits.width < WIDTH:  # the step is a name of the artifact, too
+        head, rows = (head[0], head[3], head[2]), [(row[0], row[3], row[2]) for row in rows]
+    lines = [_cut(line, limits.width) for line in columns([head, *rows], right=(4,))]
     left = len(chosen) - limit
     return [*lines, f"... and {left:,} before: bertloom ls"] if left > 0 else lines
 
 
-def _counts(groups: Sequence[_Group]) -> list[str]:
+def _counts(groups: Sequence[_Group], limits: _Limits) -> list[str]:
     """What went in, was kept and dropped."""
     rows = [
         (group.label, *item.row)
@@ -145,10 +195,11 @@ def _counts(groups: Sequence[_Group]) -> list[str]:
     ]
     titles = ("step", "things", "in", "kept", "dropped", "")
     lines = columns([titles, *rows], right=(2, 3, 4)) if rows else []
-    return [_cut(line) for line in _some(lines, _COUNTED, "counts: see the report")]
+    shown = _some(lines, limits.counted, "counts: see the report")
+    return [_cut(line, limits.width) for line in shown]
 
 
-def _notes(groups: Sequence[_Group], *, room: int) -> list[str]:
+def _notes(groups: Sequence[_Group], width: int, *, room: int) -> list[str]:
     """Whole notes, as many as there is room for, but a line of the first at least."""
     results = [result for group in groups for result in group.results]
     noted = [f"warning, {result.label}: {result.warning}" for result in results if result.warning]
@@ -157,9 +208,9 @@ def _notes(groups: Sequence[_Group], *, room: int) -> list[str]:
         noted += [f"note, {group.label}: {note}" for note in dict.fromkeys(notes)]
     lines: list[str] = []
     for number, note in enumerate(noted):
-        wrapped = textwrap.wrap(note, WIDTH, subsequent_indent="  ")
+        wrapped = textwrap.wrap(note, width, subsequent_indent="  ")
         if not lines and len(wrapped) > max(1, room):
-            wrapped = [_cut(note)]
+            wrapped = [_cut(note, width)]
         is_last = number == len(noted) - 1
         if lines and len(lines) + len(wrapped) + (not is_last) > room:
             return [*lines, f"... and {len(noted) - number:,} more notes: see the report"]
@@ -175,41 +226,68 @@ def _text_url(tables: Manifest, store: ArtifactStore) -> str:
     return store.url(f"{tables.data}/{entry.object}")
 
 
-def _table_lines(groups: Sequence[_Group], tables: Manifest, *, store: ArtifactStore) -> list[str]:
+def _table_lines(
+    groups: Sequence[_Group], limits: _Limits, tables: Manifest, *, store: ArtifactStore
+) -> list[str]:
     """How the variants of a sweep compare, or the entries of each task; else what each scored."""
     found = read_tables(store, tables)
     comparisons = found.comparisons
     if swept := [table for table in found.tables if table.axis and table.comparisons]:
-        return [line for table in swept[:_SWEPT] for line in _variant_lines(table)]
+        return [line for table in swept[: limits.swept] for line in _variant_lines(table, limits)]
     if not comparisons:
         scored = [group.row() for group in groups if _is_of(group.first, evaluate.STAGE)]
         lines = columns((label, holds) for label, _, _, holds, _ in scored)
-        return _some(lines, _ROWS, "entries: see the tables")
-    grid = comparisons_grid(comparisons)
+        lines = [_cut(line, limits.width) for line in lines]
+        return _some(lines, limits.rows, "entries: see the tables")
+    grid = _narrowed(comparisons_grid(comparisons), limits.width)
     title, _, header, rule, *below = to_text([grid]).splitlines()
-    marked = [_cut(note) for note in grid.notes if note.startswith(MARK)]
+    marked = [_cut(note, limits.width) for note in grid.notes if note.startswith(MARK)]
     return [
         title,
         header,
         rule,
-        *_some(below[: len(comparisons)], _COMPARED, "comparisons: see the tables"),
-        *_some(marked, _MARKED, "on cut-down data: see the tables"),
+        *_some(below[: len(comparisons)], limits.compared, "comparisons: see the tables"),
+        *_some(marked, limits.marked, "on cut-down data: see the tables"),
     ]
 
 
-def _variant_lines(table: FilledTable) -> list[str]:
+def _narrowed(grid: Grid, width: int) -> Grid:
+    """A table without the columns that it says least by, as far as it has to be."""
+    has_all = True
+    for name in _DROPPED:
+        if max(map(len, to_text([grid]).splitlines()[2:4])) <= width:
+            break
+        if name in grid.header:
+            at = grid.header.index(name)
+            groups = tuple(
+                tuple((*row[:at], *row[at + 1 :]) for row in rows) for rows in grid.groups
+            )
+            header = (*grid.header[:at], *grid.header[at + 1 :])
+            texts = grid.texts - (at < grid.texts)
+            grid = grid._replace(header=header, groups=groups, texts=texts)
+            has_all = False
+    return grid if has_all else grid._replace(title=f"{grid.title} (the tables have more columns)")
+
+
+_DROPPED = ("runs", "task", "better mean", "other mean", "metric", "with", "column", "p")
+"""Columns that a narrow terminal is not shown, in their order."""
+
+
+def _variant_lines(table: FilledTable, limits: _Limits) -> list[str]:
     """Of a table's variants: on the mean of its columns, where there are several, else on each."""
     means = [item for item in table.comparisons if item.column == MEAN]
     shown = table.model_copy(update={"comparisons": tuple(means or table.comparisons)})
-    title, _, header, rule, *below = to_text([variants_grid(shown)]).splitlines()
-    lines = _some(below[: len(shown.comparisons)], _COMPARED, "comparisons: see the tables")
-    return [_cut(line) for line in (title, header, rule, *lines)]
+    title, _, header, rule, *below = to_text(
+        [_narrowed(variants_grid(shown), limits.width)]
+    ).splitlines()
+    lines = _some(below[: len(shown.comparisons)], limits.compared, "comparisons: see the tables")
+    return [_cut(line, limits.width) for line in (title, header, rule, *lines)]
 
 
 # Lineage
 
 
-def lineage_summary(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
+def _lineage_lines(manifest: Manifest, limits: _Limits, *, store: ArtifactStore) -> list[str]:
     """A line for each stage that an artifact came through, back to the raw files."""
     whole = upstream_graph([manifest], store=store, collapse=False)
     files = [node for node in whole.nodes.values() if node.raw_input is not None]
@@ -224,8 +302,8 @@ def lineage_summary(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
     rows = [(f"  {stage}", _node_texts(by_stage[stage])) for stage in order]
     files.sort(key=lambda node: -(node.raw_input.size if node.raw_input else 0))
     shown = [_without_checksum(node_line(node)) for node in files]
-    lines = [f"  {line}" for line in _some(shown, _FILES, "raw files")]
-    return [_cut(line) for line in (*columns(rows), *lines)]
+    lines = [f"  {line}" for line in _some(shown, limits.files, "raw files")]
+    return [_cut(line, limits.width) for line in (*columns(rows), *lines)]
 
 
 def _without_checksum(line: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from flows.cli.completion import stage_names
-from flows.cli.console import print_found, say
+from flows.cli.console import print_json, print_lines, say
 from flows.cli.options import JsonOption, StoreOption, open_store
+from flows.cli.terminal import print_table
 from flows.engine.stages import amount, find_stage
-from flows.formats import byte_text, columns, time_text
+from flows.formats import byte_text, time_text
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.leases import live_holders
 from flows.store.listing import Listed, listed
@@ -42,26 +43,41 @@ def ls(
     if refs and pins:
         raise UsageError("expected one of --refs and --pins")
     opened = open_store(store)
-    found: Any
     if refs:
         pointers = ((name, opened.ref(name)) for name in opened.refs())
         found = [{"ref": name, **to.model_dump()} for name, to in pointers if to is not None]
-        rows = [(r["ref"], r["artifact_id"], r["stage"], r["committed"][:19]) for r in found]
-        lines = columns([("ref", "artifact", "stage", "moved"), *rows])
+        moved = [(r["ref"], r["artifact_id"], r["stage"], r["committed"][:19]) for r in found]
+        _print(found, ("ref", "artifact", "stage", "moved"), moved, as_json=as_json, less=(2, 3))
     elif pins:
-        found = opened.pins()
+        pinned = opened.pins()
         rows = [
             (artifact_id, pin["pointer"]["stage"], pin["pinned"][:19], pin["reason"])
-            for artifact_id, pin in found.items()
+            for artifact_id, pin in pinned.items()
         ]
-        lines = columns([("artifact", "stage", "pinned", "reason"), *rows])
+        head = ("artifact", "stage", "pinned", "reason")
+        _print(pinned, head, rows, as_json=as_json, folds=(3,))
     else:
         artifacts = listed(opened, stage)
         found = [_artifact_json(item) for item in artifacts]
-        head = ("artifact", "stage", "committed", "holds", "size", "refs")
-        lines = columns([head, *_rows(artifacts, all_trials=trials or cells)], right=(3, 4))
-        lines += _being_built(opened, stage)
-    print_found(found, lines, as_json=as_json)
+        titles = ("artifact", "stage", "committed", "holds", "size", "refs")
+        shown = () if as_json else _rows(artifacts, all_trials=trials or cells)
+        _print(found, titles, shown, as_json=as_json, right=(3, 4), folds=(3, 5), less=(1, 2))
+        if not as_json:
+            print_lines(_being_built(opened, stage))
+
+
+def _print(
+    found: Any,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    as_json: bool,
+    **layout: Collection[int],
+) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        print_table(head, rows, **layout)
 
 
 def _being_built(store: ArtifactStore, wanted: str | None) -> list[str]:
@@ -139,7 +155,7 @@ def runs(
     records = run_records(opened)
     head = ("run", "state", "recipe", "engine", "started", "took", "steps", "cached", "result")
     rows = () if as_json else _run_rows(opened, records)
-    print_found(records, columns([head, *rows], right=(5, 6, 7)), as_json=as_json)
+    _print(records, head, rows, as_json=as_json, right=(5, 6, 7), folds=(8,), less=(3, 4, 6, 7))
 
 
 def _run_rows(store: ArtifactStore, records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:

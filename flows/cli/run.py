@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -22,12 +22,14 @@ from flows.cli.options import (
     UntilOption,
     WorkersOption,
 )
+from flows.cli.step_lines import step_printer
+from flows.cli.terminal import in_terminal, terminal_size
 from flows.engine.adopting import adopt as adopt_artifacts
 from flows.engine.extras import lacking
 from flows.engine.plan import planned_rows
 from flows.engine.preflight import raw_paths
 from flows.engine.sharing import addition_rows, additions
-from flows.engine.steps import FAILED, StepResult, opened_store
+from flows.engine.steps import StepResult, opened_store
 from flows.formats import columns
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
@@ -70,7 +72,7 @@ def run(
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
-    say_step = step_printer(as_json=as_json)
+    say_step = step_printer(loaded, as_json=as_json)
     results = run_recipe(loaded, say=say_step, engine=engine, rebuild=rebuild or (), until=until)
     print_results(loaded, results, as_json=as_json)
 
@@ -86,11 +88,6 @@ def plan(
     """Say what a run would do: each step, cached or to build, and why."""
     loaded = load_recipe(recipe, changes=changes or (), store=store)
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
-
-
-def step_printer(*, as_json: bool = False) -> Callable[[str], None]:
-    """What prints the line of a step: failures, and all beside JSON, to standard error."""
-    return lambda line: say(line, err=as_json or FAILED in line)
 
 
 def print_plan(
@@ -165,10 +162,11 @@ def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: boo
         built = [_result_json(result) for result in results]
         print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": built})
         return
-    from flows.cli.last_screen import screen_lines  # start-up: 40 ms
+    from flows.cli.last_screen import LINES, WIDTH, screen_lines  # start-up: 40 ms
 
+    size = terminal_size() if in_terminal() else (WIDTH, LINES + 1)
     say("")
-    print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page))
+    print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page, size=size))
 
 
 def _result_json(result: StepResult) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import errno
 import functools
 import time
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
 
 from flows.cards.cards import has_card, write_card
 from flows.engine.code import code_of, edited_modules, refuse_edited
@@ -78,18 +78,42 @@ class StepResult(NamedTuple):
         )
 
 
-def step_line(result: StepResult) -> str:
-    """What became of a step, in one line."""
-    manifest = result.manifest
-    state = "cached" if result.was_cached else f"built in {time_text(result.seconds)}"
-    reuse = manifest.produced_by.reuse
-    reused = ""
-    if reuse is not None and reuse.pieces_reused and not result.was_cached:
-        share = reuse.work_reused / reuse.work if reuse.work else 1.0
-        reused = (
-            f", {reuse.pieces_reused:,} of {reuse.pieces:,} pieces reused ({share:.0%} of work)"
-        )
-    return f"{result.label:<28}  {state:<20}  {manifest.artifact_id}  {amount(manifest)}{reused}"
+class StepLine(str):
+    """What became of a step, in one line; with the facts, for whoever shows them otherwise."""
+
+    result: StepResult
+    holds: str
+    """How much the artifact holds, and how much of it was reused."""
+
+    number: int
+    """Which of the run's steps it is, in the order in which they end."""
+
+    total: int
+    left: tuple[str, ...]
+    """Labels of the steps that are not done yet."""
+
+    at_once: int
+    """How many steps may run at once."""
+
+    def __new__(cls, result: StepResult, *, left: Sequence[str] = (), total: int = 1,
+                at_once: int = 1) -> Self:  # fmt: skip
+        """The line of a result."""
+        manifest = result.manifest
+        state = "cached" if result.was_cached else f"built in {time_text(result.seconds)}"
+        holds = f"{amount(manifest)}{_reused(result)}"
+        text = f"{result.label:<28}  {state:<20}  {manifest.artifact_id}  {holds}"
+        made = super().__new__(cls, text)
+        made.result, made.holds, made.left = result, holds, tuple(left)
+        made.number, made.total, made.at_once = total - len(left), total, at_once
+        return made
+
+
+def _reused(result: StepResult) -> str:
+    reuse = result.manifest.produced_by.reuse
+    if reuse is None or not reuse.pieces_reused or result.was_cached:
+        return ""
+    share = reuse.work_reused / reuse.work if reuse.work else 1.0
+    return f", {reuse.pieces_reused:,} of {reuse.pieces:,} pieces reused ({share:.0%} of work)"
 
 
 def worker_code(stage: Stage) -> str:

@@ -27,7 +27,7 @@ from flows.engine.keys import StepKey, step_key
 from flows.engine.preflight import check_inputs, raw_paths
 from flows.engine.provenance import checkout
 from flows.engine.stages import Step, rebuilt_labels
-from flows.engine.steps import FAILED, StepResult, build_step, opened_store, step_line
+from flows.engine.steps import FAILED, StepLine, StepResult, build_step, opened_store
 from flows.lineage.export.events import LineageEvents, close_abandoned
 from flows.report.page import write_report
 from flows.store.artifacts import ArtifactStore
@@ -171,7 +171,7 @@ class Run:
         """One for each step that may work at once, where tasks are started by another scheduler."""
 
         self._keys: dict[str, StepKey] = {}
-        self._looked_at, self._waited_for = set[str](), set[str]()
+        self._looked_at, self._waited_for, self._over_steps = set[str](), set[str](), set[str]()
         self._leases: dict[str, Lease] = {}
         self._over, self._lock, self._written = threading.Event(), threading.Lock(), 0.0
 
@@ -470,7 +470,10 @@ class Run:
     def _note(self, step: Step, result: StepResult) -> None:
         self.events.step_completed(step, result.manifest, was_cached=result.was_cached)
         self.store.set_ref(f"{self.recipe.name}/{step.label}", result.manifest)
-        self.say(step_line(result))
+        with self._lock:
+            self._over_steps.add(step.label)
+            left = [label for label in self.by_label if label not in self._over_steps]
+        self.say(StepLine(result, left=left, total=len(self.by_label), at_once=self.limit))
         if result.warning:
             self.say(f"  warning: {result.warning}")
         with self._lock:

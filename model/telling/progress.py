@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -13,7 +14,7 @@ from tqdm import tqdm
 
 from model.telling.curves import EvaluationRecord, SpeedRecord, StepRecord
 from model.training.amounts import Amounts, Unit, budget_unit
-from pipelines.telling.progress import ReadingFile
+from pipelines.telling.progress import PLACES, ReadingFile
 from schemas.model_configs import BudgetConfig
 
 _LOGGER = logging.getLogger(__name__)
@@ -62,13 +63,16 @@ class TrainingProgress:
         # its pace, and the first step itself is slow: kernels are chosen, code is compiled.
         self._pace: deque[tuple[float, float]] = deque()
         self._in_terminal = sys.stderr.isatty()
+        self._held = contextlib.ExitStack()
+        shown = is_main and self._in_terminal
         self._bar = tqdm(
             total=self._total,
             initial=done.in_unit(self._unit),
             desc=name,
             bar_format=_BAR_FORMAT,
             leave=False,
-            disable=not (is_main and self._in_terminal),
+            disable=not shown,
+            position=self._held.enter_context(PLACES.taken()) if shown else None,
         )
 
     def note_step(self, done: Amounts) -> None:
@@ -135,7 +139,7 @@ class TrainingProgress:
 
     def finish(self, text: str) -> None:
         """Tell the result, in place of the last state."""
-        self._bar.close()
+        self._close_bar()
         self._is_said = True
         if self._is_main:
             _LOGGER.info("%s: %s", self._name, text)
@@ -177,9 +181,13 @@ class TrainingProgress:
 
     def close(self) -> None:
         """Take the bar away, and tell the last state if it was not told."""
-        self._bar.close()
+        self._close_bar()
         if self._is_main and not self._is_said:
             self._say_line(time.monotonic())
+
+    def _close_bar(self) -> None:
+        self._bar.close()
+        self._held.close()
 
     def _position(self) -> str:
         steps = f"step {self._amounts.steps:,}"

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import fcntl
+import itertools
 import json
 import logging
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -125,26 +128,57 @@ class Listeners:
                 self._callbacks.remove(callback)
 
 
-class _Places:
-    """Lines of the terminal, so that the bars of jobs that run side by side do not overlap."""
+class Places:
+    """Lines of the terminal, so that the bars of jobs that run side by side do not overlap.
+
+    Jobs may be processes of their own, trainings for one: those of a terminal take their lines by
+    locks on small files, which the system frees when a process ends.
+    """
 
     def __init__(self) -> None:
+        """None is taken by this process."""
         self._lock = threading.Lock()
         self._taken: set[int] = set()
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[int]:
-        with self._lock:
-            place = next(n for n in range(len(self._taken) + 1) if n not in self._taken)
-            self._taken.add(place)
-        try:
-            yield place
-        finally:
+        """The first line that nobody else of the terminal has, for this block."""
+        with contextlib.ExitStack() as held:
             with self._lock:
-                self._taken.discard(place)
+                place = next(
+                    place
+                    for place in itertools.count()
+                    if place not in self._taken and (place >= _MOST_PLACES or _locked(place, held))
+                )
+                self._taken.add(place)
+            try:
+                yield place
+            finally:
+                with self._lock:
+                    self._taken.discard(place)
 
 
-_PLACES = _Places()
+_MOST_PLACES = 16
+
+
+def _locked(place: int, held: contextlib.ExitStack) -> bool:
+    """Whether no other process of this terminal has a line; it is kept from them by `held` then."""
+    try:
+        terminal = os.ttyname(sys.stderr.fileno()).strip("/").replace("/", "-")
+        path = Path(tempfile.gettempdir()) / f"bertloom-bar-{os.getuid()}-{terminal}-{place}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(path, flags, 0o600)
+    except (OSError, ValueError):
+        return True  # no terminal, or nowhere to put the file: bars may overlap, and no more
+    held.callback(os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+PLACES = Places()
 
 
 _WATCHED: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("_WATCHED", default=None)
@@ -224,7 +258,7 @@ class Progress:
         in_terminal = sys.stderr.isatty()
         said = time.monotonic()
         with (
-            _PLACES.taken() as place,
+            PLACES.taken() as place,
             tqdm(
                 total=self._total,
                 desc=self._job,

@@ -1,0 +1,115 @@
+"""The line of each step of a run: plain, or in a terminal with its number, colour and time left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from flows.cli.console import say
+from flows.cli.terminal import NARROW, in_terminal, print_over_bars, terminal_size, text_of
+from flows.engine.steps import FAILED, StepLine, opened_store
+from flows.formats import time_text
+from flows.store.runs import read_run, run_ids
+from schemas.recipe import Recipe
+
+_STATE, _NARROW_STATE, _IDS_FROM = 16, 10, 110
+"""Columns of a state, in a narrow terminal, and those of a terminal that has room for ids."""
+
+_HOLDS = 28
+"""Columns that are left for what an artifact holds, where names of trials are long."""
+
+_RUNS = 20
+"""Earlier runs that are looked at for how long steps took."""
+
+
+def step_printer(recipe: Recipe, *, as_json: bool = False) -> Callable[[str], None]:
+    """What prints the line of a step: failures, and all beside JSON, to standard error."""
+    lines = _StepLines(recipe)
+
+    def print_line(line: str) -> None:
+        err = as_json or FAILED in line
+        if not in_terminal(sys.stderr if err else sys.stdout):
+            say(line, err=err)
+        else:
+            lines.show(line, err=err)
+
+    return print_line
+
+
+class _StepLines:
+    """Remembers what a run has built, to say how much longer it takes."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._earlier: dict[str, float] | None = None
+        self._built: list[float] = []
+        self._label = 0
+
+    def show(self, line: str, *, err: bool) -> None:
+        if not isinstance(line, StepLine):
+            style = "red" if FAILED in line else "yellow" if "warning: " in line else ""
+            print_over_bars(text_of(line, style), err=err)
+            return
+        result = line.result
+        if not result.was_cached:
+            self._built.append(result.seconds)
+        width = terminal_size()[0]
+        count = f"{line.number:>{len(str(line.total))}} of {line.total}"
+        is_narrow = width < NARROW
+        built = time_text(result.seconds) if is_narrow else f"built {time_text(result.seconds)}"
+        state = "cached" if result.was_cached else built
+        wide = _NARROW_STATE if is_narrow else _STATE
+        left = self._left(line)
+        if not self._label:
+            longest = max(map(len, (result.label, *line.left)))
+            self._label = max(20, min(longest, width - len(count) - wide - _HOLDS - 6))
+        room = width - len(count) - len(left) - self._label - wide - (8 if left else 6)
+        holds = line.holds if width < _IDS_FROM else f"{result.manifest.artifact_id}  {line.holds}"
+        text = text_of(f"{count}  ", "dim")
+        label = _shortened(result.label, self._label)
+        text.append_text(text_of(f"{label:<{self._label}}  ", "bold"))
+        text.append_text(text_of(f"{state:<{wide}}  ", "dim" if result.was_cached else "green"))
+        text.append_text(text_of(_cut(holds, room)))
+        if left:
+            text.append_text(text_of(f"  {left}", "cyan"))
+        print_over_bars(text, err=err)
+
+    def _left(self, line: StepLine) -> str:
+        """How long the other steps take, as those of earlier runs of the recipe did in this store.
+
+        One that none of them built is taken to be as long as those of this run on average. Nothing
+        is said before this run has built a step: it may find them all.
+        """
+        if not line.left or not self._built:
+            return ""
+        from model.telling.progress import duration_text  # start-up: 100 ms
+
+        if self._earlier is None:
+            self._earlier = _seconds_of_earlier_runs(self._recipe)
+        average = sum(self._built) / len(self._built)
+        seconds = sum(self._earlier.get(label, average) for label in line.left)
+        return f"about {duration_text(seconds / line.at_once)} left"
+
+
+def _shortened(text: str, room: int) -> str:
+    """A label without its middle, where it is too long: trials differ at their end."""
+    if len(text) <= room:
+        return text
+    end = room // 2
+    return f"{text[: room - end - 1]}…{text[-end:]}"
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: max(0, room - 1)].rstrip(' ,')}…"
+
+
+def _seconds_of_earlier_runs(recipe: Recipe) -> dict[str, float]:
+    """How long each step took when it was last built, by label."""
+    store, found = opened_store(recipe.store), dict[str, float]()
+    for run_id in reversed(run_ids(store)[-_RUNS:]):
+        record = read_run(store, run_id)
+        if record.recipe.get("name") == recipe.name:
+            for step in record.steps:
+                if not step.was_cached:
+                    found.setdefault(step.label, step.seconds)
+    return found
