@@ -150,7 +150,7 @@ def numeric_fields(model: type[Config]) -> list[str]:
 
 
 def _rows(path: str, model: type[Config]) -> Iterator[str]:
-    yield "| field | type | default | in the key | meaning |"
+    yield "| field | meaning | type | default | in the key |"
     yield "| --- | --- | --- | --- | --- |"
     numbers, properties = numeric_fields(model), _schema(model)["properties"]
     for name, field in model.model_fields.items():
@@ -161,7 +161,8 @@ def _rows(path: str, model: type[Config]) -> Iterator[str]:
         unit = UNIT[name] if name in numbers else ""
         kind += f"; {unit}" if unit and unit != "a number" else ""
         in_key = "no" if path.startswith(KEYLESS) else _in_key(model, name, field, bool(inner))
-        cells = (f"`{name}`", kind, _default(field), in_key, _one_line(field.description))
+        meaning = _one_line(field.description)
+        cells = (f"`{name}`", meaning, kind, _default(field), in_key)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
