@@ -168,9 +168,9 @@ class Artifact:
         said = cards_said(self.manifest, store=self._store)
         return card_of(self.manifest, store=self._store, cards=said)
 
-    def trace(self, row: int) -> Trace:
+    def trace(self, row: int, *, raw: bool = False) -> Trace:
         """The documents that a row was made from (`trace`)."""
-        return Store(self._store).trace(self.id, row)
+        return Store(self._store).trace(self.id, row, raw=raw)
 
     def lineage(self, *, direction: queries.Direction = "up") -> queries.Lineage:
         """What it was made from, or what was made from it (`lineage`)."""
@@ -227,10 +227,10 @@ class Store:
         """As `lineage`."""
         return queries.lineage(self._store, name, direction=direction)
 
-    def trace(self, name: str, row: int) -> Trace:
+    def trace(self, name: str, row: int, *, raw: bool = False) -> Trace:
         """As `trace`."""
         shard = find_shard(name, open_store=lambda: self._store)
-        return trace_row(shard, row)
+        return trace_row(shard, row, raw=raw)
 
 
 def open_store(root: str | None = None) -> Store:
@@ -345,8 +345,8 @@ def lineage(
     return open_store(store).lineage(name, direction=direction)
 
 
-def trace(name: str, row: int, *, store: str | None = None) -> Trace:
-    """The documents that a row was made from, to their bytes in the raw files.
+def trace(name: str, row: int, *, store: str | None = None, raw: bool = False) -> Trace:
+    """The documents that a row was made from: their text, and their bytes in the raw files.
 
     >>> found = trace("tiny/build-tokens", 0, store="store").segments["document"]
     >>> found.raw_file.name, found.byte_start
@@ -356,11 +356,12 @@ def trace(name: str, row: int, *, store: str | None = None) -> Trace:
         name: an artifact, or a shard of one; shards of an artifact follow each other.
         row: from 0.
         store: as of `open_store`.
+        raw: whether the raw text is read too.
 
     Raises:
         ArtifactNotFoundError: there is no such row, or an artifact on the way is gone.
     """
-    return open_store(store).trace(name, row)
+    return open_store(store).trace(name, row, raw=raw)
 
 
 def _recipe(recipe: Recipe | str) -> Recipe:

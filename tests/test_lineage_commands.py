@@ -272,7 +272,8 @@ def _put_shard(
 def test_trace_tells_the_page_and_the_bytes(cli: Cli, traced: Manifest) -> None:
     said = cli("trace", f"{traced.artifact_id}:0")
     assert said.code == 0, said.err
-    rows = dict(line.strip().split("  ", 1) for line in said.out.splitlines()[3:])
+    facts, _, text = said.out.partition("\n  text\n")
+    rows = dict(line.strip().split("  ", 1) for line in facts.splitlines()[3:])
     found = {name: value.strip() for name, value in rows.items()}
     assert found["document"] == "wiki:7"
     assert found["page"] == "7, revision 70, 2026-01-01T00:00:00Z"
@@ -281,7 +282,9 @@ def test_trace_tells_the_page_and_the_bytes(cli: Cli, traced: Manifest) -> None:
     assert found["verified"] == f"sha1 {DUMP_SHA1}"
     assert found["bytes"] == "1,000 to 1,500 of the file as stored"
     assert found["title"] == "A  [31mtitle"  # nothing that a file says steers the terminal
-    told = json.loads(cli("trace", f"{traced.artifact_id}:0:0", "--json").out)
+    told = json.loads(cli("trace", f"{traced.artifact_id}:0:0", "--json", "--raw").out)
+    assert text.split() == " ".join(told["segments"]["document"]["text"]).split()
+    assert "no such file" in told["segments"]["document"]["raw"]["problem"]
     document = told["segments"]["document"]
     assert document["raw_file"]["checksum"] == DUMP.checksum
     assert (document["byte_start"], document["page_id"]) == (1000, 7)

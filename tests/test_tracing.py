@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import hashlib
+import itertools
 import random
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from corpus_runs import small_recipe, small_sample
 
 from flows.bert import run_recipe
+from flows.lineage.raw_text import open_cached, read_raw, web_root
 from flows.lineage.rows import Shard, find_shard, read_row, rows_with
 from flows.lineage.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace_row
 from flows.store.artifacts import ArtifactStore
@@ -24,7 +26,7 @@ from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import DOCUMENTS
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
-from schemas.manifest import FileEntry, Manifest
+from schemas.manifest import FileEntry, Manifest, RawInput
 
 
 class Corpus:
@@ -153,6 +155,85 @@ def test_the_byte_range_of_the_dump_holds_the_page(corpus: Corpus) -> None:
             assert f"<title>{document.title}</title>" in page
             pages += 1
     assert pages > 10
+
+
+def test_the_text_and_where_it_is_to_be_seen(corpus: Corpus) -> None:
+    label, kinds = "build-instances.length-64", set()
+    entries = [corpus.instances.shards[0], corpus.instances.shards[-1]]
+    for entry, number in itertools.product(entries, range(0, 40, 4)):
+        found = trace_row(corpus.shard(label, entry.path), number, raw=True)
+        for document in found.segments.values():
+            kinds.add(document.source)
+            at = read_row(
+                corpus.url(corpus.made["build-documents"], document.document.shard),
+                document.document.row,
+            )
+            if document.sentences is not None:
+                first, last = document.sentences
+                assert list(document.text) == at["sentences"][first : last + 1]
+            assert document.raw is not None
+            assert not document.raw.problem
+            words = set(re.findall(r"\w{5,}", " ".join(document.text)))
+            assert len(words & set(re.findall(r"\w{5,}", document.raw.text))) >= 0.6 * len(words)
+            url = "https://sample.example.org/"
+            if document.page_id is not None:
+                assert document.page_url == f"{url}?curid={document.page_id}"
+                assert document.revision_url == f"{url}?oldid={document.revision_id}"
+            else:
+                assert document.page_url == ""
+                assert document.raw.member.endswith(".txt")
+                assert "Project Gutenberg" in document.raw.text
+            assert f"  {document.raw.text.splitlines()[0]}" in "\n".join(document.lines())
+    assert len(kinds) == 2
+
+
+def test_a_raw_file_that_is_gone_or_another_is_said_to_be_so(
+    tmp_path: Path, corpus: Corpus
+) -> None:
+    documents = corpus.made["build-documents"]
+    for entry in documents.shards:
+        row = read_row(corpus.url(documents, entry.path), 0)
+        listed = next(raw for raw in documents.raw_inputs if raw.sha256 == row["file"])
+        copy = tmp_path / listed.name
+        copy.write_bytes(Path(listed.uri).read_bytes())
+        raw = listed.model_copy(update={"uri": str(copy)})
+        open_cached.cache_clear()
+        same = read_raw(documents, raw, row)
+        assert same.text
+        assert same.problem == ""
+        with copy.open("ab") as file:
+            file.write(b"more")
+        changed = f"expected the {raw.size:,} bytes that were read, found {raw.size + 4:,}"
+        open_cached.cache_clear()
+        assert changed in read_raw(documents, raw, row).problem
+        copy.unlink()
+        open_cached.cache_clear()
+        assert "no such file" in read_raw(documents, raw, row).problem
+
+
+@pytest.mark.parametrize(
+    ("name", "root"),
+    [
+        ("simplewiki-20240101-pages-articles.xml.bz2", "https://simple.wikipedia.org"),
+        ("zh_yuewiki-latest-pages-articles.xml.bz2", "https://zh-yue.wikipedia.org"),
+        ("dumps/dewikibooks-20240101-p.xml", "https://de.wikibooks.org"),
+        ("samplewiki-20260101-pages.xml", ""),
+        ("my.xml.bz2", ""),
+    ],
+)
+def test_where_the_dump_is_gone_its_name_tells_the_wiki(name: str, root: str) -> None:
+    raw = RawInput(name=name, uri=f"/nowhere/{name}", size=1, sha256="0" * 64)
+    assert web_root(raw) == root
+
+
+@pytest.mark.parametrize("base", ["javascript:alert(1)", 'https://a.org"onclick=1/x', ""])
+def test_a_base_that_is_no_address_gives_no_link(tmp_path: Path, base: str) -> None:
+    file = tmp_path / "enwiki-20240101-pages.xml"
+    file.write_text(f"<mediawiki><siteinfo><base>{base}</base></siteinfo>\n<page></page>")
+    raw = RawInput(
+        name=file.name, uri=str(file), size=file.stat().st_size, sha256=f"{len(base):064d}"
+    )
+    assert web_root(raw) == ""
 
 
 def test_rows_of_tokens_and_documents(corpus: Corpus) -> None:

@@ -124,17 +124,22 @@ def trace(
             "artifact's own rows are those of its shards, one after the other.",
         ),
     ],
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Also the raw text: wikitext, or the book as it was stored."),
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which documents a row of a shard was made from, to the byte range of the raw file."""
+    """Tell which text a row of a shard was made from: document, sentences, file and bytes."""
     shard, colon, number = row.rpartition(":")
     if not colon or not shard or not (number.isascii() and number.isdigit()):
         raise UsageError(
             f"{row!r}: expected SHARD:ROW, such as sample/build-instances.length-128:0:17 for row "
             "17 of the first shard"
         )
-    found = trace_row(find_shard(shard, open_store=lambda: open_store(store)), int(number))
+    place = find_shard(shard, open_store=lambda: open_store(store))
+    found = trace_row(place, int(number), raw=raw)
     print_found(found.to_json(), found.lines(), as_json=as_json)
 
 

@@ -10,9 +10,11 @@ import typer
 from flows.cli.completion import run_names
 from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption, open_store
+from flows.report.index import write_index
 from flows.report.page import write_report
 from flows.store.backend import open_backend
 from flows.store.runs import find_run
+from schemas.errors import UsageError
 
 
 def report(
@@ -25,14 +27,24 @@ def report(
             autocompletion=run_names,
         ),
     ] = "",
+    index: Annotated[
+        bool, typer.Option("--index", help="Write the page of all runs alone, reports/index.html.")
+    ] = False,
     store: StoreOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the page to this file as well.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a run's report, one page of HTML, anew, and say where it is."""
     opened = open_store(store)
+    if index:
+        if run or out is not None:
+            raise UsageError("--index is the page of all runs: expected no RUN and no --out")
+        url = write_index(opened)
+        print_found({"index": url}, [f"all runs: {url}"], as_json=as_json)
+        return
     record, is_newest = find_run(opened, run)
     url = write_report(opened, record, is_newest=is_newest)
+    all_runs = write_index(opened)
     if out is not None:
         page = opened.backend.read(f"runs/{record.run_id}/report.html")
         open_backend(str(out.absolute().parent)).replace(out.name, page)  # whole or not at all
@@ -41,6 +53,7 @@ def report(
         "recipe": record.recipe.get("name"),
         "state": record.state,
         "report": url,
+        "index": all_runs,
         "out": str(out.absolute()) if out is not None else None,
     }
     line = f"report of run {record.run_id}, {record.state}: {out if out is not None else url}"

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from flows.formats import columns
+from flows.lineage.raw_text import RawText, read_raw, web_page
 from flows.lineage.rendering import one_line
 from flows.lineage.rows import (
     LABELS,
@@ -28,7 +29,7 @@ from flows.lineage.rows import (
 )
 from pipelines.instances.plan import pool_numbers
 from schemas.errors import ArtifactCorruptError, ConfigError
-from schemas.manifest import FileEntry, RawInput
+from schemas.manifest import FileEntry, Manifest, RawInput
 
 TokenIds = npt.NDArray[np.int64]
 
@@ -37,6 +38,12 @@ _COPIED = (
     *("page_id", "revision_id", "timestamp"),
 )
 """Columns of the documents table."""
+
+MOST_SENTENCES = 12
+"""That are told of a document where no segment of it is asked for."""
+
+_MOST_RAW = 20_000
+"""Characters of a raw text that are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +88,18 @@ class DocumentTrace:
     """First and last sentence of the document that tokens of a segment are of, from 0; None where
     that is not known: the same tokens stand at several positions, or sentences have no token."""
 
+    text: tuple[str, ...] = ()
+    """Those sentences; of a document that is asked for itself the first `MOST_SENTENCES`."""
+
+    page_url: str = ""
+    """Of a wiki's page; "" where it is not known, `revision_url` likewise."""
+
+    revision_url: str = ""
+    """The text as it was: a page goes on being edited."""
+
+    raw: RawText | None = None
+    """The raw text, where it was asked for."""
+
     def lines(self) -> list[str]:
         """Where the document came from, as aligned lines of text."""
         raw = self.raw_file
@@ -88,12 +107,19 @@ class DocumentTrace:
         if self.page_id is not None:
             page = f"{self.page_id}, revision {self.revision_id}, {self.timestamp}"
             rows.append(("page", page))
+        rows += [
+            (name, url)
+            for name, url in (("url", self.page_url), ("revision", self.revision_url))
+            if url
+        ]
         rows.append(("file", raw.uri if raw else "not listed by the manifest"))
         rows.append(("sha256", self.file_sha256))
         if raw is not None and raw.checksum:
             rows.append(("verified", raw.checksum.replace(":", " ", 1)))
         elif raw is not None and raw.believed:
             rows.append(("believed", raw.believed))
+        if self.raw is not None and self.raw.member:
+            rows.append(("member", self.raw.member))
         rows.append(("bytes", f"{self.byte_start:,} to {self.byte_end:,} of the file as stored"))
         if self.sentences is not None:
             first, last = self.sentences
@@ -101,7 +127,20 @@ class DocumentTrace:
         for stage, place in (("tokens", self.tokens), ("documents", self.document)):
             if place is not None:
                 rows.append((f"in {stage}", f"{place.artifact_id} {place.shard} row {place.row:,}"))
-        return columns([(name, one_line(value)) for name, value in rows])
+        lines = columns([(name, one_line(value)) for name, value in rows])
+        if self.text:
+            lines += ["text", *(f"  {one_line(sentence)}" for sentence in self.text)]
+        if self.raw is not None:
+            lines += ["raw text", *(f"  {line}" for line in _raw_lines(self.raw))]
+        return lines
+
+
+def _raw_lines(raw: RawText) -> list[str]:
+    if raw.problem:
+        return [raw.problem]
+    more = len(raw.text) - _MOST_RAW
+    cut = [f"... and {more:,} characters more (--json has them all)"] if more > 0 else []
+    return [*raw.text[:_MOST_RAW].splitlines(), *cut]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +162,11 @@ class Trace:
         found = asdict(self)
         for name, segment in self.segments.items():
             raw = segment.raw_file
-            found["segments"][name]["raw_file"] = raw.model_dump(mode="json") if raw else None
+            as_stored = segment.raw._asdict() if segment.raw else None
+            found["segments"][name] |= {
+                "raw_file": raw.model_dump(mode="json") if raw else None,
+                "raw": as_stored,
+            }
         return found
 
     def lines(self) -> list[str]:
@@ -137,13 +180,14 @@ class Trace:
         return lines
 
 
-def trace_row(shard: Shard, row: int) -> Trace:
-    """The documents that a row was made from.
+def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
+    """The documents that a row was made from, with the text.
 
     Args:
         shard: of `find_shard`; in an artifact, and of the table `instances`, `tokens` or
             `documents`.
         row: from 0; of an artifact's shards where it was asked for as a whole.
+        raw: whether the raw text is read too; where it cannot be, `RawText.problem` says why.
 
     Raises:
         ArtifactNotFoundError: there is no such row, or an artifact on the way is gone.
@@ -164,12 +208,12 @@ def trace_row(shard: Shard, row: int) -> Trace:
     place = ShardRow(artifact_id=artifact.manifest.artifact_id, shard=shard.path, row=row)
     label = None
     if table == "instances":
-        label, segments = _instance(artifact, entry, row)
+        label, segments = _instance(artifact, entry, row, raw=raw)
     elif table == "tokens":
-        segments = {"document": _tokens(artifact, entry, row)}
+        segments = {"document": _tokens(artifact, entry, row, raw=raw)}
     elif table == "documents":
         found = read_row(shard.url, row)
-        segments = {"document": _document(artifact, entry, row, found=found)}
+        segments = {"document": _document(artifact, entry, row, found=found, raw=raw)}
     else:
         raise ConfigError(
             f"{shard.path}: expected a shard of instances, tokens, documents, found "
@@ -179,7 +223,7 @@ def trace_row(shard: Shard, row: int) -> Trace:
 
 
 def _instance(
-    instances: Artifact, entry: FileEntry, row: int
+    instances: Artifact, entry: FileEntry, row: int, *, raw: bool
 ) -> tuple[int, dict[str, DocumentTrace]]:
     """The label of an instance, and the document of each of its segments."""
     found = read_row(instances.url(entry), row)
@@ -197,12 +241,17 @@ def _instance(
                 f"{entry.path} row {row}: segment {name.upper()} is of token shard {number}, "
                 f"but {tokens.manifest.artifact_id} has {len(shards)}"
             )
-        segments[name] = _tokens(tokens, shards[number], token_row, segment=ids[name])
+        segments[name] = _tokens(tokens, shards[number], token_row, segment=ids[name], raw=raw)
     return label, segments
 
 
 def _tokens(
-    tokens: Artifact, entry: FileEntry, row: int, *, segment: TokenIds | None = None
+    tokens: Artifact,
+    entry: FileEntry,
+    row: int,
+    *,
+    segment: TokenIds | None = None,
+    raw: bool = False,
 ) -> DocumentTrace:
     """The document of a row of tokens; with a segment of it, the sentences of that."""
     url = tokens.url(entry)
@@ -225,26 +274,39 @@ def _tokens(
             "`bertloom verify`"
         )
     document = read_row(documents.url(shards[number]), kept[earlier])
-    sentences = None
-    if segment is not None:
-        sentences = sentences_of(segment, found, of=len(document["sentences"]))
-    trace = _document(documents, shards[number], kept[earlier], found=document)
+    trace = _document(documents, shards[number], kept[earlier], found=document, raw=raw)
     place = ShardRow(artifact_id=tokens.manifest.artifact_id, shard=entry.path, row=row)
-    return replace(trace, tokens=place, sentences=sentences)
+    if segment is None:
+        return replace(trace, tokens=place)
+    texts = document["sentences"]
+    sentences = sentences_of(segment, found, of=len(texts))
+    text = tuple(texts[sentences[0] : sentences[1] + 1]) if sentences is not None else ()
+    return replace(trace, tokens=place, sentences=sentences, text=text)
 
 
 def _document(
-    documents: Artifact, entry: FileEntry, row: int, *, found: Mapping[str, Any]
+    documents: Artifact, entry: FileEntry, row: int, *, found: Mapping[str, Any], raw: bool
 ) -> DocumentTrace:
     """Where a document came from, by its row of the documents table."""
-    raw = (item for item in documents.manifest.raw_inputs if item.sha256 == found["file"])
+    file = raw_file_of(documents.manifest, found)
+    page = web_page(file, found)
     return DocumentTrace(
         **{name: found[name] for name in _COPIED},
-        raw_file=next(raw, None),
+        raw_file=file,
         file_sha256=found["file"],
         document=ShardRow(artifact_id=documents.manifest.artifact_id, shard=entry.path, row=row),
         tokens=None,
+        text=tuple(found["sentences"][:MOST_SENTENCES]),
+        page_url=page.page,
+        revision_url=page.revision,
+        raw=read_raw(documents.manifest, file, found) if raw else None,
     )
+
+
+def raw_file_of(documents: Manifest, found: Mapping[str, Any]) -> RawInput | None:
+    """The raw file of a row of the documents table; None where the manifest lists none."""
+    files = (item for item in documents.raw_inputs if item.sha256 == found["file"])
+    return next(files, None)
 
 
 def _kept_rows(documents: Artifact, shard: FileEntry, document_id: str) -> list[int]:

@@ -29,6 +29,7 @@ from flows.engine.provenance import checkout
 from flows.engine.stages import Step, rebuilt_labels
 from flows.engine.steps import FAILED, StepLine, StepResult, build_step, opened_store
 from flows.lineage.export.events import LineageEvents, close_abandoned
+from flows.report.index import write_index
 from flows.report.page import write_report
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Holder, Lease, lease_or_holder
@@ -255,6 +256,7 @@ class Run:
         self.events.run_ended(state, "; ".join(texts.values()))
         try:
             write_report(self.store, record)
+            write_index(self.store, anew=[self.run_id])
         except Exception as error:
             # What was run is there, and how it ended must be told before this.
             _LOGGER.warning("the report of run %s was not written: %r", self.run_id, error)

@@ -87,9 +87,14 @@ def report_page(store: ArtifactStore, record: RunRecord) -> str:
         "lineage": read_lineage(store, steps),
         "software": read_software(steps.built),
         "recipe_text": _recipe_text(record.recipe),
-        "style": Markup((_TEMPLATES / "style.css").read_text()),  # noqa: S704 - a file of ours
     }
-    return _environment().get_template("page.html.j2").render(sections)
+    return render("page.html.j2", **sections)
+
+
+def render(template: str, **found: Any) -> str:
+    """A whole page, of what its template shows."""
+    style = Markup((_TEMPLATES / "style.css").read_text())  # noqa: S704 - a file of ours
+    return _environment().get_template(template).render({**found, "style": style})
 
 
 def section(name: str, **found: Any) -> str:

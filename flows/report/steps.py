@@ -143,11 +143,16 @@ def group_anchor(label: str) -> str:
 
 def run_seconds(record: RunRecord) -> float | None:
     """From the run's start to its last record; None if either time is unknown."""
+    return seconds_between(record.started, record.written)
+
+
+def seconds_between(started: str, ended: str) -> float | None:
+    """Seconds from one time to another, both in ISO 8601; None if either is none."""
     try:
-        began, ended = (datetime.fromisoformat(t) for t in (record.started, record.written))
-    except ValueError:
+        first, last = (datetime.fromisoformat(text) for text in (started, ended))
+        return max(0.0, (last - first).total_seconds())
+    except (ValueError, TypeError):  # no time, or one of them without a time zone
         return None
-    return max(0.0, (ended - began).total_seconds())
 
 
 class OtherVersion(NamedTuple):
