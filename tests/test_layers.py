@@ -56,7 +56,7 @@ ROOMS = {
         "finetuning",
         "evaluation",
         "bert publish",
-        "rebuild",
+        "rebuild reproduction",
         "deployments",
         "cli",
         "__main__",

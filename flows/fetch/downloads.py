@@ -36,6 +36,9 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """A file in one folder: no slash, no dot at its beginning."""
 
 LOCK_FILE = ".fetch.lock"
+ORIGINS = ".origins.json"
+"""Where each file of a folder was fetched from, by its name; see `publish`."""
+
 _SPARE = 64 << 20
 """Bytes of the disk that a fetch leaves free."""
 
@@ -122,7 +125,18 @@ def fetch_files(
 
 
 def publish(fetched: Sequence[Fetched], folder: Path) -> None:
-    """Move what has been fetched to its final names, in the given order."""
+    """Move what has been fetched to its final names, in the given order.
+
+    Where it is from stands in ORIGINS beside it, without what may be secret of a URL.
+    """
+    origins = {item.wanted.name: shown_url(item.wanted.url) for item in fetched}
+    known: Any = {}
+    with contextlib.suppress(FileNotFoundError, ValueError):  # none yet, or none that can be read
+        known = json.loads((folder / ORIGINS).read_bytes())
+    both = (known if isinstance(known, dict) else {}) | origins
+    if origins and both != known:
+        text = json.dumps(both, indent=2, sort_keys=True) + "\n"
+        write_whole(folder / ORIGINS, text.encode())
     for item in fetched:
         if not item.was_there:
             path = folder / item.wanted.name

@@ -8,6 +8,7 @@ is there and right is not fetched again.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Sequence
 from importlib.resources import files
@@ -144,6 +145,13 @@ def load_sources(own: str | None = None) -> Sources:
         return packaged
     mine = _parsed(read_yaml(own, where=f"--sources {own}"), f"--sources {own}")
     return Sources(sets=packaged.sets | mine.sets, elsewhere=packaged.elsewhere | mine.elsewhere)
+
+
+@functools.cache
+def urls_by_digest() -> dict[str, str]:
+    """Where the packaged sources have files and archives from, by their sha256."""
+    known = [file for one in load_sources().sets.values() for file in one.files]
+    return {file.sha256: file.url for file in known if file.sha256 is not None}
 
 
 def _parsed(text: str, where: str) -> Sources:
