@@ -25,6 +25,7 @@ from flows.lineage.rows import find_shard
 from flows.lineage.tracing import Trace, trace_row
 from flows.nested import numbers
 from flows.recipes import files
+from flows.reproduction.writing import write_reproduction
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import ArtifactNotFoundError, StoreError
@@ -175,6 +176,24 @@ class Artifact:
     def lineage(self, *, direction: queries.Direction = "up") -> queries.Lineage:
         """What it was made from, or what was made from it (`lineage`)."""
         return queries.lineage(self._store, self.id, direction=direction)
+
+    def reproduce(self, folder: str | Path, *, copy_inputs: bool = False) -> Path:
+        """Write all that makes it again elsewhere, to be run with `FOLDER/reproduce.sh`.
+
+        >>> folder = open_store("store").artifact("tiny/build-tokens").reproduce("again")
+        >>> sorted(path.name for path in folder.iterdir())[:3]
+        ['README.md', 'expected.json', 'inputs']
+
+        Args:
+            folder: not there yet, or empty.
+            copy_inputs: put the raw files into it as well.
+
+        Raises:
+            ArtifactNotFoundError: something that it was made from is gone from the store.
+            ConfigError: the folder holds something, or no one recipe makes the artifact.
+        """
+        write_reproduction(self.id, Path(folder), store=self._store, copy_inputs=copy_inputs)
+        return Path(folder)
 
     def _url(self, entry: FileEntry) -> str:
         return self._store.url(f"{self.manifest.data}/{entry.object}")

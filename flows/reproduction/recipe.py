@@ -7,7 +7,6 @@ record, and else from what the configurations say of each other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,6 @@ from schemas.manifest import Manifest
 from schemas.task_configs import TaskTrainingConfig, TrialConfig
 from schemas.trial_names import trial_name
 
-_AT_STEP = re.compile(r"(?P<phase>.+) at step (?P<step>\d+)")
 _PLAIN = {
     "find-near-duplicates": "find_near_duplicates",
     "build-tokens": "build_tokens",
@@ -219,8 +217,9 @@ class _Reader:
             elif trial is first:
                 return labels
         axes = [trial.config for trial in trials]
-        told = (_AT_STEP.fullmatch(start) for start in starts)
-        at_step = next((int(m["step"]) for m in told if m and m["phase"] == phase), None)
+        last = self.data["pretrain"][phase]["budget"]["steps"] if phase else None
+        # A trial from a phase's last step is one that names no step; its entry may have named it.
+        at_step = last if f"{phase} at step {last}" in starts else None
         self.data.setdefault("finetune", {})[entry] = {
             **{name: common[name] for name in TaskTrainingConfig.model_fields if name in common},
             "examples": examples,

@@ -1,0 +1,143 @@
+"""`bertloom reproduce`: the folder that it writes, and what its check says of what comes out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_runs import Cli
+from test_library import TEXTS, write_tiny
+
+import bertloom
+from flows.reproduction.expected import FILE, Expected, read_expected, to_json
+from schemas.errors import ArtifactCorruptError
+
+TARGET = "tiny/build-instances.length-32"
+MORE = "  length-16: {max_seq_length: 16, held_out_share: 0.0, masking: {max_predictions: 3}}\n"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe of which more is run than is asked for, its store at a URL, and the folder of it."""
+    folder = tmp_path_factory.mktemp("reproduce")
+    write_tiny(folder)
+    text = (folder / "tiny.yaml").read_text(encoding="utf-8")
+    store = f"memory://reproduce/{folder.name}"
+    text = text.replace(f"store: {folder / 'store'}", f"store: {store}") + MORE
+    (folder / "tiny.yaml").write_text(text, encoding="utf-8")
+    built = bertloom.run(str(folder / "tiny.yaml"))
+    built["build-instances.length-32"].reproduce(folder / "again", copy_inputs=True)
+    (folder / "made").write_text(store, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def again(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the folder, as it came to another place."""
+    return Path(shutil.copytree(tiny / "again", tmp_path / "elsewhere"))
+
+
+def change(folder: Path, change: Callable[[dict[str, Any]], None], *labels: str) -> Expected:
+    """Expect other artifacts of some steps."""
+    expected = read_expected(folder)
+    steps = dict(expected.steps)
+    for label in labels:
+        data = steps[label].model_dump(mode="json")
+        change(data)
+        steps[label] = type(steps[label]).model_validate(data)
+    found = expected.model_copy(update={"steps": steps})
+    (folder / FILE).write_bytes(to_json(found))
+    return found
+
+
+def test_the_folder_holds_one_artifacts_recipe_and_no_path(tiny: Path) -> None:
+    folder = tiny / "again"
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert names == {
+        "README.md", "recipe.yaml", FILE, "inputs.sha256", "requirements.txt", "reproduce.sh",
+        "inputs/documents/own/texts.txt",
+    }  # fmt: skip
+    for name in names:
+        assert str(tiny.parent) not in (folder / name).read_text(encoding="utf-8"), name
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+    assert list(recipe["build_instances"]) == ["length-32"]
+    assert list(read_expected(folder).steps) == [
+        "build-documents", "build-vocabulary", "build-tokens", "build-instances.length-32",
+    ]  # fmt: skip
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    artifact = read_expected(folder).artifact
+    for text in (artifact.artifact_id, artifact.content, "texts.txt", "inputs/", "reproduce.sh"):
+        assert text in readme
+
+
+def test_it_comes_out_equal_and_then_what_differs_is_said(cli: Cli, again: Path) -> None:
+    said = cli("reproduce", str(again), "--check")
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[-1] == "equal: 4 of 4 steps, to the byte"
+    assert "inputs: 1 as recorded" in said.out
+
+    def edited(manifest: dict[str, Any]) -> None:
+        manifest["code"]["pipelines.seeds"] = "sha256:" + "0" * 64
+        manifest["key_spec"]["environment"]["pyarrow"] = "1.0"
+        manifest["content"] = "sha256:" + "0" * 64
+        manifest["cache_key"] = "0" * 64
+        manifest["counters"]["documents"] = 7
+
+    change(again, edited, "build-tokens")
+    said = cli("reproduce", str(again), "--check")
+    assert said.code == 1
+    lines = said.out.splitlines()
+    assert lines[-1] == "differs: first build-tokens; 3 of 4 steps equal"
+    assert any(
+        line.startswith("code: not that of ") and "pipelines.seeds" in line for line in lines
+    )
+    assert any(line.startswith("versions: pyarrow 1.0 recorded, ") for line in lines)
+    assert any("DIFFERS, another key" in line for line in lines)
+    assert any("documents: 7 -> " in line for line in lines)
+    found = json.loads(cli("reproduce", str(again), "--check", "--json").out)
+    assert [step["is_equal"] for step in found["steps"]] == [True, True, False, True]
+
+
+def test_inputs_that_are_missing_or_others_begin_nothing(
+    cli: Cli, again: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = again / "inputs" / "documents" / "own" / "texts.txt"
+    texts.write_text("\n\n".join(TEXTS).replace("cat", "dog"), encoding="utf-8")
+    said = cli("reproduce", str(again), "--check")
+    assert said.code == 1
+    assert said.out.startswith("another file documents/own/texts.txt: expected ")
+    assert "not begun: 1 of 1 inputs" in said.out
+    monkeypatch.setenv("BERTLOOM_INPUTS", str(tmp_path / "nowhere"))
+    said = cli("reproduce", str(again), "--check")
+    assert said.code == 1
+    assert said.out.startswith("missing documents/own/texts.txt: expected ")
+    assert "It came from texts.txt" in said.out
+    assert not (again / "store").exists()
+
+
+def test_what_cannot_be_is_refused_whole(cli: Cli, again: Path, tiny: Path, tmp_path: Path) -> None:
+    store = (tiny / "made").read_text(encoding="utf-8")
+    said = cli("reproduce", TARGET, str(again), "--store", store)
+    assert (said.code, "or an empty one" in said.err) == (1, True)
+    said = cli("reproduce", str(again), "--check", "--store", store)
+    assert (said.code, "compared with itself" in said.err) == (1, True)
+    said = cli("reproduce", str(tmp_path), "--check")
+    assert (said.code, "expected a folder that" in said.err) == (1, True)
+    assert cli("reproduce", TARGET).code == 2
+    said = cli("reproduce", "texts.txt", str(tmp_path / "new"), "--store", store)
+    assert (said.code, "raw files, which nothing makes" in said.err) == (1, True)
+    (tiny / "texts.txt").rename(tiny / "away.txt")
+    try:
+        said = cli("reproduce", TARGET, str(tmp_path / "new"), "--store", store, "--copy-inputs")
+    finally:
+        (tiny / "away.txt").rename(tiny / "texts.txt")
+    assert said.code == 1
+    assert not list(tmp_path.glob("*new*"))
+    (again / FILE).write_bytes((again / FILE).read_bytes().replace(b'"tiny"', b'"tina"'))
+    with pytest.raises(ArtifactCorruptError, match="not what was written"):
+        read_expected(again)
