@@ -18,7 +18,15 @@ from fake_site import FakeSite, Fault
 
 from flows.fetch import downloads
 from flows.fetch.client import Web, check_redirects, checked_address, shown_url, user_agent
-from flows.fetch.downloads import LOCK_FILE, Fetched, Wanted, fetch_files, locked_folder, publish
+from flows.fetch.downloads import (
+    LOCK_FILE,
+    ORIGINS,
+    Fetched,
+    Wanted,
+    fetch_files,
+    locked_folder,
+    publish,
+)
 from flows.fetch.wikipedia import checked_name
 from pipelines.telling.progress import Reading, listening
 from schemas.errors import ChecksumError, ConfigError, FetchError
@@ -79,7 +87,7 @@ class Fetcher:
         return self.folder / "part.bz2"
 
     def names(self) -> set[str]:
-        return {path.name for path in self.folder.iterdir()} - {LOCK_FILE}
+        return {path.name for path in self.folder.iterdir()} - {LOCK_FILE, ORIGINS}
 
 
 @pytest.fixture
@@ -91,6 +99,8 @@ def test_a_file_comes_whole_and_leaves_nothing_beside_it(fetch: Fetcher, site: F
     (fetched,) = fetch()
     assert fetch.file.read_bytes() == DATA
     assert fetch.names() == {"part.bz2"}
+    origins = json.loads((fetch.folder / ORIGINS).read_bytes())
+    assert origins == {"part.bz2": shown_url(fetched.wanted.url)}
     assert (fetched.bytes_downloaded, fetched.size, fetched.was_there) == (300_000, 300_000, False)
     assert fetch.readings[-1].done == len(DATA)
     assert (fetch.slept, fetch.said) == ([], [])
