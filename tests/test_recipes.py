@@ -189,7 +189,7 @@ BASE = "name: base\nbuild_vocabulary:\n  lowercase: perhaps\n"
 FAULTS = [
     "mine.yaml: name: is missing",
     "mine.yaml, line 1, column 1: nme: no such key; did you mean 'name'?",
-    "mine.yaml, line 5, column 14: build_documents.sources.0: kind: expected one of bookcorpus, "
+    "mine.yaml, line 5, column 14: build_documents.sources.0.kind: expected one of bookcorpus, "
     "books, text, wikipedia, found 'txt'; did you mean 'text'?",
     "mine.yaml, line 6, column 7: build_documents.sources.1.paths: is missing",
     "mine.yaml, line 8, column 7: build_documents.sources.1.lines_per_document: no such key here; "

@@ -105,7 +105,7 @@ def steps_until(found: Sequence[Step], until: str) -> list[Step]:
     """
     if not until:
         return list(found)
-    return with_inputs(found, _named(found, until, use="run until: choose"))
+    return with_inputs(found, _named(found, until, use="run until"))
 
 
 def with_inputs(found: Sequence[Step], labels: Iterable[str]) -> list[Step]:
@@ -125,8 +125,8 @@ def rebuilt_labels(rebuild: Iterable[str], found: Sequence[Step]) -> set[str]:
     """
     chosen: set[str] = set()
     for name in rebuild:
-        use = "rebuild: choose all, or"
-        chosen |= {s.label for s in found} if name == "all" else _named(found, name, use=use)
+        is_all = name == "all"
+        chosen |= {s.label for s in found} if is_all else _named(found, name, use="rebuild")
     return chosen
 
 
@@ -141,6 +141,8 @@ def _named(found: Sequence[Step], name: str, *, use: str) -> set[str]:
         labels = list(dict.fromkeys(entry_label(step.label) for step in found))
         known = [*labels, *(step.stage.name for step in found), *(step.label for step in found)]
         close = difflib.get_close_matches(name, dict.fromkeys(known), n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ConfigError(f"no stage {name!r}{hint} to {use} from {', '.join(labels)}")
+        if close:
+            raise ConfigError(f"no stage {name!r} to {use}; did you mean {close[0]!r}?")
+        others = "all, or " if use == "rebuild" else ""
+        raise ConfigError(f"no stage {name!r} to {use}: choose {others}from {', '.join(labels)}")
     return named

@@ -32,7 +32,7 @@ def faults_of(error: ValidationError, data: Mapping[str, Any]) -> list[str]:
         elif item["type"] == "missing":
             messages = ["is missing"]
         elif item["type"].startswith("union_tag"):
-            messages = [_wrong_kind(item.get("ctx", {}))]
+            path, messages = f"{path}.kind", [_wrong_kind(item.get("ctx", {}))]
         elif item["type"] == "value_error":  # the configurations' own words, perhaps several
             messages = item["msg"].removeprefix("Value error, ").split("\n")
         else:
@@ -95,9 +95,9 @@ def did_you_mean(value: Any, known: Iterable[str]) -> str:
 def _wrong_kind(context: Mapping[str, Any]) -> str:
     kinds = sorted({kind for _, kind in _known_keys(Recipe) if kind})
     if "tag" not in context:
-        return f"kind is missing: expected one of {', '.join(kinds)}"
+        return f"is missing: expected one of {', '.join(kinds)}"
     tag = context["tag"]
-    return f"kind: expected one of {', '.join(kinds)}, found {tag!r}{did_you_mean(tag, kinds)}"
+    return f"expected one of {', '.join(kinds)}, found {tag!r}{did_you_mean(tag, kinds)}"
 
 
 _PRESET = re.compile("preset: no model '([^']*)'")

@@ -243,9 +243,13 @@ def _find(name: str, written: Written) -> tuple[dict[str, Any], str, Path]:
     if file.is_dir():
         raise ConfigError(f"{name}: is a folder: expected a YAML file")
     close = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    if close:
+        raise ConfigError(
+            f"no recipe {name!r} (did you mean {close[0]!r}?): expected a YAML file, or a name "
+            "that `bertloom recipes` lists"
+        )
     raise ConfigError(
-        f"no recipe {name!r}{hint}: expected a YAML file, or one of {', '.join(known)}. "
+        f"no recipe {name!r}: expected a YAML file, or one of {', '.join(known)}. "
         "`bertloom init FILE` writes one to edit"
     )
 
