@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -250,6 +251,16 @@ def test_every_page_is_in_the_navigation() -> None:
     text = re.sub(r"!!python\S+", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     named = re.findall(r": ([\w-]+\.md)$", text, re.MULTILINE)
     assert sorted(named) == sorted(page.name for page in PAGES[2:])
+
+
+def test_the_picture_says_the_same_in_light_and_dark() -> None:
+    light, dark = (
+        "".join(ElementTree.parse(ROOT / "docs" / f"journey-{scheme}.svg").getroot().itertext())
+        for scheme in ("light", "dark")
+    )
+    without_colours = re.compile(r"#[0-9a-f]{6}")
+    assert without_colours.sub("", light) == without_colours.sub("", dark)
+    assert "[MASK]" in light
 
 
 @pytest.mark.slow
