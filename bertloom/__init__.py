@@ -18,13 +18,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertloom.library import Artifact, Store, lineage, load_recipe, open_store, plan, run, trace
+    from bertloom.library import (
+        Artifact,
+        Store,
+        fill,
+        lineage,
+        load_recipe,
+        open_store,
+        plan,
+        run,
+        trace,
+    )
     from model.data.collator import PretrainingCollator
 
 __all__ = [
     "Artifact",
     "PretrainingCollator",
     "Store",
+    "fill",
     "lineage",
     "load_recipe",
     "open_store",

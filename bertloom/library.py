@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 
@@ -31,6 +32,9 @@ from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import ArtifactNotFoundError, StoreError
 from schemas.manifest import FileEntry, Manifest
 from schemas.recipe import Recipe
+
+if TYPE_CHECKING:
+    from model.filling import FilledText
 
 _TABLES = ("documents", "tokens", "instances", "examples")
 _RESULTS = ("evaluation",)
@@ -341,6 +345,32 @@ def run(
     )
     store = ArtifactStore(loaded.store, create=False)
     return {result.label: Artifact(result.manifest, store) for result in results}
+
+
+def fill(
+    texts: str | Sequence[str], *, model: str = "", store: str | None = None, k: int = 5
+) -> list[FilledText]:
+    """What a pretrained model puts where texts have `[MASK]`, as `bertloom fill`.
+
+        [found] = bertloom.fill("The capital of [MASK] is", model="mine/pretrain.short")
+        found.filled, [piece.token for piece in found.masks[0]]
+
+    Args:
+        texts: one, or several that are filled independently; each has a `[MASK]` or more.
+        model: an artifact, or a folder or URL in Hugging Face's layout; "" for the newest
+            pretraining of the store's last run.
+        store: as of `open_store`.
+        k: word pieces for each mask, the likeliest first.
+
+    Raises:
+        ConfigError: there is no such model.
+        CheckpointError: it has no masked LM head.
+        PredictionsError: a text has no `[MASK]`, or is too long for the model.
+    """
+    from flows.cli.models import open_filler  # start-up: 2 s, torch
+
+    filler = open_filler(model, store=store)
+    return list(filler.fill([texts] if isinstance(texts, str) else texts, k=k))
 
 
 def lineage(

@@ -39,6 +39,7 @@ ROOMS = {
         "task_types training",
         "telling",
         "pretraining finetuning",
+        "filling",
         "tables",
         "pretrain build_examples finetune evaluate tabulate",
     ],

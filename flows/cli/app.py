@@ -37,6 +37,7 @@ COMMANDS = {
     "evaluate": ("scoring", "Score predictions, or a model, on a file of a task."),
     "claims": ("claims", "Say which of the paper's claims the tables show."),
     "predict": ("asking", "Ask a fine-tuned model: text in, answer out."),
+    "fill": ("filling", "Ask a pretrained model what a [MASK] stands for."),
     "contamination": ("contamination", "Look for the texts of tasks in a corpus."),
     "ls": ("listing", "List what is in the store, the newest first."),
     "runs": ("listing", "List the runs that the store has records of."),

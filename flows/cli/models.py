@@ -13,13 +13,16 @@ from flows.cli.options import open_store
 from flows.engine.preflight import checkpoint_fault
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
+from flows.store.runs import read_run, run_ids
 from model.evaluate import STAGE as EVALUATE
+from model.pretrain import STAGE as PRETRAIN
 from model.processes.core_share import bound_spinning
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest
 
 if TYPE_CHECKING:
+    from model.filling import MaskFiller
     from model.finetuning.prediction import Predictor
 
 
@@ -59,6 +62,45 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
     if threshold is None:
         return predictors
     return [dataclasses.replace(predictor, threshold=threshold) for predictor in predictors]
+
+
+def open_filler(name: str, *, store: str | None) -> MaskFiller:
+    """A pretrained model that fills masks.
+
+    Args:
+        name: an artifact, a folder or a URL; "" for the newest pretraining of the store's last run
+            that has one.
+        store: as of `open_store`.
+
+    Raises:
+        ConfigError: there is none of that name.
+        CheckpointError: it has no masked LM head.
+    """
+    bound_spinning()
+    from model.filling import MaskFiller  # start-up: 2 s, torch with bound threads
+
+    return MaskFiller.open(checkpoint_folder(name or newest_pretrained(store), store=store))
+
+
+def newest_pretrained(store: str | None) -> str:
+    """Id of the last pretraining of the newest run with one; else of the store's newest.
+
+    Raises:
+        ConfigError: the store has none.
+    """
+    opened = open_store(store)
+    for run_id in reversed(run_ids(opened)):
+        steps = read_run(opened, run_id).steps
+        labels = [step for step in steps if step.label.partition(".")[0] == PRETRAIN.name]
+        if labels:
+            return opened.read_manifest(labels[-1].manifest).artifact_id
+    pointers = list(opened.pointers(PRETRAIN.name))
+    if not pointers:
+        raise ConfigError(
+            f"{opened.root}: no pretrained model in this store: name one by --model, another "
+            "store by --store, or train one: `bertloom quickstart FOLDER`"
+        )
+    return max(pointers, key=lambda pointer: pointer.committed).artifact_id
 
 
 def answers(

@@ -1,0 +1,67 @@
+"""`bertloom fill`: what a pretrained model puts where a text has [MASK]."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.asking import lines_of
+from flows.cli.completion import artifact_names
+from flows.cli.console import say_text
+from flows.cli.models import open_filler
+from flows.cli.options import JsonOption, StoreOption
+from schemas.errors import PredictionsError
+
+if TYPE_CHECKING:
+    from model.filling import FilledText
+
+
+def fill(
+    text: Annotated[
+        str | None,
+        typer.Argument(help="A text with one [MASK] or more; without it, lines of standard input."),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            help="A pretrained model: an artifact of the store (RECIPE/pretrain.PHASE), or a "
+            "folder or URL in Hugging Face's layout. Else the newest of the store's last run.",
+            autocompletion=artifact_names,
+        ),
+    ] = "",
+    top: Annotated[int, typer.Option("-k", min=1, help="Word pieces for each mask.")] = 5,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask a pretrained model what stands where a text has [MASK]."""
+    texts = (
+        [text] if text is not None else [line for line in lines_of(sys.stdin.buffer) if line != ""]
+    )
+    if not texts:
+        raise PredictionsError("no text: give one with [MASK] in it, or lines on standard input")
+    filler = open_filler(model, store=store)
+    for number, line in enumerate(texts, start=1):
+        if line is None:
+            raise PredictionsError(f"line {number} of standard input is not UTF-8")
+        if not line.strip():
+            continue
+        [found] = filler.fill([line], k=top)
+        if as_json:
+            say_text(json.dumps(found.as_json(), ensure_ascii=False))
+        else:
+            for shown in filled_lines(found):
+                say_text(shown)
+
+
+def filled_lines(found: FilledText) -> Iterator[str]:
+    """The filled text, and below it the likeliest pieces for each mask with their probabilities."""
+    yield found.filled
+    for number, candidates in enumerate(found.masks, start=1):
+        which = f"[MASK] {number}" if len(found.masks) > 1 else "[MASK]"
+        listed = ", ".join(f"{each.token} {each.probability:.3f}" for each in candidates)
+        yield f"  {which}: {listed}"

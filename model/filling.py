@@ -1,0 +1,204 @@
+"""Filling masks: a text with [MASK] in, the likeliest word pieces for each out. Loads torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from model.data.batches import TokenBatch
+from model.encoder.heads import BertForPretraining
+from model.encoder.hf_config import (
+    CONFIG_FILE,
+    check_layout,
+    named_architectures,
+    names_in,
+    parse_object,
+    read_part,
+)
+from model.encoder.hf_weights import load_pretrained
+from model.finetuning.setup import has_upper_case
+from model.processes.distributed import choose_device
+from model.task_types.by_name import TASK_TYPES
+from pipelines.wordpiece.ids import tokenizer_json
+from pipelines.wordpiece.vocab_files import (
+    CONTINUATION,
+    MASK,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    read_vocab,
+)
+from schemas.errors import CheckpointError, PredictionsError
+
+_FINE_TUNED = tuple(found.architecture for found in TASK_TYPES.values())
+
+
+class Candidate(NamedTuple):
+    """A word piece that may stand where a mask is."""
+
+    token: str
+    """As in vocab.txt: `##` before one that goes on with a word."""
+
+    token_id: int
+    probability: float
+
+
+class FilledText(NamedTuple):
+    """What a model says of a text."""
+
+    text: str
+    """As it was given."""
+
+    masks: tuple[tuple[Candidate, ...], ...]
+    """For each [MASK] in order: the likeliest pieces first."""
+
+    filled: str
+    """The text with the likeliest piece in the place of each mask."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        masks = [[found._asdict() for found in candidates] for candidates in self.masks]
+        return {"text": self.text, "filled": self.filled, "masks": masks}
+
+
+class MaskFiller:
+    """A pretrained model that says what may stand where a text has [MASK].
+
+    Args:
+        model: with its masked LM head, in evaluation mode.
+        tokenizer: puts `[CLS]` and `[SEP]` around a text; "[MASK]" in one is the special token.
+        mask_id: id of [MASK].
+    """
+
+    def __init__(self, model: BertForPretraining, tokenizer: Tokenizer, *, mask_id: int) -> None:
+        self._model, self._tokenizer, self._mask_id = model, tokenizer, mask_id
+        self._device = next(model.parameters()).device
+
+    @classmethod
+    def open(cls, folder: str, *, device: str = "auto") -> Self:
+        """A checkpoint in Hugging Face's layout with its vocabulary, local or at any fsspec URL.
+
+        Raises:
+            CheckpointError: it has no masked LM head, cannot be read, or sees no text to the right.
+            MissingInputError: it is no such folder.
+            VocabularyError: its vocab.txt cannot be used.
+        """
+        check_layout(folder, needs_vocabulary=True)
+        root = folder.rstrip("/")
+        described = parse_object(read_part(root, CONFIG_FILE), where=f"{root}/{CONFIG_FILE}")
+        named = named_architectures(described, where=f"{root}/{CONFIG_FILE}")
+        if any(name in _FINE_TUNED for name in named):
+            raise CheckpointError(
+                f"{folder}: was fine-tuned ({', '.join(named)}) and has no masked LM "
+                "head any more: name the pretrained model; `bertloom predict` asks this one"
+            )
+        if described.get("is_decoder"):
+            raise CheckpointError(
+                f"{folder}: was trained left to right, and does not see what stands behind a "
+                "mask: expected a model of objective mlm or mlm+nsp"
+            )
+        loaded = load_pretrained(folder, objective="mlm", seed=0)
+        if any(name.startswith("mlm_head.") for name in loaded.initialized):
+            raise CheckpointError(
+                f"{folder}: has no masked LM head (cls.predictions), only an encoder: expected a "
+                "pretrained model as `bertloom run` or BertForMaskedLM saves it"
+            )
+        vocab = read_vocab(f"{root}/{VOCAB_FILE}")
+        if len(vocab) > loaded.model.vocab_size:
+            raise CheckpointError(
+                f"{folder}: {VOCAB_FILE} has {len(vocab):,} pieces, the model "
+                f"{loaded.model.vocab_size:,}: the files are not of one model"
+            )
+        model = loaded.model.to(choose_device(device)).eval()
+        return cls(model, _tokenizer(root, vocab), mask_id=vocab.index(MASK))
+
+    def fill(self, texts: Sequence[str], *, k: int = 5) -> Iterator[FilledText]:
+        """What stands where each text has [MASK], text by text in order.
+
+        Args:
+            texts: each with one [MASK] or more; several are filled independently of each other.
+            k: how many pieces for each mask.
+
+        Raises:
+            PredictionsError: a text has no [MASK], or is longer than the model has positions.
+        """
+        for text in texts:
+            yield self._fill(text, k=k)
+
+    def _fill(self, text: str, *, k: int) -> FilledText:
+        encoded = self._tokenizer.encode(text)
+        positions = [at for at, token in enumerate(encoded.ids) if token == self._mask_id]
+        if not positions:
+            raise PredictionsError(
+                f"{text[:80]!r}: no {MASK} in it: write {MASK} where a word is to be found, such "
+                f'as "The capital of {MASK} is"'
+            )
+        longest = self._model.config.max_position_embeddings
+        if len(encoded.ids) > longest:
+            raise PredictionsError(
+                f"{text[:80]!r}...: {len(encoded.ids):,} tokens with [CLS] and [SEP], and the "
+                f"model has positions for {longest:,}: give less text around the {MASK}"
+            )
+        probabilities = self._probabilities(encoded.ids, positions)
+        best = torch.topk(probabilities, min(k, probabilities.shape[1]))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        masks = tuple(
+            tuple(
+                Candidate(self._tokenizer.id_to_token(token) or str(token), token, share)
+                for token, share in zip(*found, strict=True)
+            )
+            for found in pairs
+        )
+        return FilledText(text, masks, _filled(text, [found[0].token for found in masks]))
+
+    def _probabilities(self, ids: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
+        """Of every piece at each position: (P, V), on the CPU."""
+        row = torch.tensor(ids, dtype=torch.int64)
+        tokens = TokenBatch(
+            input_ids=row,
+            segment_ids=torch.zeros_like(row),
+            position_ids=torch.arange(len(row)),
+            starts=torch.zeros(1, dtype=torch.int64),
+            lengths=np.array([len(row)], np.int64),
+            padded_length=None,
+        )
+        with torch.inference_mode():
+            encoded = self._model.bert(tokens.to(self._device))
+            at = torch.tensor(positions, dtype=torch.int64, device=self._device)
+            logits = self._model.mlm_logits(encoded.sequence, at)  # (P, V)
+            return torch.softmax(logits.float(), dim=-1).cpu()
+
+
+def _tokenizer(root: str, vocab: Sequence[str]) -> Tokenizer:
+    names = names_in(root)
+    if TOKENIZER_FILE in names:
+        try:
+            tokenizer = Tokenizer.from_str(read_part(root, TOKENIZER_FILE).decode())
+        except Exception as error:  # the library raises nothing more special
+            raise CheckpointError(f"{root}/{TOKENIZER_FILE}: cannot be read: {error}") from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+    lowercase = None
+    if TOKENIZER_CONFIG_FILE in names:
+        where = f"{root}/{TOKENIZER_CONFIG_FILE}"
+        lowercase = parse_object(read_part(root, TOKENIZER_CONFIG_FILE), where=where).get(
+            "do_lower_case"
+        )
+    if not isinstance(lowercase, bool):
+        lowercase = not has_upper_case(vocab)
+    return Tokenizer.from_str(tokenizer_json(vocab, lowercase=lowercase))
+
+
+def _filled(text: str, tokens: Sequence[str]) -> str:
+    parts = text.split(MASK)
+    filled = parts[0]
+    for token, part in zip(tokens, parts[1:], strict=False):
+        # A piece that goes on with a word is joined to it.
+        joined = filled.rstrip() if token.startswith(CONTINUATION) else filled
+        filled = f"{joined}{token.removeprefix(CONTINUATION)}{part}"
+    return filled
