@@ -56,7 +56,7 @@ ROOMS = {
         "pretraining",
         "finetuning",
         "evaluation",
-        "bert publish",
+        "bert publish quickstart",
         "rebuild reproduction",
         "deployments",
         "cli",

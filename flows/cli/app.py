@@ -22,6 +22,7 @@ EXIT_CODES = (
     "bertloom's own; 130 interrupted (Ctrl-C); 143 terminated (SIGTERM)."
 )
 COMMANDS = {
+    "quickstart": ("quickstart", "Make a small model of a folder of your own texts."),
     "run": ("run", "Run a recipe: build what is not in the store yet."),
     "plan": ("run", "Say what a run would do, and why."),
     "adopt": ("run", "Take artifacts of earlier code as those of today's."),

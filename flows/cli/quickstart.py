@@ -1,0 +1,95 @@
+"""`bertloom quickstart`: from a folder of one's own texts to a model that fills masks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.bert import run_recipe
+from flows.cli.console import print_lines, say, say_text
+from flows.cli.filling import filled_lines
+from flows.cli.models import open_filler
+from flows.cli.options import EngineOption, StoreOption
+from flows.cli.run import print_plan, step_printer
+from flows.engine.steps import StepResult, opened_store
+from flows.quickstart.proposal import propose, recipe_name, this_machine, write_recipe
+from flows.quickstart.survey import found_lines, survey
+from flows.recipes.files import default_store, load_recipe
+from model.pretrain import STAGE as PRETRAIN
+from schemas.recipe import Recipe
+
+_SHOWN = 2
+
+
+def quickstart(
+    folder: Annotated[Path, typer.Argument(help="The folder that your texts are in.")],
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", help="The recipe to write; else ./NAME.yaml.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Names the run; else the folder's name does.")] = "",
+    minutes: Annotated[float, typer.Option(min=0.01, help="Of pretraining.")] = 5.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it starts.")] = False,
+    plan_only: Annotated[
+        bool,
+        typer.Option("--plan-only", "--dry-run", help="Write the recipe, say what it takes."),
+    ] = False,
+    store: StoreOption = None,
+    engine: EngineOption = "local",
+) -> None:
+    """Make a small model of a folder of your own texts.
+
+    Looks at what is there, writes a commented recipe that is yours, runs it, and fills masks in
+    texts that the model has not seen.
+    """
+    found = survey(folder)
+    say(f"{found.folder}")
+    print_lines(found_lines(found))
+    proposal = propose(
+        found, this_machine(), minutes=minutes, name=name or recipe_name(found.folder)
+    )
+    for warning in proposal.warnings:
+        say(f"  warning   {warning}")
+    say(f"  proposed  {proposal.summary}")
+    file = recipe or Path(f"{proposal.name}.yaml")
+    was_written = write_recipe(proposal, file)
+    say(f"  recipe    {file}{'' if was_written else ' (as it was)'}\n")
+    loaded = load_recipe(str(file), store=store)
+    print_plan(loaded)
+    if plan_only:
+        say(f"\nto run it: bertloom run {file}{_store_option(loaded)}")
+        return
+    if not yes and sys.stdin.isatty() and not typer.confirm("\nrun it?", default=True):
+        say(f"to run it later: bertloom run {file}{_store_option(loaded)}")
+        return
+    say("")
+    results = run_recipe(loaded, say=step_printer(), engine=engine)
+    _show(loaded, results)
+
+
+def _show(recipe: Recipe, results: Sequence[StepResult]) -> None:
+    """Masks of held-out texts filled, and how to go on."""
+    from flows.quickstart.asking import held_out_texts  # start-up: 200 ms, Arrow
+
+    trained = [result for result in results if result.manifest.stage == PRETRAIN.name][-1]
+    filler = open_filler(trained.manifest.artifact_id, store=recipe.store)
+    asked = held_out_texts(trained.manifest, store=opened_store(recipe.store), wanted=_SHOWN)
+    if asked:
+        say("\nasked about texts of yours that it was not trained on:")
+    for one in asked:
+        [found] = filler.fill([one.text])
+        say_text(f"\n{one.text}")
+        print_lines(line for line in filled_lines(found) if line.startswith("  "))
+        say_text(f"  the text has: {one.word}")
+    option = _store_option(recipe)
+    say(
+        f'\nask it yourself:\n  bertloom fill "The capital of [MASK] is"{option}\n'
+        f"report: {opened_store(recipe.store).url(f'reports/{recipe.name}.html')}"
+    )
+
+
+def _store_option(recipe: Recipe) -> str:
+    return "" if recipe.store == default_store() else f" --store {recipe.store}"
