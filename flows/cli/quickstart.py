@@ -78,7 +78,7 @@ def _show(recipe: Recipe, results: Sequence[StepResult]) -> None:
     filler = open_filler(trained.manifest.artifact_id, store=recipe.store)
     asked = held_out_texts(trained.manifest, store=opened_store(recipe.store), wanted=_SHOWN)
     if asked:
-        say("\nasked about texts of yours that it was not trained on:")
+        say("\nasked for frequent words in texts of yours that it was not trained on:")
     for one in asked:
         [found] = filler.fill([one.text])
         say_text(f"\n{one.text}")

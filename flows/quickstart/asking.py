@@ -49,8 +49,10 @@ def held_out_texts(trained: Manifest, *, store: ArtifactStore, wanted: int) -> l
         for ids in _held_out_rows(instances, store=store)
         if (question := _question(ids, tokenizer)) is not None
     ]
-    step = max(1, len(questions) // max(1, wanted))
-    return [question for _, question in questions[::step][:wanted]]
+    by_word: dict[str, Question] = {}
+    for _, question in sorted(questions, key=lambda pair: pair[0]):
+        by_word.setdefault(question.word, question)
+    return list(by_word.values())[:wanted]
 
 
 def _held_out_rows(instances: Manifest, *, store: ArtifactStore) -> Iterator[list[int]]:

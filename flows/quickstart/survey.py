@@ -247,7 +247,7 @@ def _texts(
         return
     look.samples.extend(heads)
     size = sum(file.size for file in files)
-    text = sum(int(file.size * _ratio(file.path)) for file in files)
+    held = sum(int(file.size * _ratio(file.path)) for file in files)
     is_markdown = what == "markdown"
     # A folder's or a pattern's files have to end as texts do: each Markdown file is named itself.
     named = [str(file.path) for file in files]
@@ -256,8 +256,8 @@ def _texts(
         sum(bool(_GUTENBERG.search(head)) for head in heads) * 2 > len(heads)
         or sum(map(_is_wrapped, heads)) * 2 > len(heads)
     ):
-        fields = {"name": "books", "paths": paths}
-        yield Form("books", "books as text files", len(files), size, text, len(files), fields)
+        books = {"name": "books", "paths": paths}
+        yield Form("books", "books as text files", len(files), size, held, len(files), books)
         return
     median = statistics.median(file.size for file in files)
     if len(files) >= _MANY and median < _LONG:
@@ -267,15 +267,15 @@ def _texts(
         lines = statistics.mean(head.count("\n") / len(head) for head in heads)
         document = "blank-line" if blanks > 0 else "line" if lines > 0 else "file"
         share = blanks if document == "blank-line" else lines
-        documents = max(len(files), int(share * text))
+        documents = max(len(files), int(share * held))
     fields: dict[str, Any] = {
         "name": "notes" if is_markdown else "texts", "paths": paths, "document": document
     }  # fmt: skip
     if documents < _MANY:  # so that some can be held out
-        fields["max_document_bytes"] = max(2048, text // 100)
-        documents = max(documents, text // fields["max_document_bytes"])
+        fields["max_document_bytes"] = max(2048, held // 100)
+        documents = max(documents, held // fields["max_document_bytes"])
     called = "Markdown files" if is_markdown else "text files"
-    yield Form("text", called, len(files), size, text, documents, fields)
+    yield Form("text", called, len(files), size, held, documents, fields)
 
 
 def _tables(
@@ -429,11 +429,8 @@ def _unpacked(file: _File) -> int:
 def _archive_head(path: Path) -> str:
     """The beginning of the first text in an archive; "" where it cannot be read."""
     file = SourceFile(uri=str(path), name=path.name, size=path.stat().st_size, sha256="")
-    with (
-        contextlib.suppress(CorruptInputError),
-        contextlib.closing(read_members(file, max_bytes=1 << 26)) as members,
-    ):
-        for member, stream in members:
+    with contextlib.suppress(CorruptInputError):
+        for member, stream in read_members(file, max_bytes=1 << 26):
             if stream is not None and member.name.endswith(".txt"):
                 return _decoded(stream.read(_HEAD))
     return ""
