@@ -97,13 +97,14 @@ def _question(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[int, Question] 
         return None
     at = choices[len(choices) // 2]
     word = pieces[at]
-    token = tokenizer.token_to_id(word)
+    token = int(tokenizer.token_to_id(word) or 0)
     parts = [_joined(pieces[:at], tokenizer), MASK, _joined(pieces[at + 1 :], tokenizer)]
     return token, Question(" ".join(part for part in parts if part), word)
 
 
 def _joined(pieces: Sequence[str], tokenizer: Tokenizer) -> str:
-    return str(tokenizer.decode([tokenizer.token_to_id(piece) for piece in pieces]))
+    ids = [tokenizer.token_to_id(piece) for piece in pieces]
+    return str(tokenizer.decode([token for token in ids if token is not None]))
 
 
 def _file_url(manifest: Manifest, name: str, store: ArtifactStore) -> str:
