@@ -50,8 +50,8 @@ def held_out_texts(trained: Manifest, *, store: ArtifactStore, wanted: int) -> l
         if (question := _question(ids, tokenizer)) is not None
     ]
     by_word: dict[str, Question] = {}
-    for _, question in sorted(questions, key=lambda pair: pair[0]):
-        by_word.setdefault(question.word, question)
+    for _, found in sorted(questions, key=lambda pair: pair[0]):
+        by_word.setdefault(found.word, found)
     return list(by_word.values())[:wanted]
 
 

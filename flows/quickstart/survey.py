@@ -47,8 +47,10 @@ _NAMED = 50
 
 
 _EXPANSION = {".gz": 3.0, ".bz2": 4.0, ".zst": 3.5, ".xz": 4.0, ".zip": 2.7}
-_DUMP_TEXT = 0.45
-"""Text of articles in a byte of a dump's XML: docs/measured.md, simplewiki."""
+"""About how many bytes of text or XML a compressed byte is: 4.1 of 364 pages of English Wikipedia."""
+
+_DUMP_TEXT = 0.3
+"""Text of articles in a byte of a dump's XML: of the same pages 1.2 MB of 4.15 MB."""
 
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
 _LONG, _MANY = 1 << 16, 20
