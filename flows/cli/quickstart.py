@@ -14,7 +14,8 @@ from flows.cli.console import print_lines, say, say_text
 from flows.cli.filling import filled_lines
 from flows.cli.models import open_filler
 from flows.cli.options import EngineOption, StoreOption
-from flows.cli.run import print_plan, step_printer
+from flows.cli.run import print_plan
+from flows.cli.step_lines import step_printer
 from flows.engine.steps import StepResult, opened_store
 from flows.quickstart.proposal import propose, recipe_name, this_machine, write_recipe
 from flows.quickstart.survey import found_lines, survey
@@ -66,7 +67,7 @@ def quickstart(
         say(f"to run it later: bertloom run {file}{_store_option(loaded)}")
         return
     say("")
-    results = run_recipe(loaded, say=step_printer(), engine=engine)
+    results = run_recipe(loaded, say=step_printer(loaded), engine=engine)
     _show(loaded, results)
 
 
