@@ -9,8 +9,14 @@
 #
 # The worker's is for execution.dataflow.image, and for environment: docker of Flink and Spark.
 
-# The tag is the version of Beam that is pinned in pyproject.toml, and its Python the submitter's.
-FROM apache/beam_python3.11_sdk:2.77.0 AS worker
+# The tag is the version of Beam that is pinned in pyproject.toml, and its Python the submitter's:
+# --build-arg PYTHON=3.12 (and for a launcher LAUNCHER=312).
+ARG PYTHON=3.11
+ARG LAUNCHER=311
+# hadolint ignore=DL3007
+FROM gcr.io/dataflow-templates-base/python${LAUNCHER}-template-launcher-base:latest AS template
+
+FROM apache/beam_python${PYTHON}_sdk:2.77.0 AS worker
 COPY bertloom-*.whl /opt/bertloom/
 # The wheel asks for exactly the versions that were there when it was made.
 RUN pip install --no-cache-dir /opt/bertloom/bertloom-*.whl \
@@ -18,7 +24,7 @@ RUN pip install --no-cache-dir /opt/bertloom/bertloom-*.whl \
 # The base image's entry point, /opt/apache/beam/boot, is an engine's way in: leave it.
 
 FROM worker AS launcher
-COPY --from=gcr.io/dataflow-templates-base/python311-template-launcher-base:latest \
+COPY --from=template \
     /opt/google/dataflow/python_template_launcher /opt/google/dataflow/python_template_launcher
 COPY launch_instances.py /template/launch_instances.py
 ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launch_instances.py

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from fake_stages import LABELS, FakeStages
@@ -123,6 +123,20 @@ def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> 
     assert record["state"] == "failed"
     assert list(record["failures"]) == ["build-vocabulary"]
     assert [step["label"] for step in record["steps"]] == ["build-documents"]
+    # On Prefect's pages the sentence comes first: of the run, of the step, in the summary.
+    assert flow_message(record["flow_run_id"]) == "too small a corpus"
+    state = task_runs(record["flow_run_id"])["build-vocabulary"].state
+    assert (state.type.value, state.message) == ("FAILED", "too small a corpus")
+    shown = artifacts()["run-fake"].data
+    assert shown.startswith("**build-vocabulary** failed: too small a corpus\n")
+
+
+def flow_message(flow_run_id: str) -> str:
+    """The message of the state that a flow run is in."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        return str(client.read_flow_run(UUID(flow_run_id)).state.message)
 
 
 def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeStages) -> None:
@@ -140,7 +154,7 @@ def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeSta
         for name in names:
             logging.getLogger(name).removeHandler(handler)
     texts = [record.getMessage() for record in kept]
-    assert "VocabularyError: too small a corpus" in texts
+    assert "Finished in state Failed('too small a corpus')" in texts
     assert not [record for record in kept if record.exc_info]
     assert sum(text.count("\n") + 1 for text in texts) < 20
 

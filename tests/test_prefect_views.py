@@ -19,7 +19,7 @@ from flows.engine.steps import StepResult
 from flows.orchestration import views as prefect_views
 from flows.orchestration.run import Run
 from flows.orchestration.server import prepare_prefect
-from flows.orchestration.stage_pages import metric_rows, stage_markdown
+from flows.orchestration.stage_pages import metric_rows, run_markdown, stage_markdown
 from pipelines.telling.progress import Reading
 
 HERE = contextvars.copy_context()
@@ -152,6 +152,26 @@ def test_numbers_of_a_training_are_rows(run: Run) -> None:
     statistics = {"held_out": {"perplexity": 12.5, "is_best": True}, "model": {"layers": 2}}
     manifest = result.manifest.model_copy(update={"stage": "pretrain", "statistics": statistics})
     assert metric_rows(manifest) == [{"metric": "held_out.perplexity", "value": 12.5}]
+
+
+def test_a_run_is_summed_up_by_what_failed_and_what_it_is_for(run: Run) -> None:
+    tokens = built(run)["build-tokens"]
+    run.failures["evaluate.cola"] = ValueError("no such file: cola/dev.tsv")
+    run.done["build-tokens"] = tokens._replace(
+        manifest=tokens.manifest.model_copy(update={"stage": "find-something"})
+    )
+    statistics = {"steps": 7, "held_out": {"perplexity": 12.5}}
+    trained = tokens.manifest.model_copy(update={"stage": "pretrain", "statistics": statistics})
+    run.done["build-vocabulary"] = tokens._replace(label="build-vocabulary", manifest=trained)
+    text = run_markdown(run, title="fake: 5 steps")
+    assert text.startswith(
+        "**evaluate.cola** failed: no such file: cola/dev.tsv\n\n**fake: 5 steps**"
+    )
+    assert f"[Report](file://{run.store.root}/runs/{run.run_id}/report.html)" in text
+    assert (
+        f"| build-vocabulary | 7 steps, held-out perplexity 12.50 | {trained.artifact_id} |" in text
+    )
+    assert "| build-tokens | 1 file |" not in text.partition("| built |")[0]
 
 
 def test_keys_are_as_prefect_wants_them() -> None:

@@ -22,7 +22,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
-from prefect.states import Completed
+from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
@@ -80,6 +80,15 @@ def log_errors_in_a_sentence() -> None:
         logging.getLogger(name).addFilter(_FILTER)
 
 
+def failed_with(error: BertloomError) -> State[Any]:
+    """The state of what ended by an error that is raised on purpose: its sentence comes first.
+
+    Raised on, Prefect would write of an exception that was encountered, and of its class, before.
+    Whoever asks for the result still gets the error.
+    """
+    return Failed(message=visible(without_secrets(str(error))), data=error)
+
+
 def prepare_run(
     graph: Graph,
     recipe: Recipe | RecipeParameter,
@@ -135,11 +144,14 @@ def flow_of(graph: Graph) -> Flow[..., Any]:
         store: str | None = None,
         rebuild: list[str] | None = None,
         until: str = "",
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, Any]] | State[Any]:
         given = {"changes": changes or (), "store": store, "rebuild": rebuild or ()}
-        with _flow_calls(graph, recipe, {**given, "until": until}) as calls:
-            for bundle, begin in calls:
-                calls.note(bundle, begin(wait_for=calls.waits_for(bundle)))
+        try:
+            with _flow_calls(graph, recipe, {**given, "until": until}) as calls:
+                for bundle, begin in calls:
+                    calls.note(bundle, begin(wait_for=calls.waits_for(bundle)))
+        except BertloomError as error:
+            return failed_with(error)
         return _records(calls.results())
 
     run.__name__ = run.__qualname__ = graph.add_steps.__name__
@@ -478,8 +490,13 @@ def run_step_task(title: str, labels: list[str]) -> Any:
     results: list[StepResult] = []
     for step in (run.by_label[label] for label in labels):
         for pause in look_pauses():
-            with run.slots, watched(run, step.label) as view:
-                outcome = run.execute(step)
+            try:
+                with run.slots, watched(run, step.label) as view:
+                    outcome = run.execute(step)
+            except BertloomError as error:
+                if is_passing(error):
+                    raise  # Prefect logs it, and tries again
+                return failed_with(error)
             if isinstance(outcome, StepResult):
                 results.append(outcome)
                 if step.label not in run.cached:

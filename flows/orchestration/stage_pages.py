@@ -50,7 +50,7 @@ def stage_markdown(result: StepResult, *, store: ArtifactStore, run_id: str) -> 
 
 
 def run_markdown(run: Run, *, title: str) -> str:
-    """What a run built, what it found and what failed, with a link to its report."""
+    """What failed, a link to the run's report, its results, and what it built."""
     report = run.store.url(f"runs/{run.run_id}/report.html")
     link = report if "://" in report else f"file://{quote(report)}"
     built = [result for result in run.results() if not result.was_cached]
@@ -59,12 +59,24 @@ def run_markdown(run: Run, *, title: str) -> str:
         made = [result.manifest for result in group]
         holds = amount(made[0]) if len(made) == 1 else find_stage(made[0].stage).amounts(made)
         rows.append((entry, holds, byte_text(sum(manifest.size for manifest in made))))
-    lines = [f"**{_plain(title)}**. [Report]({link})", ""]
+    lines = [f"**{_plain(label)}** failed: {_plain(str(e))}\n" for label, e in run.failures.items()]
+    lines += [f"**{_plain(title)}**. [Report]({link})", ""]
+    if results := _results(run):
+        lines += _table(("result of", "is", "artifact"), results)
     if rows:
         lines += _table(("built", "holds", "size"), rows)
-    lines += [f"- {_plain(label)} failed: {_plain(str(e))}" for label, e in run.failures.items()]
-    lines += ["", f"`bertloom report {run.run_id}` writes it anew. Store `{run.store.root}`."]
+    lines += [f"`bertloom report {run.run_id}` writes it anew. Store `{run.store.root}`."]
     return "\n".join(lines)
+
+
+def _results(run: Run) -> list[tuple[str, str, str]]:
+    """What a run is made for: each model, and each score of a grid; not its single trials."""
+    return [
+        (result.label, amount(result.manifest), result.manifest.artifact_id)
+        for result in run.results()
+        if find_stage(result.manifest.stage).has_metrics
+        and entry_label(result.label) == result.label
+    ]
 
 
 def metric_rows(manifest: Manifest) -> list[dict[str, Any]]:

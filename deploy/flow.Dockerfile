@@ -1,0 +1,35 @@
+# The command `bertloom` with its flows, models and object stores, and a Prefect worker's `prefect`
+# and `git`. From the checkout's root:
+#
+#   docker build -f deploy/flow.Dockerfile -t bertloom .
+#   docker run -v "$PWD/runs:/work/runs" bertloom run sample --store runs/store
+#
+# --build-arg EXTRAS=flows,s3 leaves the model's gigabytes out, for corpora alone.
+FROM python:3.13.7-slim-trixie
+
+ARG EXTRAS=all
+
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends git \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home --uid 1000 bertloom \
+    && mkdir /work && chown bertloom /work
+
+WORKDIR /opt/bertloom
+COPY pyproject.toml README.md LICENSE requirements.lock ./
+COPY bertloom bertloom
+COPY flows flows
+COPY model model
+COPY pipelines pipelines
+COPY schemas schemas
+# Exact versions, of what the extras need only.
+RUN pip install --no-cache-dir --constraint requirements.lock ".[${EXTRAS}]"
+
+ENV DO_NOT_TRACK=1 \
+    PREFECT_SERVER_ANALYTICS_ENABLED=false \
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
+USER 1000
+WORKDIR /work
+ENTRYPOINT ["bertloom"]
+CMD ["--help"]
