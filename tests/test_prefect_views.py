@@ -160,8 +160,8 @@ def test_a_run_is_summed_up_by_what_failed_and_what_it_is_for(run: Run) -> None:
     run.done["build-tokens"] = tokens._replace(
         manifest=tokens.manifest.model_copy(update={"stage": "find-something"})
     )
-    statistics = {"steps": 7, "held_out": {"perplexity": 12.5}}
-    trained = tokens.manifest.model_copy(update={"stage": "pretrain", "statistics": statistics})
+    reached = {"statistics": {"held_out": {"perplexity": 12.5}}, "counters": {"steps": 7}}
+    trained = tokens.manifest.model_copy(update={"stage": "pretrain", **reached})
     run.done["build-vocabulary"] = tokens._replace(label="build-vocabulary", manifest=trained)
     text = run_markdown(run, title="fake: 5 steps")
     assert text.startswith(
