@@ -47,7 +47,7 @@ ROOMS = {
         "balances formats nested prefect_environment",
         "recipes",
         "fetch sample store",
-        "cards",
+        "cards trackers",
         "engine",
         "export lineage",
         "report",

@@ -78,7 +78,9 @@ def test_the_command_and_what_engines_start_workers_by(wheel: zipfile.ZipFile) -
     ]  # fmt: skip
 
 
-EXTRAS = ("flows", "model", "s3", "gcs", "dataflow", "all", "bench", "docs", "dev")
+EXTRAS = (
+    *("flows", "model", "mlflow", "wandb", "s3", "gcs", "dataflow", "all", "bench", "docs", "dev"),
+)
 PYTHONS = ("3.11", "3.12", "3.13")
 
 

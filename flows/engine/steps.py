@@ -24,6 +24,8 @@ from flows.formats import time_text
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.runs import StepRecord
+from flows.trackers.records import TrackedStep, tracked_step
+from flows.trackers.tracking import tracked
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
 from schemas.card_configs import CardsConfig
@@ -130,9 +132,10 @@ def build_step(
     execution: ExecutionConfig,
     run_id: str,
     rebuild: bool = False,
+    recipe_name: str = "",
     cards: CardsConfig | None = None,
 ) -> StepResult:
-    """Run a step's stage and publish its artifact, with its card.
+    """Run a step's stage and publish its artifact, with its card; tell trackers of it.
 
     Args:
         step: what to do.
@@ -142,6 +145,7 @@ def build_step(
         execution: where to run.
         run_id: recorded in the manifest.
         rebuild: put the artifact in the place of one that is there.
+        recipe_name: what trackers call its experiment.
         cards: what the recipe says of licences.
 
     Raises:
@@ -149,11 +153,66 @@ def build_step(
         BertloomError: as the stage and the store say. Nothing is published then.
     """
     refuse_edited(edited_modules(step.stage))
-    stage = step.stage
-    given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
+    stage, clock = step.stage, time.monotonic()
     folders = _folders(step, key, store=store, rebuild=rebuild)
     attempt = store.begin(stage.name)
-    began, clock = now(), time.monotonic()
+    work = folders.get("work")
+
+    def described() -> TrackedStep:
+        return tracked_step(
+            step.label,
+            recipe=recipe_name or "bertloom",
+            stage=stage.name,
+            key=key.cache_key,
+            config=step.config.model_dump(mode="json"),
+            inputs={name: inputs[name] for name in step.inputs},
+            run_id=run_id,
+        )
+
+    with tracked(stage.name, described, work=work) as tracking:
+        began = now()
+        output = _output(step, attempt, folders, store=store, inputs=inputs, execution=execution)
+        produced = ProducedBy(
+            run_id=run_id,
+            git_commit=checkout().commit,
+            git_dirty=checkout().is_dirty,
+            runner=execution.runner,
+            worker_code=worker_code(stage),
+            host_kind=host_kind(),
+            started=began,
+            ended=now(),
+            seconds=round(time.monotonic() - clock, 3),
+            reuse=output.reuse,
+        )
+        manifest = _manifest(
+            step, key, output, attempt=attempt, inputs=inputs, produced_by=produced
+        )
+        # In its folder before anybody finds it.
+        missing_card = _write_card(manifest, store=store, cards=cards or CardsConfig())
+        commit = store.commit(manifest, replace=rebuild)
+        tracking.read_to_the_end()
+        if stage.resumes:
+            store.clear_work(stage.name, key.cache_key)
+        untold = tracking.finish(commit.manifest)
+    replaced = commit.replaced.content if commit.replaced else commit.manifest.content
+    notes = [_warning(step, commit.manifest, replaced=replaced), missing_card, *untold]
+    warning = "; ".join(filter(None, notes))
+    seconds = time.monotonic() - clock
+    return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
+
+
+def _output(
+    step: Step,
+    attempt: Attempt,
+    folders: Mapping[str, str],
+    *,
+    store: ArtifactStore,
+    inputs: Mapping[str, Manifest],
+    execution: ExecutionConfig,
+) -> StageOutput:
+    """What the stage gives; what it wrote is deleted where it fails, but for pieces."""
+    stage = step.stage
+    given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
     try:
         with working_on(step.label):
             output = stage.run(
@@ -169,28 +228,7 @@ def build_step(
             except OSError as left:
                 error.add_note(f"what the stage left at {attempt.output} is there yet: {left}")
         raise
-    produced = ProducedBy(
-        run_id=run_id,
-        git_commit=checkout().commit,
-        git_dirty=checkout().is_dirty,
-        runner=execution.runner,
-        worker_code=worker_code(stage),
-        host_kind=host_kind(),
-        started=began,
-        ended=now(),
-        seconds=round(time.monotonic() - clock, 3),
-        reuse=output.reuse,
-    )
-    manifest = _manifest(step, key, output, attempt=attempt, inputs=inputs, produced_by=produced)
-    # In its folder before anybody finds it.
-    missing_card = _write_card(manifest, store=store, cards=cards or CardsConfig())
-    commit = store.commit(manifest, replace=rebuild)
-    if stage.resumes:
-        store.clear_work(stage.name, key.cache_key)
-    replaced = commit.replaced.content if commit.replaced else commit.manifest.content
-    warning = _warning(step, commit.manifest, replaced=replaced) or missing_card
-    seconds = time.monotonic() - clock
-    return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
+    return output
 
 
 def _write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> str:

@@ -357,6 +357,7 @@ class Run:
                                 execution=self.recipe.execution,
                                 run_id=self.run_id,
                                 rebuild=step.label in self.rebuilt,
+                                recipe_name=self.recipe.name,
                                 cards=self.recipe.cards,
                             )
         except BaseException as error:
