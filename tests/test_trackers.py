@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -189,3 +191,22 @@ def test_a_curve_that_is_cut_and_written_again_is_told_once(fake: Fake, tmp_path
         found.read_to_the_end()
         found.finish(made())
     assert [one.step for one in fake.told] == [10, 20, 20]
+
+
+@pytest.mark.slow
+def test_weights_and_biases_has_a_run_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    assert train(tmp_path, LINES) == []
+    [file] = tmp_path.rglob(f"*{'ab' * 16}.wandb")
+    told = file.read_bytes()
+    for text in (b"train/loss", b"held-out/perplexity", b"final/dev/matthews", b"bertloom.key"):
+        assert text in told
+    host = socket.gethostname().encode()
+    assert not re.search(rb"\b%s\b" % re.escape(host), told)
+    assert b"secret" not in told
+    assert str(Path.cwd()).encode() not in told
+    assert not list(tmp_path.rglob("requirements.txt"))

@@ -16,7 +16,8 @@ def open_run(step: TrackedStep) -> TrackerRun:
     # Nothing of this machine is told: neither its console nor its code, load, host or packages.
     quiet = wandb.Settings(
         console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True,
-        x_disable_meta=True, x_disable_machine_info=True, x_save_requirements=False, init_timeout=20.0,
+        x_disable_meta=True, x_disable_machine_info=True, x_save_requirements=False,
+        init_timeout=20.0, host="unsaid", username="unsaid",
     )  # fmt: skip
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT") or step.recipe,
