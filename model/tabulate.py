@@ -14,6 +14,7 @@ from model.telling.amounts import tables_amount
 from pipelines.io.files import FileWriter
 from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
+from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.stage import ANY, Stage
 from schemas.task_configs import TabulateConfig
@@ -68,7 +69,10 @@ def tabulate(
             "found no evaluation to tabulate, expected at least one: add an entry to finetune"
         )
     evaluations = in_order(
-        [Evaluation.read(entry, given.statistics) for entry, given in evaluated.items()],
+        [
+            Evaluation.read(entry, given.statistics, content=content_digest(given.files))
+            for entry, given in evaluated.items()
+        ],
         tasks=TASKS,
     )
     sweep = Sweep(
@@ -76,6 +80,11 @@ def tabulate(
         swept=config.swept,
         evaluations={item.entry: item for item in evaluations},
         phases={phase: inputs[name].statistics for name, phase in phases.items() if name in inputs},
+        contents={
+            phase: content_digest(inputs[name].files)
+            for name, phase in phases.items()
+            if name in inputs
+        },
     )
     # Of variants that are compared, none is what one would hand in.
     whole = [item for item in evaluations if item.entry not in sweep.entries]
@@ -178,7 +187,7 @@ def _write(path: str, content: bytes, *, output: str) -> FileEntry:
 STAGE = Stage(
     name="tabulate",
     module=__name__,
-    version=3,
+    version=4,
     run=tabulate,
     config=TabulateConfig,
     holds="tables",

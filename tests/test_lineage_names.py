@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lineage_writing import put, put_recipe
 
-from flows.lineage.names import artifact_of_path, resolve
+from flows.lineage.names import artifact_of_path, find_target, resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
 from schemas.errors import ArtifactNotFoundError
@@ -28,6 +28,8 @@ def test_every_way_to_name_one(store: ArtifactStore) -> None:
         wanted.artifact_id[:6],
         wanted.cache_key,
         f"sha256:{wanted.cache_key[:12]}",
+        wanted.content,
+        wanted.content.removeprefix("sha256:")[:16],
         "build-tokens",
         folder,
         f"{folder}/manifest.json",
@@ -38,6 +40,19 @@ def test_every_way_to_name_one(store: ArtifactStore) -> None:
     found = artifact_of_path(folder)
     assert found is not None
     assert found[1] == store.root
+
+
+def test_a_reference_of_tables_names_a_number_by_what_its_artifact_holds(
+    store: ArtifactStore,
+) -> None:
+    scores = {"metrics": {"dev": {"entity-f1": 0.5, "entity-f1:LOC": 0.25}}}
+    put(store, "evaluate", key="old", text="same", statistics=scores)
+    newest = put(store, "evaluate", key="new", text="same", statistics=scores)
+    digits = newest.content.removeprefix("sha256:")[:16]
+    for name, value in (("dev.entity-f1", 0.5), ("dev.entity-f1:LOC", 0.25)):
+        found = find_target(f"{digits}:{name}", store=store)
+        assert found.manifest == newest
+        assert [(one.name, one.value) for one in found.metrics] == [(f"metrics.{name}", value)]
 
 
 def test_a_stage_is_its_newest_artifact(store: ArtifactStore) -> None:

@@ -88,10 +88,15 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
     assert main["majority"] == 0.509
     assert main["paper"] == {"BERT_BASE": 93.5, "BERT_LARGE": 94.9}
     assert main["paper_split"] == "test"
+    digits, _, metric = main["reference"].partition(":")
+    assert (len(digits), metric) == (16, "dev.accuracy")
+    (ours,) = [row for row in data["tables"][0]["ours"] if "sst-2" in row["entries"]][:1]
+    assert ours["values"]["SST-2"]["reference"].startswith(digits)
     for name in ("tables.md", "tables.txt"):
         text = (out / name).read_text()
         assert "91.0 ± 1.0" in text
         assert "93.5 (test)" in text
+        assert main["reference"] in text
         assert "ours: phase-2, L=2 H=128 A=2" in text
         assert "not shown: Table 3: SQuAD 2.0; Table 4: SWAG" in text
     with (out / "tables.csv").open(newline="") as lines:

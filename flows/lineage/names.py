@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import heapq
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _LEAST_PREFIX, _LEAST_DIGITS = 4, 8
 """Digits that name an artifact, and a file."""
 
 _SHOWN, _SHOWN_NAMES = 6, 12
+_METRIC_OF_TYPE = re.compile(r"(.+):([^:/]+\.[^:/]+:[^:/]+)")
+"""`ARTIFACT:dev.entity-f1:LOC`: a metric of one type of entities has a colon of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +118,10 @@ def resolve(text: str, *, store: ArtifactStore) -> Manifest:
 
     Args:
         text: a step of the newest run (`evaluate.cola`), the name of a ref (`sample/build-tokens`),
-            of a publication's part (`corpus/simplewiki/latest/build-documents`), an artifact's id
-            or cache key or the first four or more digits of one, a stage (its newest artifact), or
-            the path or URL of an artifact's folder, of its manifest, or of one of its files.
+            of a publication's part (`corpus/simplewiki/latest/build-documents`), an artifact's id,
+            cache key or content digest or the first four or more digits of one, a stage (its
+            newest artifact), or the path or URL of an artifact's folder, of its manifest, or of one
+            of its files.
         store: where to look.
 
     Raises:
@@ -177,7 +181,17 @@ def _by_digits(text: str, pointers: list[Pointer]) -> Pointer | None:
         raise ArtifactNotFoundError(
             f"{text!r} names {len(matching)} artifacts: {listed}. Give more digits"
         )
-    return matching[0] if matching else None
+    return matching[0] if matching else _by_content(digits, pointers)
+
+
+def _by_content(digits: str, pointers: list[Pointer]) -> Pointer | None:
+    """The newest of those that hold the same; tables refer to evaluations by what these hold."""
+    holding = [p for p in pointers if p.content.removeprefix("sha256:").startswith(digits)]
+    if len({pointer.content for pointer in holding}) > 1:
+        raise ArtifactNotFoundError(
+            f"{digits!r} names artifacts of different content: give more digits"
+        )
+    return max(holding, key=lambda pointer: pointer.committed, default=None)
 
 
 def _hint(text: str, known: Iterable[str]) -> str:
@@ -248,6 +262,8 @@ def artifact_of_file(path: str) -> tuple[Manifest, ArtifactStore, FileEntry] | N
 def _in_artifact(text: str, store: ArtifactStore) -> Target | None:
     """`ARTIFACT:FILE` or `ARTIFACT:METRIC`, else None."""
     name, colon, part = text.rpartition(":")
+    if found := _METRIC_OF_TYPE.fullmatch(text):
+        name, part = found.groups()
     is_digest = name in ("sha256", "sha1", "md5")
     if not colon or not name or is_digest or part.startswith("//"):
         return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from flows.report.charts import chart_figure
 from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Key, Panel
-from flows.report.steps import Steps
+from flows.report.steps import Steps, group_anchor
 from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
@@ -78,6 +78,9 @@ class Results:
 
     figure: Figure | None = None
 
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Where in the page the evaluation stands that a reference in a table names."""
+
 
 def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
     """None where a run has no fine-tuning; what cannot be read is said."""
@@ -89,7 +92,9 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
             problem="The tables were not made in this run; the steps say what each training scored."
         )
     try:
-        return results_of(read_tables(store, tables.manifest), name=tables.manifest.artifact_id)
+        return results_of(
+            read_tables(store, tables.manifest), name=tables.manifest.artifact_id, steps=steps
+        )
     except StoreError as error:
         return Results(problem=str(error))
 
@@ -114,8 +119,8 @@ def read_tables(store: ArtifactStore, manifest: Manifest) -> Tables:
         ) from error
 
 
-def results_of(tables: Tables, *, name: str) -> Results:
-    """The section about some tables; `name` is part of ids in the page."""
+def results_of(tables: Tables, *, name: str, steps: Steps | None = None) -> Results:
+    """The section about some tables; `name` is part of ids in the page, whose steps are given."""
     main, best = tables.main, dict[str, ResultRow]()
     for row in sorted((row for row in main if row.shown is not None), key=_by_score):
         best.setdefault(row.task, row)
@@ -128,7 +133,18 @@ def results_of(tables: Tables, *, name: str) -> Results:
         paper=[_view(table, name=name) for table in tables.tables if table.rows],
         is_sweep=any(table.axis for table in tables.tables if table.rows),
         figure=_figure(main, name=f"results-{name}") if main else None,
+        links=_links(main, steps) if steps is not None else {},
     )
+
+
+def _links(main: Sequence[ResultRow], steps: Steps) -> dict[str, str]:
+    anchors = {item.name: f"#{group_anchor(item.label)}" for item in steps.holding("evaluation")}
+    return {
+        text: anchors[row.entry]
+        for row in main
+        if row.reference and row.entry in anchors
+        for text in (row.reference, row.reference.partition(":")[0])
+    }
 
 
 def _view(table: FilledTable, *, name: str) -> TableView:

@@ -35,6 +35,10 @@ class EntryComparison(Record):
     """What the first was not given: rows, steps, ends of texts; a few words each."""
 
     second_cut: tuple[str, ...] = ()
+    first_reference: str = ""
+    """What `bertloom lineage` and `reproduce` find the first by; `second_reference` likewise."""
+
+    second_reference: str = ""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -85,4 +89,6 @@ def _comparison(first: Evaluation, second: Evaluation) -> EntryComparison:
         p=found.p if found.test == "Welch" else None,
         first_cut=first.cut_on(DEV),
         second_cut=second.cut_on(DEV),
+        first_reference=first.reference(DEV, first.metric),
+        second_reference=second.reference(DEV, second.metric),
     )

@@ -125,14 +125,18 @@ class Evaluation(Record):
     """What was fine-tuned: `start`, `layers`, `hidden_size`, `heads`, `method`; and `data`, what it
     was fine-tuned and scored on, where that is not the task's own."""
 
+    content: str = ""
+    """First digits of its artifact's content digest, by which the artifact is found; "" where the
+    artifact is not known."""
+
     @property
     def is_on_other_data(self) -> bool:
         """Whether its scores are of other data than the paper's."""
         return bool(self.model.get("data"))
 
     @classmethod
-    def read(cls, entry: str, statistics: Mapping[str, Any]) -> Self:
-        """The evaluation of an entry.
+    def read(cls, entry: str, statistics: Mapping[str, Any], *, content: str = "") -> Self:
+        """The evaluation of an entry; `content` is its artifact's content digest.
 
         The entry's name is the recipe's, not that of the statistics: one artifact serves all
         entries of equal configuration.
@@ -141,7 +145,7 @@ class Evaluation(Record):
             PredictionsError: the statistics are not those of an evaluation.
         """
         try:
-            return cls.model_validate({**statistics, "entry": entry})
+            return cls.model_validate({**statistics, "entry": entry, "content": digits_of(content)})
         except ValidationError as error:
             raise PredictionsError(
                 f"entry {entry}: its artifact's statistics are not those of an evaluation "
@@ -156,6 +160,14 @@ class Evaluation(Record):
     def cut_on(self, split: str) -> tuple[str, ...]:
         """What its scores on a split were not given, in a few words each."""
         return cut_on(split, self.cut)
+
+    def reference(self, split: str, metric: str) -> str:
+        """What `bertloom lineage` and `reproduce` find a number by, on any machine.
+
+        `CONTENT:SPLIT.METRIC`; the artifact alone where its metric has no value.
+        """
+        has_value = number(self.metrics.get(split, {}).get(metric)) is not None
+        return reference_to(self.content, f"{split}.{metric}" if has_value else "")
 
     @property
     def dev_score(self) -> float | None:
@@ -185,6 +197,19 @@ class Evaluation(Record):
             best=best,
             ensemble=None if is_single else chosen,
         )
+
+
+_DIGITS = 16
+
+
+def digits_of(content: str) -> str:
+    """The digits of a content digest that name an artifact."""
+    return content.removeprefix("sha256:")[:_DIGITS]
+
+
+def reference_to(content: str, metric: str = "") -> str:
+    """An artifact of some content, and a metric of it; "" where the artifact is not known."""
+    return f"{content}:{metric}" if content and metric else content
 
 
 def number(value: float | None) -> float | None:

@@ -51,6 +51,9 @@ class FilledCell(Record):
     cut: tuple[str, ...] = ()
     """What it was not given: rows, steps, ends of texts; of an average, of any of its scores."""
 
+    reference: str = ""
+    """What `bertloom lineage` and `reproduce` find it by; "" for an average."""
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
@@ -264,6 +267,7 @@ def score_cell(
         "split": split.partition("-")[0],
         "entry": evaluation.entry,
         "cut": evaluation.cut_on(split),
+        "reference": evaluation.reference(split, metric),
     }
     if not is_ensemble and scores.mean is not None:
         return FilledCell(value=scores.mean, sd=scores.sd, runs=len(scores.runs), **about)

@@ -18,10 +18,10 @@ from model.tables.result_rows import ResultRow
 from model.tables.variant_comparisons import TEST_NOTE, VariantComparison
 from model.tasks.cut_data import cut_notes, marked
 
-CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut")
+CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
 VARIANTS_COLUMNS = (
     *("table", "axis", "variant", "context", "column", "metric", "value", "sd", "runs", "entry"),
-    "paper",
+    *("paper", "reference"),
 )
 COMPARISONS_COLUMNS = (
     *("table", "axis", "context", "column", "first", "second", "first_mean", "second_mean"),
@@ -29,6 +29,7 @@ COMPARISONS_COLUMNS = (
 )
 
 _Item = TypeVar("_Item")
+_REFERENCE = "reference"
 _Rows = tuple[tuple[str, ...], ...]
 
 
@@ -82,6 +83,7 @@ _ENTRY: dict[str, Callable[[ResultRow], str]] = {
     "model": lambda row: row.model,
     "cells": lambda row: str(row.trials),
     "ensemble of": lambda row: str(row.ensemble_of) if row.ensemble_of > 1 else "",
+    _REFERENCE: lambda row: row.reference.partition(":")[0],
 }
 
 
@@ -90,7 +92,10 @@ def entries_grid(rows: Sequence[ResultRow]) -> Grid:
     firsts = {row.entry: row for row in reversed(rows)}
     shown = [firsts[entry] for entry in dict.fromkeys(row.entry for row in rows)]
     notes = ("cells: trainings of the entry, over its grid and restarts.",)
-    return Grid("Entries", tuple(_ENTRY), (_cells(_ENTRY, shown),), notes, texts=3)
+    columns = dict(_ENTRY)
+    if not any(row.reference for row in rows):
+        del columns[_REFERENCE]
+    return Grid("Entries", tuple(columns), (_cells(columns, shown),), notes, texts=3)
 
 
 _RESULT: dict[str, Callable[[ResultRow], str]] = {
@@ -105,6 +110,7 @@ _RESULT: dict[str, Callable[[ResultRow], str]] = {
     "ensemble": lambda row: marked(percent(row.ensemble), row.cut),
     "BERT_BASE": lambda row: _paper_text(row, row.paper.get("BERT_BASE")),
     "BERT_LARGE": lambda row: _paper_text(row, row.paper.get("BERT_LARGE")),
+    _REFERENCE: lambda row: row.reference,
 }
 
 
@@ -113,6 +119,8 @@ def results_grid(rows: Sequence[ResultRow]) -> Grid:
     columns = dict(_RESULT)
     if all(row.ensemble is None for row in rows):
         del columns["ensemble"]
+    if not any(row.reference for row in rows):
+        del columns[_REFERENCE]
     tasks = dict.fromkeys(row.task for row in rows)
     groups = tuple(_cells(columns, [row for row in rows if row.task == task]) for task in tasks)
     return Grid("Results", tuple(columns), groups, tuple(_result_notes(rows)), texts=4)
@@ -132,6 +140,12 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
         "majority: always the most frequent label of the training data. BERT_BASE, BERT_LARGE: "
         "the paper's, with the split where it is another.",
     ]
+    if any(row.reference for row in rows):
+        notes.append(
+            "reference: the evaluation that a row's numbers are of, with the metric: `bertloom "
+            "lineage REFERENCE` says what it was made from, `bertloom reproduce REFERENCE FOLDER` "
+            "how to make it again."
+        )
     notes += [
         f"{row.entry}, {row.split}: {row.metric} has no value in {row.failed} of {row.restarts} "
         "restarts, so there is no mean."
@@ -183,7 +197,18 @@ def paper_grid(filled: FilledTable) -> Grid:
     header += ["Average"] if filled.has_average else []
     paper = tuple((row.name, *_paper_cells(row, filled)) for row in filled.paper)
     ours = tuple((f"ours: {row.name}", *_our_cells(row, filled)) for row in filled.rows)
-    return Grid(filled.title, tuple(header), (paper, ours), filled.notes)
+    return Grid(filled.title, tuple(header), (paper, ours), (*filled.notes, *_references(filled)))
+
+
+def _references(filled: FilledTable) -> Iterator[str]:
+    """Where each number of ours is from, one note for all of them."""
+    rows = [
+        f"{row.name}: " + ", ".join(f"{key} {cell.reference}" for key, cell in cells.items())
+        for row in filled.rows
+        if (cells := {key: cell for key, cell in row.cells.items() if cell.reference})
+    ]
+    if rows:
+        yield f"References of ours. {'; '.join(rows)}."
 
 
 def _paper_cells(row: PaperRow, filled: FilledTable) -> list[str]:
@@ -293,7 +318,9 @@ def to_csv(rows: Sequence[ResultRow]) -> str:
             if value is not None:
                 cut = "; ".join(() if statistic.startswith("paper-") else row.cut)
                 about = (row.entry, row.task, row.split, row.metric)
-                writer.writerow((*about, statistic, repr(value), cut))
+                is_ours = not statistic.startswith(("paper-", "majority"))
+                reference = row.reference if is_ours else ""
+                writer.writerow((*about, statistic, repr(value), cut, reference))
     return out.getvalue()
 
 
@@ -317,7 +344,7 @@ def _variant_cells(table: FilledTable, row: OurRow, column: Column) -> list[obje
         paper = round(paper / 100, 6)
     where = [table.key, table.axis, row.variant, _pairs_text(row.context), column.key]
     ours = [column.metric, cell.value, cell.sd, cell.runs, cell.entry]
-    return [*where, *ours, paper]
+    return [*where, *ours, paper, cell.reference]
 
 
 def _comparison_cells(table: FilledTable, item: VariantComparison) -> list[object]:

@@ -66,6 +66,9 @@ class ResultRow(Scores):
     paper_split: str
     """What the paper's numbers are on; "" where there are none."""
 
+    reference: str = ""
+    """What `bertloom lineage` and `reproduce` find its evaluation by: `CONTENT:SPLIT.METRIC`."""
+
     @property
     def name(self) -> str:
         """What the task is called in tables."""
@@ -140,6 +143,7 @@ def _rows(
                 ensemble_of=item.ensemble,
                 paper=paper,
                 paper_split=paper_split,
+                reference=item.reference(split, metric),
             )
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from model.tables.evaluations import DEV, Evaluation
+from model.tables.evaluations import DEV, Evaluation, digits_of, reference_to
 from model.tables.filled_tables import (
     RESTARTS_NOTE,
     FilledCell,
@@ -41,6 +41,9 @@ class Sweep(NamedTuple):
 
     phases: Mapping[str, Mapping[str, Any]]
     """Statistics of the pretraining phases that entries start from."""
+
+    contents: Mapping[str, str] = {}
+    """Content digests of these phases' artifacts."""
 
     @property
     def entries(self) -> frozenset[str]:
@@ -253,10 +256,13 @@ def _perplexity(sweep: Sweep, entries: Sequence[SweptEntry]) -> FilledCell | Non
     found = {entry.phase for entry in entries if entry.phase}
     if len(found) != 1:
         return None
-    value = sweep.phases.get(found.pop(), {}).get("held_out", {}).get(PERPLEXITY)
+    phase = found.pop()
+    value = sweep.phases.get(phase, {}).get("held_out", {}).get(PERPLEXITY)
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
-    return FilledCell(is_share=False, value=float(value), split=DEV)
+    content = digits_of(sweep.contents.get(phase, ""))
+    reference = reference_to(content, f"held_out.{PERPLEXITY}")
+    return FilledCell(is_share=False, value=float(value), split=DEV, reference=reference)
 
 
 class _Point(NamedTuple):
