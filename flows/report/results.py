@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from flows.report.charts import chart_figure
 from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Key, Panel
-from flows.report.steps import Steps, group_anchor
+from flows.report.steps import Steps
 from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
@@ -138,7 +138,14 @@ def results_of(tables: Tables, *, name: str, steps: Steps | None = None) -> Resu
 
 
 def _links(main: Sequence[ResultRow], steps: Steps) -> dict[str, str]:
-    anchors = {item.name: f"#{group_anchor(item.label)}" for item in steps.holding("evaluation")}
+    shown = {
+        step.manifest.artifact_id: step.anchor
+        for group in steps.groups
+        for step in group.steps
+        if step.manifest and step.anchor
+    }
+    evaluated = steps.holding("evaluation")
+    anchors = {item.name: f"#{shown[item.manifest.artifact_id]}" for item in evaluated}
     return {
         text: anchors[row.entry]
         for row in main
