@@ -71,7 +71,8 @@ def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> No
     first = run_recipe(recipe, say=lines.append)
     assert [result.label for result in first] == LABELS
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
-    assert [line.split()[0] for line in lines] == LABELS
+    # Indented are warnings: what the fakes make is no table that a card could describe.
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == LABELS
     record = record_of(recipe)
     assert record["state"] == "completed"
     runs = task_runs(record["flow_run_id"])
