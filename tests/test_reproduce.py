@@ -141,3 +141,52 @@ def test_what_cannot_be_is_refused_whole(cli: Cli, again: Path, tiny: Path, tmp_
     (again / FILE).write_bytes((again / FILE).read_bytes().replace(b'"tiny"', b'"tina"'))
     with pytest.raises(ArtifactCorruptError, match="not what was written"):
         read_expected(again)
+
+
+TRAINED = """
+name: trained
+build_documents:
+  sources: [{kind: text, name: own, paths: [texts.txt]}]
+build_vocabulary: {vocab_size: 150, min_count: 1}
+build_instances:
+  short: {max_seq_length: 32, held_out_share: 0.0, masking: {max_predictions: 6}}
+pretrain:
+  first:
+    instances: short
+    model: {layers: 1, hidden_size: 16, heads: 2, max_position_embeddings: 64}
+    budget: {steps: 3}
+    batch: {instances: 8, micro_batch_tokens: 4096}
+    threads: 1
+build_examples:
+  cola: {task: cola, folder: cola}
+finetune:
+  cola:
+    examples: cola
+    start_from: first
+    max_seq_length: 32
+    batch: 16
+    learning_rate: 1.0e-3
+    epochs: 1
+    threads: 1
+"""
+
+
+@pytest.mark.slow
+def test_a_tuned_model_comes_out_equal_elsewhere(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS), encoding="utf-8")
+    rows = "".join(f"x\t{n % 2}\t\tThe cat sat on mat {n}.\n" for n in range(16))
+    (tmp_path / "cola").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "cola" / f"{split}.tsv").write_text(rows, encoding="utf-8")
+    (tmp_path / "trained.yaml").write_text(TRAINED, encoding="utf-8")
+    store, again = str(tmp_path / "store"), tmp_path / "again"
+    bertloom.run(bertloom.load_recipe(str(tmp_path / "trained.yaml"), store=store))
+    given = ("--store", store, "--copy-inputs")
+    said = cli("reproduce", "evaluate.cola:dev.accuracy", str(again), *given)
+    assert said.code == 0, said.err
+    assert "trained on 1 x cpu, fp32" in said.out
+    said = cli("reproduce", str(again), "--check")
+    assert said.code == 0, said.out + said.err
+    lines = said.out.splitlines()
+    assert lines[-1] == "equal: 8 of 8 steps, to the byte"
+    assert lines[-2].endswith(", as recorded")
