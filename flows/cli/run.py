@@ -23,14 +23,15 @@ from flows.cli.options import (
     WorkersOption,
 )
 from flows.cli.step_lines import step_printer
-from flows.cli.terminal import in_terminal, terminal_size
+from flows.cli.terminal import in_terminal, print_table, terminal_size
 from flows.engine.adopting import adopt as adopt_artifacts
 from flows.engine.extras import lacking
-from flows.engine.plan import planned_rows
+from flows.engine.plan import PlannedStep, planned_rows, price_of
 from flows.engine.preflight import raw_paths
+from flows.engine.pricing import Expected, check_room, free_bytes, price_lines
 from flows.engine.sharing import addition_rows, additions
 from flows.engine.steps import StepResult, opened_store
-from flows.formats import columns
+from flows.formats import byte_text, columns, time_text
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.checks import launch_lines
@@ -50,6 +51,9 @@ def run(
         typer.Option(min=1, help="Steps that may run at once, where none needs another."),
     ] = None,
     engine: EngineOption = "prefect",
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin even if the disk cannot hold it.")
+    ] = False,
     detach: Annotated[
         bool,
         typer.Option("--detach", help="When stopped, leave jobs to their engine; rerun attaches."),
@@ -72,6 +76,7 @@ def run(
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
+    say_price(loaded, rebuild=rebuild or (), until=until, force=force)
     say_step = step_printer(loaded, as_json=as_json)
     results = run_recipe(loaded, say=say_step, engine=engine, rebuild=rebuild or (), until=until)
     print_results(loaded, results, as_json=as_json)
@@ -90,36 +95,91 @@ def plan(
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
 
 
+def say_price(
+    recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", force: bool = False
+) -> None:
+    """Say on standard error what a run will take, where there is anything to build.
+
+    Raises:
+        ConfigError: the disk cannot hold it, and `force` is not given.
+    """
+    planned = plan_recipe(recipe, store=_store_of(recipe), rebuild=rebuild, until=until)
+    if all(step.state == "cached" for step in planned):
+        return
+    price = price_of(planned)
+    for line in price_lines(price, store=recipe.store):
+        say(line, err=True)
+    if not force:
+        check_room(price, store=recipe.store)
+
+
+def _store_of(recipe: Recipe) -> ArtifactStore | None:
+    try:
+        return ArtifactStore(recipe.store, create=False)
+    except ArtifactNotFoundError:
+        return None
+
+
 def print_plan(
     recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", as_json: bool = False
 ) -> None:
     """Print what a run would do."""
-    try:
-        store = ArtifactStore(recipe.store, create=False)
-    except ArtifactNotFoundError:
-        store = None
-    planned = plan_recipe(recipe, store=store, rebuild=rebuild, until=until)
+    planned = plan_recipe(recipe, store=_store_of(recipe), rebuild=rebuild, until=until)
     launched = [] if recipe.execution.runner in RUNNERS_HERE else _launch_lines(recipe, until)
-    found = {
+    found: dict[str, Any] = {
         "recipe": recipe.name,
         "store": recipe.store,
-        "steps": [step._asdict() for step in planned],
+        "steps": [_step_json(step) for step in planned],
         **({"launch": launched} if launched else {}),
     }
     waiting = sum(step.state != "cached" for step in planned)
+    price = price_of(planned)
+    if waiting:
+        found["expected"] = {**price._asdict(), "free_bytes": free_bytes(recipe.store)}
     added = additions(recipe, steps(recipe), planned)
     if added:
         found["sweep"] = [one._asdict() for one in added]
-    lines = [
-        *columns([("step", "key", "state", ""), *planned_rows(planned)]),
-        *(["", *columns(addition_rows(added), right=(1, 2))] if added else []),
-        f"\n{len(planned):,} steps, {waiting:,} to build",
-        f"store: {recipe.store}",
-        *launched,
-    ]
-    print_found(found, lines, as_json=as_json)
-    if not as_json and (lack := lacking(steps(recipe, until))):
+    if as_json:
+        print_json(found)
+        return
+    _print_steps(planned)
+    print_lines(
+        [
+            *(["", *columns(addition_rows(added), right=(1, 2))] if added else []),
+            f"\n{len(planned):,} steps, {waiting:,} to build",
+            *(price_lines(price, store=recipe.store) if waiting else []),
+            f"store: {recipe.store}",
+            *launched,
+        ]
+    )
+    if lack := lacking(steps(recipe, until)):
         say(f"note: {lack}", err=True)
+
+
+def _step_json(step: PlannedStep) -> dict[str, Any]:
+    expected = step.expected._asdict() if step.expected is not None else None
+    return {**step._asdict(), "expected": expected}
+
+
+def _print_steps(planned: Sequence[PlannedStep]) -> None:
+    """A row a step; where somebody sees them, with what each is expected to take."""
+    rows = planned_rows(planned)
+    if not in_terminal():
+        print_lines(columns([("step", "key", "state", ""), *rows]))
+        return
+    prices = {step.label: step.expected for step in planned}
+    shown = []
+    for label, _, state, reason in rows:
+        taken = prices.get(label)
+        about = (_about(taken), byte_text(taken.disk_bytes)) if taken is not None else ("", "")
+        shown.append((label, state, *about, reason))
+    print_table(("step", "state", "time", "disk", ""), shown, right=(2, 3), folds=(4,))
+
+
+def _about(expected: Expected) -> str:
+    if expected.seconds is None:
+        return "?"
+    return f"{'~' if expected.is_rough else ''}{time_text(expected.seconds)}"
 
 
 def _launch_lines(recipe: Recipe, until: str) -> list[str]:

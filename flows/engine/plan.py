@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
@@ -10,6 +11,7 @@ from flows.engine.code import changed_modules, code_of
 from flows.engine.finding import find, keyed_steps
 from flows.engine.keys import StepKey, describe_differences, differing_fields
 from flows.engine.preflight import check_inputs
+from flows.engine.pricing import Expected, Price, price_steps, total
 from flows.engine.stages import Step, rebuilt_labels
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
@@ -20,6 +22,9 @@ from schemas.trial_names import entry_label
 
 _SHOWN_DIFFERENCES = 4
 _SHOWN_NAMES = 5
+_PRICED = 3
+"""Newest artifacts of a stage that say how long another takes."""
+
 _COMPARED = 20
 """Newest artifacts of a stage that a step may be compared with."""
 
@@ -34,6 +39,8 @@ class PlannedStep(NamedTuple):
     cache_key: str = ""
     artifact_id: str = ""
     reason: str = ""
+    expected: Expected | None = None
+    """What building it will take; None of one that is there."""
 
 
 def plan_steps(
@@ -58,13 +65,14 @@ def plan_steps(
     rebuilt = rebuilt_labels(rebuild, found)
     manifests: dict[str, Manifest] = {}
     newest: dict[str, list[Manifest]] = {}
-    planned = []
+    planned, raw_bytes = [], dict[str, int]()
     for step, _, key, missing in keyed_steps(recipe, found, manifests=manifests):
         if key is None:
             entries = dict.fromkeys(entry_label(label) for label in missing)
             reason = f"after {_few(list(entries))}"
             planned.append(PlannedStep(step.label, "unknown", reason=reason))
             continue
+        raw_bytes[step.label] = sum(item.size for item in key.raw_inputs)
         manifest, reason = _look(recipe, step, key, store=store, newest=newest)
         if manifest is not None:
             manifests[step.label] = manifest
@@ -74,7 +82,38 @@ def plan_steps(
         else:
             at = manifest.artifact_id
             planned.append(PlannedStep(step.label, "cached", key.cache_key, at))
-    return planned
+    waiting = frozenset(step.label for step in planned if step.state != "cached")
+    if not waiting:
+        return planned
+    prices = price_steps(
+        found,
+        built=waiting,
+        manifests=manifests,
+        raw_bytes=raw_bytes,
+        execution=recipe.execution,
+        earlier=lambda stage: _earlier(stage, store=store, newest=newest),
+    )
+    return [step._replace(expected=prices.get(step.label)) for step in planned]
+
+
+def price_of(planned: Sequence[PlannedStep]) -> Price:
+    """What all steps that are to be built will take together."""
+    return total({step.label: step.expected for step in planned if step.expected is not None})
+
+
+def _earlier(
+    stage: str, *, store: ArtifactStore | None, newest: dict[str, list[Manifest]]
+) -> list[Manifest]:
+    """The newest artifacts of a stage, which say how long another will take."""
+    if store is None:
+        return []
+    if stage not in newest:
+        pointers = sorted(store.pointers(stage), key=lambda item: item.committed)
+        newest[stage] = []
+        for pointer in pointers[: -_PRICED - 1 : -1]:
+            with contextlib.suppress(ArtifactNotFoundError, ArtifactCorruptError):
+                newest[stage].append(store.read_manifest(pointer.manifest))
+    return newest[stage][:_PRICED]
 
 
 def _look(
