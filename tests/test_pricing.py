@@ -51,16 +51,17 @@ def test_a_price_goes_through_the_chain(recipe: str) -> None:
 
 
 def test_a_stores_own_artifacts_are_the_basis(cli: Cli, recipe: str) -> None:
-    assert cli("run", recipe, "--engine", "local", "--until", "build-instances").code == 0
-    planned = bertloom.plan(recipe, rebuild=["build-tokens"], until="build-tokens")
-    [tokens] = [step.expected for step in planned if step.expected is not None]
-    assert tokens.basis == "store"
-    assert not tokens.is_rough
+    assert cli("run", recipe, "--engine", "local", "--until", "build-documents").code == 0
+    planned = bertloom.plan(recipe, rebuild=["build-documents"], until="build-documents")
+    [documents] = [step.expected for step in planned if step.expected is not None]
+    assert documents.basis == "store"
     assert "this store's own runs" in price_lines(price_of(planned), store="x")[0]
-    said = cli("plan", recipe, "--rebuild", "build-tokens", "--json")
-    found = json.loads(said.out)
+    found = json.loads(cli("plan", recipe, "--json").out)
     assert found["expected"]["free_bytes"] > 0
     assert found["steps"][0]["expected"] is None
+    # A vocabulary is of documents that are there: their words are counted, not guessed.
+    vocabulary = found["steps"][1]["expected"]
+    assert (vocabulary["basis"], vocabulary["is_rough"]) == ("table", False)
 
 
 def test_what_the_disk_cannot_hold_is_not_begun(
