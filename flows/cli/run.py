@@ -36,7 +36,7 @@ from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.checks import launch_lines
 from pipelines.runners.launch import RUNNERS_HERE
-from schemas.errors import ArtifactNotFoundError
+from schemas.errors import ArtifactNotFoundError, InputError, TrainingError
 from schemas.recipe import Recipe
 
 
@@ -103,7 +103,10 @@ def say_price(
     Raises:
         ConfigError: the disk cannot hold it, and `force` is not given.
     """
-    planned = plan_recipe(recipe, store=_store_of(recipe), rebuild=rebuild, until=until)
+    try:
+        planned = plan_recipe(recipe, store=_store_of(recipe), rebuild=rebuild, until=until)
+    except (InputError, TrainingError):
+        return  # the run meets the same, says it and records it
     if all(step.state == "cached" for step in planned):
         return
     price = price_of(planned)
