@@ -10,6 +10,7 @@ from flows.cli.terminal import NARROW, in_terminal, print_over_bars, terminal_si
 from flows.engine.steps import FAILED, StepLine, opened_store
 from flows.formats import time_text
 from flows.store.runs import read_run, run_ids
+from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
 _STATE, _NARROW_STATE, _IDS_FROM = 16, 10, 110
@@ -87,8 +88,8 @@ class _StepLines:
         if self._earlier is None:
             self._earlier = _seconds_of_earlier_runs(self._recipe)
         average = sum(self._built) / len(self._built)
-        seconds = sum(self._earlier.get(label, average) for label in line.left)
-        return f"about {duration_text(seconds / line.at_once)} left"
+        each = [self._earlier.get(label, average) for label in line.left]
+        return f"about {duration_text(max(sum(each) / line.at_once, *each))} left"
 
 
 def _shortened(text: str, room: int) -> str:
@@ -107,7 +108,10 @@ def _seconds_of_earlier_runs(recipe: Recipe) -> dict[str, float]:
     """How long each step took when it was last built, by label."""
     store, found = opened_store(recipe.store), dict[str, float]()
     for run_id in reversed(run_ids(store)[-_RUNS:]):
-        record = read_run(store, run_id)
+        try:
+            record = read_run(store, run_id)
+        except BertloomError:  # `bertloom runs` says it: an estimate is worth no failed step
+            continue
         if record.recipe.get("name") == recipe.name:
             for step in record.steps:
                 if not step.was_cached:

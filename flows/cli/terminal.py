@@ -41,9 +41,11 @@ _CLEAR_LINE, _CLEAR_BELOW = "\r\x1b[K", "\x1b[J"
 
 
 def in_terminal(stream: TextIO | None = None) -> bool:
-    """Whether a stream, standard output by default, is a terminal that moves its cursor."""
+    """Whether a stream, standard output by default, is a terminal with a cursor and UTF-8."""
+    stream = stream or sys.stdout
     dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
-    return (stream or sys.stdout).isatty() and not dumb
+    is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
+    return stream.isatty() and is_utf8 and not dumb
 
 
 def terminal_size() -> tuple[int, int]:

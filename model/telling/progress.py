@@ -22,6 +22,7 @@ _LINE_SECONDS = 15.0
 _PACE_SECONDS = 120.0
 _PACE_GAP_SECONDS = 0.5
 _BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| "
+_CLEAR_BELOW = "\x1b[J"
 _BAR_COLUMNS = 25
 """Width that a bar is left, of which a share of a percent can be seen, before details are shown."""
 
@@ -134,6 +135,7 @@ class TrainingProgress:
             return
         if self._in_terminal:
             self._bar.write(f"{self._name}: {text}", file=sys.stderr)
+            self._clear_below()
         else:
             _LOGGER.info("%s: %s", self._name, text)
 
@@ -143,6 +145,13 @@ class TrainingProgress:
         self._is_said = True
         if self._is_main:
             _LOGGER.info("%s: %s", self._name, text)
+            self._clear_below()
+
+    def _clear_below(self) -> None:
+        """A line has moved the cursor to where another process's bar is: that one draws it anew."""
+        if self._in_terminal:
+            sys.stderr.write(_CLEAR_BELOW)
+            sys.stderr.flush()
 
     def status(self, *, room: int | None = None) -> str:
         """How far, how well, how fast and how much longer, in one line.
