@@ -115,6 +115,10 @@ class Recipe(Config):
     """How cache keys see a stage's code. `closure`: by every module it imports, so that any change
     of code builds anew. `version`: by its stage's version alone, for corpora that cost money."""
 
+    report_text: bool = not_identity(True)
+    """Whether a run's page shows samples of its texts: sentences, raw text, titles. `false` for
+    texts that are not to be read by everyone who may see the page."""
+
     store: str = not_identity("store")
     """Root of the artifact store: a path or an fsspec URL (memory://, s3://, gs://)."""
 

@@ -20,17 +20,21 @@ from report_runs import Written
 
 from flows.balances import balances
 from flows.lineage.graph import upstream_graph
+from flows.lineage.raw_text import RawText
 from flows.report import lengths
+from flows.report import texts as texts_module
 from flows.report.curves import read_phases, thinned
 from flows.report.drawing import Axis
 from flows.report.lengths import read_instance_lengths, read_token_lengths
 from flows.report.lineage import overview
 from flows.report.page import report_page, write_report
 from flows.report.steps import Built
+from flows.report.texts import read_documents
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
 from schemas.errors import StoreError
 from schemas.manifest import Reuse
+from schemas.sealed import read_page
 
 Run = tuple[ArtifactStore, RunRecord]
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)"> $\\frac{1}{$ {{ 7 * 7 }}'
@@ -97,8 +101,8 @@ def test_the_page_tells_the_whole_run(run: Run) -> None:
     page = Page(text)
     said = {name: words(content) for name, content in page.sections.items()}
     assert list(said) == [
-        "summary", "steps", "corpus", "pretraining", "tasks", "lineage", "environment",
-        "configuration",
+        "summary", "corpus", "documents", "instances", "dropped", "pretraining", "tasks", "steps",
+        "lineage", "environment", "configuration",
     ]  # fmt: skip
     manifests = {step.label: store.read_manifest(step.manifest) for step in record.steps}
     assert f"{manifests['build-tokens'].counters['tokens']:,}" in said["summary"]
@@ -171,13 +175,63 @@ def test_nothing_is_loaded_and_every_link_leads_somewhere(run: Run) -> None:
     assert "script" not in page.tags
     targets = [link.removeprefix("#") for link in page.links if link.startswith("#")]
     assert set(targets) <= set(page.ids)
-    assert {link for link in page.links if not link.startswith("#")} == {"data:,"}
+    others = {link for link in page.links if not link.startswith("#")}
+    assert "data:," in others
+    web = {link for link in others if link != "data:,"}
+    assert web
+    assert all(
+        re.fullmatch(r"https://sample\.example\.org/\?(curid|oldid)=\d+", link) for link in web
+    )
     assert "default-src 'none'" in text
     assert "@import" not in text
     assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
     tokens = next(step for step in run[1].steps if step.label == "build-tokens")
     assert f"artifact-{tokens.manifest.split('/')[2]}" in targets  # from the lineage's box
     assert "step-finetune-cola" in targets
+
+
+def test_texts_are_shown_beside_their_source(run: Run) -> None:
+    page = Page(text := report_page(*run))
+    said = {name: words(content) for name, content in page.sections.items()}
+    assert "was completed" in said["summary"]
+    assert "over 80,000 tokens, held-out perplexity 12.18 after second" in said["summary"]
+    assert "{{Infobox" in said["documents"]  # which the text beside it has not
+    assert "Project Gutenberg eBook" in said["documents"]
+    assert "characters before the first sentence were cut" in said["documents"]
+    assert "B follows A : row" in said["instances"]
+    assert "B is random : row" in said["instances"]
+    assert text.count('<ruby class="mask') >= 3
+    assert "pages: redirect" in said["dropped"]
+    assert "#REDIRECT [[" in said["dropped"].replace("#redirect", "#REDIRECT")
+    assert "Masked LM loss over tokens" not in said["pretraining"]  # its curves have none
+    assert len(text) < 400_000
+
+
+def test_texts_can_be_left_out(run: Run) -> None:
+    store, record = run
+    store.backend.delete_folder("reports/figures")
+    sample = next(step for step in record.steps if step.label == "build-documents")
+    texts = read_documents(store, store.read_manifest(sample.manifest)).documents
+    quiet = record.model_copy(update={"recipe": {**record.recipe, "report_text": False}})
+    for page in (report_page(store, quiet), report_page(store, record, text=False)):
+        assert "Texts are left out of this page." in page
+        assert not any(item.title in page or item.sentences[0] in page for item in texts)
+    assert len(store.backend.names("reports/figures")) == 3  # and none of them kept
+    assert texts[0].title in report_page(store, record)
+
+
+def test_what_a_source_says_is_shown_and_not_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, record = run
+    store.backend.delete_folder("reports/figures")
+    raw = RawText(f"{HOSTILE} \u202e\u05e9\u05dc\u05d5\u05dd", member=HOSTILE)
+    monkeypatch.setattr(texts_module, "read_raw", lambda *_, **__: raw)
+    page = Page(text := report_page(store, record))
+    assert "script" not in page.tags
+    assert "img" not in page.tags
+    assert HOSTILE in page.sections["documents"]
+    assert "\u202e" not in text  # nothing turns the page around
+    assert "\u05e9\u05dc\u05d5\u05dd" in text
+    assert text.count('<pre class="raw" dir="auto"') >= 3
 
 
 def test_counts_add_up_to_the_manifests(run: Run) -> None:
@@ -237,12 +291,13 @@ def test_what_a_run_has_not_is_left_out(run: Run) -> None:
     record = record.model_copy(update=corpus)
     page = Page(report_page(store, record))
     assert list(page.sections) == [
-        "summary", "steps", "corpus", "lineage", "environment", "configuration",
+        "summary", "corpus", "documents", "instances", "dropped", "steps", "lineage",
+        "environment", "configuration",
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
     nothing = record.model_copy(update={"steps": (), "planned": (), "state": "interrupted"})
     page = Page(report_page(store, nothing))
-    assert list(page.sections) == ["steps", "configuration"]
+    assert list(page.sections) == ["summary", "steps", "configuration"]
 
 
 def test_a_failed_run_has_its_page(run: Run) -> None:
@@ -293,7 +348,8 @@ def test_what_is_missing_or_damaged_is_said(
     steps = [step for step in record.steps if step.label.startswith("finetune")]
     assert all(step.label in page.sections["steps"] for step in steps)
     kept = store.backend.names("reports/figures")
-    assert len(kept) == (1 if "files" in harm.__name__ else 2)  # instances, and what is left
+    # Lengths of instances and the texts, of which instances need the tokens; and what is left.
+    assert len(kept) == (3 if "files" in harm.__name__ else 4)
     if "manifest" in harm.__name__:
         assert "the manifest is gone" in text or "expected a manifest" in text
 
@@ -303,7 +359,7 @@ def test_figures_are_drawn_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     store.backend.delete_folder("reports/figures")
     first = report_page(store, record)
     names = store.backend.names("reports/figures")
-    assert len(names) == 3
+    assert len(names) == 6
 
     def refuse(*_: Any, **__: Any) -> str:
         raise AssertionError("drawn again")
@@ -444,7 +500,15 @@ def test_the_command_writes_the_page_anew(
     assert found["run_id"] == record.run_id
     assert found["state"] == "completed"
     newest = Path(store.root) / "reports" / "test.html"
-    assert out.read_bytes() == Path(found["report"]).read_bytes() == newest.read_bytes()
+    alone = read_page(out.read_bytes()).page.decode()
+    assert "index.html" not in alone  # which is not beside it
+    for page, index in (
+        (Path(found["report"]), "../../reports/index.html"),
+        (newest, "index.html"),
+    ):
+        link = f'<a href="{index}">bertloom, all runs</a>'
+        assert read_page(page.read_bytes()).page.decode().replace(link, "bertloom") == alone
+        assert (page.parent / index).is_file()
     before = newest.read_bytes()
     said = cli("report", "2000", "--store", store.root)
     assert older.run_id in said.out

@@ -11,10 +11,11 @@ from flows.cli.completion import run_names
 from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.report.index import write_index
-from flows.report.page import write_report
+from flows.report.page import report_page, write_report
 from flows.store.backend import open_backend
 from flows.store.runs import find_run
 from schemas.errors import UsageError
+from schemas.sealed import sealed_page
 
 
 def report(
@@ -30,6 +31,10 @@ def report(
     index: Annotated[
         bool, typer.Option("--index", help="Write the page of all runs alone, reports/index.html.")
     ] = False,
+    no_text: Annotated[
+        bool,
+        typer.Option("--no-text", help="Without sentences and raw text (report_text: false)."),
+    ] = False,
     store: StoreOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the page to this file as well.")] = None,
     as_json: JsonOption = False,
@@ -43,10 +48,11 @@ def report(
         print_found({"index": url}, [f"all runs: {url}"], as_json=as_json)
         return
     record, is_newest = find_run(opened, run)
-    url = write_report(opened, record, is_newest=is_newest)
+    url = write_report(opened, record, is_newest=is_newest, text=not no_text)
     all_runs = write_index(opened)
     if out is not None:
-        page = opened.backend.read(f"runs/{record.run_id}/report.html")
+        # Without the link to the page of all runs, which is not beside it.
+        page = sealed_page(report_page(opened, record, text=not no_text).encode())
         open_backend(str(out.absolute().parent)).replace(out.name, page)  # whole or not at all
     found = {
         "run_id": record.run_id,

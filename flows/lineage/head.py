@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from flows.lineage.rows import (
     LABELS,
     LINES,
+    Artifact,
     Shard,
     at_row,
     open_columns,
@@ -98,13 +99,19 @@ def _words(shard: Shard, vocab: str | None) -> list[str]:
     """The vocabulary that a shard's ids mean: the one given, or the one of its lineage."""
     if vocab is not None:
         return list(read_vocab(vocab))
-    found = shard.artifact.source("vocabulary") if shard.artifact else None
-    entry = found.manifest.file(VOCAB_FILE) if found is not None else None
-    if found is None or entry is None:
+    found = words_of(shard.artifact) if shard.artifact else []
+    if not found:
         raise ConfigError(
             f"{shard.url}: no vocabulary can be found by its manifest; name one with --vocab"
         )
-    return list(read_vocab(found.url(entry)))
+    return found
+
+
+def words_of(artifact: Artifact) -> list[str]:
+    """The vocabulary that an artifact of tokens or instances was made with; empty for none."""
+    found = artifact.source("vocabulary")
+    entry = found.manifest.file(VOCAB_FILE) if found is not None else None
+    return list(read_vocab(found.url(entry))) if found is not None and entry is not None else []
 
 
 def _document_name(shard: Shard) -> DocumentName:

@@ -56,6 +56,9 @@ class RawText(NamedTuple):
     problem: str = ""
     """Why there is no text, in a sentence."""
 
+    is_final: bool = True
+    """Whether it will be so the next time: not where a file could not be read."""
+
 
 class WebPage(NamedTuple):
     """Where a page of a wiki is to be seen; "" where that is not known."""
@@ -79,6 +82,17 @@ def source_of(documents: Manifest, name: str) -> Mapping[str, Any]:
     """The configuration of a source of a documents artifact; empty if there is none."""
     sources = documents.config.get("sources", ())
     return next((item for item in sources if item.get("name") == name), {})
+
+
+def language_of(documents: Manifest, source: str, raw: RawInput | None) -> str:
+    """ISO 639 code of a source: the recipe's, or else what its dump says; "" where none does."""
+    config = source_of(documents, source)
+    if config.get("language") or config.get("kind") != "wikipedia" or raw is None:
+        return str(config.get("language") or "")
+    try:
+        return open_dump(raw).header.language
+    except (BertloomError, OSError):
+        return ""
 
 
 def web_page(raw: RawInput | None, document: Mapping[str, Any]) -> WebPage:
@@ -133,7 +147,7 @@ def read_raw(
     try:
         return read(raw, document, most_bytes)
     except (BertloomError, OSError, ValueError) as error:
-        return RawText("", problem=f"The raw file cannot be read: {error}")
+        return RawText("", problem=f"The raw file cannot be read: {error}", is_final=False)
 
 
 def check_same(raw: RawInput) -> None:

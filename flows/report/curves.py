@@ -33,8 +33,9 @@ class _Quantity(NamedTuple):
     from_zero: bool = False
 
 
+_LOSS = _Quantity("Masked LM loss", "nats per token", "mlm_loss", "held_out_mlm_loss")
 _QUANTITIES = (
-    _Quantity("Masked LM loss", "nats per token", "mlm_loss", "held_out_mlm_loss"),
+    _LOSS,
     _Quantity(
         "Masked LM accuracy", "%", "mlm_accuracy", "held_out_mlm_accuracy", 100, from_zero=True
     ),
@@ -54,6 +55,10 @@ class Phase:
     end: int
     """Updates of the weights, over all phases."""
 
+    begin_tokens: int
+    end_tokens: int
+    """Tokens that were seen, over all phases."""
+
     lines: Sequence[Mapping[str, Any]]
     """Lines of curves and timing, each with its `step` in the phase."""
 
@@ -66,6 +71,16 @@ class Phase:
         )
         return [(x, y) for x, y in found if math.isfinite(y)]
 
+    def points_by_tokens(self, field: str, *, factor: float) -> list[Point]:
+        """(tokens seen, value) of the same lines, those of held-out documents by their step."""
+        seen = {line["step"]: line["tokens"] for line in self.lines if "tokens" in line}
+        found = (
+            (self.begin_tokens + float(seen[line["step"]]), factor * float(line[field]))
+            for line in self.lines
+            if field in line and line["step"] in seen
+        )
+        return [(x, y) for x, y in found if math.isfinite(y)]
+
 
 def curve_figure(store: ArtifactStore, pretrained: Sequence[Built], *, name: str) -> Figure:
     """The curves of phases, each after the one before.
@@ -75,30 +90,38 @@ def curve_figure(store: ArtifactStore, pretrained: Sequence[Built], *, name: str
         ArtifactCorruptError, OSError, ValueError: a file is missing or damaged.
     """
     phases = read_phases(store, pretrained)
-    panels = tuple(
+    panels = [
         _panel(quantity, phases, name=f"{name}-{number}")
         for number, quantity in enumerate(_QUANTITIES)
         if any(phase.points(quantity.train, factor=1) for phase in phases)
-    )
+    ]
     note = "The horizontal axis counts updates of the weights."
+    if any(phase.points_by_tokens(_LOSS.train, factor=1) for phase in phases):
+        panels.insert(1, _panel(_LOSS, phases, name=f"{name}-tokens", by_tokens=True))
+        note = "The horizontal axis counts updates of the weights, or tokens where it says so."
     if len(phases) > 1:
         order = ", then ".join(phase.name for phase in phases)
         note += f" Dashed lines part the phases: {order}."
-    return Figure(panels=panels, legend=_LEGEND, note=note)
+    return Figure(panels=tuple(panels), legend=_LEGEND, note=note)
 
 
 def read_phases(store: ArtifactStore, pretrained: Sequence[Built]) -> list[Phase]:
     """The records of phases, placed end to end."""
     phases: list[Phase] = []
-    begin = 0
+    begin, begin_tokens = 0, 0
     for built in pretrained:
         curves = list(_lines(store, built.manifest, CURVES_FILE))
         if not curves:
             raise ArtifactCorruptError(f"{built.manifest.path}: {CURVES_FILE} has no lines")
         timing = list(_lines(store, built.manifest, TIMINGS_FILE))
         end = begin + max(int(line["step"]) for line in curves)
-        phases.append(Phase(name=built.name, begin=begin, end=end, lines=[*curves, *timing]))
-        begin = end
+        end_tokens = begin_tokens + max(int(line.get("tokens", 0)) for line in curves)
+        phase = Phase(
+            name=built.name, begin=begin, end=end, lines=[*curves, *timing],
+            begin_tokens=begin_tokens, end_tokens=end_tokens,
+        )  # fmt: skip
+        phases.append(phase)
+        begin, begin_tokens = end, end_tokens
     return phases
 
 
@@ -116,33 +139,41 @@ def _lines(store: ArtifactStore, manifest: Manifest, path: str) -> Iterator[dict
         yield line
 
 
-def _panel(quantity: _Quantity, phases: Sequence[Phase], *, name: str) -> Panel:
-    factor = quantity.factor
-    trained = [thinned(phase.points(quantity.train, factor=factor)) for phase in phases]
-    held_out = [phase.points(quantity.held_out, factor=factor) for phase in phases]
-    values = [y for points in (*trained, *held_out) for _, y in points]
+def _panel(
+    quantity: _Quantity, phases: Sequence[Phase], *, name: str, by_tokens: bool = False
+) -> Panel:
+    def points(phase: Phase, field: str) -> list[Point]:
+        read = phase.points_by_tokens if by_tokens else phase.points
+        return read(field, factor=quantity.factor)
+
+    trained = [thinned(points(phase, quantity.train)) for phase in phases]
+    held_out = [points(phase, quantity.held_out) for phase in phases]
+    values = [y for found in (*trained, *held_out) for _, y in found]
     if quantity.guess is not None:
         values.append(quantity.guess)
+    last = phases[-1]
     plot = Plot(
-        Axis(low=0, high=1.02 * phases[-1].end),
+        Axis(low=0, high=1.02 * (last.end_tokens if by_tokens else last.end)),
         Axis.around(values, label=quantity.unit, from_zero=quantity.from_zero),
     )
     for phase in phases[1:]:
-        plot.upright(phase.begin, look="dashed muted")
+        plot.upright(phase.begin_tokens if by_tokens else phase.begin, look="dashed muted")
     if quantity.guess is not None:
         plot.level(quantity.guess, look="dotted")
-    for points in trained:
-        if len(points) == 1:
-            plot.dots(points, look="series-1")
-        plot.line(points, look="series-1")
-    for points in held_out:
-        plot.line(points, look="series-2")
-        plot.dots(points, look="series-2")
-    last = phases[-1].points(quantity.train, factor=factor)
-    note = _note(quantity, training=last, held_out=held_out[-1])
-    description = f"Curve over updates of the weights. {note}"
-    svg = plot.svg(name=name, title=quantity.title, description=description)
-    return Panel(title=quantity.title, note=note, svg=svg)
+    for found in trained:
+        if len(found) == 1:
+            plot.dots(found, look="series-1")
+        plot.line(found, look="series-1")
+    for found in held_out:
+        plot.line(found, look="series-2")
+        plot.dots(found, look="series-2")
+    note = _note(quantity, training=points(last, quantity.train), held_out=held_out[-1])
+    if by_tokens:
+        note = f"{last.end_tokens:,} tokens seen. {note}"
+    title = f"{quantity.title} over tokens" if by_tokens else quantity.title
+    over = "tokens seen" if by_tokens else "updates of the weights"
+    svg = plot.svg(name=name, title=title, description=f"Curve over {over}. {note}")
+    return Panel(title=title, note=note, svg=svg)
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:

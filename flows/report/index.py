@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.engine.stages import amount, find_stage
-from flows.report.page import render
+from flows.report.page import INDEX_PAGE, render
 from flows.report.steps import seconds_between
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.runs import judge, last_signs, run_ids, stored_records
@@ -23,7 +23,7 @@ from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 from schemas.sealed import read_sealed, sealed_json, sealed_page
 
-INDEX_PAGE, _KEPT = "reports/index.html", "reports/index.json"
+_KEPT = "reports/index.json"
 _KEPT_VERSION = 1
 _TRIES = 20
 _MOST_RESULTS = 4

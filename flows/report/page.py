@@ -6,6 +6,7 @@ are kept in the store.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,29 +22,40 @@ from flows.formats import byte_text, time_text
 from flows.report.contamination import read_contamination
 from flows.report.corpus import read_corpus
 from flows.report.curves import curve_figure
-from flows.report.figures import Figure, kept_figure
+from flows.report.dropped import Dropped, read_dropped
+from flows.report.figures import Figure, NotMadeError, kept, kept_figure
 from flows.report.lineage import read_lineage
 from flows.report.results import read_results
-from flows.report.steps import Steps, read_software, read_steps, run_seconds
+from flows.report.steps import Built, Steps, read_software, read_steps, run_seconds
+from flows.report.story import tell
+from flows.report.texts import Texts, read_documents, read_instances
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from model.tables.evaluations import percent
 from model.tasks.cut_data import marked
+from pipelines.documents.left_out import LEFT_OUT_FILE
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import StoreError
 from schemas.sealed import sealed_page
 
+INDEX_PAGE = "reports/index.html"
+"""Of all runs; `flows.report.index` writes it."""
+
+_BRAND = '<p class="brand">bertloom</p>'
 _TEMPLATES = Path(__file__).parent / "templates"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def write_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool = True) -> str:
+def write_report(
+    store: ArtifactStore, record: RunRecord, *, is_newest: bool = True, text: bool = True
+) -> str:
     """Write a run's page to the store.
 
     Args:
         store: where the run's artifacts are.
         record: of a run in any state.
         is_newest: whether it is the recipe's last run, whose page is at `reports/RECIPE.html` too.
+        text: as of `report_page`.
 
     Returns:
         URL of the page, `runs/RUN_ID/report.html` in the store.
@@ -58,37 +70,74 @@ def write_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool = T
                 f"run {record.run_id!r} of recipe {name!r}: expected letters, digits, dots and "
                 "dashes in both, as they name the report's file"
             )
-    page = sealed_page(report_page(store, record).encode())
+    page = report_page(store, record, text=text)
     path = f"runs/{record.run_id}/report.html"
-    store.backend.replace(path, page)
+    store.backend.replace(path, _sealed(page, all_runs=f"../../{INDEX_PAGE}"))
     if is_newest:
-        store.backend.replace(f"reports/{name}.html", page)
+        beside = INDEX_PAGE.rpartition("/")[2]
+        store.backend.replace(f"reports/{name}.html", _sealed(page, all_runs=beside))
     return store.url(path)
 
 
-def report_page(store: ArtifactStore, record: RunRecord) -> str:
+def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -> str:
     """The page as HTML.
 
-    What cannot be read, such as an artifact that is gone, is said in its section.
+    What cannot be read, such as an artifact that is gone, is said in its section. Texts of the
+    corpus are in it unless the recipe says `report_text: false`, or `text` is False.
     """
     steps = read_steps(store, record)
+    shows_text = text and record.recipe.get("report_text") is not False
+    corpus, results = read_corpus(store, steps), read_results(store, steps)
     sections = {
         "record": record,
         "recipe": str(record.recipe.get("name", "?")),
         "store": store.root,
         "seconds": run_seconds(record),
         "steps": steps,
-        "corpus": read_corpus(store, steps),
+        "story": tell(store, record, steps, corpus=corpus, results=results),
+        "corpus": corpus,
+        "shows_text": shows_text,
+        "texts": _texts(store, steps) if shows_text else {},
         "contamination": read_contamination(store, steps),
         "phases": steps.holding("checkpoint"),
         "finetuned_phase": _finetuned_phase(steps),
         "curves": _curves(store, steps),
-        "results": read_results(store, steps),
+        "results": results,
         "lineage": read_lineage(store, steps),
         "software": read_software(steps.built),
         "recipe_text": _recipe_text(record.recipe),
     }
     return render("page.html.j2", **sections)
+
+
+def _sealed(page: str, *, all_runs: str) -> bytes:
+    link = f'<p class="brand"><a href="{all_runs}">bertloom, all runs</a></p>'
+    return sealed_page(page.replace(_BRAND, link, 1).encode())
+
+
+def _texts(store: ArtifactStore, steps: Steps) -> dict[str, Any]:
+    """Samples of the corpus: `documents`, `instances` and what was `dropped`, where there are."""
+    found: dict[str, Any] = {}
+    documents, instances = steps.last_holding("documents"), steps.holding("instances")
+    makes: list[tuple[str, Any, list[Built], Any]] = []
+    if documents:
+        made = documents.manifest
+        more = [built for built in steps.built if built.manifest.file(LEFT_OUT_FILE)]
+        makes.append(("documents", Texts, [documents], lambda _: read_documents(store, made)))
+        drop = functools.partial(read_dropped, store, documents, more)
+        makes.append(("dropped", Dropped, [documents, *more], lambda _: drop()))
+    if instances:
+        makes.append(("instances", Texts, instances, lambda _: read_instances(store, instances)))
+    for kind, model, of, make in makes:
+        made_of = [(built.label, built.manifest.artifact_id) for built in of]
+        try:
+            found[kind] = kept(
+                store, f"texts-{kind}", model=model, made_of=made_of, make=make,
+                keeps=lambda item: item.is_final,
+            )  # fmt: skip
+        except NotMadeError as error:
+            found[kind] = model(problem=f"Not read: {error}")
+    return found
 
 
 def render(template: str, **found: Any) -> str:
