@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
 from flows.balances import balances
 from flows.lineage.raw_text import dump_pages, open_dump, web_page, web_root
 from flows.lineage.rows import Artifact, open_columns, read_row
 from flows.lineage.tracing import raw_file_of
+from flows.report.samples import Dropped, Example, Reason, Template
 from flows.report.steps import Built
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.duplicates_table import DUPLICATES_FILE
@@ -31,55 +30,6 @@ MOST_CHARACTERS, MOST_PAGES = 4 << 20, 600
 
 _EXAMPLES, _MOST_TEMPLATES, _LONGEST = 3, 12, 120
 _NOTE = re.compile(r"source '([^']+)': (\w+)-dropped-([\w-]+) [\d,]+, the first of them (.*)", re.S)
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Example(_Record):
-    """Something that was left out."""
-
-    text: str
-    """Its title, or where it is."""
-
-    url: str = ""
-    note: str = ""
-    """What it is too much like, or how it begins."""
-
-
-class Reason(_Record):
-    """Why things were left out."""
-
-    source: str
-    """Or the step, where a source is none of its business."""
-
-    things: str
-    reason: str
-    count: int
-    examples: tuple[Example, ...] = ()
-
-
-class Template(_Record):
-    """A template that no rule is known for and that left holes in sentences."""
-
-    source: str
-    name: str
-    count: int
-    example: Example | None = None
-
-
-class Dropped(_Record):
-    """The section about what was left out."""
-
-    reasons: tuple[Reason, ...] = ()
-    templates: tuple[Template, ...] = ()
-    notes: tuple[str, ...] = ()
-    """How far each dump was looked at, or why it was not."""
-
-    problem: str = ""
-    is_final: bool = True
-    """Whether every dump could be read."""
 
 
 class _Found(NamedTuple):

@@ -6,12 +6,12 @@ are kept in the store.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jinja2
@@ -22,24 +22,25 @@ from flows.formats import byte_text, time_text
 from flows.report.contamination import read_contamination
 from flows.report.corpus import read_corpus
 from flows.report.curves import curve_figure
-from flows.report.dropped import Dropped, read_dropped
 from flows.report.figures import Figure, NotMadeError, kept, kept_figure
 from flows.report.lineage import read_lineage
 from flows.report.results import read_results
+from flows.report.samples import Dropped, Texts
 from flows.report.steps import Built, Steps, read_software, read_steps, run_seconds
 from flows.report.story import tell
-from flows.report.texts import Texts, read_documents, read_instances
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from model.tables.evaluations import percent
 from model.tasks.cut_data import marked
-from pipelines.documents.left_out import LEFT_OUT_FILE
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import StoreError
 from schemas.sealed import sealed_page
 
 INDEX_PAGE = "reports/index.html"
 """Of all runs; `flows.report.index` writes it."""
+
+_LEAVING_OUT = ("near_duplicates", "contamination")
+"""What stages hold that leave documents out."""
 
 _BRAND = '<p class="brand">bertloom</p>'
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -121,13 +122,19 @@ def _texts(store: ArtifactStore, steps: Steps) -> dict[str, Any]:
     documents, instances = steps.last_holding("documents"), steps.holding("instances")
     makes: list[tuple[str, Any, list[Built], Any]] = []
     if documents:
-        made = documents.manifest
-        more = [built for built in steps.built if built.manifest.file(LEFT_OUT_FILE)]
-        makes.append(("documents", Texts, [documents], lambda _: read_documents(store, made)))
-        drop = functools.partial(read_dropped, store, documents, more)
-        makes.append(("dropped", Dropped, [documents, *more], lambda _: drop()))
+        made, more = documents.manifest, steps.holding(*_LEAVING_OUT)
+        makes += [
+            ("documents", Texts, [documents], lambda _: _read().read_documents(store, made)),
+            (
+                "dropped",
+                Dropped,
+                [documents, *more],
+                lambda _: _read_drops().read_dropped(store, documents, more),
+            ),
+        ]
     if instances:
-        makes.append(("instances", Texts, instances, lambda _: read_instances(store, instances)))
+        read = lambda _: _read().read_instances(store, instances)  # noqa: E731
+        makes.append(("instances", Texts, instances, read))
     for kind, model, of, make in makes:
         made_of = [(built.label, built.manifest.artifact_id) for built in of]
         try:
@@ -138,6 +145,18 @@ def _texts(store: ArtifactStore, steps: Steps) -> dict[str, Any]:
         except NotMadeError as error:
             found[kind] = model(problem=f"Not read: {error}")
     return found
+
+
+def _read() -> ModuleType:
+    from flows.report import texts  # start-up: 250 ms, pyarrow's; for texts that are not kept
+
+    return texts
+
+
+def _read_drops() -> ModuleType:
+    from flows.report import dropped  # start-up: 250 ms, as above
+
+    return dropped
 
 
 def render(template: str, **found: Any) -> str:

@@ -13,12 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from flows.lineage.head import word, words_of
 from flows.lineage.raw_text import RawText, language_of, read_raw, source_of, web_page
 from flows.lineage.rows import LABELS, Artifact, open_columns, read_row
 from flows.lineage.tracing import raw_file_of, trace_row
+from flows.report.samples import (
+    Run,
+    SampleDocument,
+    SampleInstance,
+    SampleInstances,
+    Texts,
+)
 from flows.report.steps import Built
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import FileEntry, Manifest
@@ -33,87 +38,6 @@ _READ = 16 << 20
 """Unpacked bytes that are read through, at most, to come to a document."""
 
 _MOST_LENGTHS, _TOKENS = 4, 90
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class SampleDocument(_Record):
-    """A document beside its source."""
-
-    source: str
-    kind: str
-    document_id: str
-    title: str
-    language: str
-    """ISO 639; "" where only the dump says, and it is gone."""
-
-    page_url: str
-    revision_url: str
-    where: str
-    """File, member and bytes."""
-
-    raw: str
-    """What of the raw text is shown."""
-
-    raw_note: str
-    """How much is not shown, or why there is nothing."""
-
-    sentences: tuple[str, ...]
-    more: int
-    """Sentences that are not shown."""
-
-    is_final: bool = True
-    """Whether its raw file could be read."""
-
-
-class Run(_Record):
-    """Tokens in a row that are shown alike."""
-
-    kind: str
-    """`a`, `b`, `special`, `mask`, `kept` or `random`: the last three are to be predicted."""
-
-    text: str
-    was: str = ""
-    """What stood there before masking."""
-
-
-class SampleInstance(_Record):
-    """An instance, decoded."""
-
-    label: str
-    """Of next sentence prediction, in words."""
-
-    row: int
-    facts: str
-    a: tuple[Run, ...]
-    b: tuple[Run, ...]
-    more: tuple[int, int]
-    """Tokens of A and B that are not shown."""
-
-    titles: tuple[str, ...]
-    """Of the documents that A and B are of."""
-
-
-class SampleInstances(_Record):
-    """Of one length."""
-
-    name: str
-    instances: tuple[SampleInstance, ...]
-
-
-class Texts(_Record):
-    """The samples of a run."""
-
-    documents: tuple[SampleDocument, ...] = ()
-    instances: tuple[SampleInstances, ...] = ()
-    problem: str = ""
-
-    @property
-    def is_final(self) -> bool:
-        """Whether every raw file could be read."""
-        return all(document.is_final for document in self.documents)
 
 
 # Documents
