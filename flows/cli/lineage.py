@@ -23,7 +23,7 @@ from flows.lineage.picture import lineage_page
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
 from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
-from flows.lineage.rows import find_shard
+from flows.lineage.rows import Artifact, find_shard
 from flows.lineage.tracing import trace_row
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -154,6 +154,10 @@ def diff(
     after: Annotated[
         str, typer.Argument(help="Another of the same kind.", autocompletion=artifact_names)
     ],
+    examples: Annotated[
+        int,
+        typer.Option(min=0, help="Of documents that came, went and changed: how many to show."),
+    ] = 3,
     store: StoreOption = None,
     as_json: JsonOption = False,
     show_all: AllOption = False,
@@ -166,9 +170,21 @@ def diff(
         rows = run_lines(steps, show_all=show_all)
         print_found(as_data, columns([("step", before, after, ""), *rows]), as_json=as_json)
         return
-    first, second = (find_artifact(name, store=store)[0] for name in (before, after))
+    (first, root), (second, other_root) = (
+        find_artifact(name, store=store) for name in (before, after)
+    )
     found = difference(first, second)
-    print_found(found.to_json(), found.lines(show_all=show_all), as_json=as_json)
+    as_data, lines = found.to_json(), found.lines(show_all=show_all)
+    if first.table == second.table == "documents" and not found.is_same_content:
+        from flows.lineage.document_changes import document_changes  # start-up: 60 ms
+
+        old, new = (
+            Artifact(manifest, ArtifactStore(where, create=False))
+            for manifest, where in ((first, root), (second, other_root))
+        )
+        changed = document_changes(old, new, examples=examples)
+        as_data["documents"], lines = changed.to_json(), [*lines, *changed.lines()]
+    print_found(as_data, lines, as_json=as_json)
 
 
 def _are_runs(*names: str) -> bool:
