@@ -165,4 +165,4 @@ def test_a_folder_becomes_a_model_that_answers(
     assert 'bertloom fill "The capital of [MASK] is"' in said.out
     said = cli("fill", "The [MASK] of the town", "-k", "3")
     assert said.code == 0
-    assert said.out.splitlines()[1].count(",") == 2
+    assert said.out.splitlines()[1].count(" 0.") == 3  # a comma may be among the pieces
