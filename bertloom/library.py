@@ -165,7 +165,7 @@ class Artifact:
         """Its card in Markdown: whose the texts are, what was dropped, figures, how to load it.
 
         >>> open_store("store").artifact("tiny/build-documents").card().splitlines()[1]
-        'pretty_name: Documents of texts'
+        'pretty_name: Documents of own'
 
         Raises:
             ConfigError: it holds neither rows nor a model.

@@ -182,7 +182,8 @@ def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
         assert f"† sst-2: {SAID}." in text
         assert text.count("†") >= 2
     assert "81.0 ± 1.0 †" in tables[1]
-    tile = section("summary", results=results, corpus=None, finetuned_phase=None)
+    story = {"told": [], "look_at": []}
+    tile = section("summary", results=results, story=story, corpus=None, finetuned_phase=None)
     assert "81.0 ± 1.0 †" in tile
     assert SAID in tile
 

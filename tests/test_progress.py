@@ -161,7 +161,7 @@ def test_time_left_is_at_the_pace_of_this_start(reading: Reading, left: float | 
 
 
 def test_bars_take_lines_of_their_own() -> None:
-    places = progress._Places()
+    places = progress.Places()
     with places.taken() as first:
         with places.taken() as second:
             assert {first, second} == {0, 1}

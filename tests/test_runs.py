@@ -61,7 +61,8 @@ def test_steps_that_do_not_need_each_other_run_at_once(
     said: list[str] = []
     done = run_recipe(fakes.recipe(root, execution=TWO), say=said.append, engine="local")
     assert [result.label for result in done][-2:] == ["build-instances.one", "build-instances.two"]
-    assert len(said) == 5
+    # Indented are warnings: what the fakes make is no table that a card could describe.
+    assert len([line for line in said if not line.startswith(" ")]) == 5
     record = read_run(ArtifactStore(root), newest(root))
     assert record.state == "completed"
     assert [step.label for step in record.steps] == list(record.planned)

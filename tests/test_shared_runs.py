@@ -179,7 +179,7 @@ def test_from_the_command_to_a_stage_there_are_eight_frames_at_most(
     call_command(fakes.recipe(str(tmp_path / "store")), tmp_path, "--engine", "local")
     [frames] = found
     assert frames[0].endswith("app.py:main")
-    assert len(frames) <= MOST, frames
+    assert len(frames) <= MOST, "\n".join(frames)
 
 
 @pytest.mark.network
@@ -218,4 +218,4 @@ def test_with_prefect_there_are_no_more(
     path = [*submitted.get("build-documents", []), *frames]
     assert path[0].endswith("app.py:main")
     assert [name.rpartition(":")[2] for name in path].count("run_step_task") == 1
-    assert len(path) <= MOST, path
+    assert len(path) <= MOST, "\n".join(path)

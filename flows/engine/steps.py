@@ -9,10 +9,11 @@ The first two are for `flows.orchestration.run`, which both engines call.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from flows.cards.cards import has_card, write_card
@@ -171,7 +172,14 @@ def build_step(
 
     with tracked(stage.name, described, work=work) as tracking:
         began = now()
-        output = _output(step, attempt, folders, store=store, inputs=inputs, execution=execution)
+        with _cleared_on_error(step, attempt, store=store), working_on(step.label):
+            given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
+            output = stage.run(
+                step.config, inputs=given, output=attempt.output, execution=execution, **folders
+            )
+            if not isinstance(output, StageOutput):
+                found = type(output).__name__
+                raise TypeError(f"{step.label}: expected a StageOutput, found {found}")
         produced = ProducedBy(
             run_id=run_id,
             git_commit=checkout().commit,
@@ -201,34 +209,18 @@ def build_step(
     return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
 
 
-def _output(
-    step: Step,
-    attempt: Attempt,
-    folders: Mapping[str, str],
-    *,
-    store: ArtifactStore,
-    inputs: Mapping[str, Manifest],
-    execution: ExecutionConfig,
-) -> StageOutput:
-    """What the stage gives; what it wrote is deleted where it fails, but for pieces."""
-    stage = step.stage
-    given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
+@contextlib.contextmanager
+def _cleared_on_error(step: Step, attempt: Attempt, *, store: ArtifactStore) -> Iterator[None]:
+    """What the stage wrote is deleted where it fails, but for pieces."""
     try:
-        with working_on(step.label):
-            output = stage.run(
-                step.config, inputs=given, output=attempt.output, execution=execution, **folders
-            )
-        if not isinstance(output, StageOutput):
-            found = type(output).__name__
-            raise TypeError(f"{step.label}: expected a StageOutput, found {found}")
+        yield
     except BaseException as error:
-        if not stage.keeps_pieces:  # the next run goes on from finished pieces
+        if not step.stage.keeps_pieces:  # the next run goes on from finished pieces
             try:
                 store.abandon(attempt)
             except OSError as left:
                 error.add_note(f"what the stage left at {attempt.output} is there yet: {left}")
         raise
-    return output
 
 
 def _write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> str:
