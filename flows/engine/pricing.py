@@ -369,7 +369,8 @@ def price_lines(price: Price, *, store: str) -> list[str]:
     free = free_bytes(store)
     has = "" if free is None else f" of {byte_text(free)} free"
     lines.append(
-        f"reads {byte_text(price.read_bytes)} of raw files, writes about {byte_text(price.disk_bytes)}{has}"
+        f"reads {byte_text(price.read_bytes)} of raw files, "
+        f"writes about {byte_text(price.disk_bytes)}{has}"
     )
     return lines
 
