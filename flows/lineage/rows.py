@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from flows.lineage.kept import kept_now
 from flows.lineage.names import artifact_of_file, resolve
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local, open_stream
@@ -43,7 +44,12 @@ class Artifact(NamedTuple):
     def source(self, name: str) -> Artifact | None:
         """The artifact that it read by that name; None for none."""
         ref = self.manifest.input(name)
-        return Artifact(self.store.read_manifest(ref.manifest), self.store) if ref else None
+        if ref is None:
+            return None
+        kept, at = kept_now(), self.store.url(ref.manifest)
+        if at not in kept.manifests:
+            kept.manifests[at] = self.store.read_manifest(ref.manifest)
+        return Artifact(kept.manifests[at], self.store)
 
 
 class Shard(NamedTuple):
@@ -133,6 +139,13 @@ def _part(manifest: Manifest, part: str) -> FileEntry:
 # Rows
 
 
+def _open_remote(url: str) -> Any:
+    """A remote file to read from: out of memory where it is kept there."""
+    fs, path = file_system(url)
+    data = kept_now().small_file(url)
+    return pa.BufferReader(data) if data is not None else open_stream(fs, path)
+
+
 @contextlib.contextmanager
 def open_columns(
     url: str, *, columns: Sequence[str] = ()
@@ -141,8 +154,7 @@ def open_columns(
 
     A local one is mapped, a remote one read by ranges.
     """
-    fs, path = file_system(url)
-    with pa.memory_map(path) if is_local(url) else open_stream(fs, path) as source:
+    with pa.memory_map(file_system(url)[1]) if is_local(url) else _open_remote(url) as source:
         try:
             reader = pa.ipc.open_file(source)
         except pa.ArrowInvalid as error:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from flows.formats import columns
+from flows.lineage.kept import kept_in_memory
 from flows.lineage.raw_text import RawText, read_raw, web_page
 from flows.lineage.rendering import one_line
 from flows.lineage.rows import (
@@ -180,6 +181,7 @@ class Trace:
         return lines
 
 
+@kept_in_memory()
 def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
     """The documents that a row was made from, with the text.
 

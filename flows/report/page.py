@@ -19,6 +19,7 @@ import yaml
 from markupsafe import Markup
 
 from flows.formats import byte_text, time_text
+from flows.lineage.kept import kept_in_memory
 from flows.report.contamination import read_contamination
 from flows.report.corpus import read_corpus
 from flows.report.curves import curve_figure
@@ -80,6 +81,7 @@ def write_report(
     return store.url(path)
 
 
+@kept_in_memory()
 def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -> str:
     """The page as HTML.
 
