@@ -2,7 +2,7 @@
 # and `git`. From the checkout's root:
 #
 #   docker build -f deploy/flow.Dockerfile -t bertloom .
-#   docker run -v "$PWD/runs:/work/runs" bertloom run sample --store runs/store
+#   docker run -v "$PWD/runs:/data/runs" bertloom run sample --store runs/store
 #
 # --build-arg EXTRAS=flows,s3 leaves the model's gigabytes out, for corpora alone.
 FROM python:3.13.7-slim-trixie
@@ -14,7 +14,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends git \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 bertloom \
-    && mkdir /work && chown bertloom /work
+    && mkdir /data && chown bertloom /data
 
 WORKDIR /opt/bertloom
 COPY pyproject.toml README.md LICENSE requirements.lock ./
@@ -30,6 +30,6 @@ ENV DO_NOT_TRACK=1 \
     PREFECT_SERVER_ANALYTICS_ENABLED=false \
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30
 USER 1000
-WORKDIR /work
+WORKDIR /data
 ENTRYPOINT ["bertloom"]
 CMD ["--help"]
