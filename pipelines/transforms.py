@@ -263,7 +263,7 @@ def _text(raw: RawDocument, position: str, language: str, piece: DocumentPiece) 
         position=position,
         source=piece.split.source,
         title=raw.title,
-        file=piece.split.file.sha256,
+        file=raw.file or piece.split.file.sha256,
         byte_start=raw.byte_start,
         byte_end=raw.byte_end,
         page_id=raw.page_id,

@@ -167,7 +167,7 @@ def _other_code(stage: Stage) -> Code:
 
 
 def text_recipe(store: Path, paths: Sequence[Path]) -> Recipe:
-    source = TextSource(name="mine", paths=tuple(map(str, paths)))
+    source = TextSource(name="mine", paths=tuple(map(str, paths)), split_bytes=1024)
     return Recipe(
         name="texts",
         store=str(store),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import itertools
 import json
 import tracemalloc
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,11 @@ import pytest
 import zstandard
 
 from pipelines.counters import Counters, check_balance
+from pipelines.documents.plan import piece_identity, plan, raw_inputs
 from pipelines.io import lines
-from pipelines.io.splits import RawDocument, Split
+from pipelines.io.splits import RawDocument, Reading, Split
 from pipelines.sources import text
-from schemas.configs import TextSource
+from schemas.configs import DocumentsConfig, TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
@@ -368,3 +371,73 @@ def test_files_of_one_name_give_documents_of_different_ids(tmp_path: Path) -> No
     ids = {raw.document_id for raw in found[0]}
     assert ids == {raw.document_id for raw in found[1]}
     assert len(ids) == 2
+
+
+def write_small(folder: Path, *, number: int) -> None:
+    """Texts of a line or two, some compressed, one of rows, one that is empty."""
+    for n in range(number):
+        suffix = (*COMPRESSORS, "", "", "")[n % 7]
+        data = COMPRESSORS[suffix](f"Text {n}.\nIts second line.\n\nAnother {n}.".encode())
+        (folder / f"{n:04d}.txt{suffix}").write_bytes(data)
+    (folder / "0007a.jsonl").write_text(JSONL)
+    (folder / "0009a.txt").write_text(" \n")
+
+
+def test_small_files_are_read_together_as_each_alone(tmp_path: Path) -> None:
+    write_small(tmp_path, number=100)
+    splits, documents, counters = read_all(config_of(tmp_path))
+    assert len(splits) < 5
+    apart, wanted, counted = read_all(config_of(tmp_path, split_bytes=1024))
+    assert len(apart) > 100
+    assert sorted(documents) == sorted(wanted)
+    assert counters.pop("files-without-text") == 1
+    assert counters == counted
+    digests = {path.name: sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
+    names = [raw.document_id.removeprefix("mine:").rpartition(":")[0] for raw in documents]
+    assert [raw.file for raw in documents] == [digests[name] for name in names]
+
+
+def test_a_group_is_of_bounded_size(tmp_path: Path) -> None:
+    for n in range(100):
+        (tmp_path / f"{n}.txt").write_text(f"{n}" * 100)
+    splits = text.plan(config_of(tmp_path, split_bytes=16 << 10))
+    assert max(split.end for split in splits) <= 2048
+    assert len(splits) > 5
+
+
+def test_a_file_more_changes_its_own_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_ONE_IN", 16)
+    write_small(tmp_path, number=200)
+    before = {split.file.sha256 for split in text.plan(config_of(tmp_path))}
+    (tmp_path / "0100a.txt").write_text("One more.")
+    after = {split.file.sha256 for split in text.plan(config_of(tmp_path))}
+    assert len(before) > 5
+    assert len(after - before) in (1, 2)  # two, where the new one ends a group
+
+
+def test_a_group_is_read_on_where_another_stopped(tmp_path: Path) -> None:
+    write_small(tmp_path, number=30)
+    config = config_of(tmp_path)
+    _, wanted, counted = read_all(config)
+    found, counters = list[RawDocument](), Counters()
+    for split in text.plan(config):
+        first = Reading()
+        for raw in itertools.islice(text.read(split, config, counters.count, first), 9):
+            found.append(raw)
+        rest = Reading(**first.state())
+        found += text.read(split, config, counters.count, rest)
+    assert (found, counters) == (wanted, counted)
+
+
+def test_each_file_of_a_group_is_a_raw_input(tmp_path: Path) -> None:
+    folders = [tmp_path / "here", tmp_path / "there"]
+    for folder in folders:
+        folder.mkdir()
+        write_small(folder, number=5)
+    configs = [DocumentsConfig(sources=(config_of(folder),)) for folder in folders]
+    inputs = raw_inputs(configs[0])
+    assert sorted(raw.name for raw in inputs) == sorted(path.name for path in folders[0].iterdir())
+    (here,), (there,) = map(plan, configs)
+    assert here.split != there.split
+    same = piece_identity(here, "text"), piece_identity(there, "text")
+    assert same[0] == same[1], "where it lies is nothing to it"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipelines.beam.work import WorkReport
 from pipelines.counters import Counters
 from pipelines.documents.duplicates_table import Duplicates
-from pipelines.documents.plan import DocumentPiece
+from pipelines.documents.plan import DocumentPiece, raw_files
 from schemas.configs import DocumentsConfig, TextSource
 
 _SHOWN_FILES = 5
@@ -88,6 +88,11 @@ class JobCounts:
     def files_of(self, source: str) -> Mapping[str, Counters]:
         """The counts of each file of a source, by its name."""
         return self.files.get(source, {})
+
+    def raw_files_of(self, source: str) -> set[str]:
+        """The names of the raw files of a source of one's own text."""
+        splits = (piece.split for piece in self.pieces if piece.split.source == source)
+        return {file.name for split in splits for file in raw_files(split, "text")}
 
     def unknown_templates(self) -> dict[str, int]:
         """`template-unknown:NAME@SOURCE`: those that left most holes in sentences."""
@@ -203,12 +208,13 @@ def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
             f"document, first {where[1]}. Set `document: line` if each line is a text, or "
             "`document: file` if each file is one"
         )
-    files = [name for name in job.files_of(source.name) if ".txt" in name.lower()]
+    every = job.raw_files_of(source.name)
+    files = [name for name in every if ".txt" in name.lower()]
     documents = job.of_source("documents-in", source.name)
     words = job.of_source("words", source.name) // max(1, documents)
     if (
         source.document == "blank-line"
-        and len(files) == len(job.files_of(source.name))
+        and len(files) == len(every)
         and documents >= max(_MANY_DOCUMENTS, 2 * len(files))
         and words < _FEW_WORDS
     ):

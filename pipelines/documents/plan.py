@@ -9,7 +9,7 @@ import json
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from pipelines.sources import SOURCES, SourceFile, Split
+from pipelines.sources import SOURCES, SourceFile, Split, text
 from schemas.configs import DocumentsConfig, SourceConfig
 from schemas.manifest import RawInput
 
@@ -77,7 +77,14 @@ def piece_identity(piece: DocumentPiece, kind: str) -> dict[str, Any]:
         # Loose files are named with their digests. Where they lie, and how many bytes come before
         # them, is nothing to them.
         place = [[list(rest) for _, *rest in detail["files"]], detail["repeated"]]
+    elif raw_files(split, kind) != [split.file]:
+        place = []  # the group's digest is that of its files' names, sizes and digests
     return {"input": _identity(split.source, split.file, kind), "place": place}
+
+
+def raw_files(split: Split, kind: str) -> list[SourceFile]:
+    """The raw files of a split: of a group of texts each, of a group of books the group."""
+    return (text.files_of(split) if kind == "text" else []) or [split.file]
 
 
 def raw_inputs(config: DocumentsConfig) -> tuple[RawInput, ...]:
@@ -88,7 +95,11 @@ def raw_inputs(config: DocumentsConfig) -> tuple[RawInput, ...]:
 def raw_inputs_of(pieces: list[DocumentPiece], config: DocumentsConfig) -> tuple[RawInput, ...]:
     """The raw files of planned pieces, in their order."""
     kinds = {source.name: source.kind for source in config.sources}
-    files = {(piece.split.source, piece.split.file): None for piece in pieces}
+    files = {
+        (piece.split.source, file): None
+        for piece in pieces
+        for file in raw_files(piece.split, kinds[piece.split.source])
+    }
     return tuple(_raw_input(source, file, kinds[source]) for source, file in files)
 
 

@@ -83,7 +83,7 @@ def _row(raw: RawDocument, sentences: list[str], split: Split) -> dict[str, Any]
         "title": raw.title,
         "sentences": sentences,
         "digest": text_digest(sentences),
-        "file": split.file.sha256,
+        "file": raw.file or split.file.sha256,
         "byte_start": raw.byte_start,
         "byte_end": raw.byte_end,
         "page_id": raw.page_id,

@@ -12,8 +12,10 @@ By `reading` it goes on where another worker was stopped (`Reading`).
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pipelines.counters import Count
@@ -42,6 +44,33 @@ class SourceFile(NamedTuple):
 
     believed: str = ""
     """The list whose word was taken for `sha256`, as the recipe allows; "" where it was read."""
+
+
+class GroupedFile(NamedTuple):
+    """One file of a group that is read as one split; as JSON in `Split.detail`."""
+
+    uri: str
+    name: str
+    size: int
+    sha256: str
+
+
+def group_of(files: Sequence[SourceFile]) -> SourceFile:
+    """Files as one: its digest is that of their names, sizes and digests."""
+    first, last = files[0], files[-1]
+    if len(files) == 1:
+        return first
+    digest = hashlib.sha256()
+    for file in files:
+        line = f"{file.name}\t{file.size}\t{file.sha256}\n"
+        digest.update(line.encode("utf-8", "surrogateescape"))
+    is_remote = "://" in first.uri
+    return SourceFile(
+        uri=first.uri.rpartition("/")[0] if is_remote else str(PurePosixPath(first.uri).parent),
+        name=f"{first.name} ... {last.name} ({len(files)} files)",
+        size=sum(file.size for file in files),
+        sha256=digest.hexdigest(),
+    )
 
 
 class Split(NamedTuple):
@@ -77,6 +106,8 @@ class RawDocument(NamedTuple):
     page_id: int | None = None
     revision_id: int | None = None
     timestamp: str | None = None
+    file: str = ""
+    """Digest of the raw file, where it is another than that of the split."""
 
 
 class Reading:

@@ -27,7 +27,14 @@ from typing import IO, Any, NamedTuple
 from pipelines.counters import Count
 from pipelines.io.encodings import DecodedText, decode_text
 from pipelines.io.raw_files import describe_each, expand_paths, open_file
-from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
+from pipelines.io.splits import (
+    GroupedFile,
+    RawDocument,
+    Reading,
+    SourceFile,
+    Split,
+    group_of,
+)
 from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
     Member,
@@ -45,15 +52,6 @@ MAX_BOOK_BYTES = 64 << 20
 _TEXT_SUFFIXES = (".txt", ".TXT", ".txt.gz")
 _GZIP = b"\x1f\x8b"
 _MAX_FILES = 4096  # in one group, however small they are
-
-
-class _LooseFile(NamedTuple):
-    """One file of a group; as JSON in `Split.detail`."""
-
-    uri: str
-    name: str
-    size: int
-    sha256: str
 
 
 def plan(config: BooksSource) -> list[Split]:
@@ -203,28 +201,11 @@ def _plan_loose(
 def _loose_split(
     group: list[SourceFile], config: BooksSource, times: Mapping[str, int], *, start: int
 ) -> Split:
-    """A group of files as one: its digest is that of its files' names and digests."""
-    digest = hashlib.sha256()
-    for file in group:
-        digest.update(f"{file.name}\t{file.size}\t{file.sha256}\n".encode())
-    size = sum(file.size for file in group)
-    first, last = group[0], group[-1]
-    if len(group) == 1:
-        together = first
-    else:
-        name = f"{first.name} ... {last.name} ({len(group)} files)"
-        together = SourceFile(
-            uri=str(PurePosixPath(first.uri).parent)
-            if "://" not in first.uri
-            else first.uri.rpartition("/")[0],
-            name=name,
-            size=size,
-            sha256=digest.hexdigest(),
-        )
-    members = [_LooseFile(file.uri, file.name, file.size, file.sha256) for file in group]
+    together = group_of(group)
+    members = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
     stems = (_stem(_plain_name(file.name)) for file in group)
     detail = json.dumps({"files": members, "repeated": _repeated(stems, times)})
-    return Split(config.name, together, start, start + size, detail)
+    return Split(config.name, together, start, start + together.size, detail)
 
 
 def _repeated(stems: Iterable[str], times: Mapping[str, int]) -> list[str]:

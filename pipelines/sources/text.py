@@ -6,19 +6,22 @@
 
 A document of more than `max_document_bytes` is cut, where a line ends or else a sentence. Around
 .txt and .jsonl there may be .gz, .bz2 or .zst; such a file is one split. Plain files are cut
-between documents, Parquet between row groups. Without an `id_column` a document's id is the file's
-name and its position: the offset of its first byte in the (decompressed) text, or the row's number
-in a Parquet file. So ids do not depend on how the input is cut into splits.
+between documents, Parquet between row groups. Small .txt and .jsonl files are grouped, so that a
+hundred thousand texts do not make as many shards; each stays a raw file of its own. Without an
+`id_column` a document's id is the file's name and its position: the offset of its first byte in the
+(decompressed) text, or the row's number in a Parquet file. So ids do not depend on how the input is
+cut into splits.
 
 Counters: `rows-in`, `rows-kept`, `rows-dropped-` malformed-json, no-text, no-id, undecodable or
 lone-surrogate; `rows-decoded-as-ENCODING` where it is not UTF-8; `rows-cut` (at the largest size;
 each part is a row), `files-without-blank-line` (long ones, where blank lines are to end documents);
-`raw-bytes`.
+`files-without-text` (of a group); `raw-bytes`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -33,7 +36,14 @@ from pipelines.io.lines import (
     sentence_cut,
 )
 from pipelines.io.raw_files import describe_files, expand_paths
-from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
+from pipelines.io.splits import (
+    GroupedFile,
+    RawDocument,
+    Reading,
+    SourceFile,
+    Split,
+    group_of,
+)
 from pipelines.sources.text_rows import TextRow, require_fields
 from schemas.configs import TextSource
 
@@ -49,9 +59,16 @@ _SENTENCE_ENDS = tuple(
 _LONG_TEXT = 1 << 16
 """Bytes of a file that is hardly meant to be one paragraph: about 10,000 words."""
 
+_SMALL, _GROUP = 32, 8
+"""Smaller than this part of `split_bytes` is a file that is grouped, this part of it a group."""
+
+_ONE_IN = 512
+"""Files of which, on average, one ends a group by its name: one file more or less than last month
+changes its own group, and those behind it are cut as they were."""
+
 
 def plan(config: TextSource) -> list[Split]:
-    """Splits of about `split_bytes`, cut between documents.
+    """Splits of about `split_bytes`, cut between documents, and groups of small files.
 
     Raises:
         MissingInputError: there is no .txt, .jsonl or .parquet file at a path.
@@ -59,14 +76,19 @@ def plan(config: TextSource) -> list[Split]:
             holds no text.
         CorruptInputError: a Parquet file is cut off or damaged.
     """
-    splits: list[Split] = []
+    splits, small = list[Split](), list[SourceFile]()
     for file in describe_files(expand_paths(config.paths, suffixes=_SUFFIXES)):
         if _form(file.name) == "parquet":
             splits.extend(_parquet().plan_parquet(file, config))
             continue
         if _form(file.name) == "jsonl":
             _check_keys(file, config)
-        splits.extend(_plan_lines(file, config))
+        if file.size < config.split_bytes // _SMALL:
+            small.append(file)
+        else:
+            splits.extend(_plan_lines(file, config))
+    for group in _groups(small, most_bytes=config.split_bytes // _GROUP):
+        splits.extend(_plan_group(group, config))
     return splits
 
 
@@ -80,25 +102,52 @@ def read(
     """
     reading = reading or Reading()
     count = reading.counting(count)
-    form = _form(split.file.name)
-    if form == "parquet":
-        rows = _parquet().parquet_rows(split, config)
-    else:
-        end = None if split.detail else split.end
-        longest = config.max_document_bytes if form == "txt" else 0
-        lines = read_lines(split.file, start=split.start, end=end, longest=longest)
-        found = (
-            _json_rows(lines, split.file, config, count)
-            if form == "jsonl"
-            else _text_rows(lines, split, config, count)
-        )
-        rows = _as_stored(found, split)
-    parts = (part for row in rows for part in _parts(row, config, count))
-    for part in reading.records(parts, file=split.file):
-        document = _document(part, split.file, config, count) if reading.is_new else None
+    grouped = files_of(split)
+    found = (
+        _rows_of_group(grouped, config, count)
+        if grouped
+        else ((row, split.file) for row in _rows_of(split, config, count))
+    )
+    parts = ((part, file) for row, file in found for part in _parts(row, config, count))
+    for part, file in reading.records(parts, file=split.file):
+        document = _document(part, file, config, count) if reading.is_new else None
         if document is not None:
             count("rows-kept")
             yield document
+
+
+def files_of(split: Split) -> list[SourceFile]:
+    """The files of a group; none of what is no group."""
+    found = json.loads(split.detail or "{}").get("group", ())
+    return [SourceFile(*GroupedFile(*file)) for file in found]
+
+
+def _rows_of_group(
+    files: Iterable[SourceFile], config: TextSource, count: Count
+) -> Iterator[tuple[TextRow, SourceFile]]:
+    for file in files:
+        is_empty = True
+        for row in _rows_of(_whole(file, config), config, count):
+            is_empty = False
+            yield row, file
+        if is_empty:
+            count("files-without-text", example=file.name)
+
+
+def _rows_of(split: Split, config: TextSource, count: Count) -> Iterator[TextRow]:
+    form = _form(split.file.name)
+    if form == "parquet":
+        yield from _parquet().parquet_rows(split, config)
+        return
+    end = None if split.detail else split.end
+    longest = config.max_document_bytes if form == "txt" else 0
+    lines = read_lines(split.file, start=split.start, end=end, longest=longest)
+    found = (
+        _json_rows(lines, split.file, config, count)
+        if form == "jsonl"
+        else _text_rows(lines, split, config, count)
+    )
+    yield from _as_stored(found, split)
 
 
 def _parquet() -> Any:
@@ -169,7 +218,12 @@ def _document(
         count("rows-dropped-lone-surrogate", example=where)
         return None
     return RawDocument(
-        f"{config.name}:{identifier}", title, paragraphs, row.byte_start, row.byte_end
+        f"{config.name}:{identifier}",
+        title,
+        paragraphs,
+        row.byte_start,
+        row.byte_end,
+        file=file.sha256,
     )
 
 
@@ -281,9 +335,48 @@ def _check_keys(file: SourceFile, config: TextSource) -> None:
         require_fields(list(keys), file, config, what="key")
 
 
+def _groups(files: Iterable[SourceFile], *, most_bytes: int) -> Iterator[list[SourceFile]]:
+    """Files together, in their order, up to so many bytes or to a name that ends a group."""
+    group: list[SourceFile] = []
+    size = 0
+    for file in files:
+        if group and size + file.size > most_bytes:
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += file.size
+        if _ends_group(file.name):
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _ends_group(name: str) -> bool:
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
+    return int.from_bytes(digest[:8], "big") % _ONE_IN == 0
+
+
+def _plan_group(group: list[SourceFile], config: TextSource) -> Iterator[Split]:
+    if len(group) == 1:
+        yield from _plan_lines(group[0], config)
+        return
+    together = group_of(group)
+    files = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
+    yield Split(config.name, together, 0, together.size, json.dumps({"group": files}))
+
+
+def _whole(file: SourceFile, config: TextSource) -> Split:
+    """A file that is not cut."""
+    is_stream = file.size == 0 or is_compressed(file)
+    detail = json.dumps({"compressed": True}) if is_stream else ""
+    return Split(config.name, file, 0, file.size, detail)
+
+
 def _plan_lines(file: SourceFile, config: TextSource) -> Iterator[Split]:
-    if file.size == 0 or is_compressed(file):
-        yield Split(config.name, file, 0, file.size, json.dumps({"compressed": True}))
+    whole = _whole(file, config)
+    if whole.detail:
+        yield whole
         return
     start = 0
     while start < file.size:
