@@ -36,6 +36,7 @@ from flows.store.leases import Holder, Lease, lease_or_holder
 from flows.store.pointers import now, pointer_to
 from flows.store.processes import this_process
 from flows.store.runs import (
+    KEPT,
     Heartbeat,
     JobRecord,
     RunRecord,
@@ -248,10 +249,7 @@ class Run:
     def end(self, state: RunState, failures: dict[str, BaseException]) -> RunRecord:
         """Record how the run ended, end its events, and write its report."""
         self._heartbeat.stop()
-        texts = {
-            label: without_secrets(f"{type(error).__name__}: {error}")
-            for label, error in failures.items()
-        }
+        texts = {label: _why(error) for label, error in failures.items()}
         record = self._record(state, texts)
         self.events.run_ended(state, "; ".join(texts.values()))
         try:
@@ -271,7 +269,7 @@ class Run:
             if self.is_begun and not self._over.is_set():
                 # Whoever stops this process may not wait for its threads; `end` writes it again.
                 with contextlib.suppress(OSError, StoreError):
-                    self._record("interrupted", {"": "the run was stopped"})
+                    self._record("interrupted", {"": f"it was stopped; {KEPT}"})
 
     def _keep_stopping(self) -> None:
         # More than once: a training that was just about to start has no process to be asked yet.
@@ -498,3 +496,11 @@ class Run:
         """Say that a step, or several, had no inputs."""
         missing = dict.fromkeys(entry_label(label) for label in needed if label not in self.done)
         self.say(f"{title}  not run: needs {', '.join(missing)}")
+
+
+def _why(error: BaseException) -> str:
+    """What the record says of what ended a step, or the run."""
+    if isinstance(error, Exception):
+        return without_secrets(f"{type(error).__name__}: {error}")
+    by = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else "a signal"
+    return f"it was stopped by {by}; {KEPT}"

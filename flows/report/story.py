@@ -142,7 +142,7 @@ def _look_at(
     record: RunRecord, steps: Steps, corpus: Corpus | None, results: Results | None
 ) -> Iterator[tuple[str, str]]:
     if record.failures:
-        yield "failures", "what failed"
+        yield "failures", "what failed" if record.state == "failed" else "why it ended early"
     if steps.states["not run"]:
         yield "steps", f"{steps.states['not run']:,} steps did not run"
     if corpus and corpus.documents:

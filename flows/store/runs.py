@@ -29,6 +29,9 @@ from flows.store.records import content_of, parse_record
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.sealed import sealed_json
 
+KEPT = "what was finished is kept, and the next run goes on from there"
+"""Said of runs that ended before their end."""
+
 RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
 Close = Callable[[ArtifactStore, str], object]
 """Ends the lineage events of a run, given its id."""
@@ -376,13 +379,13 @@ def _settle(
     close: Close,
     *,
     state: RunState = "crashed",
-    reason: str = "",
+    reason: str = f"its process ended without a word; {KEPT}",
 ) -> bool:
     # Read again: the process may have written its end just before it was found gone.
     found = read_run(store, record.run_id)
     if found.state != "running":
         return False
-    failures = {**found.failures, "": reason} if reason else found.failures
+    failures = {**found.failures, "": reason}
     write_run(store, found.model_copy(update={"state": state, "failures": failures}))
     close(store, found.run_id)
     return True
