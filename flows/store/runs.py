@@ -147,8 +147,11 @@ def record_path(run_id: str) -> str:
 
 def write_run(store: ArtifactStore, record: RunRecord) -> None:
     """Write a run's record in place of what was written before."""
-    written = record.model_copy(update={"written": now()})
-    store.backend.replace(record_path(record.run_id), sealed_json(written.model_dump(mode="json")))
+    _put(store, record.model_copy(update={"written": now()}))
+
+
+def _put(store: ArtifactStore, record: RunRecord) -> None:
+    store.backend.replace(record_path(record.run_id), sealed_json(record.model_dump(mode="json")))
 
 
 def run_ids(store: ArtifactStore) -> list[str]:
@@ -386,6 +389,7 @@ def _settle(
     if found.state != "running":
         return False
     failures = {**found.failures, "": reason}
-    write_run(store, found.model_copy(update={"state": state, "failures": failures}))
+    # It was last at work when it wrote its record, and not today.
+    _put(store, found.model_copy(update={"state": state, "failures": failures}))
     close(store, found.run_id)
     return True
