@@ -26,7 +26,7 @@ from schemas.sealed import read_sealed, sealed_json, sealed_page
 _KEPT = "reports/index.json"
 _KEPT_VERSION = 1
 _TRIES = 20
-_MOST_RESULTS = 4
+_MOST_RESULTS = 6
 _RESULTS = ("trial", "instances", "tokens", "vocabulary", "documents", "examples")
 """What is told of a run without evaluation and pretraining: of the first kind that it has."""
 
