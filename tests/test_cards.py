@@ -78,6 +78,17 @@ def test_a_card_says_whose_the_texts_are_and_what_was_dropped(
     assert "| `build-tokens` | documents | 5 | 4 | 1 | duplicate 1 |" in text
 
 
+def test_the_card_of_an_artifact_without_rows_says_so(
+    stores: tuple[ArtifactStore, ArtifactStore],
+) -> None:
+    found = manifest_of(stores[0], "build-instances")
+    without = tuple(entry for entry in found.files if entry.rows is None)
+    empty = found.model_copy(update={"files": without})
+    text = card_of(empty, store=stores[0], cards=CardsConfig())
+    assert "There is nothing to load: it has no rows" in text
+    assert "load_dataset" not in text
+
+
 def test_datasets_opens_the_artifact_itself_by_its_card(
     stores: tuple[ArtifactStore, ArtifactStore], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import re
 import signal
@@ -344,3 +345,16 @@ def test_a_recipe_that_cannot_be_read_names_the_field(tmp_path: Path) -> None:
     file.write_text("name: bad\npublish: {nam: x}\nbuild_documents: {sources: []}\n")
     with pytest.raises(ConfigError, match=r"publish\.nam: no such key"):
         recipe_files.load_recipe(str(file))
+
+
+def test_noise_of_libraries_is_left_out_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """For users of Python too: the filters are there when a package of ours is loaded."""
+    beam = logging.getLogger("apache_beam.runners.portability.fn_api_runner.fn_runner")
+    with caplog.at_level(logging.WARNING):
+        logging.warning("apitools not found, and bigquery client libraries are not available")
+        logging.warning("said by apitools not found")
+        beam.warning("If direct_num_workers is not equal to 1, direct_running_mode is ignored")
+        beam.warning("a worker is gone")
+    assert caplog.messages == ["said by apitools not found", "a worker is gone"]

@@ -70,6 +70,10 @@ def test_packaged_recipes_are_valid(name: str) -> None:
 def test_what_the_file_may_say_is_valid(tmp_path: Path) -> None:
     assert is_valid(WHOLE)
     assert is_read(WHOLE, tmp_path)
+    by_variable = WHOLE.replace("kind: text", "kind: ${KIND:-text}")
+    assert by_variable != WHOLE
+    assert is_valid(by_variable)
+    assert is_read(by_variable, tmp_path)
     extending = RECIPE.replace("name: mine", "name: mine\nextends: english")
     assert is_valid(extending)
     assert is_read(extending, tmp_path)

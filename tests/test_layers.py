@@ -44,7 +44,7 @@ ROOMS = {
         "pretrain build_examples finetune evaluate tabulate",
     ],
     "flows": [
-        "balances formats nested prefect_environment",
+        "balances formats nested prefect_environment quiet_libraries",
         "recipes",
         "fetch sample store",
         "cards trackers",

@@ -64,6 +64,31 @@ def test_a_stores_own_artifacts_are_the_basis(cli: Cli, recipe: str) -> None:
     assert (vocabulary["basis"], vocabulary["is_rough"]) == ("table", False)
 
 
+def test_steps_of_unknown_time_are_named() -> None:
+    some = {
+        "build-tokens": Expected(seconds=60.0, core_seconds=60.0, basis="table"),
+        "finetune.cola.r0": Expected(),
+        "finetune.cola.r1": Expected(),
+        "tabulate": Expected(),
+    }
+    assert price_lines(total(some), store="x")[:2] == [
+        "expected: about 1 min 00 s, 0.02 core hours (by measured rates elsewhere)",
+        "  besides, of a time that this store has not measured yet: 2 of finetune, 1 of tabulate",
+    ]
+    del some["build-tokens"]
+    assert price_lines(total(some), store="x")[0] == "expected: nothing is known of the time"
+
+
+def test_a_training_on_a_gpu_takes_what_such_took_in_this_store(
+    recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pricing, "_has_gpu", lambda: True)
+    on_any = bertloom.load_recipe(recipe, changes=["pretrain.one.device=auto"])
+    planned = {step.label: step.expected for step in bertloom.plan(on_any)}
+    assert planned["pretrain.one"] is not None
+    assert planned["pretrain.one"].seconds is None
+
+
 def test_what_the_disk_cannot_hold_is_not_begun(
     cli: Cli, recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

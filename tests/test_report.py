@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from flows.lineage.graph import upstream_graph
 from flows.lineage.raw_text import RawText
 from flows.report import lengths
 from flows.report import texts as texts_module
+from flows.report.corpus import Templates, read_corpus
 from flows.report.curves import read_phases, thinned
 from flows.report.drawing import Axis
 from flows.report.lengths import read_instance_lengths, read_token_lengths
 from flows.report.lineage import overview
-from flows.report.page import report_page, write_report
-from flows.report.steps import Built
+from flows.report.page import report_page, section, write_report
+from flows.report.samples import Dropped, Template
+from flows.report.steps import Built, read_steps
 from flows.report.texts import read_documents
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
@@ -314,6 +317,50 @@ def test_a_failed_run_has_its_page(run: Run) -> None:
     assert "2 built 1 failed 14 not run" in steps
     assert "failed build-tokens" in steps
     assert "not run tabulate" in steps
+
+
+def test_what_ends_a_run_is_no_step(run: Run) -> None:
+    store, record = run
+    changed = {
+        "state": "interrupted",
+        "steps": record.steps[:2],
+        "failures": {"": "it was stopped by Ctrl-C"},
+    }
+    page = Page(report_page(store, record.model_copy(update=changed)))
+    assert words(page.sections["failures"]) == "Why it ended early it was stopped by Ctrl-C"
+    assert words(page.sections["steps"]).startswith(
+        "What ran and what was cached 2 built 15 not run"
+    )
+    assert "why it ended early" in words(page.sections["summary"])
+
+
+def test_unknown_templates_are_told_once_with_texts_and_without(run: Run) -> None:
+    store, record = run
+    found = read_corpus(store, read_steps(store, record))
+    assert found is not None
+    rows = [Templates("wiki", 7, 0.001, "odd 4, rare 3")]
+    for texts in (
+        {},
+        {"dropped": Dropped(templates=(Template(source="wiki", name="odd", count=4),))},
+    ):
+        corpus = replace(found, templates=rows)
+        both = section("corpus", corpus=corpus) + section("dropped", corpus=corpus, texts=texts)
+        assert both.count("<h3>Unknown templates") == 1
+        assert len(re.findall(r"\bodd\b", both)) == 1
+        assert "100.0" in both
+
+
+def test_text_from_right_to_left_keeps_numbers_and_order(run: Run) -> None:
+    """A list's direction is its text's, and what is ours within a segment does not decide it."""
+    page = report_page(*run)
+    assert page.count('<ol class="sentences" dir="auto"') >= 3
+    assert "<li dir" not in page
+    decoded = re.findall(r'<p class="decoded" dir="auto">(.*?)</p>', page, re.S)
+    assert decoded
+    for text in decoded:
+        ours = re.findall(r"<(?:b|ruby|rt|small)\b[^>]*>|<span class=.special.[^>]*>", text)
+        assert ours
+        assert all(" dir=" in tag for tag in ours)
 
 
 def _delete_manifest(store: ArtifactStore, step: StepRecord) -> None:

@@ -21,7 +21,7 @@ from flows.orchestration import run as runs
 from flows.orchestration.run import Run, step_limit
 from flows.store.artifacts import ArtifactStore
 from flows.store.processes import start_of
-from flows.store.runs import read_run, run_ids, write_run
+from flows.store.runs import KEPT, read_run, run_ids, write_run
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.errors import InputError
 
@@ -196,13 +196,17 @@ def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> No
         running = read_run(store, run.run_id)
     died = running.model_copy(update={"pid": process.pid, "process_start": start_of(process.pid)})
     write_run(store, died)
+    written = read_run(store, died.run_id).written
     assert not died.is_dead
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert died.is_dead
     assert not died.model_copy(update={"host": "elsewhere"}).is_dead
     run_recipe(recipe, engine="local")
-    assert read_run(store, run.run_id).state == "crashed"
+    told = read_run(store, run.run_id)
+    assert (told.state, told.written) == ("crashed", written)
+    assert told.failures == {"": f"its process ended without a word; {KEPT}"}
+    assert "ended without a word" in store.backend.read(f"runs/{run.run_id}/report.html").decode()
     assert read_run(store, newest(root)).state == "completed"
 
 

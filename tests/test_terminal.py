@@ -22,6 +22,8 @@ from fake_stages import FakeStages
 
 from flows.cli import run, terminal
 from flows.cli.step_lines import step_printer
+from flows.engine.plan import PlannedStep
+from flows.engine.pricing import Expected
 from flows.engine.steps import StepLine
 from pipelines.telling import progress
 from schemas.recipe import Recipe
@@ -114,7 +116,7 @@ def test_each_step_has_one_line_with_its_number_and_the_time_left(
     long = steps[0].result._replace(label="finetune.a-task.b16-lr0.0003-e4-r11", seconds=100.0)
     steps[0] = StepLine(long, left=steps[0].left, total=total)
     with shown(monkeypatch) as read:
-        show = step_printer(made)
+        show = step_printer()
         for line in steps:
             show(line)
         show("x  FAILED: of\nsomething")
@@ -128,8 +130,29 @@ def test_each_step_has_one_line_with_its_number_and_the_time_left(
     assert _COLOUR.search(said)
     with shown(monkeypatch) as read:
         monkeypatch.setenv("TERM", "dumb")
-        step_printer(made)(steps[1])
+        step_printer()(steps[1])
         assert read() == f"{steps[1]}\n"
+
+
+def test_the_time_left_is_what_the_plan_expects(
+    cli: Cli, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    run.run_recipe(fakes.recipe(str(tmp_path / "store")), say=lines.append, engine="local")
+    done = next(line for line in lines if isinstance(line, StepLine)).result._replace(seconds=7.0)
+    planned = [
+        PlannedStep("built", "build", expected=Expected(seconds=600.0)),
+        PlannedStep("found", "cached", expected=None),
+        PlannedStep("unheard-of", "unknown", expected=Expected(seconds=None)),
+    ]
+    for left, said in (
+        (("built", "found"), "about 10 min left"),
+        (("found",), "about 0 s left"),
+        (("unheard-of",), "about 7 s left"),
+    ):
+        with shown(monkeypatch) as read:
+            step_printer(planned)(StepLine(done, left=left, total=4))
+            assert said in _CONTROL.sub("", read())
 
 
 def test_bars_of_other_processes_have_other_lines(

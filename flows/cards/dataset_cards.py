@@ -234,8 +234,14 @@ def _code(manifest: Manifest) -> str:
 
 
 def _loading_section(manifest: Manifest, layout: Layout) -> Iterator[str]:
-    pattern = layout.patterns[DEFAULT, next(s for c, s in layout.patterns if c == DEFAULT)]
-    yield "\n## How to load it\n\nFOLDER is the folder of this file. With Hugging Face's datasets"
+    split = next((split for config, split in layout.patterns if config == DEFAULT), None)
+    yield "\n## How to load it\n\n"
+    if split is None:
+        yield "There is nothing to load: it has no rows. What it was made from, and why that was "
+        yield "left out, is said above.\n"
+        return
+    pattern = layout.patterns[DEFAULT, split]
+    yield "FOLDER is the folder of this file. With Hugging Face's datasets"
     yield ", typed, by splits:\n\n"
     yield code(
         'from datasets import load_dataset\n\nrows = load_dataset("FOLDER")', language="python"

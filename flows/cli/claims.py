@@ -116,7 +116,7 @@ def _run_missing(wanted: Sequence[Wanted], *, root: str, engine: str, as_json: b
             continue
         say(f"running {name}", err=as_json)
         loaded = load_recipe(given, store=root)
-        run_recipe(loaded, say=step_printer(loaded, as_json=as_json), engine=engine)
+        run_recipe(loaded, say=step_printer(as_json=as_json), engine=engine)
 
 
 def _read(store: ArtifactStore, names: Sequence[str]) -> dict[str, Any]:

@@ -24,9 +24,6 @@ from schemas.errors import BertloomError, UsageError
 EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
 _KEPT = "; steps that were finished are kept"
 
-# Said by Beam at each import, and of worker processes that it does not know we start ourselves.
-_NOISE = ("apitools not found", "If direct_num_workers is not equal to 1")
-
 # How Beam wraps what a worker process logs.
 _FROM_WORKER = re.compile(r'^Worker: severity: .*? message: "((?:[^"\\]|\\.)*)"', re.DOTALL)
 
@@ -40,7 +37,7 @@ class _ForConsole(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         library = record.name.partition(".")[0]
         message = record.getMessage()
-        if library == "prefect" or message.startswith(_NOISE):
+        if library == "prefect":
             return False
         wrapped = _FROM_WORKER.match(message) if library == "apache_beam" else None
         if wrapped:

@@ -159,7 +159,7 @@ def _run(
     from flows.orchestration.run import Run
 
     steps = [s for s in build_corpus.steps(recipe, STAGE.name) if s.label not in given]
-    with Run(recipe, steps, say=step_printer(recipe, as_json=as_json), given=given) as run:
+    with Run(recipe, steps, say=step_printer(as_json=as_json), given=given) as run:
         run_steps(run)
     return run.done[STAGE.name].manifest, run.store
 

@@ -103,7 +103,7 @@ def finetune(
     if dry_run:
         print_plan(loaded)
         return
-    print_results(loaded, run_recipe(loaded, say=step_printer(loaded), engine=engine))
+    print_results(loaded, run_recipe(loaded, say=step_printer(), engine=engine))
 
 
 def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | None) -> str:

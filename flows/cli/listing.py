@@ -168,8 +168,9 @@ def _run_rows(store: ArtifactStore, records: Sequence[dict[str, Any]]) -> list[t
 
 
 def _result(record: dict[str, Any], stored: bytes | None, path: str) -> str:
-    """The steps of a run that failed, or what its last step holds."""
-    failed = ", ".join(f"{label or 'run'} failed" for label in record.get("failures", {}))
+    """The steps of a run that failed or why it ended early, or what its last step holds."""
+    failures = record.get("failures", {}).items()
+    failed = ", ".join(f"{label} failed" if label else str(text) for label, text in failures)
     if failed or stored is None:
         return failed
     try:

@@ -59,7 +59,7 @@ def quickstart(
     was_written = write_recipe(proposal, file)
     say(f"  recipe    {file}{'' if was_written else ' (as it was)'}\n")
     loaded = load_recipe(str(file), store=store)
-    print_plan(loaded)  # ends with what it will take
+    planned = print_plan(loaded)  # ends with what it will take
     if plan_only:
         say(f"\nto run it: bertloom run {file}{_store_option(loaded)}")
         return
@@ -67,7 +67,7 @@ def quickstart(
         say(f"to run it later: bertloom run {file}{_store_option(loaded)}")
         return
     say("")
-    results = run_recipe(loaded, say=step_printer(loaded), engine=engine)
+    results = run_recipe(loaded, say=step_printer(planned), engine=engine)
     _show(loaded, results)
 
 

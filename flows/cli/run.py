@@ -76,8 +76,8 @@ def run(
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
-    say_price(loaded, rebuild=rebuild or (), until=until, force=force)
-    say_step = step_printer(loaded, as_json=as_json)
+    planned = say_price(loaded, rebuild=rebuild or (), until=until, force=force)
+    say_step = step_printer(planned, as_json=as_json)
     results = run_recipe(loaded, say=say_step, engine=engine, rebuild=rebuild or (), until=until)
     print_results(loaded, results, as_json=as_json)
 
@@ -97,8 +97,11 @@ def plan(
 
 def say_price(
     recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", force: bool = False
-) -> None:
+) -> Sequence[PlannedStep]:
     """Say on standard error what a run will take, where there is anything to build.
+
+    Returns:
+        its steps; none where they cannot be planned.
 
     Raises:
         ConfigError: the disk cannot hold it, and `force` is not given.
@@ -106,14 +109,15 @@ def say_price(
     try:
         planned = plan_recipe(recipe, store=_store_of(recipe), rebuild=rebuild, until=until)
     except (InputError, TrainingError):
-        return  # the run meets the same, says it and records it
+        return ()  # the run meets the same, says it and records it
     if all(step.state == "cached" for step in planned):
-        return
+        return planned
     price = price_of(planned)
     for line in price_lines(price, store=recipe.store):
         say(line, err=True)
     if not force:
         check_room(price, store=recipe.store)
+    return planned
 
 
 def _store_of(recipe: Recipe) -> ArtifactStore | None:
@@ -125,8 +129,8 @@ def _store_of(recipe: Recipe) -> ArtifactStore | None:
 
 def print_plan(
     recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", as_json: bool = False
-) -> None:
-    """Print what a run would do."""
+) -> Sequence[PlannedStep]:
+    """Print what a run would do, and return it."""
     planned = plan_recipe(recipe, store=_store_of(recipe), rebuild=rebuild, until=until)
     launched = [] if recipe.execution.runner in RUNNERS_HERE else _launch_lines(recipe, until)
     found: dict[str, Any] = {
@@ -144,7 +148,7 @@ def print_plan(
         found["sweep"] = [one._asdict() for one in added]
     if as_json:
         print_json(found)
-        return
+        return planned
     _print_steps(planned)
     print_lines(
         [
@@ -157,6 +161,7 @@ def print_plan(
     )
     if lack := lacking(steps(recipe, until)):
         say(f"note: {lack}", err=True)
+    return planned
 
 
 def _step_json(step: PlannedStep) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from flows.cli.console import say
 from flows.cli.terminal import NARROW, in_terminal, print_over_bars, terminal_size, text_of
-from flows.engine.steps import FAILED, StepLine, opened_store
+from flows.engine.plan import PlannedStep
+from flows.engine.steps import FAILED, StepLine
 from flows.formats import time_text
-from flows.store.runs import read_run, run_ids
-from schemas.errors import BertloomError
-from schemas.recipe import Recipe
 
 _STATE, _NARROW_STATE, _IDS_FROM = 16, 10, 110
 """Columns of a state, in a narrow terminal, and those of a terminal that has room for ids."""
@@ -19,13 +17,17 @@ _STATE, _NARROW_STATE, _IDS_FROM = 16, 10, 110
 _HOLDS = 28
 """Columns that are left for what an artifact holds, where names of trials are long."""
 
-_RUNS = 20
-"""Earlier runs that are looked at for how long steps took."""
 
+def step_printer(
+    planned: Sequence[PlannedStep] = (), *, as_json: bool = False
+) -> Callable[[str], None]:
+    """What prints the line of a step: failures, and all beside JSON, to standard error.
 
-def step_printer(recipe: Recipe, *, as_json: bool = False) -> Callable[[str], None]:
-    """What prints the line of a step: failures, and all beside JSON, to standard error."""
-    lines = _StepLines(recipe)
+    Args:
+        planned: what the steps are expected to take, for the time left; none where nobody planned.
+        as_json: whether standard output is for JSON.
+    """
+    lines = _StepLines(planned)
 
     def print_line(line: str) -> None:
         err = as_json or FAILED in line
@@ -40,9 +42,8 @@ def step_printer(recipe: Recipe, *, as_json: bool = False) -> Callable[[str], No
 class _StepLines:
     """Remembers what a run has built, to say how much longer it takes."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-        self._earlier: dict[str, float] | None = None
+    def __init__(self, planned: Sequence[PlannedStep]) -> None:
+        self._expected = {step.label: _seconds(step) for step in planned}
         self._built: list[float] = []
         self._label = 0
 
@@ -76,20 +77,25 @@ class _StepLines:
         print_over_bars(text, err=err)
 
     def _left(self, line: StepLine) -> str:
-        """How long the other steps take, as those of earlier runs of the recipe did in this store.
+        """How long the other steps take, as the plan expects.
 
-        One that none of them built is taken to be as long as those of this run on average. Nothing
-        is said before this run has built a step: it may find them all.
+        One of which that knows nothing is taken to be as long as those of this run on average.
+        Nothing is said before this run has built a step: it may find them all.
         """
         if not line.left or not self._built:
             return ""
         from model.telling.progress import duration_text  # start-up: 100 ms
 
-        if self._earlier is None:
-            self._earlier = _seconds_of_earlier_runs(self._recipe)
         average = sum(self._built) / len(self._built)
-        each = [self._earlier.get(label, average) for label in line.left]
+        known = [self._expected.get(label) for label in line.left]
+        each = [average if seconds is None else seconds for seconds in known]
         return f"about {duration_text(max(sum(each) / line.at_once, *each))} left"
+
+
+def _seconds(step: PlannedStep) -> float | None:
+    if step.state == "cached":
+        return 0.0
+    return step.expected.seconds if step.expected is not None else None
 
 
 def _shortened(text: str, room: int) -> str:
@@ -102,18 +108,3 @@ def _shortened(text: str, room: int) -> str:
 
 def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[: max(0, room - 1)].rstrip(' ,')}…"
-
-
-def _seconds_of_earlier_runs(recipe: Recipe) -> dict[str, float]:
-    """How long each step took when it was last built, by label."""
-    store, found = opened_store(recipe.store), dict[str, float]()
-    for run_id in reversed(run_ids(store)[-_RUNS:]):
-        try:
-            record = read_run(store, run_id)
-        except BertloomError:  # `bertloom runs` says it: an estimate is worth no failed step
-            continue
-        if record.recipe.get("name") == recipe.name:
-            for step in record.steps:
-                if not step.was_cached:
-                    found.setdefault(step.label, step.seconds)
-    return found

@@ -13,6 +13,7 @@ import os
 import shutil
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -88,6 +89,9 @@ class Price(NamedTuple):
     core_seconds: float
     unknown: int
     """Steps of which no time is known."""
+
+    unknown_of: Mapping[str, int]
+    """How many of them each stage has."""
 
     bases: tuple[str, ...]
 
@@ -273,8 +277,8 @@ def _expected_training(
         seconds = 60 * config.budget.minutes + start
         return Expected(0, disk, kept, seconds, seconds * cores, "budget")
     tokens = _tokens_read(config, amounts)
-    if shape is None or (config.device != "cpu" and _has_gpu()):
-        return Expected(0, disk, kept)  # no rate of a GPU was measured
+    if shape is None:
+        return Expected(0, disk, kept)
     told = _training_seconds(shape, amounts.vocab_size, tokens, length=amounts.length)
     factors = [
         made.produced_by.seconds / max(1e-9, start + _training_seconds(shape_of, vocab, read))
@@ -284,6 +288,8 @@ def _expected_training(
         and (read := made.counters.get("tokens", 0))
     ]
     factor = _median(factors)
+    if factor is None and config.device != "cpu" and _has_gpu():
+        return Expected(0, disk, kept)  # no rate of a GPU is in the table
     seconds = (start + told) * (factor or 1.0)
     basis: Basis = "store" if factor else "table"
     return Expected(0, disk, kept, seconds, seconds * cores, basis, rough)
@@ -346,6 +352,9 @@ def total(found: Mapping[str, Expected]) -> Price:
         seconds=sum(one.seconds or 0.0 for one in each),
         core_seconds=sum(one.core_seconds or 0.0 for one in each),
         unknown=sum(one.seconds is None for one in each),
+        unknown_of=Counter(
+            label.partition(".")[0] for label, one in found.items() if one.seconds is None
+        ),
         bases=tuple(sorted({one.basis for one in each if one.basis})),
     )
 
@@ -360,12 +369,12 @@ _BASES = {
 def price_lines(price: Price, *, store: str) -> list[str]:
     """What it takes, for a person: one line on time, one on disk."""
     hours = price.core_seconds / 3600
-    unknown = f", and {price.unknown:,} steps of unknown time" if price.unknown else ""
-    from_what = " and ".join(_BASES[basis] for basis in price.bases) or "nothing known"
-    lines = [
-        f"expected: about {time_text(price.seconds)}, {hours:,.2f} core hours{unknown} "
-        f"(by {from_what})"
-    ]
+    from_what = " and ".join(_BASES[basis] for basis in price.bases)
+    known = f"about {time_text(price.seconds)}, {hours:,.2f} core hours (by {from_what})"
+    lines = [f"expected: {known if from_what else 'nothing is known of the time'}"]
+    if price.unknown:
+        each = ", ".join(f"{number:,} of {stage}" for stage, number in price.unknown_of.items())
+        lines.append(f"  besides, of a time that this store has not measured yet: {each}")
     free = free_bytes(store)
     has = "" if free is None else f" of {byte_text(free)} free"
     lines.append(

@@ -157,7 +157,6 @@ def build_step(
     stage, clock = step.stage, time.monotonic()
     folders = _folders(step, key, store=store, rebuild=rebuild)
     attempt = store.begin(stage.name)
-    work = folders.get("work")
 
     def described() -> TrackedStep:
         return tracked_step(
@@ -170,27 +169,13 @@ def build_step(
             run_id=run_id,
         )
 
-    with tracked(stage.name, described, work=work) as tracking:
+    with tracked(stage.name, described, work=folders.get("work")) as tracking:
         began = now()
         with _cleared_on_error(step, attempt, store=store), working_on(step.label):
             given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
-            output = stage.run(
-                step.config, inputs=given, output=attempt.output, execution=execution, **folders
-            )
-            if not isinstance(output, StageOutput):
-                found = type(output).__name__
-                raise TypeError(f"{step.label}: expected a StageOutput, found {found}")
-        produced = ProducedBy(
-            run_id=run_id,
-            git_commit=checkout().commit,
-            git_dirty=checkout().is_dirty,
-            runner=execution.runner,
-            worker_code=worker_code(stage),
-            host_kind=host_kind(),
-            started=began,
-            ended=now(),
-            seconds=round(time.monotonic() - clock, 3),
-            reuse=output.reuse,
+            output = _run_stage(step, given, attempt=attempt, execution=execution, folders=folders)
+        produced = _produced_by(
+            stage, output, began=began, clock=clock, execution=execution, run_id=run_id
         )
         manifest = _manifest(
             step, key, output, attempt=attempt, inputs=inputs, produced_by=produced
@@ -207,6 +192,47 @@ def build_step(
     warning = "; ".join(filter(None, notes))
     seconds = time.monotonic() - clock
     return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
+
+
+def _run_stage(
+    step: Step,
+    given: Mapping[str, StageInput],
+    *,
+    attempt: Attempt,
+    execution: ExecutionConfig,
+    folders: Mapping[str, str],
+) -> StageOutput:
+    output = step.stage.run(
+        step.config, inputs=dict(given), output=attempt.output, execution=execution, **folders
+    )
+    if not isinstance(output, StageOutput):
+        found = type(output).__name__
+        raise TypeError(f"{step.label}: expected a StageOutput, found {found}")
+    return output
+
+
+def _produced_by(
+    stage: Stage,
+    output: StageOutput,
+    *,
+    began: str,
+    clock: float,
+    execution: ExecutionConfig,
+    run_id: str,
+) -> ProducedBy:
+    """What made it; `clock` is the monotonic time of its beginning."""
+    return ProducedBy(
+        run_id=run_id,
+        git_commit=checkout().commit,
+        git_dirty=checkout().is_dirty,
+        runner=execution.runner,
+        worker_code=worker_code(stage),
+        host_kind=host_kind(),
+        started=began,
+        ended=now(),
+        seconds=round(time.monotonic() - clock, 3),
+        reuse=output.reuse,
+    )
 
 
 @contextlib.contextmanager

@@ -11,10 +11,8 @@ from typing import Any
 
 from flows.engine.graph import Graph
 from flows.engine.steps import opened_store
-from flows.lineage.export.events import close_abandoned
-from flows.orchestration.run import Run, as_current, current_run
+from flows.orchestration.run import Run, as_current, current_run, settle_killed_runs
 from flows.orchestration.server import needing_prefect, prefect_api, server_for_this_process
-from flows.store.runs import read_run, settle_dead_runs
 from schemas.recipe import Recipe
 
 
@@ -47,9 +45,8 @@ def in_prefect(graph: Graph, recipe: Recipe | str | dict[str, Any], **given: Any
 
 def _report_dead_runs(recipe: Recipe) -> None:
     """Tell Prefect of earlier runs of the recipe here that were killed: they cannot any more."""
-    store = opened_store(recipe.store)
-    settled = settle_dead_runs(store, recipe=recipe.name, close=close_abandoned)
-    dead = [read_run(store, run_id).flow_run_id for run_id in settled]
+    settled = settle_killed_runs(opened_store(recipe.store), recipe=recipe.name)
+    dead = [record.flow_run_id for record in settled]
     if not any(dead):
         return
     from prefect.client.orchestration import get_client  # start-up: 2 s

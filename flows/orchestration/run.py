@@ -36,10 +36,12 @@ from flows.store.leases import Holder, Lease, lease_or_holder
 from flows.store.pointers import now, pointer_to
 from flows.store.processes import this_process
 from flows.store.runs import (
+    KEPT,
     Heartbeat,
     JobRecord,
     RunRecord,
     RunState,
+    read_run,
     settle_dead_runs,
     write_run,
 )
@@ -214,7 +216,7 @@ class Run:
         check_inputs(self.steps)
         for step in self.steps:
             code_of(step.stage)  # before anyone edits it
-        settle_dead_runs(self.store, recipe=self.recipe.name, close=close_abandoned)
+        settle_killed_runs(self.store, recipe=self.recipe.name)
         self.is_begun = True
         self._record("running")
         self._heartbeat.start()
@@ -248,19 +250,12 @@ class Run:
     def end(self, state: RunState, failures: dict[str, BaseException]) -> RunRecord:
         """Record how the run ended, end its events, and write its report."""
         self._heartbeat.stop()
-        texts = {
-            label: without_secrets(f"{type(error).__name__}: {error}")
-            for label, error in failures.items()
-        }
+        texts = {label: _why(error) for label, error in failures.items()}
         record = self._record(state, texts)
         self.events.run_ended(state, "; ".join(texts.values()))
-        try:
+        with _reporting(self.run_id):
             write_report(self.store, record)
             write_index(self.store, anew=[self.run_id])
-        except Exception as error:
-            # What was run is there, and how it ended must be told before this.
-            _LOGGER.warning("the report of run %s was not written: %r", self.run_id, error)
-            _LOGGER.debug("what the report failed on", exc_info=True)
         return record
 
     def stop(self) -> None:
@@ -271,7 +266,7 @@ class Run:
             if self.is_begun and not self._over.is_set():
                 # Whoever stops this process may not wait for its threads; `end` writes it again.
                 with contextlib.suppress(OSError, StoreError):
-                    self._record("interrupted", {"": "the run was stopped"})
+                    self._record("interrupted", {"": f"it was stopped; {KEPT}"})
 
     def _keep_stopping(self) -> None:
         # More than once: a training that was just about to start has no process to be asked yet.
@@ -498,3 +493,31 @@ class Run:
         """Say that a step, or several, had no inputs."""
         missing = dict.fromkeys(entry_label(label) for label in needed if label not in self.done)
         self.say(f"{title}  not run: needs {', '.join(missing)}")
+
+
+def settle_killed_runs(store: ArtifactStore, *, recipe: str) -> list[RunRecord]:
+    """Mark earlier runs of a recipe here that were killed as crashed, and write their pages."""
+    settled = settle_dead_runs(store, recipe=recipe, close=close_abandoned)
+    records = [read_run(store, run_id) for run_id in settled]
+    for record in records:
+        with _reporting(record.run_id):
+            write_report(store, record, is_newest=False)
+    return records
+
+
+@contextlib.contextmanager
+def _reporting(run_id: str) -> Iterator[None]:
+    """What was run is there, and how it ended is told, whether its page can be written or not."""
+    try:
+        yield
+    except Exception as error:
+        _LOGGER.warning("the report of run %s was not written: %r", run_id, error)
+        _LOGGER.debug("what the report failed on", exc_info=True)
+
+
+def _why(error: BaseException) -> str:
+    """What the record says of what ended a step, or the run."""
+    if isinstance(error, Exception):
+        return str(without_secrets(f"{type(error).__name__}: {error}"))
+    by = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else "a signal"
+    return f"it was stopped by {by}; {KEPT}"

@@ -65,7 +65,7 @@ def run_markdown(run: Run, *, title: str) -> str:
         lines += _table(("result of", "is", "artifact"), results)
     if rows:
         lines += _table(("built", "holds", "size"), rows)
-    lines += [f"`bertloom report {run.run_id}` writes it anew. Store `{run.store.root}`."]
+    lines += [f"`bertloom report {run.run_id} --store {run.store.root}` writes it anew."]
     return "\n".join(lines)
 
 

@@ -76,6 +76,7 @@ def recipe_schema() -> Schema:
     _name_one_of(parts["ExamplesConfig"], "task", TASKS)
     _name_one_of(parts["ExecutionConfig"], "runner", RUNNERS)
     _take_presets(parts["ModelConfig"])
+    _tell_by_kind(parts["DocumentsConfig"]["properties"]["sources"]["items"])
     _take_nothing(parts["SweepAxis"]["properties"]["variants"])
     _take_nothing(found["properties"]["sweep"])
     found["properties"] = {"extends": _EXTENDS, **found["properties"]}
@@ -100,6 +101,8 @@ def _as_written(part: Schema) -> None:
         of.pop("identity", None)
         if "const" in of:  # the kind of a source, which tells which of them it is
             part["required"] = sorted({*part.get("required", ()), name})
+            notes = {key: of.pop(key) for key in _NOTES if key in of}
+            properties[name] = {**notes, "anyOf": [of, _VARIABLE_REF]}
         else:
             properties[name] = _with_variables(of)
     for of in (part, *properties.values()):
@@ -142,6 +145,12 @@ def _name_one_of(part: Schema, name: str, known: Any) -> None:
     of = part["properties"][name]
     del of["type"]
     of["anyOf"] = [{"enum": list(known)}, _VARIABLE_REF]
+
+
+def _tell_by_kind(of: Schema) -> None:
+    """One of several by its kind; where a variable says which, any whose fields these are."""
+    del of["discriminator"]
+    of["anyOf"] = of.pop("oneOf")
 
 
 def _take_presets(part: Schema) -> None:

@@ -17,7 +17,7 @@ from flows.engine.stages import amount, find_stage
 from flows.report.page import INDEX_PAGE, render
 from flows.report.steps import seconds_between
 from flows.store.artifacts import ArtifactStore, parse_manifest
-from flows.store.runs import judge, last_signs, run_ids, stored_records
+from flows.store.runs import KEPT, judge, last_signs, run_ids, stored_records
 from schemas.disclosure import without_secrets
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
@@ -26,7 +26,7 @@ from schemas.sealed import read_sealed, sealed_json, sealed_page
 _KEPT = "reports/index.json"
 _KEPT_VERSION = 1
 _TRIES = 20
-_MOST_RESULTS = 4
+_MOST_RESULTS = 6
 _RESULTS = ("trial", "instances", "tokens", "vocabulary", "documents", "examples")
 """What is told of a run without evaluation and pretraining: of the first kind that it has."""
 
@@ -170,21 +170,19 @@ def _row(
     silence: float,
 ) -> RunRow:
     state = str(record.get("state", "?"))
-    if state == "running" and judge(record, silence=silence).is_over:
-        state = "died"
+    failures = dict(record.get("failures", {}))
+    if state == "running" and (judged := judge(record, silence=silence)).is_over:
+        state, failures[""] = "died", f"{judged.why}; {KEPT}"
     steps = record.get("steps", ())
     cached = sum(bool(step.get("was_cached")) for step in steps)
     results = []
     for step in _telling(record):
         manifest = _manifest(store, manifests.get(step["manifest"]), step["manifest"])
-        told = amount(manifest) if manifest else "its manifest is gone"
-        results.append(f"{step['label']}: {told}")
+        holds = amount(manifest) if manifest else "its manifest is gone"
+        results.append(f"{step['label']}: {holds}")
     more = len(results) - _MOST_RESULTS
     shown = [*results[:_MOST_RESULTS], *([f"and {more} more"] if more > 0 else [])]
-    failures = (
-        f"{label}: {text}" if label else str(text)
-        for label, text in record.get("failures", {}).items()
-    )
+    told = (f"{label}: {text}" if label else str(text) for label, text in failures.items())
     return RunRow(
         run_id=run_id,
         recipe=str(record.get("recipe", {}).get("name", "?")),
@@ -195,7 +193,7 @@ def _row(
         built=len(steps) - cached,
         cached=cached,
         results=tuple(shown),
-        failures=tuple(_shortened(without_secrets(text)) for text in failures),
+        failures=tuple(_shortened(without_secrets(text)) for text in told),
     )
 
 

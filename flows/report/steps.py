@@ -112,7 +112,8 @@ def read_steps(store: ArtifactStore, record: RunRecord) -> Steps:
     done = {step.label: step for step in record.steps}
     built: dict[str, Built] = {}
     steps = []
-    for label in dict.fromkeys([*record.planned, *done, *record.failures]):
+    # A failure without a label is of the whole run, and no step.
+    for label in dict.fromkeys([*record.planned, *done, *filter(None, record.failures)]):
         if (found := done.get(label)) is None:
             state = "failed" if label in record.failures else "not run"
             steps.append(Step(label=label, state=state, error=record.failures.get(label, "")))

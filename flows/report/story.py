@@ -90,7 +90,8 @@ def _training(steps: Steps) -> Iterator[str]:
 def _results(results: Results | None) -> Iterator[str]:
     for row in results.best[:6] if results else ():
         ours = percent(row.mean, row.sd) if row.sd is not None else percent(row.shown)
-        text = f"{row.task}: {row.metric} {ours} on dev"
+        of = row.task if row.entry == row.task else f"{row.task}, best of {row.entry}"
+        text = f"{of}: {row.metric} {ours} on dev"
         if (paper := row.paper.get(_BASE)) is not None and row.shown is not None:
             gap = 100 * row.shown - paper
             text += f", the paper\u2019s BERT_BASE {paper:.1f} ({gap:+.1f})"
@@ -142,7 +143,7 @@ def _look_at(
     record: RunRecord, steps: Steps, corpus: Corpus | None, results: Results | None
 ) -> Iterator[tuple[str, str]]:
     if record.failures:
-        yield "failures", "what failed"
+        yield "failures", "what failed" if record.state == "failed" else "why it ended early"
     if steps.states["not run"]:
         yield "steps", f"{steps.states['not run']:,} steps did not run"
     if corpus and corpus.documents:

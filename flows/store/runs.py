@@ -29,6 +29,9 @@ from flows.store.records import content_of, parse_record
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.sealed import sealed_json
 
+KEPT = "what was finished is kept, and the next run goes on from there"
+"""Said of runs that ended before their end."""
+
 RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
 Close = Callable[[ArtifactStore, str], object]
 """Ends the lineage events of a run, given its id."""
@@ -144,8 +147,11 @@ def record_path(run_id: str) -> str:
 
 def write_run(store: ArtifactStore, record: RunRecord) -> None:
     """Write a run's record in place of what was written before."""
-    written = record.model_copy(update={"written": now()})
-    store.backend.replace(record_path(record.run_id), sealed_json(written.model_dump(mode="json")))
+    _put(store, record.model_copy(update={"written": now()}))
+
+
+def _put(store: ArtifactStore, record: RunRecord) -> None:
+    store.backend.replace(record_path(record.run_id), sealed_json(record.model_dump(mode="json")))
 
 
 def run_ids(store: ArtifactStore) -> list[str]:
@@ -376,13 +382,14 @@ def _settle(
     close: Close,
     *,
     state: RunState = "crashed",
-    reason: str = "",
+    reason: str = f"its process ended without a word; {KEPT}",
 ) -> bool:
     # Read again: the process may have written its end just before it was found gone.
     found = read_run(store, record.run_id)
     if found.state != "running":
         return False
-    failures = {**found.failures, "": reason} if reason else found.failures
-    write_run(store, found.model_copy(update={"state": state, "failures": failures}))
+    failures = {**found.failures, "": reason}
+    # It was last at work when it wrote its record, and not today.
+    _put(store, found.model_copy(update={"state": state, "failures": failures}))
     close(store, found.run_id)
     return True
