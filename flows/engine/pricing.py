@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from flows.engine.stages import Step
-from flows.formats import byte_text, time_text
+from flows.formats import byte_text, counted, time_text
 from schemas.configs import (
     DocumentsConfig,
     ExecutionConfig,
@@ -360,7 +360,7 @@ _BASES = {
 def price_lines(price: Price, *, store: str) -> list[str]:
     """What it takes, for a person: one line on time, one on disk."""
     hours = price.core_seconds / 3600
-    unknown = f", and {price.unknown:,} steps of unknown time" if price.unknown else ""
+    unknown = f", and {counted(price.unknown, 'step')} of unknown time" if price.unknown else ""
     from_what = " and ".join(_BASES[basis] for basis in price.bases) or "nothing known"
     lines = [
         f"expected: about {time_text(price.seconds)}, {hours:,.2f} core hours{unknown} "
