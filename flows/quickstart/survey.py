@@ -1,12 +1,13 @@
 """What is in a folder: which files can be read as what, and about how much text they hold.
 
-Names and sizes are looked at of every file; of each form only a few files are opened, evenly
-spaced in the order of their names, and of these only the beginning. So a folder of a million files
-is known in the time that listing it takes, and twice looked at gives the same twice.
+Names, sizes and the first bytes are looked at of every file; of each form only a few are read,
+evenly spaced in the order of their names, and of these only the beginning. So a folder of a million
+files is known in little more than listing it takes, and twice looked at gives the same twice.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import glob
 import json
@@ -54,6 +55,7 @@ _DUMP_TEXT = 0.3
 
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
 _LONG, _MANY = 1 << 16, 20
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 _STORE = "folder: a store, what bertloom made"
 _SEVERAL = r"\1s"
 _NOUN = re.compile(r"(?<![\w.])(file|folder|dump|archive)\b")
@@ -189,7 +191,9 @@ def _sorted_out(
     found, ignored = defaultdict[str, list[_File]](list), Counter[str]()
     apart = set[Path]()
     entered: set[tuple[int, int]] = set()
-    for here, folders, names in os.walk(folder, followlinks=True):
+    shut = "folder: may not be entered by you"
+    walked = os.walk(folder, followlinks=True, onerror=lambda _: ignored.update([shut]))
+    for here, folders, names in walked:
         stat = Path(here).stat()
         if (stat.st_dev, stat.st_ino) in entered:  # a link that leads back up
             folders.clear()
@@ -213,14 +217,13 @@ def _sorted_out(
                 apart.add(Path(here))
                 continue
             what = _what(name)
-            if what and not os.access(path, os.R_OK):
-                ignored["file: may not be read by you (`chmod u+r`)"] += 1
-                apart.add(Path(here))
-                continue
             if not what:
                 ignored[_why_not(path)] += 1
             elif not size:
                 ignored["empty file"] += 1
+            elif unfit := _unfit(path, what):
+                ignored[unfit] += 1
+                apart.add(Path(here))
             else:
                 found[what].append(_File(path, size))
     return found, ignored, frozenset(apart)
@@ -235,6 +238,18 @@ def _what(name: str) -> str:
     for what, suffixes in _SUFFIXES.items():
         if (plain if what in ("text", "json") else name).endswith(suffixes):
             return what
+    return ""
+
+
+def _unfit(path: Path, what: str) -> str:
+    """Why a file of such a name would end the run; "" where it would not."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(4)
+    except OSError:
+        return "file: may not be read by you"
+    if what in ("text", "markdown", "json") and head.startswith(_WIDE_MARKS):
+        return "text file: UTF-16 or UTF-32, convert to UTF-8 first, e.g. by `iconv`"
     return ""
 
 
