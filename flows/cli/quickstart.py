@@ -73,10 +73,10 @@ def quickstart(
     file = recipe or Path(f"{proposal.name}.yaml")
     loaded = _planned(proposal, file, store=store)
     if plan_only:
-        say(f"\nto run it: bertloom run {file}{_store_option(loaded)}")
+        say(f"\nto run it: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
         return
     if not yes and sys.stdin.isatty() and not typer.confirm("\nrun it?", default=True):
-        say(f"to run it later: bertloom run {file}{_store_option(loaded)}")
+        say(f"to run it later: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
         return
     say("")
     results = run_recipe(loaded, say=step_printer(loaded), engine=engine)
@@ -121,4 +121,4 @@ def _show(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> No
 
 
 def _store_option(recipe: Recipe) -> str:
-    return "" if recipe.store == default_store() else f" --store {recipe.store}"
+    return "" if recipe.store == default_store() else f" --store {shlex.quote(recipe.store)}"
