@@ -107,7 +107,7 @@ def _question(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[int, Question] 
     at = choices[len(choices) // 2]
     word = pieces[at]
     token = int(tokenizer.token_to_id(word) or 0)
-    first = next(i for i in range(max(0, at - _NEAR), at + 1) if not _goes_on(pieces[i]))
+    first = next(i for i in range(max(0, at - _NEAR), at + 1) if pieces[i][0].isalnum())
     end = next((i for i in range(at + _NEAR, len(pieces)) if not _goes_on(pieces[i])), len(pieces))
     text = _masked(pieces[:at], pieces[at + 1 :], tokenizer)
     return token, Question(text, word, _masked(pieces[first:at], pieces[at + 1 : end], tokenizer))
