@@ -34,6 +34,15 @@ def time_text(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "step"), counted(1_200, "step")
+    ('1 step', '1,200 steps')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
     """Rows of texts as aligned lines; the columns numbered in `right` are aligned right."""
     table = [list(row) for row in rows]

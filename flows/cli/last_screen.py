@@ -16,7 +16,7 @@ from flows.balances import balances
 from flows.bert import stages
 from flows.engine.stages import find_stage
 from flows.engine.steps import StepResult
-from flows.formats import byte_text, columns
+from flows.formats import byte_text, columns, counted
 from flows.lineage.graph import Node, collapsed, upstream_graph
 from flows.lineage.rendering import node_line
 from flows.recipes.files import default_store
@@ -126,7 +126,10 @@ def screen_lines(
     where = "" if store.root == default_store() else f" --store {_near(store.root)}"
     whole = f"all of it: bertloom lineage {last.manifest.artifact_id}{where}"
     blocks = [
-        [f"{recipe}: {len(results):,} steps, {len(results) - cached:,} built, {cached:,} cached"],
+        [
+            f"{recipe}: {counted(len(results), 'step')}, {len(results) - cached:,} built, "
+            f"{cached:,} cached"
+        ],
         _result_rows(groups, limits, has_tables=tables is not None),
         _table_lines(groups, limits, tables, store=store) if tables else _counts(groups, limits),
         [

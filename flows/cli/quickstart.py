@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,23 @@ from flows.cli.console import print_lines, say, say_text
 from flows.cli.filling import filled_lines
 from flows.cli.models import open_filler
 from flows.cli.options import EngineOption, StoreOption
+from flows.cli.recipes import write_schema_beside
 from flows.cli.run import print_plan
 from flows.cli.step_lines import step_printer
+from flows.engine.plan import PlannedStep, price_of
+from flows.engine.pricing import check_room
 from flows.engine.steps import StepResult, opened_store
-from flows.quickstart.proposal import propose, recipe_name, this_machine, write_recipe
+from flows.quickstart.proposal import (
+    Proposal,
+    propose,
+    recipe_name,
+    this_machine,
+    write_recipe,
+)
 from flows.quickstart.survey import found_lines, survey
 from flows.recipes.files import default_store, load_recipe
 from model.pretrain import STAGE as PRETRAIN
+from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
 _SHOWN = 2
@@ -33,7 +44,12 @@ def quickstart(
     ] = None,
     name: Annotated[str, typer.Option(help="Names the run; else the folder's name does.")] = "",
     minutes: Annotated[float, typer.Option(min=0.01, help="Of pretraining.")] = 5.0,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it starts.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Do not ask before it starts; without a terminal nobody is asked."
+        ),
+    ] = False,
     plan_only: Annotated[
         bool,
         typer.Option("--plan-only", "--dry-run", help="Write the recipe, say what it takes."),
@@ -46,7 +62,8 @@ def quickstart(
     Looks at what is there, writes a commented recipe that is yours, runs it, and fills masks in
     texts that the model has not seen.
     """
-    found = survey(folder)
+    kept = store or default_store()
+    found = survey(folder, store=None if "://" in kept else Path(kept).absolute())
     say(f"{found.folder}")
     print_lines(found_lines(found))
     proposal = propose(
@@ -56,22 +73,38 @@ def quickstart(
         say(f"  warning   {warning}")
     say(f"  proposed  {proposal.summary}")
     file = recipe or Path(f"{proposal.name}.yaml")
-    was_written = write_recipe(proposal, file)
-    say(f"  recipe    {file}{'' if was_written else ' (as it was)'}\n")
-    loaded = load_recipe(str(file), store=store)
-    planned = print_plan(loaded)  # ends with what it will take
+    loaded, planned = _planned(proposal, file, store=store)
     if plan_only:
-        say(f"\nto run it: bertloom run {file}{_store_option(loaded)}")
+        say(f"\nto run it: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
         return
     if not yes and sys.stdin.isatty() and not typer.confirm("\nrun it?", default=True):
-        say(f"to run it later: bertloom run {file}{_store_option(loaded)}")
+        say(f"to run it later: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
         return
+    check_room(price_of(planned), store=loaded.store)
     say("")
     results = run_recipe(loaded, say=step_printer(planned), engine=engine)
-    _show(loaded, results)
+    _show(loaded, results, language=found.guess.language)
 
 
-def _show(recipe: Recipe, results: Sequence[StepResult]) -> None:
+def _planned(
+    proposal: Proposal, file: Path, *, store: str | None
+) -> tuple[Recipe, Sequence[PlannedStep]]:
+    """Write the recipe and say what it will take; of an input that is refused nothing is left."""
+    was_written = write_recipe(proposal, file)
+    try:
+        loaded = load_recipe(str(file), store=store)
+        say(f"  recipe    {file}{'' if was_written else ' (as it was)'}\n")
+        planned = print_plan(loaded)
+    except BertloomError:
+        if was_written:
+            file.unlink()
+        raise
+    if said := write_schema_beside(file):
+        say(said)
+    return loaded, planned
+
+
+def _show(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
     """Masks of held-out texts filled, and how to go on."""
     from flows.quickstart.asking import held_out_texts  # start-up: 200 ms, Arrow
 
@@ -85,12 +118,12 @@ def _show(recipe: Recipe, results: Sequence[StepResult]) -> None:
         say_text(f"\n{one.text}")
         print_lines(line for line in filled_lines(found) if line.startswith("  "))
         say_text(f"  the text has: {one.word}")
-    option = _store_option(recipe)
-    say(
-        f'\nask it yourself:\n  bertloom fill "The capital of [MASK] is"{option}\n'
-        f"report: {opened_store(recipe.store).url(f'reports/{recipe.name}.html')}"
-    )
+    text = '"The capital of [MASK] is"'
+    if language != "en":  # in words that it may have met
+        text = shlex.quote(asked[0].near if asked else "... [MASK] ...")
+    say_text(f"\nask it yourself:\n  bertloom fill {text}{_store_option(recipe)}")
+    say(f"report: {opened_store(recipe.store).url(f'reports/{recipe.name}.html')}")
 
 
 def _store_option(recipe: Recipe) -> str:
-    return "" if recipe.store == default_store() else f" --store {recipe.store}"
+    return "" if recipe.store == default_store() else f" --store {shlex.quote(recipe.store)}"

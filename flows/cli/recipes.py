@@ -61,9 +61,7 @@ def init(
     text = MODELINE + _text(origin or ("sample" if sample else ""))
     if file.exists():
         raise ConfigError(f"{file} is there already: name another file")
-    schema_file, contents = file.parent / SCHEMA_FILE, schema_text()
-    if (is_this := holds(schema_file, contents)) is None:
-        write_whole(schema_file, contents)
+    said = write_schema_beside(file)
     try:
         with file.open("x", encoding="utf-8") as sink:
             sink.write(text)
@@ -72,13 +70,27 @@ def init(
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written: {error}") from error
     say(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
+    if said:
+        say(said)
+
+
+def write_schema_beside(recipe: Path) -> str:
+    """Write the schema that a recipe's first line names, unless something is there; what to say.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    schema_file, contents = recipe.parent / SCHEMA_FILE, schema_text()
+    is_this = holds(schema_file, contents)
     if is_this is None:
-        say(f"wrote {schema_file}, by which editors complete and check it")
-    elif not is_this:
-        say(
-            f"{schema_file} is there already, of another version of bertloom, and stays; to have "
-            f"this one's: bertloom schema --output {schema_file} --force"
-        )
+        write_whole(schema_file, contents)
+        return f"wrote {schema_file}, by which editors complete and check it"
+    if is_this:
+        return ""
+    return (
+        f"{schema_file} is there already, of another version of bertloom, and stays; to have "
+        f"this one's: bertloom schema --output {schema_file} --force"
+    )
 
 
 def schema(

@@ -31,7 +31,7 @@ from flows.engine.preflight import raw_paths
 from flows.engine.pricing import Expected, check_room, free_bytes, price_lines
 from flows.engine.sharing import addition_rows, additions
 from flows.engine.steps import StepResult, opened_store
-from flows.formats import byte_text, columns, time_text
+from flows.formats import byte_text, columns, counted, time_text
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.checks import launch_lines
@@ -153,7 +153,7 @@ def print_plan(
     print_lines(
         [
             *(["", *columns(addition_rows(added), right=(1, 2))] if added else []),
-            f"\n{len(planned):,} steps, {waiting:,} to build",
+            f"\n{counted(len(planned), 'step')}, {waiting:,} to build",
             *(price_lines(price, store=recipe.store) if waiting else []),
             f"store: {recipe.store}",
             *launched,

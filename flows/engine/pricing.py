@@ -410,5 +410,5 @@ def check_room(price: Price, *, store: str) -> None:
             raise ConfigError(
                 f"{where}: {byte_text(free)} free for {what}, and the steps to be built need "
                 f"about {byte_text(needed)}: free some space (`bertloom gc`), give {remedy}, or "
-                "--force to begin all the same"
+                "`bertloom run --force` to begin all the same"
             )

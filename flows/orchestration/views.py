@@ -27,7 +27,7 @@ from prefect.events import emit_event
 
 from flows.engine.stages import amount
 from flows.engine.steps import StepResult
-from flows.formats import byte_text, time_text
+from flows.formats import byte_text, counted, time_text
 from flows.orchestration.run import Run
 from flows.orchestration.stage_pages import metric_rows, run_markdown, stage_markdown
 from pipelines.telling.progress import Reading, listening
@@ -189,7 +189,7 @@ def show_summary(run: Run) -> None:
         results = run.results()
         built = sum(not result.was_cached for result in results)
         failed = f", {len(run.failures)} failed" if run.failures else ""
-        title = f"{run.recipe.name}: {len(run.steps):,} steps, {built:,} built{failed}"
+        title = f"{run.recipe.name}: {counted(len(run.steps), 'step')}, {built:,} built{failed}"
         text = visible(without_secrets(run_markdown(run, title=title)))
         create_markdown_artifact(text, key=_key("run", run.recipe.name), description=title)
 

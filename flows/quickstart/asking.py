@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,6 +20,12 @@ from schemas.manifest import Manifest
 
 _LOOKED_AT = 200
 _LEAST_PIECES, _MOST_PIECES = 8, 40
+_NEAR = 4
+"""Pieces on either side of a mask that a short question has."""
+
+_BY_ITSELF = r"[\u3001\u3002\u300c-\u300f\u4e00-\u9fff]"
+_NO_SPACE = re.compile(f"(?<={_BY_ITSELF}) | (?={_BY_ITSELF})")
+"""Spaces beside characters that are words by themselves, where nobody writes any."""
 
 
 class Question(NamedTuple):
@@ -27,12 +35,15 @@ class Question(NamedTuple):
     word: str
     """What stands there."""
 
+    near: str
+    """The words around, to ask for on a line."""
+
 
 def held_out_texts(trained: Manifest, *, store: ArtifactStore, wanted: int) -> list[Question]:
     """Some held-out texts with a frequent word masked in each; none where none was held out.
 
     The same of the same corpus each time: of the first held-out instances, those whose masked word
-    has the lowest id, as the vocabulary has frequent pieces first.
+    is the most frequent among them.
 
     Args:
         trained: a pretraining's artifact.
@@ -44,13 +55,11 @@ def held_out_texts(trained: Manifest, *, store: ArtifactStore, wanted: int) -> l
         return []
     instances = store.read_manifest(given.manifest)
     tokenizer = Tokenizer.from_str(read_file(_file_url(trained, TOKENIZER_FILE, store)).decode())
-    questions = [
-        question
-        for ids in _held_out_rows(instances, store=store)
-        if (question := _question(ids, tokenizer)) is not None
-    ]
+    rows = list(_held_out_rows(instances, store=store))
+    times = Counter(token for ids in rows for token in ids)
+    questions = [one for ids in rows if (one := _question(ids, tokenizer)) is not None]
     by_word: dict[str, Question] = {}
-    for _, found in sorted(questions, key=lambda pair: pair[0]):
+    for _, found in sorted(questions, key=lambda pair: (-times[pair[0]], pair[0])):
         by_word.setdefault(found.word, found)
     return list(by_word.values())[:wanted]
 
@@ -90,7 +99,7 @@ def _question(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[int, Question] 
         at
         for at in range(2, len(pieces) - 2)
         if pieces[at].isalpha()
-        and not pieces[at + 1].startswith(CONTINUATION)
+        and not _goes_on(pieces[at + 1])
         and (len(pieces[at]) > 2 or ord(pieces[at][0]) > 0x2E80)
     ]
     if not choices:
@@ -98,8 +107,19 @@ def _question(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[int, Question] 
     at = choices[len(choices) // 2]
     word = pieces[at]
     token = int(tokenizer.token_to_id(word) or 0)
-    parts = [_joined(pieces[:at], tokenizer), MASK, _joined(pieces[at + 1 :], tokenizer)]
-    return token, Question(" ".join(part for part in parts if part), word)
+    first = next(i for i in range(max(0, at - _NEAR), at + 1) if pieces[i][0].isalnum())
+    end = next((i for i in range(at + _NEAR, len(pieces)) if not _goes_on(pieces[i])), len(pieces))
+    text = _masked(pieces[:at], pieces[at + 1 :], tokenizer)
+    return token, Question(text, word, _masked(pieces[first:at], pieces[at + 1 : end], tokenizer))
+
+
+def _goes_on(piece: str) -> bool:
+    return piece.startswith(CONTINUATION)
+
+
+def _masked(before: Sequence[str], after: Sequence[str], tokenizer: Tokenizer) -> str:
+    parts = [_joined(before, tokenizer), MASK, _joined(after, tokenizer)]
+    return _NO_SPACE.sub("", " ".join(part for part in parts if part))
 
 
 def _joined(pieces: Sequence[str], tokenizer: Tokenizer) -> str:

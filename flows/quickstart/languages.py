@@ -40,7 +40,7 @@ _WORDS = {
 _UNCASED = frozenset({"en"})
 """Languages whose models are as good in lower case and without accents (as BERT's uncased is)."""
 
-WITHOUT_SPACES = frozenset({"ja", "zh", "th"})
+_LARGE_ALPHABETS = frozenset({"ja", "zh", "th", "ko"})
 _WORD = re.compile(r"[^\W\d_]+")
 _LEAST_HITS = 0.08
 _SAMPLE_LETTERS = 20_000
@@ -56,7 +56,7 @@ class Guess(NamedTuple):
     """False where nothing told, and `en` stands for the general rules."""
 
     characters: int
-    """Distinct letters met."""
+    """Distinct letters met, those of a single place left out."""
 
     @property
     def lowercase(self) -> bool:
@@ -64,15 +64,16 @@ class Guess(NamedTuple):
         return self.is_sure and self.language in _UNCASED
 
     @property
-    def is_cjk(self) -> bool:
-        """Whether each character is a token of its own, so that the alphabet is large."""
-        return self.language in WITHOUT_SPACES
+    def has_large_alphabet(self) -> bool:
+        """Whether there are characters by the thousand, or words are not told apart by spaces."""
+        return self.language in _LARGE_ALPHABETS
 
 
 def guess_language(text: str) -> Guess:
     """The language of a text of some thousand letters."""
     letters = [letter for letter in text if letter.isalpha()][:_SAMPLE_LETTERS]
-    distinct = len(set(letters))
+    counts = Counter(text)
+    distinct = sum(count > 1 and letter.isalpha() for letter, count in counts.items())
     scripts = Counter(_script(letter) for letter in letters)
     kana = scripts["HIRAGANA"] + scripts["KATAKANA"]
     if kana and kana + scripts["CJK"] > 0.3 * len(letters) and kana > 0.1 * scripts["CJK"]:

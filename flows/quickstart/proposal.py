@@ -8,14 +8,16 @@ and not, in minutes, on longer ones; so most of the time goes to those.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flows.formats import byte_text
 from flows.quickstart.survey import Survey
+from flows.quickstart.vocabulary import vocabulary_size
+from flows.recipes.json_schema import MODELINE
 from schemas.errors import ConfigError
 
 LEAST_TEXT = 40_000
@@ -66,7 +68,8 @@ def this_machine() -> Machine:
 
 def recipe_name(folder: Path) -> str:
     """A name for the run that a folder's own gives."""
-    return _NAME.sub("-", folder.name.lower()).strip("-._")[:48] or "texts"
+    plain = unicodedata.normalize("NFKD", folder.name.casefold()).encode("ascii", "ignore").decode()
+    return _NAME.sub("-", plain).strip("-._")[:48] or "texts"
 
 
 def propose(found: Survey, machine: Machine, *, minutes: float, name: str) -> Proposal:
@@ -88,7 +91,7 @@ def propose(found: Survey, machine: Machine, *, minutes: float, name: str) -> Pr
             f"at least {byte_text(LEAST_TEXT)} (some {LEAST_TEXT // 6:,} words), and several MB "
             "for one that knows anything. Put more texts into the folder"
         )
-    vocab_size, alphabet = _vocabulary(found)
+    vocab_size, alphabet = vocabulary_size(found.sample, text_bytes=text, guess=found.guess)
     preset, tokens = _model(found, machine, minutes=minutes)
     epochs = tokens / max(1.0, text / _BYTES_PER_TOKEN)
     warnings = []
@@ -126,7 +129,7 @@ def propose(found: Survey, machine: Machine, *, minutes: float, name: str) -> Pr
         f"vocabulary of {vocab_size:,} pieces ({case}), model {preset}, sequences of 32 and then "
         f"64 tokens, {minutes:g} min of pretraining on {values['machine']}"
     )
-    return Proposal(name, _YAML.format(**values), summary, tuple(warnings))
+    return Proposal(name, MODELINE + _YAML.format(**values), summary, tuple(warnings))
 
 
 def write_recipe(proposal: Proposal, path: Path) -> bool:
@@ -142,25 +145,13 @@ def write_recipe(proposal: Proposal, path: Path) -> bool:
         if path.is_file() and path.read_bytes() == proposal.text.encode():
             return False
         raise ConfigError(
-            f"{path} is there already, and is not what would be written: run it as it is with "
-            f"`bertloom run {path}`, or name another file by --recipe"
+            f"{path} is there already, and is not what would be written (it was edited, or the "
+            f"texts or options are others): run it as it is with `bertloom run {path}`, write "
+            "another by --recipe FILE, or remove it to have a new one"
         ) from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
     return True
-
-
-def _vocabulary(found: Survey) -> tuple[int, int]:
-    """Pieces, and characters with a piece of their own."""
-    text, guess = found.text_bytes, found.guess
-    sizes = ((100_000, 600), (300_000, 1_200), (1_000_000, 2_500), (8_000_000, 4_000),
-             (60_000_000, 8_000), (400_000_000, 16_000), (math.inf, 30_522))  # fmt: skip
-    size = next(size for limit, size in sizes if text < limit)
-    if guess.is_cjk or guess.language == "ko":
-        # Each character is a piece, and one more with ## where characters are not words.
-        size = max(size, min(16_000, 2_000 + 2 * guess.characters))
-        return size, min(8_000, size // 2 - 60)
-    return size, max(100, min(1_000, size // 6))
 
 
 def _model(found: Survey, machine: Machine, *, minutes: float) -> tuple[str, float]:
@@ -186,7 +177,7 @@ def _held_out(found: Survey) -> float:
 def _source(fields: dict[str, Any], kind: str, found: Survey) -> str:
     """A source as YAML, a field a line."""
     told = {"kind": kind, **fields}
-    if kind != "wikipedia":
+    if kind != "wikipedia" or "language" in fields:
         told["language"] = found.guess.language
     lines = []
     for key, value in told.items():

@@ -1,13 +1,13 @@
 """What is in a folder: which files can be read as what, and about how much text they hold.
 
-Names and sizes are looked at of every file; of each form only a few files are opened, evenly
-spaced in the order of their names, and of these only the beginning. So a folder of a million files
-is known in the time that listing it takes, and twice looked at gives the same twice.
+Names, sizes and the first bytes are looked at of every file; of each form only a few are read,
+evenly spaced in the order of their names, and of these only the beginning. So a folder of a million
+files is known in little more than listing it takes, and twice looked at gives the same twice.
 """
 
 from __future__ import annotations
 
-import bz2
+import codecs
 import contextlib
 import glob
 import json
@@ -15,20 +15,18 @@ import os
 import re
 import statistics
 import zipfile
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import zstandard
-
-from flows.formats import byte_text
+from flows.formats import byte_text, counted
 from flows.quickstart.languages import Guess, guess_language
+from pipelines.io.compression import Damage, compression_of, decompressed
 from pipelines.io.encodings import decode_text
 from pipelines.io.splits import SourceFile
 from pipelines.sources.archives import read_members
-from schemas.errors import ConfigError, CorruptInputError, MissingInputError
+from schemas.errors import ConfigError, CorruptInputError, InputError, MissingInputError
 
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
@@ -42,6 +40,9 @@ _SUFFIXES = {
 _CONVERT = frozenset({".pdf", ".docx", ".doc", ".odt", ".html", ".htm", ".epub", ".rtf"})
 _TEXT_COLUMNS = ("text", "content", "body", "article", "document", "raw_text", "maintext")
 _OPENED, _HEAD = 24, 1 << 16
+_LONG_ROW = 1 << 24
+"""Bytes of a first row that is still looked at."""
+
 _NAMED = 50
 """Files that a recipe names one by one."""
 
@@ -54,6 +55,10 @@ _DUMP_TEXT = 0.3
 
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
 _LONG, _MANY = 1 << 16, 20
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+_STORE = "folder: a store, what bertloom made"
+_SEVERAL = r"\1s"
+_NOUN = re.compile(r"(?<![\w.])(file|folder|dump|archive)\b")
 
 
 class Form(NamedTuple):
@@ -63,7 +68,7 @@ class Form(NamedTuple):
     """`wikipedia`, `books` or `text`, as in a recipe."""
 
     what: str
-    """In words: "text files", "MediaWiki dumps"."""
+    """In words, of one file: "text file", "MediaWiki dump"."""
 
     files: int
     size: int
@@ -85,9 +90,11 @@ class Survey(NamedTuple):
     folder: Path
     forms: tuple[Form, ...]
     ignored: tuple[tuple[str, int], ...]
-    """Why files are not read, and how many."""
+    """What is not read, of one, with the reason behind a colon, and how many there are."""
 
     guess: Guess
+    sample: str
+    """The beginnings of the texts that were opened."""
 
     @property
     def size(self) -> int:
@@ -106,6 +113,12 @@ class _Look(NamedTuple):
     folder: Path | None
     """It, where its path alone will do in a recipe."""
 
+    has_store: bool
+    """Whether a store lies, or is to lie, among the texts."""
+
+    apart: frozenset[Path]
+    """Folders with a file that must not be read: what is read there is named, file by file."""
+
     samples: list[str]
     ignored: Counter[str]
 
@@ -115,77 +128,105 @@ class _File(NamedTuple):
     size: int
 
 
-def survey(folder: Path) -> Survey:
+def survey(folder: Path, *, store: Path | None = None) -> Survey:
     """Look at a folder.
+
+    Args:
+        folder: it.
+        store: where the run will keep what it makes, an absolute path; it is not looked into.
 
     Raises:
         MissingInputError: there is none, or nothing in it can be read; says what is there.
         ConfigError: it is a file.
     """
-    folder = folder.expanduser().absolute()
+    folder = folder.expanduser()
+    folder = folder.resolve() if ".." in folder.parts else folder.absolute()
     if folder.is_file():
         raise ConfigError(f"{folder}: is a file: expected the folder that your texts are in")
     if not folder.is_dir():
         raise MissingInputError(f"{folder}: no such folder: name the one that your texts are in")
-    found, ignored = _sorted_out(folder)
+    found, ignored, apart = _sorted_out(folder, store)
+    has_store = _STORE in ignored or (store is not None and store.is_relative_to(folder))
     samples: list[str] = []
     forms: list[Form] = []
     for what, files in sorted(found.items()):
         # The folder itself stands for its files where there are no others that a source would take.
-        root = folder if len(found) == 1 else None
-        forms += _forms(what, files, _Look(root, samples, ignored))
+        root = folder if len(found) == 1 and not apart and not has_store else None
+        forms += _forms(what, files, _Look(root, has_store, apart, samples, ignored))
     whole = tuple(ignored.most_common())
     if not forms:
-        listed = "; ".join(f"{count:,} {why}" for why, count in whole) or "it is empty"
+        listed = "; ".join(_things(*one) for one in whole) or "it is empty"
         raise MissingInputError(
             f"{folder}: nothing in it can be read: {listed}. Expected .txt, .md, .jsonl or Parquet "
             "files, MediaWiki dumps (.xml, .xml.bz2, ...), or archives of books (.zip, .tar.gz)"
         )
-    return Survey(folder, tuple(forms), whole, guess_language("\n".join(samples)))
+    sample = "\n".join(samples)
+    return Survey(folder, tuple(forms), whole, guess_language(sample), sample)
 
 
 def found_lines(found: Survey) -> Iterator[str]:
     """What was found, and what is ignored and why, for a person."""
     for form in found.forms:
-        documents = f", some {form.documents:,} documents" if form.documents else ""
-        said = f"{form.files:,} {form.what}, {byte_text(form.size)}{documents}"
+        documents = f", some {counted(form.documents, 'document')}" if form.documents else ""
+        said = f"{_things(form.what, form.files)}, {byte_text(form.size)}{documents}"
         yield f"  read      {said}, about {byte_text(form.text_bytes)} of text"
     for why, count in found.ignored:
-        yield f"  ignored   {count:,} {why}"
+        yield f"  ignored   {_things(why, count)}"
     sure = "" if found.guess.is_sure else " (not told by the text: change `language` if it is not)"
     yield f"  language  {found.guess.language}{sure}"
 
 
-def _sorted_out(folder: Path) -> tuple[dict[str, list[_File]], Counter[str]]:
-    """Files by what they are read as, and why others are not."""
+def _things(what: str, count: int) -> str:
+    """A number of what is told of one: `text file`, `.pdf file: convert it`."""
+    return f"1 {what}" if count == 1 else f"{count:,} {_NOUN.sub(_SEVERAL, what, count=1)}"
+
+
+def _sorted_out(
+    folder: Path, store: Path | None
+) -> tuple[dict[str, list[_File]], Counter[str], frozenset[Path]]:
+    """Files by what they are read as, why others are not, and the folders of those that would be.
+
+    What a store holds (a vocab.txt, cards) is no text of anybody's: stores are not entered.
+    """
     found, ignored = defaultdict[str, list[_File]](list), Counter[str]()
+    apart = set[Path]()
     entered: set[tuple[int, int]] = set()
-    for here, folders, names in os.walk(folder, followlinks=True):
+    shut = "folder: may not be entered by you"
+    walked = os.walk(folder, followlinks=True, onerror=lambda _: ignored.update([shut]))
+    for here, folders, names in walked:
         stat = Path(here).stat()
         if (stat.st_dev, stat.st_ino) in entered:  # a link that leads back up
             folders.clear()
             continue
         entered.add((stat.st_dev, stat.st_ino))
+        if Path(here) == store or ("FORMAT.json" in names and "artifacts" in folders):
+            ignored[_STORE] += 1
+            folders.clear()
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if name.startswith("."):
-                ignored["hidden files"] += 1
+                ignored["hidden file"] += 1
                 continue
             path = Path(here, name)
             try:
                 size = path.stat().st_size
                 name.encode()
             except (OSError, UnicodeEncodeError):
-                ignored["files that cannot be opened, or whose names are not UTF-8"] += 1
+                ignored["file: cannot be opened, or its name is not UTF-8"] += 1
+                apart.add(Path(here))
                 continue
             what = _what(name)
             if not what:
                 ignored[_why_not(path)] += 1
             elif not size:
-                ignored["empty files"] += 1
+                ignored["empty file"] += 1
+            elif unfit := _unfit(path, what):
+                ignored[unfit] += 1
+                apart.add(Path(here))
             else:
                 found[what].append(_File(path, size))
-    return found, ignored
+    return found, ignored, frozenset(apart)
 
 
 def _what(name: str) -> str:
@@ -200,6 +241,18 @@ def _what(name: str) -> str:
     return ""
 
 
+def _unfit(path: Path, what: str) -> str:
+    """Why a file of such a name would end the run; "" where it would not."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(4)
+    except OSError:
+        return "file: may not be read by you"
+    if what in ("text", "markdown", "json") and head.startswith(_WIDE_MARKS):
+        return "text file: UTF-16 or UTF-32, convert to UTF-8 first, e.g. by `iconv`"
+    return ""
+
+
 def _plain(name: str) -> str:
     for suffix in _COMPRESSED:
         name = name.removesuffix(suffix)
@@ -209,10 +262,10 @@ def _plain(name: str) -> str:
 def _why_not(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix in _CONVERT:
-        return f"{suffix} files: convert them to .txt first"
+        return f"{suffix} file: convert to .txt first"
     if _what(path.name.lower()):
-        return f"{path.suffix} files: names end in small letters here, rename them"
-    return f"{suffix} files: no text that is read here" if suffix else "files without an ending"
+        return f"{path.suffix} file: names end in small letters here, rename"
+    return f"{suffix} file: no text that is read here" if suffix else "file without an ending"
 
 
 def _forms(what: str, files: list[_File], look: _Look) -> Iterator[Form]:
@@ -224,7 +277,7 @@ def _forms(what: str, files: list[_File], look: _Look) -> Iterator[Form]:
         text = sum(_unpacked(file) for file in files)
         look.samples.extend(_archive_head(file.path) for file in opened[:1])
         fields = {"name": "books", "paths": [str(file.path) for file in files]}
-        yield Form("books", "archives of books", len(files), size, text, 0, fields)
+        yield Form("books", "archive of books", len(files), size, text, 0, fields)
     elif what in ("json", "parquet"):
         yield from _tables(what, files, opened=opened, look=look)
     else:
@@ -234,10 +287,14 @@ def _forms(what: str, files: list[_File], look: _Look) -> Iterator[Form]:
 def _dumps(files: list[_File], *, size: int, samples: list[str]) -> Form:
     heads = [_decoded(_head(file.path, 1 << 19)) for file in _chosen(files)[:3]]
     for head in heads:
-        samples.append(re.sub(r"<[^>]*>|[\[\]{}|=*#']+|https?:\S+", " ", head)[-_HEAD:])
+        samples.append(re.sub(r"<[^>]*>|[\[\]{}|=*#']+|https?:\S+", " ", head)[-4 * _HEAD :])
     text = sum(int(file.size * _ratio(file.path) * _DUMP_TEXT) for file in files)
-    fields = {"name": "wiki", "paths": [str(file.path) for file in files]}
-    return Form("wikipedia", "MediaWiki dumps", len(files), size, text, 0, fields)
+    fields: dict[str, Any] = {"name": "wiki", "paths": [str(file.path) for file in files]}
+    if not all("xml:lang=" in head for head in heads):
+        fields["language"] = ""  # which no header says: that of the texts
+    # Of a download that was cut off, what is whole is worth a model; the run says what was lost.
+    fields["on_corrupt"] = "keep-whole-pages"
+    return Form("wikipedia", "MediaWiki dump", len(files), size, text, 0, fields)
 
 
 def _texts(
@@ -245,7 +302,7 @@ def _texts(
 ) -> Iterator[Form]:
     heads = [text for file in opened if (text := _decoded(_head(file.path, _HEAD)))]
     if not heads:
-        look.ignored["text files whose bytes are no text in a known encoding"] += len(files)
+        look.ignored["text file: its bytes are no text in a known encoding"] += len(files)
         return
     look.samples.extend(heads)
     size = sum(file.size for file in files)
@@ -253,13 +310,13 @@ def _texts(
     is_markdown = what == "markdown"
     # A folder's or a pattern's files have to end as texts do: each Markdown file is named itself.
     named = [str(file.path) for file in files]
-    paths = named if is_markdown else _paths(files, look.folder)
+    paths = named if is_markdown else _paths(files, look, look.folder)
     if not is_markdown and (
         sum(bool(_GUTENBERG.search(head)) for head in heads) * 2 > len(heads)
         or sum(map(_is_wrapped, heads)) * 2 > len(heads)
     ):
         books = {"name": "books", "paths": paths}
-        yield Form("books", "books as text files", len(files), size, held, len(files), books)
+        yield Form("books", "text file (a book each)", len(files), size, held, len(files), books)
         return
     median = statistics.median(file.size for file in files)
     if len(files) >= _MANY and median < _LONG:
@@ -276,7 +333,7 @@ def _texts(
     if documents < _MANY:  # so that some can be held out
         fields["max_document_bytes"] = max(2048, held // 100)
         documents = max(documents, held // fields["max_document_bytes"])
-    called = "Markdown files" if is_markdown else "text files"
+    called = "Markdown file" if is_markdown else "text file"
     yield Form("text", called, len(files), size, held, documents, fields)
 
 
@@ -290,17 +347,17 @@ def _tables(
     looked = files if len(files) <= 200 else opened
     shares, lengths = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for file in looked:
-        rows, share = read(file.path)
+        rows, share, length = read(file.path)
         column = _text_column(rows)
         if not column:
-            look.ignored[f"{file.path.suffix} files without a column of text"] += 1
+            look.ignored[f"{file.path.suffix} file: no column of text in its first rows"] += 1
             continue
         by_column[column].append(file)
         texts = [str(row.get(column) or "") for row in rows]
         look.samples.append("\n".join(texts)[:_HEAD])
         held = sum(len(text.encode()) for text in texts)
         shares[column].append(share if share else held / max(1, sum(map(_row_bytes, rows))))
-        lengths[column].append(max(1.0, held / max(1, len(rows))))
+        lengths[column].append(max(1.0, length or held / max(1, len(rows))))
     if len(files) > len(looked) and len(by_column) == 1:
         by_column = defaultdict(list, dict.fromkeys(by_column, files))
     for number, (column, chosen) in enumerate(sorted(by_column.items()), start=1):
@@ -309,22 +366,29 @@ def _tables(
         text = int(size * ratio * statistics.mean(shares[column]))
         fields = {
             "name": f"{what}{number if len(by_column) > 1 else ''}",
-            "paths": _paths(chosen, look.folder if len(chosen) == len(files) else None),
+            "paths": _paths(chosen, look, look.folder if len(chosen) == len(files) else None),
             "text_column": column,
         }
         documents = int(text / statistics.mean(lengths[column]))
-        called = "Parquet files" if what == "parquet" else "JSON lines files"
+        called = "Parquet file" if what == "parquet" else "JSON lines file"
         yield Form("text", f"{called} ({column})", len(chosen), size, text, documents, fields)
 
 
-def _paths(files: Sequence[_File], folder: Path | None) -> list[str]:
+def _paths(files: Sequence[_File], look: _Look, folder: Path | None) -> list[str]:
     """As in a recipe: the folder that has no others, else the files, or patterns of many."""
     if folder is not None and len(files) > 1:
         return [str(folder)]
-    if len(files) <= _NAMED:
+    # Patterns hold what comes later, and do not enter a store.
+    if len(files) <= _NAMED and not look.has_store:
         return [str(file.path) for file in files]
-    places = {(file.path.parent, "".join(_ending(file.path.name))) for file in files}
-    return sorted(f"{glob.escape(str(parent))}/*{ending}" for parent, ending in places)
+    named = {str(file.path) for file in files if file.path.parent in look.apart}
+    places = {
+        (file.path.parent, _ending(file.path.name))
+        for file in files
+        if file.path.parent not in look.apart
+    }
+    patterns = {f"{glob.escape(str(parent))}/*{ending}" for parent, ending in places}
+    return sorted(named | patterns)
 
 
 def _ending(name: str) -> str:
@@ -344,20 +408,23 @@ def _text_column(rows: Sequence[dict[str, Any]]) -> str:
     return max(sorted(texts), key=lambda name: texts[name], default="")
 
 
-def _json_rows(path: Path) -> tuple[list[dict[str, Any]], float]:
+def _json_rows(path: Path) -> tuple[list[dict[str, Any]], float, float]:
     rows = []
-    for line in _decoded(_head(path, _HEAD)).splitlines()[:100]:
+    head = _head(path, _HEAD)
+    if len(head) == _HEAD and b"\n" not in head:  # the first row is longer
+        head = _head(path, _LONG_ROW)
+    for line in _decoded(head).split("\n")[:100]:
         try:
             row = json.loads(line)
         except ValueError:
             continue  # the last one is cut; a bad one is counted when it is read
         if isinstance(row, dict):
             rows.append(row)
-    return rows, 0.0
+    return rows, 0.0, 0.0
 
 
-def _parquet_rows(path: Path) -> tuple[list[dict[str, Any]], float]:
-    """The first rows, and bytes of text in a byte of the file."""
+def _parquet_rows(path: Path) -> tuple[list[dict[str, Any]], float, float]:
+    """The first rows, bytes of text in a byte of the file, and in a row."""
     import pyarrow as pa  # start-up: 130 ms
     import pyarrow.parquet as pq
 
@@ -365,13 +432,19 @@ def _parquet_rows(path: Path) -> tuple[list[dict[str, Any]], float]:
         file = pq.ParquetFile(path)
         batch = next(file.iter_batches(batch_size=50), None)
     except (pa.ArrowException, OSError):
-        return [], 0.0
+        return [], 0.0, 0.0
     rows = batch.to_pylist() if batch is not None else []
     column = _text_column(rows)
     if not column:
-        return rows, 0.0
-    held = statistics.mean(len(str(row.get(column) or "").encode()) for row in rows)
-    return rows, held * file.metadata.num_rows / max(1, path.stat().st_size)
+        return rows, 0.0, 0.0
+    parts = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    held = sum(
+        part.column(at).total_uncompressed_size
+        for part in parts
+        for at in range(part.num_columns)
+        if part.column(at).path_in_schema == column
+    )
+    return rows, held / max(1, path.stat().st_size), held / max(1, file.metadata.num_rows)
 
 
 def _row_bytes(row: dict[str, Any]) -> int:
@@ -386,19 +459,20 @@ def _chosen(files: Sequence[_File]) -> list[_File]:
 
 def _head(path: Path, size: int) -> bytes:
     """The first bytes of a file, decompressed; none where it cannot be read."""
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(size)
-            if path.suffix == ".gz":
-                return zlib.decompressobj(31).decompress(data, size)
-            if path.suffix == ".bz2":  # whose blocks are up to 900 kB
-                data += stream.read(1 << 20)
-                return bz2.BZ2Decompressor().decompress(data, size)
-            if path.suffix == ".zst":
-                return zstandard.ZstdDecompressor().decompressobj().decompress(data)[:size]
-            return data
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError):
-        return b""
+    data = bytearray()
+    # What comes before damage is looked at; the run says what it is.
+    with contextlib.suppress(OSError, InputError), path.open("rb") as stream:
+        form = compression_of(stream.read(8), name=path.name)
+        if form == "plain":
+            stream.seek(0)
+            return stream.read(size)
+        for chunk in decompressed(stream, form, start=0, end=path.stat().st_size):
+            if isinstance(chunk, Damage):
+                break
+            data += chunk.data
+            if len(data) >= size:
+                break
+    return bytes(data[:size])
 
 
 def _decoded(data: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from flows.balances import balances
-from flows.formats import byte_text, time_text
+from flows.formats import byte_text, counted, time_text
 from flows.report.corpus import Corpus
 from flows.report.results import Results
 from flows.report.steps import Built, Steps, read_steps, run_seconds
@@ -56,7 +56,7 @@ def _what(record: RunRecord, steps: Steps) -> str:
     ended = {"completed": "was completed", "running": "is running", "failed": "failed"}
     how = ended.get(record.state, f"was {record.state}")
     name = record.recipe.get("name", "?")
-    return f"The run of {name} {how}{took}: {states.total():,} steps, {done}."
+    return f"The run of {name} {how}{took}: {counted(states.total(), 'step')}, {done}."
 
 
 def _corpus(corpus: Corpus | None) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _look_at(
     if record.failures:
         yield "failures", "what failed" if record.state == "failed" else "why it ended early"
     if steps.states["not run"]:
-        yield "steps", f"{steps.states['not run']:,} steps did not run"
+        yield "steps", f"{counted(steps.states['not run'], 'step')} did not run"
     if corpus and corpus.documents:
         for item in balances(corpus.documents.counters):
             if not item.source and item.went_in and item.kept < _FEW_KEPT * item.went_in:

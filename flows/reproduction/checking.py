@@ -13,7 +13,7 @@ from flows.engine.code import changed_modules, code_of
 from flows.engine.provenance import checkout, environment
 from flows.engine.stages import Step, find_stage
 from flows.engine.steps import opened_store
-from flows.formats import byte_text, columns
+from flows.formats import byte_text, columns, counted
 from flows.lineage.differences import Change, Difference, changes, difference
 from flows.nested import leaves, numbers
 from flows.recipes.files import load_recipe
@@ -127,7 +127,7 @@ def check_reproduction(
         told(line)
     for note in expected.notes:
         told(f"note: {note}")
-    told(f"making {expected.target} with all it needs, {len(steps)} steps, in {where}")
+    told(f"making {expected.target} with all it needs, {counted(len(steps), 'step')}, in {where}")
     results = bert.run(recipe, say=say, engine="local", until=expected.target)
     made = {result.label: result.manifest for result in results}
     outcomes = tuple(_outcome(label, one, made[label]) for label, one in expected.steps.items())
@@ -277,9 +277,9 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     yield from _metric_lines(outcome)
     count = len(outcome.steps)
     if not other:
-        yield f"equal: {count} of {count} steps, to the byte"
+        yield f"equal: {count} of {counted(count, 'step')}, to the byte"
         return
-    yield f"differs: first {other[0].label}; {count - len(other)} of {count} steps equal"
+    yield f"differs: first {other[0].label}; {count - len(other)} of {counted(count, 'step')} equal"
 
 
 def _difference_lines(other: Sequence[StepOutcome]) -> Iterator[str]:
