@@ -76,8 +76,8 @@ def __getattr__(name: str) -> Any:
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(
-            f"bertloom.{name} needs {', '.join(missing)}, which a Beam worker's installation has "
-            f"not: pip install 'bertloom[{extra}]'"
+            f"bertloom.{name} needs what is not installed ({', '.join(missing)}): "
+            f"pip install 'bertloom[{extra}]'"
         )
     return getattr(importlib.import_module(module), name)
 

@@ -105,3 +105,23 @@ def test_in_memory_one_of_many_threads_wins(monkeypatch: pytest.MonkeyPatch) -> 
         won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(24)))
     assert won.count(True) == 1
     assert backend.read("key") == b"%d" % won.index(True)
+
+
+@pytest.mark.parametrize(
+    ("root", "how"),
+    [
+        ("s3://bucket/store", "s3fs is not installed: pip install 'bertloom[s3]'"),
+        ("gs://bucket/store", "gcsfs is not installed: pip install 'bertloom[gcs]'"),
+        ("abfs://bucket/store", "Install adlfs: install its package"),
+    ],
+)
+def test_a_package_that_is_missing_is_said(
+    root: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def file_system(url: str) -> None:
+        raise ImportError("Install adlfs")
+
+    monkeypatch.setattr("flows.store.backend.file_system", file_system)
+    with pytest.raises(StoreError) as said:
+        open_backend(root)
+    assert str(said.value) == f"store {root}: {how}"

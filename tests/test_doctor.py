@@ -55,11 +55,17 @@ def test_a_broken_pin_is_said_with_what_breaks(
         'sqlalchemy[asyncio]<2.1,>=2.0; extra == "flows"',
         'oldtool>=2; extra == "dev"',
         'nosuch-tool>=2; extra == "dev"',
+        'torch==2.13.0; extra == "model"',
         "nosuch-library>=3",
         "pydantic>=2",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
+    known = doctor._installed
+    monkeypatch.setattr(doctor, "_installed", lambda name: "" if name == "torch" else known(name))
     found = list(pins("wanting"))
+    [torch] = of(found, "pin torch")
+    assert (torch.state, torch.text) == ("warn", "not installed")
+    assert torch.remedy == "where it is needed: pip install 'bertloom[model]'"
     [fastapi] = of(found, "pin fastapi")
     assert fastapi.state == "FAIL"
     assert "0.165.0, needed is <0.151,>=0.139" in fastapi.text

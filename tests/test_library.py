@@ -96,10 +96,10 @@ def test_another_package_of_the_name_is_told_in_a_sentence(tmp_path: Path) -> No
     assert f"{tmp_path / 'flows.py'}" in python("import bertloom", path=tmp_path, cwd=tmp_path)
 
 
-def test_what_a_workers_installation_lacks_is_said() -> None:
+def test_what_an_installation_lacks_is_said() -> None:
     code = "import sys; sys.modules['grimp'] = None; import bertloom; bertloom.run"
     assert python(code) == (
-        "ImportError: bertloom.run needs grimp, which a Beam worker's installation has not: "
+        "ImportError: bertloom.run needs what is not installed (grimp): "
         "pip install 'bertloom[flows]'"
     )
 

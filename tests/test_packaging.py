@@ -6,6 +6,7 @@ import importlib.metadata
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from email.parser import Parser
@@ -21,9 +22,9 @@ PACKAGES = {"bertloom", "schemas", "pipelines", "model", "flows"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that belong to the project, and no others."""
+    folder = tmp_path_factory.mktemp("source")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, check=False,
@@ -32,8 +33,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         pytest.skip("not a git checkout: cannot tell which files belong to the project")
     for name in listed.stdout.decode().split("\0"):
         if name and (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
     command = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([sys.executable, "-m", *command, str(source)], check=True)
     (path,) = folder.glob("bertloom-*.whl")
@@ -58,6 +65,24 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> No
     assert {"flows/recipes/sample.yaml", "flows/report/templates/page.html.j2"} <= data
     assert "schemas/lineage_event.schema.json" in data
     assert {"flows/sample/texts/articles.txt", "flows/sample/texts/world.yaml"} <= data
+
+
+def test_source_archive_holds_the_packages_and_what_builds_them(
+    source: Path, wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (path,) = tmp_path.glob("bertloom-*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if "/" in name}
+    packaged = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert packaged <= names
+    others = {name.split("/")[0] for name in names - packaged} - PACKAGES
+    assert others == {
+        "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "bertloom.egg-info",
+        "pyproject.toml", "requirements.lock", "setup.cfg",
+    }  # fmt: skip
 
 
 def test_worker_needs_neither_torch_nor_prefect(wheel: zipfile.ZipFile) -> None:

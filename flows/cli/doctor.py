@@ -26,6 +26,7 @@ from packaging.utils import canonicalize_name
 
 from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption
+from flows.engine.extras import remedy as install
 from flows.engine.provenance import checkout
 from flows.formats import columns
 from flows.recipes.files import default_store
@@ -126,8 +127,8 @@ def pins(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
             remedy = f'pip install "{name}{need.specifier}"'
             yield Finding(f"pin {name}", "warn" if is_tool else "FAIL", text, remedy)
         elif name in BREAKS:
-            remedy = f"install it where this is needed: {need.marker}"
-            yield Finding(f"pin {name}", "warn", "not installed", remedy)
+            how = install(name) or f"pip install '{name}{need.specifier}'"
+            yield Finding(f"pin {name}", "warn", "not installed", f"where it is needed: {how}")
     yield Finding("pins", "ok", f"{good} requirements of {distribution} are met")
 
 

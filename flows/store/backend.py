@@ -55,8 +55,8 @@ class FileFacts(NamedTuple):
     """Names of these bytes on disk: more than one where artifacts share a file."""
 
 
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-"""What of bertloom brings the package of a protocol."""
+_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
+"""The package of a protocol; the extras are named as the packages, less `fs`."""
 
 
 def open_backend(root: str) -> StoreBackend:
@@ -68,9 +68,13 @@ def open_backend(root: str) -> StoreBackend:
     try:
         fs, path = file_system(root)
     except ImportError as error:
-        extra = _EXTRAS.get(root.partition("://")[0])
-        how = f"pip install 'bertloom[{extra}]'" if extra else "install its package"
-        raise StoreError(f"store {root}: {error}: {how}") from error
+        if package := _PACKAGES.get(root.partition("://")[0]):
+            how = (
+                f"{package} is not installed: pip install 'bertloom[{package.removesuffix('fs')}]'"
+            )
+        else:
+            how = f"{error}: install its package"
+        raise StoreError(f"store {root}: {how}") from error
     except ValueError as error:
         raise StoreError(
             f"store {root}: {error}. Expected a folder or a memory://, s3:// or gs:// URL"

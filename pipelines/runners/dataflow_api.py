@@ -216,8 +216,9 @@ def _credentials(given: Mapping[str, str]) -> Any:
         found, _ = google.auth.default(scopes=[_SCOPE])
     except exceptions.GoogleAuthError as error:
         raise ConfigError(
-            f"no credentials for Google Cloud: {error}: gcloud auth application-default login, or "
-            "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account's key"
+            f"no credentials for Google Cloud: {str(error).rstrip('.')}: "
+            "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the "
+            "file of a service account's key"
         ) from error
     if not (accounts := given.get("--impersonate_service_account", "")):
         return found
