@@ -1,6 +1,7 @@
-# Images for workers, and for the launcher of a Dataflow flex template. Not run here: there is no
-# container engine on the machine that this was written on; tests/test_deploy.py holds the pins,
-# names and parameters to the code.
+# Images for workers, and for the launcher of a Dataflow flex template. Not built here: there is no
+# container engine on the machine that this was written on. The worker's steps were carried out in a
+# bare Debian 13, whose worker took part in a job of Flink; the launcher's were not. tests/test_deploy.py
+# holds the pins, names and parameters to the code.
 #
 #   bertloom worker-package deploy/build --with gcs
 #   cp deploy/launch_instances.py deploy/build/
@@ -10,7 +11,7 @@
 # The worker's is for execution.dataflow.image, and for environment: docker of Flink and Spark.
 
 # The tag is the version of Beam that is pinned in pyproject.toml, and its Python the submitter's:
-# --build-arg PYTHON=3.12 (and for a launcher LAUNCHER=312).
+# --build-arg PYTHON=3.12 (and for a launcher LAUNCHER=312); 3.13 where flow.Dockerfile's image submits.
 ARG PYTHON=3.11
 ARG LAUNCHER=311
 # hadolint ignore=DL3007

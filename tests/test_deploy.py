@@ -29,6 +29,7 @@ from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 from schemas.arrow import instances_schema
 from schemas.configs import InstancesConfig, MaskingConfig, SourceConfig, VocabularyConfig
 
+PAGES = "UI_STATIC_DIRECTORY"
 DEPLOY = Path(__file__).parents[1] / "deploy"
 DOCKERFILE = (DEPLOY / "worker.Dockerfile").read_text(encoding="utf-8")
 FLOW = (DEPLOY / "flow.Dockerfile").read_text(encoding="utf-8")
@@ -138,6 +139,10 @@ def test_the_services_of_compose_are_told_secrets_by_the_environment_alone() -> 
     for one in services.values():
         assert {*one.get("depends_on", {})} <= {*services}
         assert ":latest" not in one["image"]
+    # Not root's packages: the server writes its pages where its user may write, or has none.
+    written = [services["prefect"]["environment"][f"PREFECT_{name}"] for name in ("HOME", PAGES)]
+    (volume,) = services["prefect"]["volumes"]
+    assert all(Path(place).is_relative_to(volume.split(":")[1]) for place in written)
 
 
 REMOTE = yaml.safe_load((DEPLOY / "prefect-remote.yaml").read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -104,6 +105,25 @@ def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
     monkeypatch.setattr(backend.fs, "pipe_file", write_first)
     assert not backend.swap("file", b"mine", expected=b"1")
     assert backend.read("file") == b"theirs"
+
+
+def test_swaps_where_the_server_compares_a_tags_quotes(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ceph 18's gateway: `If-Match` holds for the tag without its quotes only."""
+    backend = open_backend(f"{bucket}/quotes")
+    pipe, refused = backend.fs.pipe_file, []
+
+    def write(path: str, data: bytes, **options: Any) -> None:
+        if '"' in options.get("IfMatch", ""):
+            refused.append(path)
+            raise OSError(errno.EINVAL, None)
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", write)
+    backend.probe()
+    check_swaps(backend)
+    assert len(refused) == 1  # once a process, not once a swap
 
 
 def test_swaps_on_gcs(gcs: FakeGcs) -> None:

@@ -154,6 +154,15 @@ def test_numbers_of_a_training_are_rows(run: Run) -> None:
     assert metric_rows(manifest) == [{"metric": "held_out.perplexity", "value": 12.5}]
 
 
+def test_a_report_in_a_bucket_is_a_place_and_no_link(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.store, "url", lambda path: f"s3://bucket/store/{path}")
+    text = run_markdown(run, title="fake: 5 steps")
+    assert f"Report: `s3://bucket/store/runs/{run.run_id}/report.html`" in text
+    assert "](s3:" not in text
+
+
 def test_a_run_is_summed_up_by_what_failed_and_what_it_is_for(run: Run) -> None:
     tokens = built(run)["build-tokens"]
     run.failures["evaluate.cola"] = ValueError("no such file: cola/dev.tsv")

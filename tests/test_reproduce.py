@@ -14,6 +14,10 @@ from command_runs import Cli
 from test_library import TEXTS, write_tiny
 
 import bertloom
+from flows.bert import bert
+from flows.engine.provenance import environment
+from flows.recipes.files import load_recipe
+from flows.reproduction import checking, writing
 from flows.reproduction.expected import FILE, Expected, read_expected, to_json
 from schemas.errors import ArtifactCorruptError
 
@@ -101,6 +105,30 @@ def test_it_comes_out_equal_and_then_what_differs_is_said(cli: Cli, again: Path)
     assert any("documents: 7 -> " in line for line in lines)
     found = json.loads(cli("reproduce", str(again), "--check", "--json").out)
     assert [step["is_equal"] for step in found["steps"]] == [True, True, False, True]
+
+
+def test_another_python_is_told_of_the_steps_whose_key_has_it(
+    again: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others' keys say 3.11 on every Python."""
+    recorded = read_expected(again)
+    newer = environment().model_copy(update={"python": "3.99.1"})
+    monkeypatch.setattr(checking, "environment", lambda: newer)
+    recipe = load_recipe(str(again / "recipe.yaml"))
+    steps = {step.label: step for step in bert.steps(recipe, recorded.target)}
+    (told,) = [line for line in checking._version_lines(recorded, steps) if "in the keys" in line]
+    assert told.endswith("recorded, 3.99 here: in the keys of build-documents, bytes may differ")
+
+    def newly_made(manifest: dict[str, Any]) -> None:
+        manifest["environment"]["python"] = "3.99.1"
+
+    change(again, newly_made, "build-tokens")
+    found = writing._requirements(read_expected(again))
+    assert [line for line in found.splitlines() if "was made with python" in line] == [
+        "# build-tokens was made with python 3.99.1"
+    ]
+    change(again, newly_made, *recorded.steps)
+    assert "was made with python" not in writing._requirements(read_expected(again))
 
 
 def test_inputs_that_are_missing_or_others_begin_nothing(

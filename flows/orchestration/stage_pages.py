@@ -50,9 +50,10 @@ def stage_markdown(result: StepResult, *, store: ArtifactStore, run_id: str) -> 
 
 
 def run_markdown(run: Run, *, title: str) -> str:
-    """What failed, a link to the run's report, its results, and what it built."""
-    report = run.store.url(f"runs/{run.run_id}/report.html")
-    link = report if "://" in report else f"file://{quote(report)}"
+    """What failed, where the run's report is, its results, and what it built."""
+    place = run.store.url(f"runs/{run.run_id}/report.html")
+    # No browser opens a link into a bucket.
+    report = f"Report: `{place}`" if "://" in place else f"[Report](file://{quote(place)})"
     built = [result for result in run.results() if not result.was_cached]
     rows = []
     for entry, group in itertools.groupby(built, key=lambda result: entry_label(result.label)):
@@ -60,7 +61,7 @@ def run_markdown(run: Run, *, title: str) -> str:
         holds = amount(made[0]) if len(made) == 1 else find_stage(made[0].stage).amounts(made)
         rows.append((entry, holds, byte_text(sum(manifest.size for manifest in made))))
     lines = [f"**{_plain(label)}** failed: {_plain(str(e))}\n" for label, e in run.failures.items()]
-    lines += [f"**{_plain(title)}**. [Report]({link})", ""]
+    lines += [f"**{_plain(title)}**. {report}", ""]
     if results := _results(run):
         lines += _table(("result of", "is", "artifact"), results)
     if rows:

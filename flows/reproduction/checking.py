@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.bert import bert
 from flows.engine.code import changed_modules, code_of
-from flows.engine.provenance import checkout, environment
+from flows.engine.provenance import OLDEST_PYTHON, checkout, environment
 from flows.engine.stages import Step, find_stage
 from flows.engine.steps import opened_store
 from flows.formats import byte_text, columns, counted
@@ -123,7 +123,7 @@ def check_reproduction(
     recipe = load_recipe(str(folder / RECIPE_FILE), store=where, workers=workers)
     steps = {step.label: step for step in bert.steps(recipe, expected.target)}
     _refuse_originals(expected, where)
-    for line in (*_code_lines(expected, steps), *_version_lines(expected)):
+    for line in (*_code_lines(expected, steps), *_version_lines(expected, steps)):
         told(line)
     for note in expected.notes:
         told(f"note: {note}")
@@ -211,14 +211,15 @@ def _code_lines(expected: Expected, steps: Mapping[str, Step]) -> Iterator[str]:
     )
 
 
-def _version_lines(expected: Expected) -> Iterator[str]:
+def _version_lines(expected: Expected, steps: Mapping[str, Step]) -> Iterator[str]:
     here = environment()
+    minor = ".".join(here.python.split(".")[:2])
     keyed, others = dict[str, list[str]](), set[str]()
     for label, one in expected.steps.items():
         for name, version in one.key_spec.get("environment", {}).items():
             found = here.packages.get(name, "none")
             if name == "python":
-                found = ".".join(here.python.split(".")[:2])
+                found = OLDEST_PYTHON if steps[label].stage.same_on_any_python else minor
             if found != version:
                 keyed.setdefault(f"{name} {version} recorded, {found} here", []).append(label)
         names = {*one.environment.packages} - {*one.key_spec.get("environment", {}), "bertloom"}

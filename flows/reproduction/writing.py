@@ -98,8 +98,11 @@ def write_reproduction(
 
 
 def _refuse_filled(folder: Path) -> None:
-    if "://" in str(folder) or ":/" in str(folder):
-        raise UsageError(f"{folder}: expected a folder on this machine; copy it from there")
+    if ":/" in str(folder):  # a path has one of a URL's two slashes left
+        raise UsageError(
+            f"{folder}: expected a folder on this machine, found a URL: write it to a folder here, "
+            "and copy that there"
+        )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ConfigError(f"{folder}: expected no such folder yet, or an empty one: name another")
 
@@ -308,9 +311,10 @@ def _requirements(expected: Expected) -> str:
     decides = {name: v for name, v in used.packages.items() if name in names}
     lines += [f"{name}=={version}" for name, version in decides.items()]
     for label, one in expected.steps.items():
-        for name, version in one.key_spec["environment"].items():
-            own = used.packages.get(name, used.python if name == "python" else "")
-            if own != version and not (name == "python" and own.startswith(f"{version}.")):
+        # Of Python the key may say the oldest that gives the same bytes, not the one that ran.
+        others = {**one.key_spec["environment"], "python": one.environment.python}
+        for name, version in others.items():
+            if {**used.packages, "python": used.python}.get(name) != version:
                 lines.append(f"# {label} was made with {name} {version}")
     lines += ["", "# All else that was installed."]
     lines += [

@@ -523,6 +523,8 @@ class _Bucket(StoreBackend):
 
 class _S3(_Bucket):
     _settings = "AWS_ENDPOINT_URL; AWS_PROFILE, or AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY"
+    _bare_tags = False
+    """Whether this server was found to want tags without quotes in `If-Match`."""
 
     def _read_version(self, path: str) -> tuple[bytes, str]:
         async def get() -> tuple[bytes, str]:
@@ -534,7 +536,17 @@ class _S3(_Bucket):
         return cast("tuple[bytes, str]", fsspec.asyn.sync(self.fs.loop, get))
 
     def _put(self, path: str, data: bytes, *, version: str) -> None:
-        self.fs.pipe_file(self._full(path), data, IfMatch=version)
+        # Ceph's gateway compares the tag with its quotes to the tag without them: always refused.
+        bare = version.strip('"')
+        try:
+            tag = bare if self._bare_tags else version
+            self.fs.pipe_file(self._full(path), data, IfMatch=tag)
+        except OSError as error:
+            may_be_quotes = not self._bare_tags and error.errno == errno.EINVAL
+            if not may_be_quotes or self._version(path)[1] != version:
+                raise
+            self.fs.pipe_file(self._full(path), data, IfMatch=bare)
+            self._bare_tags = True
 
     def _delete(self, path: str, *, version: str) -> None:
         bucket, key, _ = self.fs.split_path(self._full(path))
