@@ -23,6 +23,7 @@ from flows.recipes.files import load_recipe
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
+from pipelines.documents.plan import raw_files
 from pipelines.sources import SOURCES
 from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary
 from schemas.configs import VocabularyConfig
@@ -62,7 +63,8 @@ def proposed(found: Survey, tmp_path: Path) -> dict[str, list[str]]:
     read = {}
     for source in documents.sources:
         splits = SOURCES[source.kind].plan(source)
-        read[source.name] = sorted({split.file.name for split in splits})
+        files = (file for split in splits for file in raw_files(split, source.kind))
+        read[source.name] = sorted({file.name for file in files})
     return read
 
 
