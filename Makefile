@@ -98,15 +98,17 @@ docs: setup
 	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
 
 # A throw-away environment, so that nothing installed by hand gets into the lock. Which build of
-# torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off. On the
-# oldest Python; tests/test_packaging.py says what another needs besides.
+# torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off, and what
+# it brings of CUDA, which macOS has not; torch's own pins decide that. On the oldest Python;
+# tests/test_packaging.py says what another needs besides.
 FROM_3_13 := whenever==0.10.5
 lock:
 	rm -rf $(VENV).lock && $(or $(PYTHON),python3.11) -m venv $(VENV).lock
 	$(VENV).lock/bin/python -m pip install --quiet "setuptools>=80" -e ".[dev]"
 	{ echo "# Made by 'make lock': the whole closure of bertloom[dev] on Python 3.11, 3.12 and 3.13."; \
-	  { $(VENV).lock/bin/python -m pip freeze --exclude-editable; echo $(FROM_3_13); } | sort -f | \
-	    sed -E -e 's/\+cpu$$//' -e 's/^(pendulum|tzdata)==.*/& ; python_version < "3.13"/' \
+	  { $(VENV).lock/bin/python -m pip freeze --exclude-editable; echo $(FROM_3_13); } | LC_ALL=C sort -f -t= -k1,1 | \
+	    sed -E -e 's/\+cpu$$//' -e '/^(nvidia-|cuda-|triton==)/d' \
+	      -e 's/^(pendulum|tzdata)==.*/& ; python_version < "3.13"/' \
 	      -e 's/^$(FROM_3_13)$$/& ; python_version >= "3.13"/'; \
 	  $(VENV).lock/bin/python -m pip freeze --all --exclude-editable | grep -i '^setuptools=='; } > requirements.lock
 	rm -rf $(VENV).lock

@@ -1,9 +1,10 @@
 """The digest of a source file of ours, the same on every Python that runs us.
 
 `schemas.fingerprint.source_digest` tells syntax trees by `ast.dump`, which each Python writes in
-its own way: 3.12 has lists of type parameters, 3.13 leaves out what is empty. Keys are made with
-this one, which writes trees as 3.11 does: another Python is no other code. (It is not over there
-because that module is in the key of `evaluate`, whose artifacts would have to be built again.)
+its own way: 3.12 has lists of type parameters, 3.12.1 empty strings in formats, 3.13 leaves out
+what is empty. Keys are made with this one, which writes trees as 3.11 does: another Python is no
+other code. (It is not over there because that module is in the key of `evaluate`, whose artifacts
+would have to be built again.)
 """
 
 from __future__ import annotations
@@ -40,9 +41,15 @@ def _dumped(tree: ast.AST) -> str:
     for node in ast.walk(tree):
         if getattr(node, "type_params", None) == []:  # code that 3.11 can read has none
             delattr(node, "type_params")
+        if isinstance(node, ast.JoinedStr):  # 3.12.1 ends `{a:>{b}}` with an empty string
+            node.values = [part for part in node.values if not _is_empty(part)]
     if sys.version_info >= (3, 13):
         return ast.dump(tree, show_empty=True)
     return ast.dump(tree)
+
+
+def _is_empty(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == ""
 
 
 def _declares_a_stage(node: ast.stmt) -> bool:
