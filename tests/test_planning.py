@@ -102,6 +102,17 @@ def test_a_damaged_or_unwritable_cache_costs_a_search(tmp_path: Path, monkeypatc
     assert plan(_config(path)) == found
 
 
+def test_that_a_cache_is_unwritable_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "file"))
+    caplog.set_level("INFO")
+    for number in range(3):
+        remember("streams", hashlib.sha256(b"%d" % number).hexdigest(), [number])
+    assert caplog.text.count(f"{tmp_path / 'file'}: cannot be written") == 1
+
+
 def test_a_changed_file_is_planned_anew(tmp_path: Path) -> None:
     (path,) = _dumps(tmp_path / "a", count=1)
     config = _config(path)

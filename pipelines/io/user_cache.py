@@ -97,7 +97,12 @@ def remember(what: str, digest: str, value: Any) -> None:
     try:
         write_whole(place, line.encode())
     except OSError as error:
-        _LOGGER.info("%s: cannot be written (%s); set %s", place, error, CACHE_VARIABLE)
+        _say_unwritable(place.parents[2], error.strerror)
+
+
+@functools.cache  # once a process, not once a file
+def _say_unwritable(folder: Path, why: str) -> None:
+    _LOGGER.info("%s: cannot be written (%s); set %s", folder, why, CACHE_VARIABLE)
 
 
 def _place(what: str, digest: str) -> Path:
@@ -154,7 +159,7 @@ class DigestCache:
             with self._path.open("ab", buffering=0) as sink:
                 sink.write(self._line(file))
         except OSError as error:
-            _LOGGER.info("%s: cannot be written (%s); set %s", self._path, error, CACHE_VARIABLE)
+            _say_unwritable(self._path.parent, error.strerror)
 
     def _line(self, file: str) -> bytes:
         version, digests = self._known[file]
