@@ -173,7 +173,11 @@ def build_step(
         began = now()
         with _cleared_on_error(step, attempt, store=store), working_on(step.label):
             given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
-            output = _run_stage(step, given, attempt=attempt, execution=execution, folders=folders)
+            # Called here: each frame on the way to it is one more to read in a stage's error.
+            output = stage.run(
+                step.config, inputs=given, output=attempt.output, execution=execution, **folders
+            )
+            _check_output(step, output)
         produced = _produced_by(
             stage, output, began=began, clock=clock, execution=execution, run_id=run_id
         )
@@ -194,21 +198,10 @@ def build_step(
     return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
 
 
-def _run_stage(
-    step: Step,
-    given: Mapping[str, StageInput],
-    *,
-    attempt: Attempt,
-    execution: ExecutionConfig,
-    folders: Mapping[str, str],
-) -> StageOutput:
-    output = step.stage.run(
-        step.config, inputs=dict(given), output=attempt.output, execution=execution, **folders
-    )
+def _check_output(step: Step, output: object) -> None:
     if not isinstance(output, StageOutput):
         found = type(output).__name__
         raise TypeError(f"{step.label}: expected a StageOutput, found {found}")
-    return output
 
 
 def _produced_by(
