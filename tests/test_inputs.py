@@ -1,6 +1,9 @@
 import hashlib
+import json
 import multiprocessing
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -11,7 +14,7 @@ from pipelines.io import user_cache
 from pipelines.io.raw_files import describe_file, digest_file, expand_paths, open_file
 from pipelines.io.user_cache import cache_folder
 from schemas.errors import InputError, MissingInputError
-from schemas.sealed import read_sealed
+from schemas.sealed import read_sealed, sealed_line
 
 
 @pytest.fixture(autouse=True)
@@ -166,6 +169,21 @@ def test_a_broken_cache_entry_is_computed_again(folder, monkeypatch, damage):
     cache_file()
     assert digest_file(str(path)) == right
     assert len(reads) == 1
+
+
+def test_digest_cache_is_one_for_all_threads_when_first_used_in_parallel(folder):
+    lines = (json.dumps({"file": str(n), "version": "v", "digests": {}}) for n in range(5000))
+    cache_file().parent.mkdir(parents=True)
+    cache_file().write_text("\n".join(map(sealed_line, lines)))  # takes a while to read
+    start = threading.Barrier(8)
+
+    def open_cache(_):
+        start.wait()
+        return user_cache.digest_cache()
+
+    with ThreadPoolExecutor(8) as threads:
+        caches = list(threads.map(open_cache, range(8)))
+    assert all(cache is caches[0] for cache in caches)
 
 
 def test_what_is_known_of_earlier_versions_is_left_out(folder, monkeypatch):

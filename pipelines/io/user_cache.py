@@ -22,6 +22,7 @@ import json
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -112,8 +113,9 @@ def _place(what: str, digest: str) -> Path:
 
 
 def digest_cache() -> DigestCache:
-    """This process's cache of digests."""
-    return _opened(cache_folder() / "digests.ndjson")
+    """Return this process's cache of digests, one for all of its threads."""
+    with _OPENING:
+        return _opened(cache_folder() / "digests.ndjson")
 
 
 class DigestCache:
@@ -179,4 +181,6 @@ class DigestCache:
             _LOGGER.info("%s: cannot be written (%s)", self._path, error)
 
 
+# Threads that ask first at the same time would otherwise read a cache each, and lose what they add.
+_OPENING = threading.Lock()
 _opened = functools.cache(DigestCache)
