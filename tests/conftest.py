@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from flows.store.runs import RunRecord
     from schemas.manifest import StageInput
 
+
+# A shell starts background jobs with SIGINT ignored, and child processes inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is loaded: each of the processes that share the machine's cores takes one.
