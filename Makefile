@@ -9,7 +9,15 @@ SUPPORTED := 3.13 3.12 3.11
 LOOK_FOR = $(or $(PYTHON),$(SUPPORTED:%=python%) python3)
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+
+# PyTorch for the CPU, or with CUDA where there is an NVIDIA GPU. TORCH=cpu or TORCH=cuda decides.
+ifndef TORCH
+TORCH := $(if $(shell nvidia-smi -L 2>/dev/null),cuda,cpu)
+endif
+TORCH_VERSION := $(shell sed -n s/^torch==//p requirements.lock)
+TORCH_FOR_CPU := https://download.pytorch.org/whl/cpu
+SIZE := $(if $(filter cuda,$(TORCH)),3.2,0.6)
+READY := $(VENV)/.ready-$(TORCH)
 
 .PHONY: run test slow pythons engines setup-engines failures check bench docs setup lock clean
 
@@ -30,7 +38,24 @@ test -n "$$version" || { \
   exit 1; } >&2
 endef
 
-# Exact versions of the whole closure from the lock, then this project itself in place.
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+# The build for the CPU is version+cpu: not on PyPI, but maybe in an index that pip is configured for.
+# On macOS the default build is the one for the CPU.
+define install_torch_cpu
+test "$$(uname)" = Darwin || \
+  $(PIP) install --no-deps torch==$(TORCH_VERSION)+cpu 2>/dev/null || \
+  $(PIP) install --no-deps torch==$(TORCH_VERSION)+cpu --index-url $(TORCH_FOR_CPU) || \
+  { echo "error: $(TORCH_FOR_CPU) has no build of PyTorch $(TORCH_VERSION) for this machine, or cannot be reached: 'make setup TORCH=cuda' installs the default build of your package index" >&2; exit 1; }
+endef
+
+# pip takes version+cpu for the version that the lock names, and would keep it.
+define install_torch_cuda
+$(PIP) uninstall --yes torch 2>/dev/null
+endef
+
+# PyTorch first, where the default build of the package index is not the wanted one; then the exact
+# versions of the lock, and this project in place.
 $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || { $(find_python); \
 	  echo "$(VENV): Python $$version, $$python"; \
@@ -38,13 +63,17 @@ $(READY): requirements.lock pyproject.toml
 	@version=`$(call version_of,$(BIN)/python)`; case " $(SUPPORTED) " in *" $$version "*) ;; *) \
 	  echo "error: $(VENV) is of Python $${version:-that does not run}, supported are $(SUPPORTED): rm -r $(VENV), and make again" >&2; \
 	  exit 1 ;; esac
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "$(VENV): downloading about $(SIZE) GB of packages, PyTorch for $(TORCH) among them (TORCH=cpu or TORCH=cuda decides)"
+	@rm -f $(VENV)/.ready-*
+	@$(call install_torch_$(TORCH))
+	$(PIP) install -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
 run: setup
 	$(BIN)/bertloom sample runs/sample
 	$(BIN)/bertloom run sample --store runs/store
+	@echo; echo "To run these commands: source $(BIN)/activate"
 
 # A process a core; the tests of a module stay together, as they share what is slow to make.
 test: setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import platform
 import shutil
 import subprocess
 import sys
@@ -175,6 +176,7 @@ def test_one_list_of_pythons() -> None:
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 FAKE_PYTHON = """#!/bin/sh
+echo "$*" >> calls
 case "$1 $2" in
 "-c "*) echo VERSION ;;
 "-m venv") /bin/mkdir -p "$3/bin" && /bin/cp "$0" "$3/bin/python" ;;
@@ -192,7 +194,7 @@ def _setup(folder: Path, pythons: dict[str, str], *arguments: str) -> tuple[int,
         (binaries / name).chmod(0o755)
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
         (folder / name).write_bytes((ROOT / name).read_bytes())
-    for name in ("sh", "make", "touch", "rm"):
+    for name in ("sh", "make", "touch", "rm", "sed", "uname"):
         target = shutil.which(name)
         if target is None:
             pytest.skip(f"{name} is not here")
@@ -205,12 +207,43 @@ def _setup(folder: Path, pythons: dict[str, str], *arguments: str) -> tuple[int,
     return done.returncode, done.stdout + done.stderr
 
 
+def test_setup_installs_torch_for_cpu_when_there_is_no_gpu(tmp_path: Path) -> None:
+    code, output = _setup(tmp_path, {"python3": "3.12"})
+    assert (code, "0.6 GB" in output) == (0, True), output
+    calls = (tmp_path / "calls").read_text().splitlines()
+    before_lock = calls[: next(at for at, call in enumerate(calls) if "requirements.lock" in call)]
+    assert any(call.endswith("+cpu") for call in before_lock) == (platform.system() == "Linux")
+
+
+@pytest.mark.parametrize("chosen_by", ["gpu", "variable"])
+def test_setup_installs_torch_of_the_lock_when_cuda_is_chosen(
+    tmp_path: Path, chosen_by: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    if chosen_by == "gpu":
+        (tmp_path / "bin/nvidia-smi").write_text("#!/bin/sh\necho GPU 0\n")
+        (tmp_path / "bin/nvidia-smi").chmod(0o755)
+    variables = ["TORCH=cuda"] if chosen_by == "variable" else []
+    code, output = _setup(tmp_path, {"python3": "3.12"}, *variables)
+    assert (code, "3.2 GB" in output) == (0, True), output
+    calls = (tmp_path / "calls").read_text()
+    assert "requirements.lock" in calls
+    assert "+cpu" not in calls
+
+
+def test_make_run_ends_with_how_to_activate_the_environment() -> None:
+    listed = subprocess.run(
+        ["make", "--dry-run", "run"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "source .venv/bin/activate" in listed.stdout.splitlines()[-1]
+
+
 def test_make_takes_the_newest_supported_python_and_says_which(tmp_path: Path) -> None:
     there = {"python3.14": "3.14", "python3.13": "", "python3.12": "3.12", "python3.11": "3.11"}
     code, said = _setup(tmp_path, there)
     assert (code, ".venv: Python 3.12, python3.12" in said) == (0, True), said
     # One that is there stays.
-    (tmp_path / ".venv/.ready").unlink()
+    (tmp_path / ".venv/.ready-cpu").unlink()
     code, said = _setup(tmp_path, {"python3.13": "3.13"})
     assert (code, ".venv: Python" in said) == (0, False), said
 
