@@ -203,7 +203,7 @@ class EvaluationConfig(Config):
     """Steps between evaluations; 0 for the one at the end alone."""
 
     instances: int = Field(default=2_000, ge=1)
-    """The first so many held-out instances, or all if there are fewer."""
+    """Number of held-out instances to evaluate on, spread evenly over all of them."""
 
 
 class CheckpointConfig(Config):
