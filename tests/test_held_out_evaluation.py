@@ -19,8 +19,8 @@ from schemas.configs import DocumentsConfig, InstancesConfig, TextSource, Vocabu
 from schemas.recipe import Recipe
 
 WORDS = {
-    "english": "the mill was built of stone beside a river and burnt down".split(),
-    "greek": "ο μύλος ήταν από πέτρα δίπλα στο ποτάμι και κάηκε".split(),  # noqa: RUF001
+    "english": ("the", "mill", "was", "built", "of", "stone", "beside", "a", "river"),
+    "greek": ("ο", "μύλος", "ήταν", "από", "πέτρα", "δίπλα", "στο", "ποτάμι"),  # noqa: RUF001
 }
 CPU = torch.device("cpu")
 

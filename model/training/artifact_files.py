@@ -89,7 +89,7 @@ def at_snapshot(phase: StageInput, step: int) -> StageInput:
 
 
 def without_snapshots(phase: StageInput) -> StageInput:
-    """A phase's last model alone."""
+    """Return a phase with its published model only."""
     files = [entry for entry in phase.files if not entry.path.startswith(_SNAPSHOTS)]
     return phase.model_copy(update={"files": tuple(files)})
 
