@@ -173,7 +173,7 @@ class TaskTrainingConfig(FeaturesConfig):
 
     init_checkpoint: str | None = not_identity(None)
     """In place of `start_from`: folder of a checkpoint in Hugging Face's layout, with its vocab.txt
-    (local or any fsspec URL); its content is what counts."""
+    or tokenizer.json (local or any fsspec URL); its content is what counts."""
 
     model: ModelConfig | None = None
     """In place of both: a new model of this shape, trained on the task from scratch."""
