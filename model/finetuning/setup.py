@@ -248,7 +248,7 @@ def _open_model(
     model: TaskModel | FeatureTagger = started.model
     if tokenizer.vocab_size > model.vocab_size:
         raise CheckpointError(
-            f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, as the model "
-            f"has embeddings, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
+            f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, one per "
+            f"embedding, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
         )
     return model
