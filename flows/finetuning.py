@@ -28,7 +28,7 @@ def finetune(recipe: Recipe, steps: RecipeSteps) -> None:
         steps.add(build_examples.STAGE, examples, name)
     for name, entry in recipe.finetune.items():
         for trial, config in trials(entry).items():
-            if _is_last(entry, recipe):
+            if _is_published(entry, recipe):
                 config = config.model_copy(update={"at_step": None})  # as one that names no step
             steps.add(
                 stage.STAGE,
@@ -40,9 +40,10 @@ def finetune(recipe: Recipe, steps: RecipeSteps) -> None:
             )
 
 
-def _is_last(entry: FinetuneConfig, recipe: Recipe) -> bool:
+def _is_published(entry: FinetuneConfig, recipe: Recipe) -> bool:
+    """Return whether `at_step` is the model that the phase publishes, not one of its snapshots."""
     return entry.start_from is not None and (
-        entry.at_step == recipe.pretrain[entry.start_from].budget.steps
+        entry.at_step not in recipe.pretrain[entry.start_from].kept_steps
     )
 
 

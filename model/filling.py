@@ -18,6 +18,7 @@ from model.encoder.hf_config import (
     names_in,
     parse_object,
     read_part,
+    vocabulary_url,
 )
 from model.encoder.hf_weights import load_pretrained
 from model.finetuning.setup import has_upper_case
@@ -29,7 +30,6 @@ from pipelines.wordpiece.vocab_files import (
     MASK,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
-    VOCAB_FILE,
     read_vocab,
 )
 from schemas.errors import CheckpointError, PredictionsError
@@ -85,7 +85,7 @@ class MaskFiller:
         Raises:
             CheckpointError: it has no masked LM head, cannot be read, or sees no text to the right.
             MissingInputError: it is no such folder.
-            VocabularyError: its vocab.txt cannot be used.
+            VocabularyError: Its vocab.txt or tokenizer.json cannot be used.
         """
         check_layout(folder, needs_vocabulary=True)
         root = folder.rstrip("/")
@@ -107,10 +107,11 @@ class MaskFiller:
                 f"{folder}: has no masked LM head (cls.predictions), only an encoder: expected a "
                 "pretrained model as `bertloom run` or BertForMaskedLM saves it"
             )
-        vocab = read_vocab(f"{root}/{VOCAB_FILE}")
+        vocabulary = vocabulary_url(folder)
+        vocab = read_vocab(vocabulary)
         if len(vocab) > loaded.model.vocab_size:
             raise CheckpointError(
-                f"{folder}: {VOCAB_FILE} has {len(vocab):,} pieces, the model "
+                f"{vocabulary}: has {len(vocab):,} pieces, the model "
                 f"{loaded.model.vocab_size:,}: the files are not of one model"
             )
         model = loaded.model.to(choose_device(device)).eval()

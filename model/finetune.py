@@ -57,7 +57,8 @@ def raw_inputs(config: TrialConfig) -> tuple[RawInput, ...]:
     """The files of the checkpoint from outside the store that the trial starts from, if any.
 
     Raises:
-        MissingInputError: there is no checkpoint in Hugging Face's layout with its vocab.txt.
+        MissingInputError: There is no checkpoint in Hugging Face's layout with its vocabulary.
+        VocabularyError: The vocabulary is not a WordPiece vocabulary.
     """
     if config.init_checkpoint is None:
         return ()

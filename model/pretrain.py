@@ -123,7 +123,7 @@ def _vocabulary_files(
 STAGE = Stage(
     name="pretrain",
     module=__name__,
-    version=1,
+    version=2,
     run=pretrain,
     config=PretrainConfig,
     holds="checkpoint",

@@ -200,7 +200,8 @@ class VocabularyConfig(Config):
     """`build-vocabulary`: a WordPiece vocabulary is learnt from documents, or taken as given."""
 
     vocab_file: str | None = not_identity(None)
-    """A vocab.txt to take as it is (local or any fsspec URL); its content is what counts."""
+    """Vocabulary to use instead of learning one: a vocab.txt or a WordPiece tokenizer.json (local
+    or any fsspec URL). Its pieces count, not its path."""
 
     vocab_size: int = Field(default=30_522, ge=FIRST_LEARNT_ID + 2, le=1 << 20)
     """Lines of the learnt vocab.txt, special and unused ones included. Exactly so many are made."""

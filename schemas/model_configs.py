@@ -203,7 +203,7 @@ class EvaluationConfig(Config):
     """Steps between evaluations; 0 for the one at the end alone."""
 
     instances: int = Field(default=2_000, ge=1)
-    """The first so many held-out instances, or all if there are fewer."""
+    """Number of held-out instances to evaluate on, spread evenly over all of them."""
 
 
 class CheckpointConfig(Config):
@@ -216,7 +216,7 @@ class CheckpointConfig(Config):
     """Minutes between checkpoints."""
 
     keep_last: int = not_identity(2, ge=1)
-    """The newest so many are kept, and the one with the lowest held-out loss."""
+    """Number of newest checkpoints to keep."""
 
 
 class PretrainConfig(Config):
@@ -271,6 +271,10 @@ class PretrainConfig(Config):
     what it scores on held-out documents (Figure 5); a fine-tuning names one by `at_step`. A model
     takes 4 bytes a parameter (BASE 440 MB), twice that until the phase ends."""
 
+    keep: Literal["last", "best"] = added_later("last")
+    """Model to publish. `last`: the model of the last step, as in the paper. `best`: the model with
+    the lowest held-out loss of all evaluations (see `evaluation.every_steps`)."""
+
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Decides initial weights, order of instances, dynamic masks and dropout."""
 
@@ -298,8 +302,12 @@ class PretrainConfig(Config):
 
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """The snapshots that are none of the last step, whose model is the phase's own."""
-        return tuple(step for step in self.snapshots if step != self.budget.steps)
+        """Steps whose models are kept beside the published one.
+
+        With `keep: last` the last step is not among them: its model is the published one.
+        """
+        published = self.budget.steps if self.keep == "last" else None
+        return tuple(step for step in self.snapshots if step != published)
 
     @model_validator(mode="after")
     def _snapshots_are_reached(self) -> Self:
@@ -317,6 +325,15 @@ class PretrainConfig(Config):
             raise ValueError(
                 f"snapshots: {self.snapshots[-1]:,} is after the last step, {last:,} by the budget "
                 "(steps are counted from the begin of this phase)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_models_to_choose_from(self) -> Self:
+        if self.keep == "best" and not self.evaluation.every_steps:
+            raise ValueError(
+                "keep: best chooses among evaluations, and there is only one, at the end. Set "
+                "evaluation.every_steps, or keep to last"
             )
         return self
 

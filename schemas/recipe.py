@@ -304,7 +304,7 @@ def _check_layers(where: str, entry: FinetuneConfig, *, has: int) -> None:
 
 def _check_step(where: str, step: int, *, phase: str, given: Mapping[str, PretrainConfig]) -> None:
     config = given[phase]
-    last = config.budget.steps
+    last = config.budget.steps if config.keep == "last" else None
     known = sorted({*config.snapshots, *([last] if last is not None else [])})
     if step not in known:
         kept = ", ".join(map(str, known)) or "none that are known before it is trained"

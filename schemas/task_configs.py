@@ -169,11 +169,11 @@ class TaskTrainingConfig(FeaturesConfig):
 
     at_step: int | None = added_later(None, ge=1)
     """With `start_from`: begin with the phase's model of this step, one of its `snapshots`; None
-    for its last."""
+    for the model that the phase publishes."""
 
     init_checkpoint: str | None = not_identity(None)
     """In place of `start_from`: folder of a checkpoint in Hugging Face's layout, with its vocab.txt
-    (local or any fsspec URL); its content is what counts."""
+    or tokenizer.json (local or any fsspec URL); its content is what counts."""
 
     model: ModelConfig | None = None
     """In place of both: a new model of this shape, trained on the task from scratch."""

@@ -171,10 +171,18 @@ def test_the_newest_and_the_best_are_kept(folder: str) -> None:
         checkpoints.save(step, tensors=_tensors(step), state={"step": step}, loss=loss)
         seen.append(_steps(checkpoints))
     assert seen == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
+    assert checkpoints.best().saved.step == 2
     latest = checkpoints.latest()
     assert latest is not None
     assert latest.saved.step == 6
     assert latest.state == {"step": 6}
+
+
+def test_best_checkpoint_needs_a_loss(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    checkpoints.save(1, tensors=_tensors(1), state={}, loss=None)
+    with pytest.raises(CheckpointError):
+        checkpoints.best()
 
 
 def test_going_back_and_on_is_newer_than_what_was_left_behind(tmp_path: Path) -> None:

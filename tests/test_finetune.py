@@ -161,7 +161,7 @@ def test_raw_inputs_are_all_that_is_read(checkpoint: str, tmp_path: Path) -> Non
         raw_inputs(trial_config(str(tmp_path / "nothing")))
     lacking = write_checkpoint(tmp_path / "lacking")
     Path(lacking, VOCAB_FILE).unlink()
-    with pytest.raises(MissingInputError, match=r"no vocab\.txt"):
+    with pytest.raises(MissingInputError):
         raw_inputs(trial_config(lacking))
 
 

@@ -21,6 +21,7 @@ from model.pretraining.job import TrainingJob
 from model.pretraining.loop import Pretraining, train
 from model.processes.stopping import StopRequest
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
+from model.training.checkpoints import Checkpoints
 from schemas.errors import CheckpointError, ConfigError
 from schemas.manifest import StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
@@ -85,22 +86,27 @@ def test_a_snapshot_is_the_model_that_ends_there(corpus: SmallCorpus, tmp_path: 
     assert [line["step"] for line in lines if line["kind"] != "train"] == [4, 7, 12]
 
 
+def break_after_step(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Let training raise MemoryError after an update, before anything of it is saved."""
+    note_step = Pretraining.note_step
+
+    def note_step_and_break(self: Pretraining, *given: Any) -> None:
+        note_step(self, *given)
+        if self.steps == step:
+            raise MemoryError
+
+    patch.setattr(Pretraining, "note_step", note_step_and_break)
+
+
 def test_a_run_that_ended_badly_has_its_snapshots_afterwards(
     corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = published(corpus.job(tmp_path / "whole", snapshots=STEPS))
-    note_step = Pretraining.note_step
     # After a snapshot and before the next checkpoint; after a checkpoint that is later than one.
     for number, last in enumerate((8, 10)):
         job = corpus.job(tmp_path / str(number), snapshots=STEPS)
-
-        def breaks(self: Pretraining, *given: Any, last: int = last) -> None:
-            note_step(self, *given)
-            if self.steps == last:
-                raise MemoryError
-
         with monkeypatch.context() as patch:
-            patch.setattr(Pretraining, "note_step", breaks)
+            break_after_step(patch, last)
             with pytest.raises(MemoryError):
                 train(job, stop=StopRequest())
         assert contents(published(job)) == contents(whole)
@@ -108,6 +114,74 @@ def test_a_run_that_ended_badly_has_its_snapshots_afterwards(
         path.unlink()
     with pytest.raises(CheckpointError, match="expected one of step 4, found none"):
         stage._publish(job, output="unused")
+
+
+def scripted_losses(patch: pytest.MonkeyPatch, losses: dict[int, float]) -> None:
+    """Let evaluations find these held-out losses, by step."""
+
+    def evaluate(self: Pretraining) -> dict[str, float] | None:
+        if self.setup.state.evaluation.get("step") == self.steps:
+            return None
+        loss = losses[self.steps]
+        return {"loss": loss, "mlm_loss": loss, "perplexity": loss, "mlm_accuracy": 0.0}
+
+    patch.setattr(Pretraining, "evaluate", evaluate)
+
+
+LOSSES = {3: 5.0, 6: 4.0, 9: 4.5, 12: 4.2}
+
+
+def test_last_model_is_published_and_no_best_checkpoint_is_written(
+    corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_losses(monkeypatch, LOSSES)
+    save, saved_steps = Checkpoints.save, list[int]()
+
+    def record_step(self: Checkpoints, step: int, **given: Any) -> Any:
+        saved_steps.append(step)
+        return save(self, step, **given)
+
+    monkeypatch.setattr(Checkpoints, "save", record_step)
+    job = corpus.job(tmp_path, evaluation={"every_steps": 3}, checkpoints={})
+    output = published(job)
+    assert saved_steps == [12]
+    assert output.counters["steps"] == 12
+    assert output.statistics["held_out"]["loss"] == LOSSES[12]
+
+
+def test_best_model_is_published_when_recipe_asks(
+    corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_losses(monkeypatch, LOSSES)
+    options: dict[str, Any] = {
+        "keep": "best",
+        "evaluation": {"every_steps": 3},
+        "checkpoints": {"every_steps": 4, "keep_last": 1},
+    }
+    whole = published(corpus.job(tmp_path / "whole", **options))
+    schedule = {"warmup_share": 0.2, "total": 12}
+    short = published(corpus.job(tmp_path / "6", budget={"steps": 6}, schedule=schedule))
+    assert contents(whole) == contents(short)  # model, optimizer and place in the schedule
+    assert whole.counters == short.counters
+    assert whole.statistics["held_out"]["loss"] == LOSSES[6]
+    # A run that stops after the best step resumes from there or from a later checkpoint.
+    for step in (7, 11):
+        job = corpus.job(tmp_path / f"stops-{step}", **options)
+        with monkeypatch.context() as patch:
+            break_after_step(patch, step)
+            with pytest.raises(MemoryError):
+                train(job, stop=StopRequest())
+        assert contents(published(job)) == contents(whole)
+
+
+def test_best_model_needs_held_out_instances(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path, keep="best", evaluation={"every_steps": 3})
+    files = [entry for entry in job.instances.files if entry.path.startswith("part-")]
+    instances = job.instances.model_copy(update={"files": tuple(files)})
+    with pytest.raises(ConfigError):
+        train(job.model_copy(update={"instances": instances}), stop=StopRequest())
+    with pytest.raises(ValueError, match="every_steps"):
+        tiny_config(keep="best")
 
 
 @pytest.mark.slow
@@ -162,13 +236,13 @@ def test_a_fine_tuning_starts_from_it(corpus: SmallCorpus, tmp_path: Path) -> No
 # Recipes
 
 
-def recipe(**entry: Any) -> Recipe:
+def recipe(phase: PretrainConfig | None = None, **entry: Any) -> Recipe:
     return Recipe.model_validate(
         {
             "name": "steps",
             "build_documents": {"sources": [{"kind": "books", "name": "b", "paths": ["/none"]}]},
             "build_instances": {"length-32": {"max_seq_length": 32}},
-            "pretrain": {"phase-1": tiny_config(snapshots=STEPS[:2]).model_dump()},
+            "pretrain": {"phase-1": (phase or tiny_config(snapshots=STEPS[:2])).model_dump()},
             "build_examples": {"sst": {"task": "sst-2", "folder": "/none"}},
             "finetune": {
                 name: {"examples": "sst", "max_seq_length": 32, "restarts": 1, **given}
@@ -207,3 +281,13 @@ def test_the_last_step_is_the_phase_itself_and_others_have_keys_of_their_own() -
     assert "snapshots" not in tiny_config().identity()
     assert tiny_config(snapshots=[4]).identity()["snapshots"] == [4]
     assert PretrainConfig.model_validate(tiny_config().model_dump()).kept_steps == ()
+
+
+def test_last_step_is_a_snapshot_of_its_own_when_best_model_is_published() -> None:
+    options: dict[str, Any] = {"keep": "best", "evaluation": {"every_steps": 2}}
+    grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1", "at_step": 12}
+    given = recipe(tiny_config(snapshots=[4, 12], **options), last=grid)
+    configs = {step.label: step.config for step in evaluate.steps(given)}
+    assert configs["finetune.last.b8-lr0.0001-e1-r0"].identity()["at_step"] == 12
+    with pytest.raises(ValueError, match="at_step"):
+        recipe(tiny_config(snapshots=[4], **options), last=grid)

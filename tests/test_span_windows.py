@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import growth
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -276,6 +277,18 @@ def test_the_training_data_takes_seconds(real_data: Path) -> None:
     assert features.units == 88_641
     assert features.counters["rows-kept"] == 87_599
     assert took < 30  # 2.3 s when it was written
+
+
+def test_search_for_pieces_of_an_answer_takes_linear_time() -> None:
+    config = FeaturesConfig(max_seq_length=32, window_step=16)
+
+    def label(text: str) -> None:
+        context = f"{text}-"
+        start = len(context) // 2
+        row = {"context": context, "answers": [context[start:]], "answer_starts": [start]}
+        train(table(row), TINY, config)
+
+    growth.assert_linear(label, "(")
 
 
 def test_an_answer_without_a_piece_is_the_word_it_stands_in() -> None:

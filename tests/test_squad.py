@@ -5,11 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import growth
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -168,6 +170,32 @@ def test_the_place_found_is_the_nearest_occurrence(context: str, text: str, star
         assert abs(found.starts[0] - start) == min(abs(at - start) for at in places)
         assert context.startswith(text, found.starts[0])
         assert bool(found.notes) == (found.starts[0] != start)
+
+
+@given(
+    st.text("ab \n", max_size=14),
+    st.text("ab\t", min_size=1, max_size=5).filter(str.strip),
+    st.integers(-3, 15),
+)
+def test_answer_with_other_white_space_is_the_nearest_occurrence(
+    context: str, text: str, start: int
+) -> None:
+    pattern = re.compile(r"\s+".join(text.split()))
+    matches = [match for at in range(len(context)) if (match := pattern.match(context, at))]
+    answers = check_answers([{"text": text, "answer_start": start}], context)
+    if text in context or not matches:
+        return
+    nearest = min(matches, key=lambda match: abs(match.start() - start))
+    assert answers == ([nearest[0]], [nearest.start()], ("answer-space-mended",))
+
+
+@pytest.mark.parametrize(("unit", "end"), [("a", ""), ("a", "b"), ("a ", "b"), ("a  ", "")])
+def test_answer_search_takes_linear_time(unit: str, end: str) -> None:
+    def search(context: str) -> None:
+        answer = context[: len(context) // 2].replace("  ", " ") + end
+        check_answers([{"text": answer, "answer_start": len(context)}], context)
+
+    growth.assert_linear(search, unit)
 
 
 def test_an_answer_that_is_nowhere_drops_a_training_question_and_is_kept_to_score(

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flows.engine.stages import Step
 from schemas.configs import DocumentsConfig, VocabularyConfig
-from schemas.errors import BertloomError, ConfigError, InputError, TrainingError
+from schemas.errors import (
+    BertloomError,
+    ConfigError,
+    InputError,
+    TrainingError,
+    VocabularyError,
+)
 from schemas.model_configs import PretrainConfig
 from schemas.task_configs import ExamplesConfig, TrialConfig
 
@@ -61,12 +67,12 @@ def examples_fault(config: ExamplesConfig) -> BertloomError | None:
 
 
 def checkpoint_fault(folder: str, *, needs_vocabulary: bool) -> BertloomError | None:
-    """What is wrong with the folder of a checkpoint, as far as its files' names tell."""
+    """Return what is wrong with the files of a checkpoint, weights not read; None if nothing is."""
     from model.encoder.hf_config import check_layout  # start-up: 20 ms
 
     try:
         check_layout(folder, needs_vocabulary=needs_vocabulary)
-    except (InputError, TrainingError) as error:
+    except (InputError, TrainingError, VocabularyError) as error:
         return error
     return None
 

@@ -271,7 +271,8 @@ def _expected_training(
         disk, kept = 0, 0
     else:
         disk = _BYTES_A_PARAMETER * _parameters(shape, amounts.vocab_size)
-        kept = disk * (config.checkpoints.keep_last + 1)
+        # While a checkpoint is written, the one that it replaces is still there.
+        kept = disk * (config.checkpoints.keep_last + 1 + (config.keep == "best"))
         kept += len(config.kept_steps) * disk // 3
     if config.budget.minutes is not None:
         seconds = 60 * config.budget.minutes + start

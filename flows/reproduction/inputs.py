@@ -51,7 +51,7 @@ class InputFile(BaseModel):
 
     check: Literal["bytes", "meaning"] = "bytes"
     """`meaning`: the digest is not of the file's bytes but of what the stage reads out of it (the
-    word pieces of a vocab.txt, the documents of a folder), which the stage compares itself."""
+    word pieces of a vocabulary, the documents of a folder), which the stage compares itself."""
 
 
 class PlacedFile(NamedTuple):
@@ -75,8 +75,9 @@ def placed(manifest: Manifest, at: Place, *, label: str) -> tuple[dict[str, Any]
     if not raw or at is None:
         return config, []
     if manifest.stage == "build-vocabulary":
-        config["vocab_file"] = f"{ROOT}/{at}/vocab.txt"
-        return config, [_file(item, f"{at}/vocab.txt", label, check="meaning") for item in raw]
+        [item] = raw
+        config["vocab_file"] = f"{ROOT}/{at}/{item.name}"
+        return config, [_file(item, f"{at}/{item.name}", label, check="meaning")]
     if manifest.stage == "build-examples":
         return _examples(config, raw, at=at, label=label)
     # The last parts of the folder's name stand in tables, as what a model started from.

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from pipelines.io.file_systems import file_system, read_file
-from pipelines.wordpiece.vocab_files import VOCAB_FILE
+from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, MissingInputError
 from schemas.model_configs import ModelConfig, Objective
 
@@ -123,11 +123,12 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
 
     Args:
         folder_url: local or any fsspec URL.
-        needs_vocabulary: whether its vocab.txt has to be beside it.
+        needs_vocabulary: Read its vocab.txt or tokenizer.json, too.
 
     Raises:
-        MissingInputError: a file is missing; says how to convert a checkpoint of another layout.
-        CheckpointError: its config.json is no JSON object.
+        MissingInputError: A file is missing; says how to convert a checkpoint of another layout.
+        CheckpointError: Its config.json is not a JSON object.
+        VocabularyError: Its vocabulary is not a WordPiece vocabulary.
     """
     names = names_in(folder_url)
     folder = folder_url.rstrip("/")
@@ -137,11 +138,21 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
             f"{WEIGHTS_FILE}), found {some_of(names)}{_how_to_convert(folder, names)}"
         )
     parse_object(read_file(f"{folder}/{CONFIG_FILE}"), where=f"{folder}/{CONFIG_FILE}")
-    if needs_vocabulary and VOCAB_FILE not in names:
+    if not needs_vocabulary:
+        return
+    if VOCAB_FILE not in names and TOKENIZER_FILE not in names:
         raise MissingInputError(
-            f"{folder_url}: no {VOCAB_FILE}, found {some_of(names)}: expected the vocabulary that "
-            "the checkpoint was trained with beside it, one piece a line"
+            f"{folder_url}: expected {VOCAB_FILE} or {TOKENIZER_FILE}, got {some_of(names)}. Copy "
+            "the vocabulary that the checkpoint was trained with there."
         )
+    read_vocab(vocabulary_url(folder_url))
+
+
+def vocabulary_url(folder_url: str) -> str:
+    """Return the URL of a checkpoint's vocab.txt, or of its tokenizer.json if it has only that."""
+    names = names_in(folder_url)
+    has_only_json = TOKENIZER_FILE in names and VOCAB_FILE not in names
+    return f"{folder_url.rstrip('/')}/{TOKENIZER_FILE if has_only_json else VOCAB_FILE}"
 
 
 def pickle_advice(folder: str) -> str:

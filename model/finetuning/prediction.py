@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from torch import nn
 from tqdm import tqdm
 
-from model.encoder.hf_config import shown
+from model.encoder.hf_config import shown, vocabulary_url
 from model.finetuning.batches import lay_out_units
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import load_task_model
@@ -29,7 +29,7 @@ from model.tasks import find_task
 from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
+from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.task_configs import FeaturesConfig
 
@@ -90,7 +90,7 @@ class Predictor(Encoding):
                 f"{folder}: config.json says nothing of {', '.join(missing)} under bertloom: "
                 "expected a model that bertloom fine-tuned"
             )
-        vocab = read_vocab(f"{folder.rstrip('/')}/{VOCAB_FILE}")
+        vocab = read_vocab(vocabulary_url(folder))
         chosen = choose_device(device)
         return cls(
             folder=folder,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from model.encoder.hf_config import parse_object
+from model.encoder.hf_config import parse_object, vocabulary_url
 from model.finetuning.feature_tagger import FeatureTagger, feature_tagger_from_checkpoint
 from model.finetuning.jobs import TrialJob
 from model.finetuning.task_model import TaskModel, new_task_model, task_model_from_checkpoint
@@ -25,7 +25,9 @@ from pipelines.wordpiece.vocab_files import (
     CONTINUATION,
     SPECIAL_TOKENS,
     TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
     VOCAB_FILE,
+    read_lowercase,
     read_vocab,
 )
 from schemas.errors import CheckpointError, ConfigError, ExamplesError
@@ -157,7 +159,10 @@ def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
             described = parse_object(file.read(), where=file.url)
     elif job.config.init_checkpoint is not None:
         where = job.config.init_checkpoint.rstrip("/")
-        vocab = read_vocab(f"{where}/{VOCAB_FILE}")
+        vocabulary = vocabulary_url(where)
+        vocab = read_vocab(vocabulary)
+        if vocabulary.endswith(TOKENIZER_FILE):
+            return WordPieceTokenizer(vocab, lowercase=read_lowercase(vocabulary))
         described = _read_json(f"{where}/{TOKENIZER_CONFIG_FILE}")
     else:
         raise ConfigError(f"{job.name}: neither a checkpoint nor a vocabulary was given")
@@ -243,7 +248,7 @@ def _open_model(
     model: TaskModel | FeatureTagger = started.model
     if tokenizer.vocab_size > model.vocab_size:
         raise CheckpointError(
-            f"{folder}: {VOCAB_FILE} has {tokenizer.vocab_size:,} pieces, the model embeddings for "
-            f"{model.vocab_size:,}: expected the vocabulary that it was trained with"
+            f"{folder}: expected at most {model.vocab_size:,} pieces in the vocabulary, one per "
+            f"embedding, got {tokenizer.vocab_size:,}. Use the model's own vocabulary."
         )
     return model

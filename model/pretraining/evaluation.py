@@ -38,8 +38,10 @@ class HeldOut:
         config = setup.config
         self._ranks = ranks
         self._has_nsp = config.objective == "mlm+nsp"
+        # Rows are sorted by source, so the sample is spread evenly over all of them.
         count = min(len(instances), config.evaluation.instances)
-        rows = np.arange(count)[ranks.rank :: ranks.size]
+        sample = np.arange(count) * len(instances) // count
+        rows = sample[ranks.rank :: ranks.size]
         self._instances, self._setup, self._rows = instances, setup, rows
 
     def _batches(self) -> Iterator[PretrainingBatch]:

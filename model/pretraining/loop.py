@@ -24,6 +24,7 @@ from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
 from model.training.loop import StepFound, Trainer, Training
 from pipelines.seeds import key_for
+from schemas.errors import ConfigError
 
 
 def train(job: TrainingJob, *, stop: StopRequest) -> None:
@@ -53,10 +54,10 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         stack.callback(training.report.close)
         trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=stop)
         trainer.run()
-        trainer.evaluate()
+        best_loss = trainer.evaluate()
         setup.state.is_finished = True
         training.report.draw()
-        trainer.save(loss=setup.state.evaluation.get("loss"))
+        trainer.save(loss=best_loss)
         trainer.close()
 
 
@@ -73,6 +74,11 @@ class Pretraining(Training[StepBatch]):
         self.checkpoint_config = config.checkpoints
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
         self.held_out = HeldOut.open(job, ranks=ranks, setup=setup)
+        if config.keep == "best" and self.held_out is None:
+            raise ConfigError(
+                f"{job.name}: keep is best: expected held-out instances to choose by, found none. "
+                f"Raise build_instances.{config.instances}.held_out_share, or set keep to last"
+            )
         self.snapshots = Snapshots(job)
         self.report = PretrainingReport(
             job.name,
@@ -204,7 +210,9 @@ class Pretraining(Training[StepBatch]):
         """See `Training.note_evaluation`."""
         state = self.setup.state
         state.evaluation = {"step": self.steps, **found}
-        is_best = state.best_loss is None or found["loss"] < state.best_loss
+        is_best = self.config.keep == "best" and (
+            state.best_loss is None or found["loss"] < state.best_loss
+        )
         if is_best:
             state.best_loss = found["loss"]
         record = EvaluationRecord(

@@ -48,10 +48,10 @@ class FinishedTraining(NamedTuple):
 
 
 def read_finished(job: TrainingJob) -> FinishedTraining:
-    """The result in the newest checkpoint of a job.
+    """Return the result of a finished job: its last model, or its best one with `keep: best`.
 
     Raises:
-        CheckpointError: there is none, or the training is not at its end.
+        CheckpointError: There is no checkpoint, or the training has not finished.
     """
     checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=job.config.checkpoints.keep_last)
     latest = checkpoints.latest()
@@ -63,14 +63,24 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
             f"{latest.saved.url}: expected a finished training, found one after step "
             f"{state.done.steps}: run again, it goes on from there"
         )
+    notes = list(_notes(state))
+    published = latest
+    if job.config.keep == "best":
+        published = checkpoints.best()
+        steps = state.done.steps
+        state = PhaseState.from_json(published.state, where=published.saved.url)
+        notes.append(
+            f"this is the model of step {state.done.steps:,} of {steps:,}, which has the lowest "
+            "held-out loss (keep: best)"
+        )
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
-    model.load_state_dict(latest.tensors["model"])
+    model.load_state_dict(published.tensors["model"])
     pad_id = read_vocab(vocab).index(PAD)
     snapshots = Snapshots(job)
     files = {
         **save_model(model, pad_token_id=pad_id),
-        OPTIMIZER_FILE: save_tensors(dict(sorted(latest.tensors["optimizer"].items()))),
+        OPTIMIZER_FILE: save_tensors(dict(sorted(published.tensors["optimizer"].items()))),
         STATE_FILE: to_json(_carried_on(job, state)),
     }
     return FinishedTraining(
@@ -83,7 +93,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
             "tokens": state.done.tokens,
         },
         statistics=_statistics(job, state, snapshots=snapshots),
-        notes=_notes(state),
+        notes=tuple(notes),
     )
 
 

@@ -13,6 +13,7 @@ from model.data.batches import LoaderState
 from model.data.instances import InstanceSet
 from model.data.loader import Loader
 from model.encoder.heads import BertForPretraining
+from model.encoder.hf_config import vocabulary_url
 from model.encoder.hf_weights import load_pretrained
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
@@ -184,7 +185,7 @@ def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
         folder, beside = job.checkpoint.data, file_url(job.checkpoint, VOCAB_FILE)
     elif config.init_checkpoint is not None:
         folder = config.init_checkpoint.rstrip("/")
-        beside = f"{folder}/{VOCAB_FILE}"
+        beside = vocabulary_url(folder)
     else:
         raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
     loaded = load_pretrained(folder, objective=config.objective, seed=config.seed)
@@ -199,7 +200,7 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
     if found != expected:
         raise InstancesError(
             f"{theirs.rpartition('/')[0]}: the checkpoint's vocabulary has {found:,} pieces, that "
-            f"of the instances {expected:,}: build the instances with the checkpoint's vocab.txt "
+            f"of the instances {expected:,}: build the instances with the checkpoint's vocabulary "
             "(build_vocabulary.vocab_file)"
         )
     fs, path = file_system(theirs)
@@ -213,7 +214,7 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
         raise InstancesError(
             f"{theirs}: {len(differing):,} pieces differ from the vocabulary of the instances, the "
             f"first in line {number + 1}: {one!r} there, {other!r} here. Build the instances with "
-            "the checkpoint's vocab.txt (build_vocabulary.vocab_file)"
+            f"the checkpoint's vocabulary (build_vocabulary.vocab_file={theirs})"
         )
 
 

@@ -63,7 +63,7 @@ class PhaseState:
         instances: seen in this phase.
         recent: losses of the last steps, at most RECENT_STEPS.
         lowest_mean: of as many losses, so far.
-        best_loss: lowest held-out loss so far.
+        best_loss: lowest held-out loss so far, with `keep: best`.
         evaluation: what the last evaluation found.
         trained_on: devices that it was trained on, in words, one entry each.
         is_finished: whether the budget is used up and the last evaluation done.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from model.tasks.files import is_text
@@ -89,26 +91,39 @@ def _pairs(given: Any) -> list[tuple[str, int | None]]:
 
 
 def _find(text: str, start: int | None, context: str) -> tuple[str, int, str]:
-    """The answer's text, where it starts, and what was mended ("" if nothing)."""
+    """Return the answer's text, its start, and what was mended ("" for nothing)."""
+    near = start or 0
     if start is not None and start >= 0 and context.startswith(text, start):
         return text, start, ""
-    near = start or 0
-    spans = _spans(re.escape(text), context)
-    if spans:
-        return text, _nearest(spans, near)[0], "answer-start-mended"
-    loose = r"\s+".join(map(re.escape, text.split()))
-    spans = _spans(loose, context)
-    if spans:
-        first, last = _nearest(spans, near)
-        return context[first:last], first, "answer-space-mended"
+    found = _nearest(text, context, near, positions=range(len(context)))
+    if found is not None:
+        return text, found, "answer-start-mended"
+    # Compare with one space in the place of each run of white space.
+    positions = [run.start() for run in re.finditer(r"\s+|\S", context)]
+    collapsed = "".join(" " if context[at].isspace() else context[at] for at in positions)
+    phrase = " ".join(text.split())
+    found = _nearest(phrase, collapsed, near, positions=positions)
+    if found is not None:
+        first, last = positions[found], positions[found + len(phrase) - 1]
+        return context[first : last + 1], first, "answer-space-mended"
     return text, NOT_FOUND, "answer-not-in-context"
 
 
-def _spans(pattern: str, context: str) -> list[tuple[int, int]]:
-    # Looking ahead, so that spans may overlap: "aa" is at 0 and 1 of "aaa".
-    found = re.finditer(f"(?=({pattern}))", context)
-    return [match.span(1) for match in found]
+def _nearest(text: str, context: str, near: int, *, positions: Sequence[int]) -> int | None:
+    """Return the index of the occurrence that is nearest to a position, the first of equals.
 
-
-def _nearest(spans: list[tuple[int, int]], start: int) -> tuple[int, int]:
-    return min(spans, key=lambda span: (abs(span[0] - start), span[0]))
+    Args:
+        text: Text to look for.
+        context: Text to look in.
+        near: Position, counted as `positions` are.
+        positions: Position of each character of the context, ascending.
+    """
+    at = bisect.bisect_left(positions, near)
+    found = []
+    # Search backwards in the reversed text: `str.rfind` takes quadratic time, `str.find` does not.
+    head = context[: max(0, at + len(text) - 1)]
+    if (before := head[::-1].find(text[::-1])) >= 0:
+        found.append(len(head) - before - len(text))
+    if (after := context.find(text, at)) >= 0:
+        found.append(after)
+    return min(found, key=lambda index: abs(positions[index] - near), default=None)

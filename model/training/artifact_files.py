@@ -12,11 +12,11 @@ from model.encoder.hf_config import (
     INDEX_FILE,
     check_layout,
     names_in,
+    vocabulary_url,
     weights_in,
 )
 from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import digest_file
-from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, RawInput, StageInput
 
@@ -89,7 +89,7 @@ def at_snapshot(phase: StageInput, step: int) -> StageInput:
 
 
 def without_snapshots(phase: StageInput) -> StageInput:
-    """A phase's last model alone."""
+    """Return a phase with its published model only."""
     files = [entry for entry in phase.files if not entry.path.startswith(_SNAPSHOTS)]
     return phase.model_copy(update={"files": tuple(files)})
 
@@ -121,7 +121,8 @@ def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tup
     names = names_in(folder_url)
     # Weights in one file or several; an optimiser's state may lie beside them.
     weights = weights_in(names)
-    wanted = [name for name in names if name in (*_HF_FILES, *weights, VOCAB_FILE)]
+    vocabulary = vocabulary_url(folder_url).rpartition("/")[2]
+    wanted = [name for name in names if name in (*_HF_FILES, *weights, vocabulary)]
     files = []
     for name in [*wanted, *(name for name in beside if name in names)]:
         uri = f"{folder_url.rstrip('/')}/{name}"

@@ -1,4 +1,4 @@
-"""Checkpoints of one run: what it needs to go on after a crash, and its best state.
+"""Checkpoints of one run: its newest states, to resume after a crash, and its best state if asked.
 
 A folder holds `step-STEP-NUMBER-SUFFIX/` with `NAME.safetensors` files and a `checkpoint.json` (see
 `model.training.checkpoint_files` for how a crash at any moment leaves the earlier ones whole).
@@ -82,7 +82,8 @@ class Checkpoints:
     def __init__(self, folder: str, *, keep_last: int) -> None:
         """`folder` is a local folder or an fsspec URL; nothing is touched yet.
 
-        `keep_last` newest checkpoints are kept (at least 1), and the one with the lowest loss.
+        The newest `keep_last` checkpoints are kept (at least 1). Where checkpoints are saved with
+        a loss, the one with the lowest loss is kept as well.
 
         Raises:
             CheckpointError: the URL's file system is not known.
@@ -129,7 +130,7 @@ class Checkpoints:
             step: updates done, from 0.
             tensors: dense ones; equal ones give equal bytes.
             state: plain JSON values; tuples come back as lists.
-            loss: on held-out documents, where it was measured.
+            loss: held-out loss, to keep this checkpoint for as long as no later one is lower.
 
         Raises:
             CheckpointError: it cannot be written, e.g. as the disk is full, or lock or content
@@ -197,6 +198,21 @@ class Checkpoints:
             )
         return None
 
+    def best(self) -> LoadedCheckpoint:
+        """Return the checkpoint with the lowest loss.
+
+        Raises:
+            CheckpointError: No checkpoint has a loss, or the best one is damaged.
+        """
+        records = self._survey().records
+        name = _best_name(records)
+        if name is None:
+            raise CheckpointError(
+                f"{self.url}: expected a checkpoint with a held-out loss, found none. Restore the "
+                "files from a backup, or delete the folder to train again"
+            )
+        return self._load(name, records[name])
+
     def at_step(self, step: int) -> LoadedCheckpoint:
         """The one of that step; the last saved of several.
 
@@ -261,11 +277,10 @@ class Checkpoints:
         )
 
     def _prune(self) -> None:
-        """Delete all but the newest and the best; damaged ones do not count as either."""
+        """Delete all checkpoints but the newest and the best; damaged ones count as neither."""
         survey = self._survey()
         sound = {n: r for n, r in survey.records.items() if n not in self._found_damaged}
-        measured = [(r.loss, -r.number, n) for n, r in sound.items() if r.loss is not None]
-        kept = {*list(sound)[-self._keep_last :], *(name for _, _, name in sorted(measured)[:1])}
+        kept = {*list(sound)[-self._keep_last :], _best_name(sound)}
         for name in sorted(set(survey.records) | set(survey.damaged)):
             if name not in kept:
                 self._delete(name)
@@ -279,6 +294,12 @@ class Checkpoints:
     def _saved(self, name: str, record: CheckpointRecord) -> Saved:
         size = sum(entry.size for entry in record.files)
         return Saved(self._files.url(name), record.step, record.loss, size, record.saved)
+
+
+def _best_name(records: Mapping[str, CheckpointRecord]) -> str | None:
+    """Return the name of the newest record with the lowest loss; None if no record has a loss."""
+    losses = [(r.loss, -r.number, name) for name, r in records.items() if r.loss is not None]
+    return min(losses)[2] if losses else None
 
 
 def _plain(state: Mapping[str, Any], *, loss: float | None) -> str:

@@ -139,7 +139,7 @@ class Training(ABC, Generic[Batch]):
         return None
 
     def note_evaluation(self, found: Mapping[str, float]) -> bool:
-        """Keep what an evaluation found; whether it is the best so far."""
+        """Record an evaluation; return whether to keep this model as the best so far."""
         del found
         return False
 
@@ -257,7 +257,7 @@ class Trainer(Generic[Batch]):
         del self._model
 
     def evaluate(self) -> float | None:
-        """Evaluate; the loss on held-out data where it is the best so far, else None."""
+        """Evaluate; return the held-out loss if this model is to be kept as the best so far."""
         with self._clock.paused():
             found = self.training.evaluate()
         if found is None:
@@ -272,7 +272,7 @@ class Trainer(Generic[Batch]):
         return loss if self.training.note_evaluation(found) else None
 
     def save(self, *, loss: float | None = None) -> None:
-        """Write a checkpoint, with the loss on held-out data where it was measured."""
+        """Write a checkpoint; with a held-out loss, it is kept until a later one is lower."""
         with self._clock.paused():
             self.training.sync()
             if self.ranks.is_first:

@@ -1,4 +1,4 @@
-"""The files of a WordPiece vocabulary: what they are called, and reading and checking a vocab.txt.
+"""The files of a WordPiece vocabulary: their names, and reading and checking them.
 
 Apart from `pipelines.wordpiece.vocabulary`, because a plan reads them too and cannot wait for the
 learner.
@@ -6,7 +6,9 @@ learner.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pipelines.io.file_systems import read_file
 from pipelines.io.stage_inputs import InputFile
@@ -21,20 +23,25 @@ VOCAB_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
+_SETTINGS = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
+"""Settings of `BertNormalizer` in a tokenizer.json."""
+
 CONTINUATION = "##"  # marks a piece that goes on with a word
 
 
 def read_vocab(file: str | InputFile) -> list[str]:
-    """Read a vocab.txt, one piece a line, and check it.
+    """Read and check a vocab.txt with one piece per line, or the vocabulary of a tokenizer.json.
 
     Args:
-        file: a path or any fsspec URL; or a file of an artifact, whose bytes are compared with the
-            manifest.
+        file: A path or any fsspec URL, which ends in `.json` for a tokenizer.json; or a vocab.txt
+            of an artifact, whose bytes are compared with the manifest.
 
     Raises:
-        VocabularyError: the file is missing, or is no vocabulary; the message names the line.
-        ArtifactCorruptError: it is not the artifact's.
+        VocabularyError: The file is missing, or is not a WordPiece vocabulary.
+        ArtifactCorruptError: The file is not the artifact's.
     """
+    if isinstance(file, str) and file.endswith(".json"):
+        return _vocab_of(_read_tokenizer(file), where=file)
     uri = file.url if isinstance(file, InputFile) else file
     try:
         text = (file.read() if isinstance(file, InputFile) else read_file(uri)).decode()
@@ -55,6 +62,107 @@ def read_vocab(file: str | InputFile) -> list[str]:
         del lines[-1]
     check_vocab(lines, where=uri)
     return lines
+
+
+def read_lowercase(url: str) -> bool:
+    """Return whether the vocabulary of a tokenizer.json is uncased.
+
+    Raises:
+        VocabularyError: The tokenizer changes text in another way than BERT's.
+    """
+    described = _read_tokenizer(url)
+    for name, expected in (
+        ("normalizer", "BertNormalizer"),
+        ("pre_tokenizer", "BertPreTokenizer"),
+    ):
+        found = _type_of(described.get(name))
+        if found != expected:
+            raise VocabularyError(
+                f"{url}: {name}: expected {expected}, got {found}. Start from a checkpoint with "
+                "BERT's own tokenizer."
+            )
+    normalizer = described["normalizer"]
+    lowercase, accents, *rest = (normalizer.get(name) for name in _SETTINGS)
+    if accents is None:  # BERT's rule
+        accents = lowercase
+    if not isinstance(lowercase, bool) or [accents, *rest] != [lowercase, True, True]:
+        settings = {name: normalizer.get(name) for name in _SETTINGS}
+        raise VocabularyError(
+            f"{url}: normalizer: expected BERT's, which cleans text, separates Chinese characters, "
+            f"and strips accents only if it lowercases, got {settings!r:.200}. Start from a "
+            "checkpoint with BERT's own tokenizer."
+        )
+    return lowercase
+
+
+def _read_tokenizer(url: str) -> dict[str, Any]:
+    """Read a tokenizer.json.
+
+    Raises:
+        VocabularyError: The file is missing, or is not a JSON object.
+    """
+    try:
+        described = json.loads(read_file(url))
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise VocabularyError(
+            f"{url}: expected a tokenizer.json, got no file. Check the path."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise VocabularyError(
+            f"{url}: expected JSON, got {error}. Download the file again."
+        ) from error
+    if not isinstance(described, dict):
+        raise VocabularyError(
+            f"{url}: expected a JSON object, got {type(described).__name__}. Give a tokenizer.json "
+            "of Hugging Face's tokenizers library."
+        )
+    return described
+
+
+def _vocab_of(described: Mapping[str, Any], *, where: str) -> list[str]:
+    """Return the pieces of a WordPiece tokenizer in the order of their ids.
+
+    Raises:
+        VocabularyError: The tokenizer is not WordPiece, or its vocabulary is damaged.
+    """
+    model = described.get("model")
+    if _type_of(model) != "WordPiece":
+        raise VocabularyError(
+            f"{where}: expected a WordPiece tokenizer, got {_type_of(model)}. Start from a BERT "
+            "checkpoint: the tokenizers of other models give other ids."
+        )
+    for name, expected in (("unk_token", UNK), ("continuing_subword_prefix", CONTINUATION)):
+        if model.get(name) != expected:
+            raise VocabularyError(
+                f"{where}: model.{name}: expected {expected!r}, got {model.get(name)!r:.60}. Start "
+                "from a checkpoint with BERT's own tokenizer."
+            )
+    try:
+        id_of = {str(piece): int(number) for piece, number in model["vocab"].items()}
+        for token in described.get("added_tokens") or ():
+            id_of[str(token["content"])] = int(token["id"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise VocabularyError(
+            f"{where}: expected model.vocab and added_tokens with an id per piece, got {error!r}. "
+            "Download the file again."
+        ) from error
+    vocab = sorted(id_of, key=id_of.__getitem__)
+    if [id_of[piece] for piece in vocab] != list(range(len(vocab))):
+        raise VocabularyError(
+            f"{where}: expected ids from 0 to {len(vocab) - 1:,}, each once, got others. Download "
+            "the file again."
+        )
+    check_vocab(vocab, where=where)
+    return vocab
+
+
+def _type_of(part: Any) -> str:
+    """Return the type of a part of a tokenizer.json, such as `WordPiece`."""
+    if not isinstance(part, dict):
+        return type(part).__name__
+    # Early tokenizers wrote no type for a WordPiece model, which alone has this field.
+    untyped = "WordPiece" if "max_input_chars_per_word" in part else "an unknown type"
+    return str(part.get("type", untyped))
 
 
 def check_vocab(vocab: Sequence[str], *, where: str = "vocabulary") -> None:
