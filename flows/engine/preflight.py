@@ -1,28 +1,31 @@
-"""What a run will read from outside the store, looked at before its first step is built.
-
-An hour of training must not end at a file that was never there: all that is missing is said at
-once, before anything is done.
-"""
+"""Preflight checks: report every missing or unusable input file before a run starts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from flows.engine.stages import Step
+from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.configs import DocumentsConfig, VocabularyConfig
-from schemas.errors import BertloomError, ConfigError, InputError, TrainingError
+from schemas.errors import (
+    BertloomError,
+    ConfigError,
+    InputError,
+    TrainingError,
+    VocabularyError,
+)
 from schemas.model_configs import PretrainConfig
 from schemas.task_configs import ExamplesConfig, TrialConfig
 
 
 def check_inputs(steps: Iterable[Step]) -> None:
-    """See that the data of tasks and the checkpoints of these steps are there.
+    """Check the task files, the vocabulary file and the checkpoints that these steps read.
 
-    Dumps and books are the first that a run reads, and are left to it.
+    Dumps and books are not checked: the first step reads them.
 
     Raises:
-        ConfigError, InputError, CheckpointError: the only fault, as it is.
-        ConfigError: several of them, each said.
+        InputError, VocabularyError, CheckpointError: One file cannot be used.
+        ConfigError: Several files cannot be used; lists all of them.
     """
     refuse_all([error for step in steps for error in _faults(step)])
 
@@ -61,12 +64,19 @@ def examples_fault(config: ExamplesConfig) -> BertloomError | None:
 
 
 def checkpoint_fault(folder: str, *, needs_vocabulary: bool) -> BertloomError | None:
-    """What is wrong with the folder of a checkpoint, as far as its files' names tell."""
-    from model.encoder.hf_config import check_layout  # start-up: 20 ms
+    """Return what is wrong with a checkpoint folder; weights are not read.
+
+    Args:
+        folder: Path or fsspec URL.
+        needs_vocabulary: Whether the folder must have a valid vocabulary.
+    """
+    from model.encoder.hf_config import check_layout, names_in  # start-up: 20 ms
 
     try:
         check_layout(folder, needs_vocabulary=needs_vocabulary)
-    except (InputError, TrainingError) as error:
+        if needs_vocabulary and VOCAB_FILE in names_in(folder):
+            read_vocab(f"{folder.rstrip('/')}/{VOCAB_FILE}")
+    except (InputError, TrainingError, VocabularyError) as error:
         return error
     return None
 
@@ -75,8 +85,18 @@ def _faults(step: Step) -> Iterator[BertloomError]:
     config, fault = step.config, None
     if isinstance(config, ExamplesConfig):
         fault = examples_fault(config)
+    elif isinstance(config, VocabularyConfig) and config.vocab_file is not None:
+        fault = _vocabulary_fault(config.vocab_file)
     elif isinstance(config, TrialConfig | PretrainConfig) and config.init_checkpoint is not None:
         is_trial = isinstance(config, TrialConfig)
         fault = checkpoint_fault(config.init_checkpoint, needs_vocabulary=is_trial)
     if fault is not None:
         yield fault
+
+
+def _vocabulary_fault(vocab_file: str) -> VocabularyError | None:
+    try:
+        read_vocab(vocab_file)
+    except VocabularyError as error:
+        return error
+    return None
