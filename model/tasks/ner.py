@@ -1,6 +1,6 @@
 """Named-entity recognition, and tagging of any files in columns (paper 5.3, Table 7).
 
-Files are in columns (`model.tasks.columns`), or JSON or Parquet (`model.tasks.tagged_rows`).
+Files are in columns (`model.tasks.columns`), or JSON Lines or Parquet (`model.tasks.tagged_rows`).
 A row is a document. A sentence with a line that cannot be used is counted as a row of its own that
 was dropped, at that line, so that rows in = documents kept + sentences dropped, and
 `max_bad_share` sees it. The document it was in, without it, has the note
@@ -37,7 +37,7 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
 
     Raises:
         ExamplesError: there is no word in the file, or no tag in one that is trained on, or a
-            column of JSON or Parquet is missing.
+            column of JSON Lines or Parquet is missing.
         InputError: it is missing or damaged.
     """
     if has_tagged_rows(url):

@@ -1,8 +1,8 @@
-"""Tagged sentences as JSON or Parquet, one sentence per row: `tokens` and `ner_tags`.
+"""Tagged sentences as JSON Lines or Parquet, one sentence per row: `tokens` and `ner_tags`.
 
 `datasets` writes this form. Tags are names (`B-LOC`) or numbers. The names of numbers are those of
-the recipe's `labels`, or those that `datasets` stores in the Parquet schema. Each row is a document
-of its own, because rows do not say which document they belong to.
+the recipe's `labels`, or those that `datasets` stores in the Parquet schema. Each row is a separate
+document, because rows have no document number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from model.tasks.columns import Document, Sentence
 from model.tasks.entities import OUTSIDE, is_tag
 from model.tasks.files import is_text, shown
 from model.tasks.named_columns import TAGS, WORDS, NamedColumns, label_names, place_of
-from model.tasks.raw_tables import RawTable, Record, is_json, is_parquet, open_json, open_parquet
+from model.tasks.raw_tables import (
+    RawTable,
+    Record,
+    is_json_lines,
+    is_parquet,
+    open_json,
+    open_parquet,
+)
 from model.tasks.task import Bad, Task, is_answered
 from schemas.errors import ExamplesError
 
@@ -30,8 +37,8 @@ class _Columns(NamedTuple):
 
 
 def has_tagged_rows(url: str) -> bool:
-    """Return whether a file is Parquet or JSON, by its first bytes."""
-    return is_parquet(url) or is_json(url)
+    """Return whether a file is Parquet or JSON Lines, by its first bytes."""
+    return is_parquet(url) or is_json_lines(url)
 
 
 def read_tagged_rows(task: Task, split: str, url: str) -> Iterator[Document]:
@@ -111,7 +118,8 @@ def _name(tag: Any, columns: _Columns, url: str) -> str | None:
         if not columns.names:
             raise ExamplesError(
                 f"{url}: expected names of tags in {columns.tags}, got the number {tag}, and the "
-                "file does not name its numbers. Name them in order: labels: [O, B-PER, I-PER]"
+                "file does not name its numbers. Name them in order: labels: [O, B-PER, I-PER] (or "
+                "--labels O,B-PER,I-PER)"
             )
         tag = columns.names[tag] if 0 <= tag < len(columns.names) else None
     return tag if isinstance(tag, str) and is_text(tag) and is_tag(tag) else None

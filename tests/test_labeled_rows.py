@@ -1,4 +1,4 @@
-"""Labelled data in files that `datasets` writes: JSON Lines and Parquet, one row per example."""
+"""Labeled data in files that `datasets` writes: JSON Lines and Parquet, one row per example."""
 
 from __future__ import annotations
 
@@ -216,6 +216,13 @@ def test_files_of_datasets_are_found_in_their_folder(tmp_path: Path) -> None:
         execution=ExecutionConfig(),
     )
     assert made.statistics["splits"] == {"train": 3, "dev": 3}
+
+
+@pytest.mark.parametrize("first", ["[", "{", '{"a"', "{}"])
+def test_word_that_looks_like_json_is_read_as_column(tmp_path: Path, first: str) -> None:
+    rows, bad = read(write_lines(tmp_path / "test.txt", first, "Oslo"), "test", task="tagging")
+    assert not bad
+    assert [row.values["words"] for row in rows] == [[first, "Oslo"]]
 
 
 # Labels of texts
