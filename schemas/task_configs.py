@@ -90,6 +90,10 @@ class ExamplesConfig(Config):
     table: TableConfig = added_later(TableConfig())
     """How the lines of files whose `columns` are named are cut."""
 
+    labels: tuple[str, ...] = added_later(())
+    """Names of the labels or tags that files hold as numbers, in the order of the numbers, from 0.
+    []: the names that `datasets` writes into Parquet files; without those, the numbers."""
+
     data: str = Field(default="", max_length=40)
     """What the files are, where they are not the task's own but others in its format, as those of
     the sample: tables say it, and set no score of the paper beside; nothing is handed in."""
@@ -113,6 +117,12 @@ class ExamplesConfig(Config):
                 "expected folder (with the task's official file names) or files (by split), found "
                 "neither"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _labels_are_different(self) -> Self:
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels: expected different names, got {list(self.labels)}")
         return self
 
     @model_validator(mode="after")

@@ -6,23 +6,27 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from xml.etree import ElementTree
 
 import pytest
 import yaml
 from command_runs import Cli
+from pydantic import TypeAdapter
 from report_runs import sample_without_tasks, with_trainings
 from shown_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks
 from typer.main import get_command
 
 from flows.cli.app import app, main
+from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.launch import RUNNERS
 from pipelines.sources import SOURCES
 from schemas.configs import Config
+from schemas.model_configs import ModelConfig
 from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe
 
@@ -224,6 +228,48 @@ def test_every_number_has_a_unit_and_the_page_of_fields_is_current() -> None:
     )
     used = {name for _, model in reference.sections() for name in reference.numeric_fields(model)}
     assert set(reference.UNIT) <= used, "units of fields that are not there any more"
+
+
+def reference_rows() -> Iterator[tuple[type[Config], str, str]]:
+    """Configuration, field and default cell of each row of the page of fields."""
+    reference = site_module("reference")
+    models = {reference._heading(path): model for path, model in reference.sections()}
+    heading = ""
+    for line in reference.PAGE.read_text(encoding="utf-8").splitlines():
+        heading = line.removeprefix("## ") if line.startswith("## ") else heading
+        if line.startswith("| `"):
+            field, *_, default, _in_key = re.split(r"(?<!\\)\|", line)[1:-1]
+            yield models[heading], field.strip(" `"), default.strip()
+
+
+def test_examples_of_reference_can_be_set() -> None:
+    text = site_module("reference").PAGE.read_text(encoding="utf-8")
+    examples = re.findall(r"--set ([\w.-]+=[^`\s]+)", text.replace("PATH=VALUE", ""))
+    assert examples
+    for example in examples:
+        load_recipe("sample", changes=[example])
+
+
+def test_shown_defaults_of_reference_are_valid() -> None:
+    checked = 0
+    for model, name, cell in reference_rows():
+        field = model.model_fields[name]
+        shown = re.match("`(.*?)`( |$)", cell)
+        if shown is None or not isinstance(field.get_default(), (bool, int, float, str, tuple)):
+            continue
+        value = yaml.safe_load(shown[1])
+        adapter = TypeAdapter(Annotated[field.annotation, field])
+        assert adapter.validate_python(value) == field.get_default(), f"{model.__name__}.{name}"
+        checked += 1
+    assert checked > 100
+
+
+def test_shown_presets_of_reference_are_models() -> None:
+    text = site_module("reference").PAGE.read_text(encoding="utf-8")
+    sentence = re.search("`preset: base` stands .*", text)
+    assert sentence is not None
+    for name in re.findall(r"`([\w-]+)`", sentence[0]):
+        assert ModelConfig.model_validate({"preset": name}).layers >= 1
 
 
 def slug(heading: str) -> str:

@@ -285,6 +285,6 @@ def test_all_of_wnut17(real_data, split, name, expected):
 def test_documents_begin_at_their_first_line(write):
     documents = read_documents(write(WITH_MARKS))
     begins = [
-        (found.line, [sentence.words[0] for sentence in found.sentences]) for found in documents
+        (found.position, [sentence.words[0] for sentence in found.sentences]) for found in documents
     ]
-    assert begins == [(3, ["Mia", "Oslo"]), (13, ["Acme"])]
+    assert begins == [("line 3", ["Mia", "Oslo"]), ("line 13", ["Acme"])]

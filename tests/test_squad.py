@@ -204,7 +204,9 @@ def test_an_answer_that_is_nowhere_drops_a_training_question_and_is_kept_to_scor
     nowhere = question(answers=[{"text": "Bo Byrne", "answer_start": 55}])
     dropped = read_one(tmp_path, nowhere)
     assert isinstance(dropped, Bad)
-    assert (dropped.reason, dropped.found) == ("answer-not-in-context", "Bo Byrne")
+    assert dropped.reason == "answer-not-in-context"
+    assert "Bo Byrne" in dropped.found
+    assert "55" in dropped.found
     kept = read_one(tmp_path, nowhere, split="dev")
     assert isinstance(kept, Row)
     assert kept.notes == ("answer-not-in-context",)
@@ -290,7 +292,7 @@ def test_files_may_be_compressed_and_lie_anywhere(tmp_path: Path) -> None:
         (b"<html>not here</html>", "no JSON"),
         (b'{"data": [', "no JSON"),
         (b'{"data": [], "data": [1]}', "'data' stands twice"),
-        (b'{"rows": []}', r"found \['rows'\]"),
+        (b'{"rows": []}', "found rows"),
         (b"[1]", "found a list"),
         (b'{"data": []}', "no question"),
         (b'{"data": "\xff"}', "byte 10 is not UTF-8"),

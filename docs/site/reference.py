@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -26,7 +27,7 @@ Made from the configurations in `schemas/` by `docs/site/reference.py`: edit tho
 
 A name in capitals (`build_instances.NAME`) is one that you choose. `--set PATH=VALUE` sets a field
 from the command line, by the path in its heading:
-`--set build_instances.length-128.masking.mask_rate=0.9`.
+`--set build_instances.length-128.masking.strategy=whole-word`.
 
 **In the key** says whether a field decides what a stage makes, and so is part of its cache key
 ([concepts](concepts.md#keys)):
@@ -241,7 +242,10 @@ def _plain(value: Any) -> str:
         return f"`{json.dumps(value)}`"
     if isinstance(value, int) and value > 1 << 20 and value % (1 << 20) == 0:
         return f"`{value}` ({value >> 20} MiB)"
-    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`" if value != "" else '`""`'
+    if isinstance(value, str):
+        is_text_in_yaml = yaml.safe_load(value) == value
+        return f"`{value}`" if is_text_in_yaml else f"`{json.dumps(value)}`"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
 def _in_key(model: type[Config], name: str, field: FieldInfo, is_section: bool) -> str:

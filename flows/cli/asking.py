@@ -16,6 +16,7 @@ from flows.cli.models import answers, open_predictors
 from flows.cli.options import (
     ColumnsOption,
     JsonOption,
+    LabelsOption,
     StoreOption,
     TableOption,
     named_columns,
@@ -72,6 +73,7 @@ def predict(
     split: Annotated[str, typer.Option(help="Which split's layout the --file has.")] = "test",
     columns: ColumnsOption = None,
     table: TableOption = None,
+    labels: LabelsOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,14 +83,13 @@ def predict(
     if file is not None:
         if texts or pair or question or choices:
             raise UsageError("--file: expected it alone, without texts and parts of them")
-        labels = predictors[0].labels
-        task = named_columns(task, columns, table)
-        examples, lost = file_as_examples(task, file, split=split, labels=labels)
+        task = named_columns(task, columns, table, labels)
+        examples, lost = file_as_examples(task, file, split=split, labels=predictors[0].labels)
         asked = AskedTexts(examples, {})
         if lost:
             say(lost, err=True)
-    elif columns or table:
-        raise UsageError("--column and --table are of the columns of a --file: give one")
+    elif columns or table or labels:
+        raise UsageError("--column, --table and --labels require --file")
     else:
         given = texts or lines_of(sys.stdin.buffer)
         if not given:

@@ -19,6 +19,7 @@ from flows.cli.options import (
     ColumnsOption,
     DryRunOption,
     EngineOption,
+    LabelsOption,
     StoreOption,
     TableOption,
     TaskArgument,
@@ -47,6 +48,7 @@ def finetune(
     ] = None,
     columns: ColumnsOption = None,
     table: TableOption = None,
+    labels: LabelsOption = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +77,7 @@ def finetune(
     found = find_task(task)
     examples = {"task": found.name, "folder": data, "files": _files(files or ())}
     examples = {field: value for field, value in examples.items() if value}
-    examples |= columns_given(columns, table)
+    examples |= columns_given(columns, table, labels)
     grid = {
         "batch": _numbers(batch, of=int, option="batch"),
         "learning_rate": _numbers(learning_rate, of=float, option="learning-rate"),

@@ -78,6 +78,14 @@ TableOption = Annotated[
         "header=false; quotes=false; comments=#.",
     ),
 ]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Names of the labels or tags that the files hold as numbers, in the order of the "
+        "numbers from 0, with commas between: O,B-PER,I-PER. Default: the names in the file.",
+    ),
+]
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -135,8 +143,10 @@ def open_store(root: str | None) -> ArtifactStore:
     return ArtifactStore(root or default_store(), create=False)
 
 
-def columns_given(columns: Sequence[str] | None, table: Sequence[str] | None) -> dict[str, Any]:
-    """What `--column` and `--table` say, as fields of `ExamplesConfig`.
+def columns_given(
+    columns: Sequence[str] | None, table: Sequence[str] | None, labels: str | None
+) -> dict[str, Any]:
+    """Return the values of `--column`, `--table` and `--labels` as fields of `ExamplesConfig`.
 
     Raises:
         UsageError: one is not of the form NAME=VALUE, or is given twice.
@@ -153,21 +163,25 @@ def columns_given(columns: Sequence[str] | None, table: Sequence[str] | None) ->
             is_number = option == "column" and value.isascii() and value.isdigit()
             truths = {"true": True, "false": False} if option == "table" else {}
             found[field][name] = int(value) if is_number else truths.get(value, value)
-    return {field: values for field, values in found.items() if values}
+    names = {"labels": labels.split(",")} if labels else {}
+    return {field: values for field, values in found.items() if values} | names
 
 
-def named_columns(task: Task, columns: Sequence[str] | None, table: Sequence[str] | None) -> Task:
-    """The task as it reads a file with the columns that `--column` and `--table` say.
+def named_columns(
+    task: Task, columns: Sequence[str] | None, table: Sequence[str] | None, labels: str | None
+) -> Task:
+    """Return the task with the columns and labels of `--column`, `--table` and `--labels`.
 
     Raises:
-        UsageError: the task has no such columns, or there is no such form of lines.
+        ConfigError: The task has no such columns or labels.
+        UsageError: A value cannot be used.
     """
     from model.tasks import task_of  # start-up: 70 ms
 
-    given = columns_given(columns, table)
+    given = columns_given(columns, table, labels)
     if not given:
         return task
     try:
         return task_of(ExamplesConfig.model_validate({"task": task.name, "folder": ".", **given}))
     except ValidationError as error:
-        raise UsageError(f"--column: {explain(error, given)}") from error
+        raise UsageError(f"--column, --table or --labels: {explain(error, given)}") from error

@@ -14,6 +14,7 @@ from flows.cli.models import answers, open_predictors
 from flows.cli.options import (
     ColumnsOption,
     JsonOption,
+    LabelsOption,
     StoreOption,
     TableOption,
     TaskArgument,
@@ -78,6 +79,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Which split's layout the file has.")] = "dev",
     columns: ColumnsOption = None,
     table: TableOption = None,
+    labels: LabelsOption = None,
     na_prob_file: Annotated[
         str | None,
         typer.Option(
@@ -105,7 +107,7 @@ def evaluate(
         )
     if na_prob_file is not None and predictions is None:
         raise UsageError("--na-prob-file goes with --predictions: expected both")
-    asked = named_columns(find_task(task), columns, table)
+    asked = named_columns(find_task(task), columns, table, labels)
     if predictions is None:
         found = score_model(
             asked, gold, model=str(model), split=split, out=out, store=store, force=force

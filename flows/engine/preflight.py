@@ -1,14 +1,11 @@
-"""What a run will read from outside the store, looked at before its first step is built.
-
-An hour of training must not end at a file that was never there: all that is missing is said at
-once, before anything is done.
-"""
+"""Preflight checks: report every missing or unusable input file before a run starts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from flows.engine.stages import Step
+from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.configs import DocumentsConfig, VocabularyConfig
 from schemas.errors import (
     BertloomError,
@@ -22,13 +19,13 @@ from schemas.task_configs import ExamplesConfig, TrialConfig
 
 
 def check_inputs(steps: Iterable[Step]) -> None:
-    """See that the data of tasks and the checkpoints of these steps are there.
+    """Check the task files, the vocabulary file and the checkpoints that these steps read.
 
-    Dumps and books are the first that a run reads, and are left to it.
+    Dumps and books are not checked: the first step reads them.
 
     Raises:
-        ConfigError, InputError, CheckpointError: the only fault, as it is.
-        ConfigError: several of them, each said.
+        InputError, VocabularyError, CheckpointError: One file cannot be used.
+        ConfigError: Several files cannot be used; lists all of them.
     """
     refuse_all([error for step in steps for error in _faults(step)])
 
@@ -81,8 +78,18 @@ def _faults(step: Step) -> Iterator[BertloomError]:
     config, fault = step.config, None
     if isinstance(config, ExamplesConfig):
         fault = examples_fault(config)
+    elif isinstance(config, VocabularyConfig) and config.vocab_file is not None:
+        fault = _vocabulary_fault(config.vocab_file)
     elif isinstance(config, TrialConfig | PretrainConfig) and config.init_checkpoint is not None:
         is_trial = isinstance(config, TrialConfig)
         fault = checkpoint_fault(config.init_checkpoint, needs_vocabulary=is_trial)
     if fault is not None:
         yield fault
+
+
+def _vocabulary_fault(vocab_file: str) -> VocabularyError | None:
+    try:
+        read_vocab(vocab_file)
+    except VocabularyError as error:
+        return error
+    return None

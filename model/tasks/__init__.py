@@ -5,8 +5,8 @@ and its fields; no flow is edited for a new one.
 
 To add a task: write its `Task` beside those that are most like it (`glue`, `squad`, `swag`, `ner`),
 with one of their readers or a function of your own, and, in a new module, add a line to `TASKS`.
-The contract tests (`tests/test_tasks.py`) pick it up. Data that has a label or a score for each
-text or pair of texts needs no code at all: see `model.tasks.own_data`.
+The contract tests (`tests/test_tasks.py`) pick it up. Your own texts or pairs of texts with a label
+or a score, and your own questions on passages, need no code: see `model.tasks.own_data`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 
 from model.tasks.glue import GLUE_TASKS
-from model.tasks.named_columns import with_columns
+from model.tasks.named_columns import with_columns, with_labels
 from model.tasks.ner import NER_TASKS
 from model.tasks.own_data import OWN_DATA_TASKS
 from model.tasks.squad import SQUAD_TASKS
@@ -49,12 +49,13 @@ def find_task(name: str) -> Task:
 
 
 def task_of(config: ExamplesConfig) -> Task:
-    """The task of a recipe's entry, as it reads the columns that the entry names.
+    """Return the task of a recipe's entry, with the columns and labels that the entry names.
 
     Raises:
-        ConfigError: there is no such task, or it has no such columns.
+        ConfigError: The task does not exist, or has no such columns or labels.
     """
-    return with_columns(find_task(config.task), config.columns, config.table)
+    task = with_columns(find_task(config.task), config.columns, config.table)
+    return with_labels(task, config.labels)
 
 
 __all__ = ["TASKS", "Bad", "Row", "Task", "find_task", "task_of"]

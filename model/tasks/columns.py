@@ -58,8 +58,8 @@ class Sentence(NamedTuple):
 class Document(NamedTuple):
     """Sentences between two marks; or one, in a file without marks."""
 
-    line: int
-    """Its first."""
+    position: str
+    """First line or row of the document, for messages: `line 17`, `row 3`."""
 
     name: str
     """`document-3` or, without marks, `sentence-3`, counted from 1 in the file."""
@@ -153,7 +153,7 @@ def read_documents(
         first[0] = _with_look(first[0], sentences, places=places)
     for number, (group, found) in enumerate(checked, start=1):
         yield Document(
-            group[0].lines[0][0],
+            f"line {group[0].lines[0][0]}",
             f"{'document' if has_marks else 'sentence'}-{number}",
             tuple(sentence for sentence in found if isinstance(sentence, Sentence)),
             tuple(sentence for sentence in found if isinstance(sentence, Bad)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from model.tasks.entities import OUTSIDE, is_tag
 from model.tasks.files import shown
 from model.tasks.raw_tables import (
     RawTable,
@@ -29,6 +30,9 @@ TEXTS = ("text",)
 PAIR_TEXTS = ("text_a", "text_b")
 ANSWERS = ("label", "score")
 WORDS, TAGS = "words", "tags"
+LABELS = "labels"
+"""Entry of `Task.columns` with the recipe's names of labels or tags."""
+
 SEPARATORS = {"tab": "\t", "comma": ",", "semicolon": ";", "spaces": " "}
 
 _TITLES = frozenset({*TEXTS, *PAIR_TEXTS, *ANSWERS, "id", "sentence", "sentence1", "sentence2"})
@@ -72,6 +76,39 @@ def with_columns(task: Task, columns: Mapping[str, Column], table: TableConfig) 
             "column: a name in the header, or a number counted from 0"
         )
     return replace(task, columns={**task.columns, "named": NamedColumns(dict(columns), table)})
+
+
+def with_labels(task: Task, labels: Sequence[str]) -> Task:
+    """Return the task with names for the labels or tags that its files hold as numbers.
+
+    Raises:
+        ConfigError: The task has labels of its own or none, or a name is not a tag.
+    """
+    if not labels:
+        return task
+    columns = {**task.columns, LABELS: tuple(labels)}
+    if task.type == "tagging":
+        wrong = [name for name in labels if not is_tag(name)]
+        if wrong:
+            raise ConfigError(
+                f"labels: expected {OUTSIDE} or tags such as B-LOC for {task.name}, got "
+                f"{', '.join(wrong)}"
+            )
+        return replace(task, columns=columns)
+    if task.type == "classification" and not task.labels:
+        return replace(task, columns=columns, labels=tuple(labels))
+    fixed = f" ({', '.join(task.labels)})" if task.labels else ""
+    raise ConfigError(
+        f"labels: expected a task without labels of its own, such as single-sentence or tagging, "
+        f"got {task.name} ({task.type}){fixed}. Remove labels"
+    )
+
+
+def label_names(task: Task, table: RawTable, column: str | None) -> tuple[str, ...]:
+    """Return the names of labels that a column holds as numbers: the recipe's or the file's."""
+    if column is None:
+        return ()
+    return task.columns.get(LABELS) or table.label_names.get(column, ())
 
 
 def needed_columns(task: Task, split: str) -> tuple[str, ...]:

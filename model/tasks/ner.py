@@ -1,5 +1,6 @@
 """Named-entity recognition, and tagging of any files in columns (paper 5.3, Table 7).
 
+Files are in columns (`model.tasks.columns`), or JSON Lines or Parquet (`model.tasks.tagged_rows`).
 A row is a document. A sentence with a line that cannot be used is counted as a row of its own that
 was dropped, at that line, so that rows in = documents kept + sentences dropped, and
 `max_bad_share` sees it. The document it was in, without it, has the note
@@ -18,7 +19,9 @@ from typing import Any
 
 from model.tasks.columns import Document, Sentence, read_documents
 from model.tasks.entities import OUTSIDE, entities_of, iob2
+from model.tasks.official_files import row_globs
 from model.tasks.one_file import elsewhere, split_of
+from model.tasks.tagged_rows import has_tagged_rows, read_tagged_rows
 from model.tasks.task import Bad, Row, Task, is_answered
 from schemas.errors import ExamplesError
 
@@ -33,17 +36,21 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     of the split are taken (`model.tasks.one_file`); and `allows_comments`.
 
     Raises:
-        ExamplesError: there is no word in the file, or no tag in one that is trained on.
+        ExamplesError: there is no word in the file, or no tag in one that is trained on, or a
+            column of JSON Lines or Parquet is missing.
         InputError: it is missing or damaged.
     """
-    documents = list(
-        read_documents(
-            url,
-            allows_comments=task.columns.get("allows_comments", False),
-            named=task.columns.get("named"),
-            needs_tags=is_answered(split),
+    if has_tagged_rows(url):
+        documents = list(read_tagged_rows(task, split, url))
+    else:
+        documents = list(
+            read_documents(
+                url,
+                allows_comments=task.columns.get("allows_comments", False),
+                named=task.columns.get("named"),
+                needs_tags=is_answered(split),
+            )
         )
-    )
     sentences = [sentence for document in documents for sentence in document.sentences]
     if is_answered(split) and any(sentence.tags is None for sentence in sentences):
         raise ExamplesError(
@@ -57,7 +64,7 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
             words = [word for sentence in document.sentences for word in sentence.words]
             belongs = split_of(" ".join(words), task=task.name, shares=shares)
             if belongs != split:
-                yield elsewhere(f"line {document.line}", belongs)
+                yield elsewhere(document.position, belongs)
                 continue
         yield from _rows(document, note=note)
 
@@ -79,7 +86,7 @@ def _rows(document: Document, *, note: str) -> Iterator[Row | Bad]:
         "words": [word for sentence in document.sentences for word in sentence.words],
         "tags": tags,
     }
-    yield Row(f"line {document.line}", values, tuple(notes))
+    yield Row(document.position, values, tuple(notes))
 
 
 def _iob2_of(sentence: Sentence) -> list[str]:
@@ -121,14 +128,19 @@ _CONLL_2003 = _task(
     "conll-2003",
     "CoNLL-2003",
     {
-        "train": ("train.txt", "eng.train", "eng.train.txt", "train.conll", "*.train"),
+        "train": (
+            *("train.txt", "eng.train", "eng.train.txt", "train.conll", "*.train"),
+            *row_globs("train"),
+        ),
         "dev": (
             *("valid.txt", "dev.txt", "testa", "testa.txt", "eng.testa", "eng.testa.txt"),
             *("valid.conll", "dev.conll", "*.testa"),
+            *row_globs("dev", "validation", "valid"),
         ),
         "test": (
             *("test.txt", "testb", "testb.txt", "eng.testb", "eng.testb.txt", "test.conll"),
             "*.testb",
+            *row_globs("test"),
         ),
     },
     sizes={"train": 14_041, "dev": 3_250, "test": 3_453},
@@ -152,9 +164,15 @@ _WNUT17 = _task(
     "wnut17",
     "WNUT 2017",
     {
-        "train": ("wnut17train.conll", "train.conll", "train.txt"),
-        "dev": ("emerging.dev.conll", "dev.conll", "dev.txt"),
-        "test": ("emerging.test.annotated", "emerging.test.conll", "test.conll", "test.txt"),
+        "train": ("wnut17train.conll", "train.conll", "train.txt", *row_globs("train")),
+        "dev": (
+            *("emerging.dev.conll", "dev.conll", "dev.txt"),
+            *row_globs("dev", "validation", "valid"),
+        ),
+        "test": (
+            *("emerging.test.annotated", "emerging.test.conll", "test.conll", "test.txt"),
+            *row_globs("test"),
+        ),
     },
     sizes={"train": 3_394, "dev": 1_009, "test": 1_287},
 )
@@ -165,17 +183,25 @@ _TAGGING = _task(
     "tagging",
     "Tagging",
     {
-        "train": ("train.conll", "train.txt", "train.tsv", "train.iob2", "train.bio", "train"),
+        "train": (
+            *("train.conll", "train.txt", "train.tsv", "train.iob2", "train.bio", "train"),
+            *row_globs("train"),
+        ),
         "dev": (
             *("dev.conll", "dev.txt", "dev.tsv", "dev.iob2", "dev.bio", "dev"),
             *("valid.conll", "valid.txt", "valid.tsv", "valid"),
+            *row_globs("dev", "validation", "valid"),
         ),
-        "test": ("test.conll", "test.txt", "test.tsv", "test.iob2", "test.bio", "test"),
+        "test": (
+            *("test.conll", "test.txt", "test.tsv", "test.iob2", "test.bio", "test"),
+            *row_globs("test"),
+        ),
     },
     columns={"allows_comments": True},
     is_cased=None,
 )
-"""Any files with the word in the first column and its tag in the last."""
+"""Any files with the word in the first column and its tag in the last, or in `tokens` and
+`ner_tags`."""
 
 NER_TASKS: dict[str, Task] = {
     task.name: task for task in (_CONLL_2003, _WIKIGOLD, _WNUT17, _TAGGING)

@@ -35,7 +35,10 @@ class ExampleFile(NamedTuple):
 
 
 def table_globs(
-    *stems: str, folders: Sequence[str] = (), hub: Sequence[str] = ()
+    *stems: str,
+    folders: Sequence[str] = (),
+    hub: Sequence[str] = (),
+    forms: Sequence[str] = _TEXT_FORMATS,
 ) -> tuple[str, ...]:
     """Globs below a task's folder, in the order in which they are tried.
 
@@ -45,17 +48,21 @@ def table_globs(
             own folder may be given.
         hub: names that the split has on the Hugging Face hub, where its files are in `data/`, in
             the task's folder, or in the folder given.
+        forms: Name endings of the text formats; Parquet is always included.
     """
     globs = []
     for folder in ("", *(f"{name}/" for name in folders)):
         for stem in stems:
-            globs += [
-                f"{folder}{stem}{form}{end}" for form in _TEXT_FORMATS for end in ("", *_COMPRESSED)
-            ]
+            globs += [f"{folder}{stem}{form}{end}" for form in forms for end in ("", *_COMPRESSED)]
     for folder in ("", "data/", *(f"{name}/" for name in folders)):
         for stem in dict.fromkeys((*stems, *hub)):
             globs += [f"{folder}{stem}.parquet", f"{folder}{stem}-?????-of-?????.parquet"]
     return tuple(globs)
+
+
+def row_globs(*stems: str) -> tuple[str, ...]:
+    """Return globs of the JSON and Parquet files that `datasets` writes."""
+    return table_globs(*stems, forms=(".jsonl", ".json"))
 
 
 def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[ExampleFile, ...]]:

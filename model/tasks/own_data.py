@@ -4,17 +4,22 @@
     sentence-pair         sentence1 and sentence2 (or text_a and text_b, ...), label
     sentence-regression   sentence (or text), score
     pair-regression       sentence1 and sentence2, score
+    question-answering    id, context, question, answers
+    question-answering-unanswerable     the same; a question may have no answer
 
-A file is tab-separated, comma-separated, JSON or Parquet, with a header, named train, dev and test
-(`train.tsv`, `dev.csv`, ...) or named in the recipe's `files`. A column `id` is optional. Labels
-may be any text; they are those of the training data in sorted order, numbers by value.
+Files of questions are JSON Lines, Parquet or SQuAD's JSON. Any other file is tab-separated,
+comma-separated, JSON or Parquet, with a header. Files are named train, dev and test (`train.tsv`,
+`dev.csv`, ...) or named in the recipe's `files`. A column `id` is optional, but questions need it.
+Labels may be any text; they are those of the training data in sorted order, numbers by value, or
+those of the recipe's `labels` in its order.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from model.tasks.official_files import table_globs
+from model.tasks.official_files import row_globs, table_globs
+from model.tasks.squad import read_squad
 from model.tasks.task import Task
 from model.tasks.text_rows import TextColumns, read_text_rows
 
@@ -49,6 +54,23 @@ def _task(name: str, title: str, *, is_pair: bool, **more: Any) -> Task:
     )
 
 
+def _questions(name: str, title: str, *, has_unanswerable: bool) -> Task:
+    return Task(
+        name=name,
+        title=title,
+        type="span",
+        splits={
+            "train": row_globs("train"),
+            "dev": row_globs("dev", "validation", "valid", "val"),
+            "test": row_globs("test"),
+        },
+        reader=read_squad,
+        metrics=("f1", "em"),
+        has_unanswerable=has_unanswerable,
+        max_seq_length=384,
+    )
+
+
 _CLASSES: dict[str, Any] = {"type": "classification", "metrics": ("accuracy", "matthews")}
 _SCORES: dict[str, Any] = {"type": "regression", "metrics": ("spearman", "pearson")}
 
@@ -59,6 +81,12 @@ OWN_DATA_TASKS: dict[str, Task] = {
         _task("sentence-pair", "sentence pairs", is_pair=True, **_CLASSES),
         _task("sentence-regression", "scored sentences", is_pair=False, **_SCORES),
         _task("pair-regression", "scored pairs", is_pair=True, **_SCORES),
+        _questions("question-answering", "question answering", has_unanswerable=False),
+        _questions(
+            "question-answering-unanswerable",
+            "question answering, some without an answer",
+            has_unanswerable=True,
+        ),
     )
 }
 """By name."""

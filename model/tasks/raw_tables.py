@@ -330,13 +330,23 @@ def _hub_label_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
     # `datasets` writes the features of its tables into the schema's metadata as JSON.
     try:
         features = json.loads((schema.metadata or {})[_HUB_KEY])["info"]["features"]
+        labels = {column: _class_label(feature) for column, feature in features.items()}
         return {
-            column: tuple(str(name) for name in feature["names"])
-            for column, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+            column: tuple(str(name) for name in label["names"])
+            for column, label in labels.items()
+            if label is not None
         }
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return {}  # another program's metadata, or none: the task's own order of labels counts
+
+
+def _class_label(feature: Any) -> dict[str, Any] | None:
+    """Return the ClassLabel that a column holds, or that its lists hold."""
+    if not isinstance(feature, dict):
+        return None
+    if feature.get("_type") == "ClassLabel":
+        return feature
+    return _class_label(feature.get("feature"))
 
 
 # JSON
@@ -348,15 +358,19 @@ def is_json(url: str) -> bool:
     return b"\t" not in first.strip() and _JSON_START.match(first) is not None
 
 
+def is_json_lines(url: str) -> bool:
+    """Return whether the first line is a JSON object, and not one that holds the rows."""
+    first = _parsed(next((line.data for line in file_lines(url) if line.data.strip()), b""))
+    return isinstance(first, dict) and not _holds_records(first)
+
+
 def open_json(url: str) -> RawTable:
     """The table in a JSON file. Its columns are the keys of its first thousand objects.
 
     Raises:
         ExamplesError: it is not JSON, or not in one of the layouts.
     """
-    # An object a line, where the first line is a whole object that is not one of objects.
-    first = _parsed(next(line.data for line in file_lines(url) if line.data.strip()))
-    if isinstance(first, dict) and not _holds_records(first):
+    if is_json_lines(url):
         probed = itertools.islice(_json_lines(url), _PROBED_RECORDS)
         keys = [item.values for item in probed if isinstance(item, Record)]
         return RawTable(_keys(keys), lambda _wanted: _json_lines(url))

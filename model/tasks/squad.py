@@ -1,9 +1,9 @@
 """SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions answered by a span of a passage.
 
-Files are the official JSON, plain or compressed, or Hugging Face's Parquet (id, title, context,
-question, answers{text, answer_start}). Other questions in one of these forms, or TriviaQA's own
-files (`model.tasks.triviaqa`; paper 4.2), are the split `augmentation`, which a model is trained on
-first.
+Files are the official JSON, plain or compressed, or what `datasets` writes: JSON Lines or Parquet
+with the columns id, title, context, question, answers{text, answer_start}. Other questions in one
+of these forms, or TriviaQA's own files (`model.tasks.triviaqa`; paper 4.2), are the split
+`augmentation`, which a model is trained on first.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from model.tasks.files import is_text, read_json
-from model.tasks.raw_tables import is_parquet, open_parquet
+from model.tasks.files import is_text, read_json, shown
+from model.tasks.raw_tables import RawTable, is_json_lines, is_parquet, open_json, open_parquet
 from model.tasks.span_answers import Answers, WrongAnswersError, check_answers
 from model.tasks.task import Bad, Row, Task
 from model.tasks.triviaqa import is_triviaqa, read_triviaqa
@@ -21,7 +21,6 @@ from schemas.errors import ExamplesError
 
 _TRAINED_ON = frozenset({"train", "augmentation"})
 _COLUMNS = ("id", "question", "context")
-_SHOWN = 60
 
 
 class _Question(NamedTuple):
@@ -49,7 +48,7 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     may be trained on alone: they are scored by rules and names of answers of their own.
 
     Raises:
-        ExamplesError: neither such JSON nor such Parquet, or no question in it.
+        ExamplesError: The file has another format, lacks a column, or has no question.
         InputError: the file is missing or damaged.
     """
     seen: set[str] = set()
@@ -71,9 +70,9 @@ def with_evidence(task: Task, folder: str) -> Task:
 
 def _items(task: Task, split: str, url: str) -> Iterator[_Question | Row | Bad]:
     if is_parquet(url):
-        return _parquet(url)
+        return _rows(open_parquet(url), split, url)
     if not is_triviaqa(url):
-        return _json(url)
+        return _rows(open_json(url), split, url) if is_json_lines(url) else _json(url)
     if split not in _TRAINED_ON or "evidence" not in task.columns:
         raise ExamplesError(
             f"{url}: has TriviaQA's questions, which {task.title} can be trained on first "
@@ -88,7 +87,7 @@ def _json(url: str) -> Iterator[_Question | Bad]:
         found = sorted(content) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise ExamplesError(
             f"{url}: expected SQuAD's JSON, an object with the list data, found {found!s:.200}. "
-            "Give the official file, or Parquet with id, question, context, answers"
+            "Give the official file, or JSON Lines or Parquet with id, question, context, answers"
         )
     for number, article in enumerate(content["data"], start=1):
         paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
@@ -116,13 +115,13 @@ def _questions(paragraph: Any, title: Any, *, position: str) -> Iterator[_Questi
             yield Bad(where, "malformed", f"no object: {values!r:.60}")
 
 
-def _parquet(url: str) -> Iterator[_Question | Bad]:
-    table = open_parquet(url)
-    missing = [name for name in _COLUMNS if name not in table.columns]
+def _rows(table: RawTable, split: str, url: str) -> Iterator[_Question | Bad]:
+    needed = [*_COLUMNS, *(["answers"] if split in _TRAINED_ON else [])]
+    missing = [name for name in needed if name not in table.columns]
     if missing:
         raise ExamplesError(
             f"{url}: expected the columns {', '.join(_COLUMNS)}, answers, found "
-            f"{', '.join(table.columns)}: {', '.join(missing)} is missing"
+            f"{', '.join(table.columns)}: {', '.join(missing)} is missing. Rename the columns"
         )
     wanted = [*_COLUMNS, "title", "answers", "is_impossible"]
     for item in table.records([name for name in wanted if name in table.columns]):
@@ -189,14 +188,16 @@ def _answers(given: _Question, *, task: Task, split: str) -> tuple[Answers, bool
         if said is False:
             return Bad(position, "no-answer", "no answer, and is_impossible is false")
         if not task.has_unanswerable:
-            return Bad(position, "unanswerable", f"no answer, and {task.title} has one for each")
+            hint = f"expected an answer to each question of {task.name}, got none"
+            return Bad(position, "unanswerable", hint)
         return found, True
     if said:
         return Bad(
             position, "contradictory", f"is_impossible, and the answer {found.texts[0]!r:.60}"
         )
     if split in _TRAINED_ON and not found.is_found:
-        return Bad(position, "answer-not-in-context", found.texts[0][:_SHOWN])
+        said = f"{shown(values['answers'])}, not in the context of {len(given.context)} characters"
+        return Bad(position, "answer-not-in-context", said)
     return found, False
 
 

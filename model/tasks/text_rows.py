@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,9 +11,11 @@ from typing import Any, NamedTuple
 from model.tasks.files import is_text, shown
 from model.tasks.named_columns import (
     ANSWERS,
+    LABELS,
     PAIR_TEXTS,
     TEXTS,
     NamedColumns,
+    label_names,
     needed_columns,
     open_named_table,
 )
@@ -20,6 +23,7 @@ from model.tasks.raw_tables import RawTable, Record, open_table
 from model.tasks.task import Bad, Row, Task, is_answered
 from schemas.errors import ExamplesError
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
 UNKNOWN = -1
 """What the hub's tables have for a label that is not published."""
 
@@ -60,6 +64,7 @@ class _Chosen(NamedTuple):
     answer: str | None
     row_id: str | None
     label_names: tuple[str, ...]
+    """Names of labels that the file holds as numbers; () if neither file nor recipe names them."""
 
 
 class _BadValueError(Exception):
@@ -77,8 +82,9 @@ def read_text_rows(
     """The rows of a file, be it tab- or comma-separated, Parquet or JSON; a `Reader`.
 
     Its format is found by its bytes, not by its name. An integer in place of a label's name counts
-    in the order of the file's own names (Parquet) or the hub's. -1 (not in a text table of a task
-    whose labels are found in the data), an empty field or null is an answer that is not known.
+    in the order of the recipe's `labels`, the file's own names (Parquet) or the hub's. -1 (not in a
+    text table of a task whose labels are found in the data), an empty field or null is an answer
+    that is not known.
 
     A row with an empty text is bad, but in splits that are handed in, where it is noted.
 
@@ -90,7 +96,7 @@ def read_text_rows(
     named: NamedColumns | None = task.columns.get("named")
     if named is not None:
         table, at = open_named_table(url, named, needed=needed_columns(task, split))
-        chosen = _chosen_by(at, table)
+        chosen = _chosen_by(at, table, task=task)
     else:
         table = open_table(
             url,
@@ -133,15 +139,13 @@ def _choose(table: RawTable, *, task: Task, split: str, url: str) -> _Chosen:
             "is another task's or split's file, or lacks its header; where its columns have other "
             "names or none, say which is what: columns"
         )
-    names = table.label_names.get(answer, ()) if answer else ()
-    return _Chosen(texts, answer, row_id, names)
+    return _Chosen(texts, answer, row_id, label_names(task, table, answer))
 
 
-def _chosen_by(at: Mapping[str, str], table: RawTable) -> _Chosen:
+def _chosen_by(at: Mapping[str, str], table: RawTable, *, task: Task) -> _Chosen:
     texts = tuple(at[name] for name in (*TEXTS, *PAIR_TEXTS) if name in at)
     answer = next((at[name] for name in ANSWERS if name in at), None)
-    names = table.label_names.get(answer, ()) if answer else ()
-    return _Chosen(texts, answer, at.get("id"), names)
+    return _Chosen(texts, answer, at.get("id"), label_names(task, table, answer))
 
 
 def _row(record: Record, chosen: _Chosen, *, task: Task, split: str) -> Row | Bad:
@@ -199,6 +203,8 @@ def _answer(
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # pandas makes floats of integers where some are missing
     layout: TextColumns = task.columns["text"]
+    if LABELS in task.columns and isinstance(value, str) and value not in task.labels:
+        value = int(value) if _NUMBER.fullmatch(value) else value  # text tables hold text alone
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if is_integer and value == UNKNOWN and (label_names or task.labels):
         return None, notes
@@ -207,7 +213,8 @@ def _answer(
     names = label_names or tuple(layout.names)
     if is_integer and names:
         if not 0 <= value < len(names):
-            raise _BadValueError("unknown-label", f"{value} of {len(names)} labels")
+            found = f"{value}, expected a number from 0 to {len(names) - 1} ({', '.join(names)})"
+            raise _BadValueError("unknown-label", found)
         value = names[value]
     label = str(int(value) if isinstance(value, bool) else value)
     if isinstance(value, (list, dict)) or not is_text(label):

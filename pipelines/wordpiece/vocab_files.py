@@ -45,9 +45,10 @@ def read_vocab(file: str | InputFile) -> list[str]:
     uri = file.url if isinstance(file, InputFile) else file
     try:
         text = (file.read() if isinstance(file, InputFile) else read_file(uri)).decode()
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise VocabularyError(
-            f"{uri}: no file there; expected a vocab.txt with one piece a line"
+            f"{uri}: expected a vocab.txt with one piece per line, found no file there. Correct "
+            "the path"
         ) from error
     except UnicodeDecodeError as error:
         raise VocabularyError(

@@ -1,0 +1,105 @@
+"""Files that a recipe names are checked before a run starts, and by `plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+import yaml
+from command_runs import Cli
+from finetuning_runs import write_checkpoint
+
+from flows.engine.preflight import check_inputs, checkpoint_fault
+from flows.engine.stages import Step
+from pipelines import build_vocabulary
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, VOCAB_FILE, vocab_text
+from schemas.configs import VocabularyConfig
+from schemas.errors import VocabularyError
+
+WHOLE = vocab_text([*FIXED_PIECES, "a", "##b"])
+WRONG = {
+    "empty": "",
+    "no-special-tokens": "a\nb\n",
+    "duplicate": vocab_text([*FIXED_PIECES, "a", "a"]),
+    "json": '{"model": {"type": "WordPiece"}}',
+}
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "local":
+        yield str(tmp_path)
+        return
+    yield "memory://preflight"
+    fsspec.filesystem("memory").rm("/preflight", recursive=True)
+
+
+def write(url: str, text: str) -> str:
+    with fsspec.open(url, "wb") as stream:
+        stream.write(text.encode())
+    return url
+
+
+def vocabulary_step(vocab_file: str) -> Step:
+    config = VocabularyConfig(vocab_file=vocab_file)
+    return Step("build-vocabulary", build_vocabulary.STAGE, config, {})
+
+
+def test_preflight_accepts_vocabulary(folder: str) -> None:
+    check_inputs([vocabulary_step(write(f"{folder}/vocab.txt", WHOLE))])
+
+
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_preflight_refuses_file_that_is_no_vocabulary(folder: str, text: str) -> None:
+    path = write(f"{folder}/vocab.txt", text)
+    with pytest.raises(VocabularyError, match=path):
+        check_inputs([vocabulary_step(path)])
+
+
+@pytest.mark.parametrize("name", ["", "/gone.txt", "/vocab.txt/below"])
+def test_preflight_refuses_path_that_is_no_file(folder: str, name: str) -> None:
+    write(f"{folder}/vocab.txt", WHOLE)
+    with pytest.raises(VocabularyError, match=folder):
+        check_inputs([vocabulary_step(folder + name)])
+
+
+def write_recipe(folder: Path, *, vocab_file: str) -> str:
+    (folder / "books").mkdir()
+    (folder / "books" / "one.txt").write_text("A sentence of a book. And one more of them.\n")
+    recipe = {
+        "name": "given-vocabulary",
+        "store": "store",
+        "build_documents": {"sources": [{"kind": "text", "name": "t", "paths": ["books"]}]},
+        "build_vocabulary": {"vocab_file": vocab_file},
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return str(folder / "recipe.yaml")
+
+
+@pytest.mark.parametrize("vocab_file", ["gone.txt", "books", "books/one.txt"])
+def test_run_and_plan_refuse_wrong_vocabulary_before_first_step(
+    cli: Cli, tmp_path: Path, vocab_file: str
+) -> None:
+    recipe = write_recipe(tmp_path, vocab_file=vocab_file)
+    for command in (("plan", recipe), ("run", recipe, "--engine", "local")):
+        said = cli(*command)
+        assert said.code == 1
+        assert str(tmp_path / vocab_file) in said.err
+    assert not list((tmp_path / "store").glob("**/manifest*.json"))
+
+
+def test_run_accepts_wrong_vocabulary_when_its_step_is_not_run(cli: Cli, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, vocab_file="gone.txt")
+    said = cli("run", recipe, "--engine", "local", "--until", "build-documents")
+    assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_preflight_refuses_checkpoint_with_wrong_vocabulary(tmp_path: Path, text: str) -> None:
+    folder = write_checkpoint(tmp_path / "bert")
+    Path(folder, VOCAB_FILE).write_text(text)
+    fault = checkpoint_fault(folder, needs_vocabulary=True)
+    assert isinstance(fault, VocabularyError)
+    assert checkpoint_fault(folder, needs_vocabulary=False) is None
