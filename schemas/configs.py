@@ -144,7 +144,7 @@ class TextSource(SourceConfig):
 
     document: Literal["blank-line", "line", "file"] = "blank-line"
     """What ends a document in a .txt file: a blank line, each line, or only the end of the file.
-    The lines of a document are its paragraphs."""
+    Hard-wrapped lines are joined to paragraphs; each other line is a paragraph."""
 
     max_document_bytes: int = Field(default=8 << 20, ge=1 << 10, le=64 << 20)
     """A longer document, of any form, is cut into several: where a line ends, or a sentence."""

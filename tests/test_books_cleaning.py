@@ -257,6 +257,131 @@ def test_notes_errata_and_catalogues_behind_the_text_go(back: str) -> None:
     assert book.paragraphs == [ONE_LINE, SECOND_LINE] * 10
 
 
+CHAPTER_NOTES = "FOOTNOTES:\n\n[1] A stang is a pole.\n\n[2] So the old copies have it."
+LONG_STORY = "\n\n".join([OPENING, SECOND] * 40)
+LAST_PART = "\n\n".join([SECOND, OPENING] * 8)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        f"{CHAPTER_NOTES}\n\n\nCHAPTER II",
+        f"{CHAPTER_NOTES}\n\n\nThe Last Day",
+        CHAPTER_NOTES,
+        "NOTES\n\n1. A stang is a pole.\n\n2. So the old copies have it.\n\n\nCHAPTER II",
+        "Footnotes:\n\nThis was so at that time, and was never changed.",
+        "[1] A stang is a pole.\n\n[2] So the old copies have it.",
+        "Transcriber's Note: the next leaf is torn.",
+        "Transcriber's Note: the next leaf is torn.\n\n\nCHAPTER II",
+        "ERRATA\nPage 12, line 3, for walk read talk.",
+        "POPULAR NOVELS",
+        "ACKNOWLEDGEMENTS",
+    ],
+)
+def test_text_behind_the_notes_of_a_chapter_stays(between: str) -> None:
+    book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n\n{between}\n\n\n{LAST_PART}\n")
+    assert book.paragraphs[-16:] == [SECOND_LINE, ONE_LINE] * 8
+
+
+def test_last_paragraphs_behind_the_notes_of_a_chapter_stay() -> None:
+    book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n{CHAPTER_NOTES}\n\n{SECOND}\n\n{OPENING}\n")
+    assert book.paragraphs[-2:] == [SECOND_LINE, ONE_LINE]
+
+
+def test_paragraphs_between_their_notes_stay() -> None:
+    noted = "\n\n".join(f"{SECOND}\n\n[{number}] So it is." for number in range(1, 17))
+    book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n{noted}\n")
+    assert book.paragraphs.count(SECOND_LINE) == 40 + 16
+
+
+def test_notes_at_the_end_go_with_the_lines_that_continue_them() -> None:
+    notes = "FOOTNOTES:\n\n[1] The old song has it:--\n\nWith a pole, with a pole.\n\n[2] So it is."
+    book = clean_book(f"CHAPTER I\n\n{STORY}\n\n{CHAPTER_NOTES}\n\n{STORY}\n\n{notes}\n")
+    assert book.paragraphs[-1] == SECOND_LINE
+    assert not any("old song" in paragraph for paragraph in book.paragraphs)
+
+
+PUBLICATIONS = """PUBLICATIONS OF
+
+THE SOCIETY OF WALKERS
+
+FOUNDED BY A. WALKER, 1911
+
+
+COMMITTEE ON PUBLICATIONS
+
+ANN WRITER, Professor of Walking in the University of the Hills,
+_Chairman_
+
+TOM READER, Secretary of the Society
+
+
+CLASSICS OF THE ROAD
+
+
+I. _Songs of the Road_: _The Hill_, _The Valley_
+
+Sung by TOM READER, with an Introduction by ANN WRITER. 1914. xv + 178
+pages. Price $1.50
+
+Whoever walks owes thanks to the Society for the first edition of these
+songs that can be carried in a pocket. _The Evening Paper._
+
+
+II. _The Long Walk_
+
+Told by ANN WRITER. 1916. xii + 134 pages. Price $1.50
+
+
+THE WALKERS' REVIEW
+
+The Review is a magazine, published bi-monthly, with all that is known of
+the roads.
+
+  Volume I, 1913. 192 pages. Price $5.00
+
+The REVIEW has an admirable array of articles, and it is hoped will be
+well received by all who walk. _The Morning Paper._
+
+  _For information regarding the above volumes, address the_
+  SECRETARY OF THE SOCIETY
+  _25 Hill Street_
+
+
+       *       *       *       *       *
+
+
+Errata noted by transcriber:
+
+... and to good ends.
+  _paragraph-ending period missing_
+
+Do you know when they will come!
+  _punctuation unchanged_
+"""
+
+
+def test_list_of_a_publisher_behind_a_play_goes() -> None:
+    turns = "\n\n".join(
+        f"_{name}._\n\nDo you know the way to the river, or shall we ask for it?"
+        for name in ("Ann", "Tom") * 80
+    )
+    book = clean_book(f"THE WALK\n\nACT I\n\n{turns}\n\n\n\n{PUBLICATIONS}")
+    assert len(book.paragraphs) == 320
+    assert book.paragraphs[-1] == "Do you know the way to the river, or shall we ask for it?"
+
+
+def test_words_of_a_publisher_about_a_series_go() -> None:
+    blurb = (
+        "This series of CLASSICS OF THE ROAD is published by the Society in the belief that "
+        "greater familiarity with the chief songs of the road will help those who walk to a better "
+        "understanding of those who sang, and thus serve to make both of them walk on together to "
+        "good ends in all the years to come."
+    )
+    book = clean_book(f"THE WALK\n\n{blurb}\n\nCHAPTER I\n\n{STORY}")
+    assert book.paragraphs == [ONE_LINE, SECOND_LINE] * 10
+
+
 def test_what_looks_like_a_note_or_a_price_in_the_story_stays() -> None:
     lines = [
         "It was bound in cloth, and she paid 5s. for it, which was more than she had.",

@@ -6,17 +6,21 @@ import bz2
 import gzip
 import itertools
 import json
+import random
+import textwrap
 import tracemalloc
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import growth
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.plan import piece_identity, plan, raw_inputs
 from pipelines.io import lines
@@ -281,6 +285,126 @@ def test_a_long_document_is_cut_where_a_sentence_ends(tmp_path: Path) -> None:
     assert counters["files-without-blank-line"] == 0  # the last part is short
     assert "".join(f"{line}\n" for raw in documents for line in raw.paragraphs) == LINES
     assert all(sum(map(len, raw.paragraphs)) <= 10_000 for raw in documents)
+
+
+@pytest.mark.parametrize("document", ["blank-line", "file"])
+def test_text_document_stays_within_limit_when_lines_end_no_sentence(
+    tmp_path: Path, document: str
+) -> None:
+    lines = ["A one.", "B two.", *(letter * 950 for letter in "cde")]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    config = config_of(tmp_path / "a.txt", max_document_bytes=1024, document=document)
+    _, documents, counters = read_all(config)
+    assert [raw.paragraphs for raw in documents] == [lines[:2], *([line] for line in lines[2:])]
+    assert counters["rows-cut"] == 3
+
+
+@pytest.mark.parametrize("limit", [1024, 1500, 4000])
+def test_text_document_stays_within_limit_whatever_its_lines(tmp_path: Path, limit: int) -> None:
+    generator = random.Random(5)
+    lines = [
+        "w" * generator.randint(0, 1200) + generator.choice(["", ".", "\n"]) for _ in range(200)
+    ]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    config = config_of(tmp_path / "a.txt", max_document_bytes=limit, document="file")
+    _, documents, _ = read_all(config)
+    assert max(raw.byte_end - raw.byte_start for raw in documents) <= limit + 1  # a line end
+    written = "".join("".join(raw.paragraphs) for raw in documents)
+    assert written == "".join(lines).replace("\n", "")
+
+
+def test_parquet_string_that_is_not_utf_8_stays_within_limit(tmp_path: Path) -> None:
+    written = LINES.replace("second", "caf\u00e9")
+    column = pa.array([written.encode("latin-1")], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    config = config_of(tmp_path / "a.parquet", max_document_bytes=50_000)
+    _, documents, counters = read_all(config)
+    assert counters["rows-cut"] == len(documents) - 1 == 2
+    assert "".join(f"{line}\n" for raw in documents for line in raw.paragraphs) == written
+
+
+WALK = (
+    "They walked along the well-known river until noon without saying very much, for each of them "
+    "was busy with a private anxiety. Mary went first. Nobody in the village had yet opened so "
+    "much as a single shutter to see them go, and the road was long."
+)
+GERMAN = (
+    "Am Morgen gingen die Leute aus dem Dorf mit ihren Kindern an den Fluss hinunter, wo der "
+    "alte Fischer seine Netze in der Sonne trocknete und niemand ein Wort mit dem Fremden sprach."
+)
+
+
+@pytest.mark.parametrize("split_bytes", [1024, 1 << 20])
+@pytest.mark.parametrize("width", [40, 72, 100])
+@pytest.mark.parametrize("document", ["blank-line", "file"])
+def test_hard_wrapped_lines_are_joined(
+    tmp_path: Path, document: str, width: int, split_bytes: int
+) -> None:
+    paragraphs = [WALK, GERMAN] * 20
+    text = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in paragraphs)
+    (tmp_path / "a.txt").write_text(text)
+    config = config_of(tmp_path / "a.txt", document=document, split_bytes=split_bytes)
+    _, documents, _ = read_all(config)
+    assert [paragraph for raw in documents for paragraph in raw.paragraphs] == paragraphs
+    assert len(documents) == (1 if document == "file" else len(paragraphs))
+
+
+def test_hard_wrapped_lines_are_joined_when_one_is_wrapped_early(tmp_path: Path) -> None:
+    first, rest = WALK[:130].rsplit(" ", 1)[0], WALK[130:].split(" ", 1)[1]
+    paragraph = f"{first} {rest}"
+    lines = textwrap.wrap(first, 60) + textwrap.wrap(rest, 55)
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    _, documents, _ = read_all(config_of(tmp_path / "a.txt"))
+    assert documents[0].paragraphs == [paragraph]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{sentence}." for sentence in WALK.split(". ")],
+        WALK.lower().replace(".", " .").replace(",", " ,").split(" , "),
+        [WALK, GERMAN],
+        ["The Walk to the River", WALK],
+        ["he said , `` not a word of it to the others in the village '' .", "she went ."],
+        ["a short line", "a short word", "a short list"],
+        ["Whatever the river brings", "It takes away again by night", "And nobody is there to see"],
+    ],
+)
+@pytest.mark.parametrize("document", ["blank-line", "file"])
+def test_lines_that_are_not_wrapped_stay_paragraphs(
+    tmp_path: Path, lines: list[str], document: str
+) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    _, documents, _ = read_all(config_of(tmp_path / "a.txt", document=document))
+    assert [raw.paragraphs for raw in documents] == [lines]
+
+
+def test_each_line_is_a_document_when_lines_are_hard_wrapped(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(textwrap.fill(WALK, 72))
+    _, documents, _ = read_all(config_of(tmp_path / "a.txt", document="line"))
+    assert [raw.paragraphs[0] for raw in documents] == textwrap.wrap(WALK, 72)
+
+
+def test_hard_wrapped_lines_without_spaces_are_joined_without_one(tmp_path: Path) -> None:
+    text = "山の上に立って遠くの海を眺めていると昔のことが思い出されてなかなか帰れなかった。" * 3
+    lines = [text[at : at + 38] for at in range(0, len(text), 38)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    _, documents, _ = read_all(config_of(tmp_path / "a.txt"))
+    assert documents[0].paragraphs == [text]
+
+
+@pytest.mark.parametrize(
+    "unit", [f"{WALK[:60]}\n", "and so on\n", "well-\nknown ", "\n", ") ", "of a walk "]
+)
+def test_joining_wrapped_lines_takes_linear_time(unit: str) -> None:
+    growth.assert_linear(join_wrapped_lines, unit)
+
+
+def test_one_sentence_per_line_of_the_reference_stays(real_data: Path) -> None:
+    path = real_data / "golden" / "sample_text.txt"
+    _, documents, _ = read_all(config_of(path))
+    lines = [" ".join(line.split()) for line in path.read_text().splitlines() if line.strip()]
+    assert [line for raw in documents for line in raw.paragraphs] == lines
 
 
 def test_a_line_without_end_is_cut_and_never_held_whole(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where a book's text ends: notes, advertisements and printers' lines stand behind it."""
+"""Find where the text of a book ends and notes, advertisements and printers' lines begin."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _MAX_BACK_SHARE = 0.3  # of the words: no advertisement, however long, is more o
 _TAIL_SHARE = 0.03  # of the words may follow "THE END", in ...
 _TAIL_PROSE_BLOCKS = 3  # ... so many paragraphs
 _ADVERTISED_BLOCKS = 6
+_LISTED_BLOCKS = 12  # below the heading of a publisher's list, the first entry with a price
 _MAX_LAST_LINE = 120
 _MAX_BACK_WORDS = 80
 _MAX_BACK_CAPITALS = 10
@@ -21,19 +22,21 @@ _MIN_ENTRIES = 3  # of a catalogue, with prices or formats ...
 _MAX_BETWEEN = 3  # ... and at most so many blocks of praise between two of them
 _MIN_ERRATA = 2
 _MIN_NOTES = 2
+_MAX_CONTINUATION = 4  # blocks of quotations and the like that continue a note
 
 
 def judge_back(book: Book) -> None:
-    """Notes, advertisements and printers' lines behind the text."""
+    """Mark the notes, advertisements and printers' lines behind the text as left out."""
     end = len(book.texts)
     for number in range(_last_chapter(book), end):
         if _ends_book(book, number):
             end = number
             break
-    end = min(end, _notes_start(book, end))
+    end = _notes_start(book, end)
     listed = _tail_start(book, end, behind.is_catalogued, least=_MIN_ENTRIES)
-    tabled = _tail_start(book, listed, behind.is_erratum, least=_MIN_ERRATA)
-    end = _tail_start(book, tabled, _is_numbered_note, least=_MIN_NOTES)
+    end = _tail_start(book, listed, behind.is_erratum, least=_MIN_ERRATA)
+    end = _notes_start(book, end)
+    end = _tail_start(book, end, behind.is_bracketed_note, least=_MIN_NOTES, max_between=0)
     while end and _is_back(book, end - 1):
         end -= 1
     for number in range(end, len(book.texts)):
@@ -42,31 +45,61 @@ def judge_back(book: Book) -> None:
 
 
 def _notes_start(book: Book, end: int) -> int:
-    """Index of the heading of the notes that end a book; `end` where there is none."""
-    first = int(_BACK_SHARE * len(book.texts))
-    notes = [int(behind.is_endnote(text)) for text in book.texts[first:end]]
-    noted = list(itertools.accumulate(notes, initial=0))
-    for number in range(first, end):
-        if not behind.is_endnotes_heading(book.texts[number]) or _is_much(book, number):
+    """Return the index of the heading of the notes that end a book, or `end` if there is none."""
+    start = end
+    for number in range(end - 1, int(_BACK_SHARE * len(book.texts)) - 1, -1):
+        if not behind.is_endnotes_heading(book.texts[number]):
             continue
-        numbered = noted[-1] - noted[number - first]
-        if "foot" in book.texts[number].lower() or numbered >= max(1, (end - number - 1) // 2):
-            return number
-    return end
+        if _is_much(book, number) or not _holds_only_notes(book, number, start):
+            break
+        start = number
+    return start
 
 
-def _tail_start(book: Book, end: int, is_listed: Callable[[str], bool], *, least: int) -> int:
-    """Index of the first of the listed blocks that end a book, with others between them.
+def _holds_only_notes(book: Book, heading: int, end: int) -> bool:
+    """Return whether notes, and nothing else, stand between their heading and block `end`.
+
+    The first block and the last one must be numbered, and at least half of all. Blocks without a
+    number between two notes continue the upper one. A footnote without a number stands alone.
+    """
+    numbers = [
+        number
+        for number in range(heading + 1, end)
+        if book.kinds[number] is Kind.HEADING
+        or (book.kinds[number] is Kind.TEXT and not _is_back(book, number))
+    ]
+    texts = [book.texts[number] for number in numbers]
+    noted = [index for index, text in enumerate(texts) if behind.is_endnote(text)]
+    if len(texts) == 1 and behind.is_footnotes_heading(book.texts[heading]):
+        return True
+    if not noted or noted[0] != 0 or noted[-1] != len(texts) - 1 or 2 * len(noted) < len(texts):
+        return False
+    headings = [index for index, number in enumerate(numbers) if _is_chapter(book, number)]
+    if any(not behind.is_bracketed_note(texts[index + 1]) for index in headings):
+        return False
+    return all(lower - upper <= _MAX_CONTINUATION + 1 for upper, lower in itertools.pairwise(noted))
+
+
+def _tail_start(
+    book: Book,
+    end: int,
+    is_listed: Callable[[str], bool],
+    *,
+    least: int,
+    max_between: int = _MAX_BETWEEN,
+) -> int:
+    """Return the index of the first of the listed blocks that end a book.
 
     Args:
-        book: the book.
-        end: where the text ends as far as is known.
-        is_listed: whether a block by itself is one of a catalogue, a table of errata, of notes.
-        least: fewer make no list; then it is `end`.
+        book: Book to search.
+        end: Index of the block where the text ends as far as is known.
+        is_listed: Whether a block by itself belongs to a catalog, a table of errata, notes.
+        least: Number of listed blocks that make a list. Fewer: `end` is returned.
+        max_between: Number of other blocks that may follow a listed one.
     """
     start, found, between = end, 0, 0
     for number in range(end - 1, int(_BACK_SHARE * len(book.texts)) - 1, -1):
-        if between > _MAX_BETWEEN or _is_much(book, number):
+        if between > max_between or _is_much(book, number):
             break
         if is_listed(book.texts[number]):
             start, found, between = number, found + 1, 0
@@ -75,22 +108,36 @@ def _tail_start(book: Book, end: int, is_listed: Callable[[str], bool], *, least
     return start if found >= least else end
 
 
-def _is_numbered_note(text: str) -> bool:
-    return behind.is_endnote(text, bracketed=True)
-
-
 def _is_much(book: Book, number: int) -> bool:
     return book.words(number) > _MAX_BACK_SHARE * book.words()
 
 
+def _is_short(book: Book, number: int) -> bool:
+    return book.words(number) <= _TAIL_SHARE * book.words()
+
+
+def _is_list(book: Book, number: int) -> bool:
+    """Return whether at most half of the blocks from `number` on are prose."""
+    return 2 * book.prose_from[number] <= len(book.texts) - number
+
+
+def _is_chapter(book: Book, number: int) -> bool:
+    return book.kinds[number] is Kind.HEADING and matter.is_part_heading(book.texts[number])
+
+
 def _last_chapter(book: Book) -> int:
-    """Index of the last chapter's heading, but before an end that advertisements follow."""
-    last = 0
+    """Return the index of the last chapter's heading.
+
+    What follows an end with advertisements does not count. Nor do chapters that a note names, as
+    no text follows their names.
+    """
+    last, is_noted = 0, False
     for number, kind in enumerate(book.kinds):
-        if kind is Kind.HEADING and matter.is_part_heading(book.texts[number]):
-            last = number
+        if _is_chapter(book, number):
+            if not is_noted or not _is_short(book, number):
+                last = number
         elif kind is Kind.NOTE and number >= _BACK_SHARE * len(book.texts):
-            return last  # a note may name chapters, too
+            is_noted = True
         elif kind is Kind.ENDING and _advertises(book, number + 1):
             return last
     return last
@@ -107,13 +154,14 @@ def _ends_book(book: Book, number: int) -> bool:
     kind, text = book.kinds[number], book.texts[number]
     behind = number >= _BACK_SHARE * len(book.texts)
     if kind is Kind.NOTE:
-        return behind
+        return behind and (_is_short(book, number) or _is_list(book, number))
     if kind is Kind.ENDING:
         return book.kinds[number - 1] is not Kind.HEADING and _is_tail(book, number + 1)
     if len(text) > _MAX_LAST_LINE or kind not in (Kind.TEXT, Kind.HEADING):
         return False
     if matter.is_author_note(text):
-        return behind
+        listed = book.texts[number + 1 : number + 1 + _LISTED_BLOCKS]
+        return behind and (_is_short(book, number) or any(map(matter.is_publisher, listed)))
     if not matter.is_printer(text) or book.words(number) > _MAX_BACK_SHARE * book.words():
         return False
     return matter.is_capitals(text) or _is_tail(book, number + 1)

@@ -34,7 +34,7 @@ _ENDNOTE = re.compile(
     r"\s*\S",
     re.IGNORECASE,
 )
-_BRACKETED_NOTE = re.compile(r"[ \t_]*[\[{](?:\d{1,3}|[*†‡§]{1,3})[\]}]\s*\S")
+_BRACKETED_NOTE = re.compile(r"[ \t_]*[\[{](?:\d{1,3}|[*†‡§]{1,3})[\]}](?:\s*\S|$)")
 _MAX_ENTRY_WORDS = 120
 _MAX_ERRATUM_WORDS = 40
 
@@ -59,6 +59,16 @@ def is_endnotes_heading(text: str) -> bool:
     return _ENDNOTES.match(text) is not None
 
 
-def is_endnote(text: str, *, bracketed: bool = False) -> bool:
-    """A note by its number or mark; `bracketed`: only `[1]`, which no list of a story has."""
-    return (_BRACKETED_NOTE if bracketed else _ENDNOTE).match(text) is not None
+def is_footnotes_heading(text: str) -> bool:
+    """Return whether a block is `FOOTNOTES` alone, which heads nothing but notes."""
+    return is_endnotes_heading(text) and "foot" in text.lower()
+
+
+def is_endnote(text: str) -> bool:
+    """Return whether a block begins with the number or mark of a note."""
+    return _ENDNOTE.match(text) is not None or is_bracketed_note(text)
+
+
+def is_bracketed_note(text: str) -> bool:
+    """Return whether a block begins with a number in brackets, which no list of a story has."""
+    return _BRACKETED_NOTE.match(text) is not None

@@ -23,6 +23,11 @@ Layout = Literal["blank-lines", "one-line", "no-blank-lines"]
 _LONG_LINE = 160  # no edition is wrapped wider, and most paragraphs of prose are longer
 _LONG_SHARE = 0.4
 _BLANK_SHARE = 0.03
+_MIN_WIDTH = 30  # characters; narrower lines are entries of a list
+_FULL_WIDTH = 0.9  # of the longest line: a full line and the next word are longer
+_FULL_SHARE = 0.7
+_SENTENCE_MARKS = frozenset(".!?…:;。！？।؟۔")
+_CLOSING_MARKS = " \"'”’»)]_*」』"
 _INDENT = 2
 _MAX_INDENT = 8
 _TITLE_SHARE = 0.7
@@ -165,6 +170,62 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
+def join_wrapped_lines(text: str) -> list[str]:
+    """Return the paragraphs of a text: lines between blank lines, joined if they are hard-wrapped.
+
+    Lines are hard-wrapped if the longest has 30 to 160 characters, if 7 of 10 are full (with the
+    next line's first word they would be longer than 0.9 of the longest), and if a third run on (no
+    sentence ends and no capital follows) or no line ends a sentence. The last line is not counted.
+    Lines that are not hard-wrapped are paragraphs of their own.
+
+    >>> join_wrapped_lines("He walked to the river and saw that\\nit was high.\\n\\nOne.\\nTwo.")
+    ['He walked to the river and saw that it was high.', 'One.', 'Two.']
+    """
+    joiner = LineJoiner(text, prefers_hyphens=True)
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return [
+        joiner.join(paragraph)
+        for has_text, block in itertools.groupby(lines, key=bool)
+        if has_text
+        for paragraph in _unwrapped(list(block))
+    ]
+
+
+def _unwrapped(lines: list[str]) -> Iterator[list[str]]:
+    """Yield the lines of each paragraph."""
+    width = max(map(len, lines))
+    pairs = list(itertools.pairwise(lines))
+    is_full = [
+        len(line) + 1 + len(_first_word(after)) > _FULL_WIDTH * width for line, after in pairs
+    ]
+    is_ended = [line.rstrip(_CLOSING_MARKS)[-1:] in _SENTENCE_MARKS for line, _ in pairs]
+    runs_on = sum(
+        not ended and not line[0].isupper()
+        for (_, line), ended in zip(pairs, is_ended, strict=True)
+    )
+    is_wrapped = (
+        _MIN_WIDTH <= width <= _LONG_LINE
+        and sum(is_full) >= _FULL_SHARE * len(pairs)
+        and (3 * runs_on >= len(pairs) or not any(is_ended))
+    )
+    paragraph = lines[:1]
+    for (_, line), full, ended in zip(pairs, is_full, is_ended, strict=True):
+        if not is_wrapped or (ended and not full and not _STARTS_LOWER.match(line)):
+            yield paragraph
+            paragraph = []
+        paragraph.append(line)
+    yield paragraph
+
+
+def _first_word(line: str) -> str:
+    return line[0] if _is_spaceless(line[0]) else line.split(" ", 1)[0]
+
+
+def _is_spaceless(character: str) -> bool:
+    """Return whether a character is of a script without spaces: Chinese, Japanese."""
+    return "\u2e80" <= character < "\ua000" or "\uff01" <= character <= "\uffef"
+
+
 class LineJoiner:
     """Joins a block's wrapped lines to one line of text, and mends words cut at line ends.
 
@@ -174,10 +235,13 @@ class LineJoiner:
 
     Args:
         text: the whole book, from which its words are learnt when first needed.
+        prefers_hyphens: Whether a hyphen stays unless the text elsewhere has the word without it.
+            For short texts, and lines that a program wrapped.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, prefers_hyphens: bool = False) -> None:
         self._text = text
+        self._prefers_hyphens = prefers_hyphens
         self._words: frozenset[str] | None = None
 
     def join(self, lines: list[str]) -> str:
@@ -189,7 +253,7 @@ class LineJoiner:
             if before.endswith(("-", "—")) or after.startswith(("--", "—")):
                 parts[-1], between = self._at_dash(before, after)
                 parts.append(between)
-            else:
+            elif not (_is_spaceless(before[-1]) and _is_spaceless(after[0])):
                 parts.append(" ")
             parts.append(after)
         return "".join(parts)
@@ -211,6 +275,6 @@ class LineJoiner:
         left, right = left.lower(), right.lower()
         if left + right in self._words:
             return False
-        if f"{left}-{right}" in self._words:
+        if self._prefers_hyphens or f"{left}-{right}" in self._words:
             return True
         return left in self._words and right in self._words

@@ -75,7 +75,8 @@ _COLOPHON = re.compile(
     r"scanned (?:by|from|and)|digiti[sz]ed|\bisbn\b|smashwords|"
     r"licen[cs]e notes|personal enjoyment|work of fiction|resemblance to|no part of this|"
     r"post-?processed|html version|www\.|https?:|[\w.]@\w+\.|cover (?:art|design)|"
-    r"(?:strand|cornhill|fraser's|harper's|pall mall) _?magazine|bibliographical note",
+    r"(?:strand|cornhill|fraser's|harper's|pall mall) _?magazine|bibliographical note|"
+    r"\bthis (?:series|library|collection)\b.{0,80}\bis (?:published|issued)\b",
     re.IGNORECASE,
 )
 _PUBLISHER = re.compile(
@@ -117,7 +118,8 @@ _PERSONS = re.compile(
     r"[ \t_*=]*(?:DRAMATIS|(?:THE\s+)?PERSONS|(?:THE\s+)?CHARACTERS|CAST)\b", re.I
 )
 _NOTE_HEADING = re.compile(
-    r"[ \t_*=|+\[-]*(?:TRANSCRIBER|TRANSCRIPTION|PREPARER|PROOFREADER|E-?TEXT EDITOR|EDITOR AND "
+    r"[ \t_*=|+\[-]*(?:(?:ERRATA|ERRORS|CORRECTIONS) (?:NOTED|MADE) BY (?:THE )?TRANSCRIBER"
+    r"|TRANSCRIBER|TRANSCRIPTION|PREPARER|PROOFREADER|E-?TEXT EDITOR|EDITOR AND "
     r"TRANSCRIBER|E-?BOOK TRANSCRIBER)['’]?S?['’]?\s*(?:END\s*)?"
     r"(?:NOTE|COMMENT|ERRATA|CORRECTION|REMARK|AMENDMENT)?S?\b",
     re.IGNORECASE,
@@ -127,6 +129,7 @@ _AUTHOR_NOTE = re.compile(
     r"|(?:OTHER|MORE) (?:BOOKS|TITLES|WORKS) (?:BY|FROM)|ALSO BY|BY THE SAME AUTHOR"
     r"|A NOTE ON THE TYPE|CONNECT WITH|ACKNOWLEDGE?MENTS?\W*$"
     r"|(?:THE )?(?:BOOKS|WORKS|NOVELS|STORIES|PLAYS|POEMS) (?:BY THE SAME|OF THE SAME|PUBLISHED BY)"
+    r"|PUBLICATIONS (?:OF|BY)\b"
     r"|(?:A )?(?:(?:SELECTED|COMPLETE|SHORT) )?(?:LIST|CATALOGUE) OF (?:\w+ ){0,3}"
     r"(?:BOOKS|WORKS|NOVELS|PUBLICATIONS)|(?:NEW|RECENT|OTHER|POPULAR|LATEST|STANDARD) "
     r"(?:BOOKS|NOVELS|PUBLICATIONS|EDITIONS|VOLUMES)\b|UNIFORM WITH THIS)",

@@ -1,8 +1,10 @@
 """Your own text: .txt, .jsonl and .parquet files.
 
-* .txt: a blank line ends a document (or each line, or the file alone: `document`), each line
-  within is a paragraph;
-* .jsonl (also .ndjson) and .parquet: a row is a document, each line of its text a paragraph.
+* .txt: a blank line ends a document (or each line, or the file alone: `document`);
+* .jsonl (also .ndjson) and .parquet: a row is a document.
+
+A blank line ends a paragraph. A line is a paragraph too, unless the lines are hard-wrapped
+(`pipelines.books.layout.join_wrapped_lines`).
 
 A document of more than `max_document_bytes` is cut, where a line ends or else a sentence. Around
 .txt and .jsonl there may be .gz, .bz2 or .zst; such a file is one split. Plain files are cut
@@ -26,6 +28,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Count
 from pipelines.io.encodings import decode_text, normalise
 from pipelines.io.lines import (
@@ -166,8 +169,11 @@ def _form(name: str) -> str:
 
 
 def _parts(row: TextRow, config: TextSource, count: Count) -> Iterator[TextRow]:
-    """A row of a table, cut where it is too long; lines of a file come cut."""
+    """Yield a row of a table, cut where it is too long. Lines of a file are cut already."""
     text = row.text
+    if isinstance(text, bytes) and len(text) > config.max_document_bytes:
+        decoded = decode_text(text)
+        text = text if decoded is None else decoded.text
     if not isinstance(text, str) or len(text) * 4 <= config.max_document_bytes:
         yield row
         return
@@ -200,8 +206,7 @@ def _document(
         if decoded.encoding != "utf-8":
             count(f"rows-decoded-as-{decoded.encoding}", example=where)
         text = decoded.text
-    lines = normalise(text).split("\n") if isinstance(text, str) else []
-    paragraphs = [" ".join(line.split()) for line in lines if line.strip()]
+    paragraphs = join_wrapped_lines(normalise(text)) if isinstance(text, str) else []
     if not paragraphs:
         count("rows-dropped-no-text", example=where)
         return None
@@ -245,7 +250,7 @@ def _as_stored(rows: Iterator[TextRow], split: Split) -> Iterator[TextRow]:
 def _text_rows(
     lines: Iterable[Line], split: Split, config: TextSource, count: Count
 ) -> Iterator[TextRow]:
-    """The documents of a .txt file, by what ends one; none is larger than is allowed."""
+    """Yield the documents of a .txt file, none longer than `max_document_bytes`."""
     document: list[Line] = []
     size, texts, goes_on = 0, 0, False
     for line in lines:
@@ -255,12 +260,17 @@ def _text_rows(
                 yield _text_row(document)
             document, size, goes_on = [], 0, False
         if is_blank:
+            if document and document[-1].data:  # one blank line is enough to part paragraphs
+                document.append(line._replace(data=b""))
+                size += 1
             continue
-        if document and size + len(line.data) > config.max_document_bytes:
+        while document and size + len(line.data) > config.max_document_bytes:
             kept = _whole_sentences(document)
             yield _text_row(document[:kept])
             count("rows-cut", example=_place(split.file, line))
             document, goes_on = document[kept:], True
+            if document and not document[0].data:
+                del document[0]
             size = sum(len(other.data) + 1 for other in document)
         texts += not document and not goes_on
         document.append(line)
@@ -281,16 +291,18 @@ def _place(file: SourceFile, line: Line) -> str:
 
 
 def _whole_sentences(document: list[Line]) -> int:
-    """How many lines of a document are taken, so that the last one ends a sentence if it can be."""
+    """Return how many lines to take so that the last ends a sentence or paragraph, if one does."""
     for number in range(len(document), len(document) // 2, -1):
-        if document[number - 1].data.rstrip().endswith(_SENTENCE_ENDS):
+        data = document[number - 1].data
+        if not data or data.rstrip().endswith(_SENTENCE_ENDS):
             return number
     return len(document)
 
 
 def _text_row(document: list[Line]) -> TextRow:
-    start, end = document[0].start, document[-1].end
-    return TextRow(b"\n".join(line.data for line in document), None, None, start, start, end)
+    lines = document if document[-1].data else document[:-1]
+    start, end = lines[0].start, lines[-1].end
+    return TextRow(b"\n".join(line.data for line in lines), None, None, start, start, end)
 
 
 def _json_rows(
