@@ -9,11 +9,23 @@ Every stage imports this module, so that it is part of their code's fingerprint:
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 MANIFEST_VERSION = 1
+_NUMBER = re.compile(r"([0-9]+)")
+
+
+def path_order(path: str) -> tuple[list[str | int], str]:
+    """Return the sort key of a logical name: numbers in it compare as numbers.
+
+    >>> sorted(["part-100000.arrow", "part-99999.arrow"], key=path_order)
+    ['part-99999.arrow', 'part-100000.arrow']
+    """
+    parts = _NUMBER.split(path)
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)], path
 
 
 class _Record(BaseModel):

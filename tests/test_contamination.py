@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,20 @@ def test_words_of_a_stream_do_not_depend_on_how_it_is_cut() -> None:
     assert together.weights[6:12].tolist() == [1, 1, 2, 1, 1, 1]
     text = "Call me (Ishmael).  Some years ago"
     assert stretch(text, 2, 3) == "Ishmael).  Some years"
+
+
+@pytest.mark.parametrize("chunk", ["w{0}", "a{0}-b{0}-c{0}-d{0}-e{0}", "語{0}彙"])
+def test_word_hasher_forgets_what_exceeds_its_memory(chunk: str) -> None:
+    hasher = WordHasher(memory=100)
+    numbers = range(9_000)
+    texts = [pa.array([" ".join(map(chunk.format, numbers[at::3]))]) for at in range(3)]
+    tracemalloc.start()
+    try:
+        for text in texts:
+            hasher.words(text)
+        assert tracemalloc.get_traced_memory()[0] < 300_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_runs_are_those_that_a_loop_finds() -> None:

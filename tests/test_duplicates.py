@@ -72,18 +72,18 @@ def _shard_name(number: int) -> str:
     return f"part-{number:05d}-000.arrow"
 
 
-def _entries(shards: Sequence[Shard]) -> list[FileEntry]:
+def _entries(shards: Sequence[Shard], *, first: int = 0) -> list[FileEntry]:
     return [
         FileEntry(path=name, object=name, size=0, sha256="0" * 64, rows=len(rows))
-        for name, rows in ((_shard_name(number), rows) for number, rows in enumerate(shards))
+        for name, rows in ((_shard_name(number), rows) for number, rows in enumerate(shards, first))
     ]
 
 
 def _reports(
-    shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKETS
+    shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKETS, first: int = 0
 ) -> list[WorkReport]:
     blobs: dict[int, list[bytes]] = {}
-    for number, rows in enumerate(shards):
+    for number, rows in enumerate(shards, first):
         for blob in digest_blobs(_keys(rows), shard=_shard_name(number), buckets=buckets):
             blobs.setdefault(blob.bucket, []).append(blob.data)
     return [report_repeated(bucket, data, output=str(output)) for bucket, data in blobs.items()]
@@ -144,6 +144,15 @@ def test_of_one_id_the_first_row_of_the_plan_stays(tmp_path: Path) -> None:
     rows = [(row["shard"], row["row"]) for row in _rows(found, tmp_path)]
     assert rows == [(_shard_name(1), 1), (_shard_name(1), 2)]
     assert found.repeated_ids == {_shard_name(1): (2, "a", "a")}
+
+
+def test_first_row_of_one_id_stays_when_shard_numbers_have_six_digits(tmp_path: Path) -> None:
+    shards: list[Shard] = [[("a", "x"), ("c", "z")], [("a", "y")], [("b", "z")]]
+    reports = _reports(shards, tmp_path, first=99_999)
+    entries = _entries(shards, first=99_999)
+    found = write_duplicates(reports, output=str(tmp_path), shards=entries)
+    left_out = [(row["shard"], row["row"], row["reason"]) for row in _rows(found, tmp_path)]
+    assert left_out == [(_shard_name(99_999), 1, "same-text"), (_shard_name(100_000), 0, "same-id")]
 
 
 def test_of_one_page_in_two_dumps_the_newest_revision_stays() -> None:

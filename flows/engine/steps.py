@@ -34,7 +34,7 @@ from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
 from schemas.errors import BertloomError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
-from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput
+from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
 from schemas.stage import Stage
 
 RETRY_DELAYS: tuple[float, ...] = (10, 60)
@@ -290,7 +290,7 @@ def _manifest(
     produced_by: ProducedBy,
 ) -> Manifest:
     stage = step.stage
-    files = tuple(sorted(output.files, key=lambda entry: entry.path))
+    files = tuple(sorted(output.files, key=lambda entry: path_order(entry.path)))
     raw = output.raw_inputs or key.raw_inputs
     return Manifest(
         artifact_id=attempt.artifact_id,

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pipelines.arrays import Int64s, UInt64s
 from pipelines.beam.work import Blob, WorkReport
 from pipelines.documents.bucket_tables import bucket_report
+from schemas.manifest import path_order
 
 BUCKETS = 64
 """How many for each kind of key, at least."""
@@ -253,21 +254,20 @@ def report_repeated(bucket: int, blobs: Iterable[bytes], *, output: str) -> Work
 
 
 def _together(blobs: Iterable[bytes]) -> tuple[pa.DictionaryArray, _Keys]:
-    """For each row of all blobs its shard, and its keys."""
-    shards: list[str] = []
-    found: list[_Keys] = []
+    """Return the shard and the keys of each row, in the order of the plan."""
+    parts: list[tuple[str, _Keys]] = []
     for blob in blobs:
         name_bytes, count, packed_bytes = _HEAD.unpack_from(blob)
-        shards.append(blob[_HEAD.size : _HEAD.size + name_bytes].decode())
+        name = blob[_HEAD.size : _HEAD.size + name_bytes].decode()
         packed = blob[_HEAD.size + name_bytes :]
         if len(packed) != packed_bytes:
-            raise ValueError(f"a blob of {shards[-1]} has {len(packed)} bytes, not {packed_bytes}")
-        found.append(_Keys.unpacked(packed, count))
-    sizes = [len(keys.rows) for keys in found]
-    of_rows = np.repeat(np.arange(len(shards), dtype=np.int32), sizes)
-    return pa.DictionaryArray.from_arrays(of_rows, pa.array(shards, pa.string())), _Keys.together(
-        found
-    )
+            raise ValueError(f"a blob of {name} has {len(packed)} bytes, not {packed_bytes}")
+        parts.append((name, _Keys.unpacked(packed, count)))
+    parts.sort(key=lambda part: path_order(part[0]))
+    names = pa.array([name for name, _ in parts], pa.string())
+    numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(k.rows) for _, k in parts])
+    shards = pa.DictionaryArray.from_arrays(numbers, names)
+    return shards, _Keys.together([keys for _, keys in parts])
 
 
 def _equal_texts(table: pa.Table) -> pa.Table:
@@ -276,15 +276,14 @@ def _equal_texts(table: pa.Table) -> pa.Table:
 
 
 def _repeated_ids(table: pa.Table) -> pa.Table:
-    plain = table.set_column(2, "shard", table.column("shard").cast(pa.string()))
-    planned = plain.sort_by([("shard", "ascending"), ("row", "ascending")])
+    """Return the rows to leave out; the rows of a group in `table` are in the order of the plan."""
     groups, titles, revisions = (
-        planned.column(name).to_numpy() for name in ("group", "title", "revision")
+        table.column(name).to_numpy() for name in ("group", "title", "revision")
     )
     left, kept = repeated_ids(groups, titles=titles, revisions=revisions)
     order = np.argsort(left)
-    names = planned.column("document_id")
-    rows = planned.take(pa.array(left[order])).select(REPEATED_IDS.names[:-1])
+    names = table.column("document_id")
+    rows = table.take(pa.array(left[order])).select(REPEATED_IDS.names[:-1])
     return rows.append_column("kept_document_id", names.take(pa.array(kept[order]))).cast(
         REPEATED_IDS
     )

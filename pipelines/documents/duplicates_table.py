@@ -27,7 +27,7 @@ from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import DUPLICATES
 from schemas.errors import RunnerError
-from schemas.manifest import FileEntry
+from schemas.manifest import FileEntry, path_order
 
 DUPLICATES_FILE = "__duplicates__/duplicates.arrow"
 """In a folder that opening the one above as a data set passes over: its rows are no documents."""
@@ -73,7 +73,7 @@ class Duplicates:
 
 
 class Positions(NamedTuple):
-    """The rows of all document shards, numbered in order of the shards' names."""
+    """The rows of all document shards, numbered in the order of the plan."""
 
     shards: pa.StringArray
     starts: Int64s
@@ -82,7 +82,7 @@ class Positions(NamedTuple):
     @classmethod
     def of(cls, shards: Iterable[FileEntry]) -> Self:
         rows = {entry.path: entry.rows or 0 for entry in shards}
-        names = sorted(rows)
+        names = sorted(rows, key=path_order)
         starts = np.cumsum([0, *(rows[name] for name in names)], dtype=np.int64)
         return cls(pa.array(names, pa.string()), starts)
 

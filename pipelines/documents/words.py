@@ -42,10 +42,11 @@ _UNSPACED = (
     (0x1B000, 0x1B16F),  # Kana supplements
     (0x20000, 0x3FFFF),
 )
-_MEMORY = 1 << 20
-"""Distinct chunks that are remembered; the memory is emptied when it is full."""
+_MEMORY = 1 << 21
+"""Maximum number of remembered chunks and of words in them; a full memory is emptied."""
 
 _LONG = 64  # characters; a longer chunk is not worth remembering
+_SMALL = 1 << 12  # items of a buffer that is never made smaller
 
 
 class Words(NamedTuple):
@@ -60,18 +61,21 @@ class Words(NamedTuple):
 
 
 class WordHasher:
-    """Gives the words of sentences. What it remembers changes none of them."""
+    """Returns the words of sentences. The chunks that it remembers do not change them."""
 
     def __init__(self, *, memory: int = _MEMORY) -> None:
-        """`memory`: distinct chunks that are remembered, about 200 bytes each."""
+        """Create a hasher.
+
+        Args:
+            memory: Maximum number of remembered chunks and of words in them, counted together.
+        """
         self._memory = memory
         self._characters = _Characters()
-        self._word_of: dict[str, tuple[int, int]] = {}
         self._row_of: dict[str, int] = {}
         self._store = _Rows()
 
     def words(self, sentences: pa.Array) -> Words:
-        """The words of an Arrow array of strings."""
+        """Return the words of an Arrow array of strings."""
         hashes, weights = [np.empty(0, np.uint64)], [np.empty(0, np.uint8)]
         counts = [np.empty(0, np.int64)]
         for batch in sentence_batches(sentences):
@@ -82,42 +86,45 @@ class WordHasher:
             hashes.append(self._store.hashes[found])
             weights.append(self._store.weights[found])
             counts.append(np.diff(offsets_of(lengths)[chunks.offsets]))
+            self._store.truncate(len(self._row_of))
         return Words(
             np.concatenate(hashes), np.concatenate(weights), offsets_of(np.concatenate(counts))
         )
 
     def _rows(self, distinct: list[str]) -> Int64s:
-        """The row of each chunk in the store; the long ones' are good until the next call."""
-        if len(self._row_of) + len(distinct) > self._memory:
+        """Return the row of each chunk in the store; rows that are not remembered come last."""
+        rows = self._known_rows(distinct)
+        if self._store.size + 2 * np.count_nonzero(rows < 0) > self._memory:
             self._row_of.clear()
-            self._word_of.clear()
-        self._store.truncate(len(self._row_of))
-        found = map(self._row_of.get, distinct, itertools.repeat(-1))
-        rows = np.fromiter(found, np.int64, len(distinct))
+            self._store.truncate(0)
+            rows[:] = -1
         new = np.flatnonzero(rows < 0).tolist()
-        new.sort(key=lambda i: len(distinct[i]) > _LONG)  # so that the long ones can be cut off
+        new.sort(key=lambda i: len(distinct[i]) > _LONG)
         chunks = [distinct[i] for i in new]
         first = len(self._row_of)
         rows[new] = np.arange(first, first + len(new))
         self._store.append([self._chunk_words(chunk) for chunk in chunks])
-        kept = (chunk for chunk in chunks if len(chunk) <= _LONG)
-        self._row_of.update(zip(kept, itertools.count(first), strict=False))
+        short = sum(len(chunk) <= _LONG for chunk in chunks)
+        last = min(first + short, self._store.rows_within(self._memory))
+        self._row_of.update(zip(chunks, range(first, last), strict=False))
         return rows
+
+    def _known_rows(self, distinct: list[str]) -> Int64s:
+        """Return the row of each remembered chunk, and -1 for the others."""
+        found = map(self._row_of.get, distinct, itertools.repeat(-1))
+        return np.fromiter(found, np.int64, len(distinct))
 
     def _chunk_words(self, chunk: str) -> list[tuple[int, int]]:
         if chunk.isalpha() and chunk.isascii():
-            return [self._word(chunk.lower())]
-        return [self._word(word) for word in chunk.translate(self._characters).split()]
+            return [_hashed(chunk.lower())]
+        return [_hashed(word) for word in chunk.translate(self._characters).split()]
 
-    def _word(self, word: str) -> tuple[int, int]:
-        found = self._word_of.get(word)
-        if found is None:
-            digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
-            weight = HALF if len(word) == 1 and _is_unspaced(word) else WHOLE
-            found = int.from_bytes(digest, "little"), weight
-            if len(word) <= _LONG:
-                self._word_of[word] = found
-        return found
+
+def _hashed(word: str) -> tuple[int, int]:
+    """Return the hash and the weight of a word."""
+    digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+    weight = HALF if len(word) == 1 and _is_unspaced(word) else WHOLE
+    return int.from_bytes(digest, "little"), weight
 
 
 def normalised_words(text: str) -> list[str]:
@@ -181,10 +188,15 @@ class _Rows:
     """Lists of words end to end, in buffers that grow by doubling."""
 
     def __init__(self) -> None:
-        self.hashes = np.empty(1 << 12, np.uint64)
-        self.weights = np.empty(1 << 12, np.uint8)
-        self._offsets = np.zeros(1 << 12, np.int64)
+        self.hashes = np.empty(_SMALL, np.uint64)
+        self.weights = np.empty(_SMALL, np.uint8)
+        self._offsets = np.zeros(_SMALL, np.int64)
         self._rows = 0
+
+    @property
+    def size(self) -> int:
+        """Number of rows and of words in them, counted together."""
+        return self._rows + int(self._offsets[self._rows])
 
     def bounds(self, rows: Int64s) -> tuple[Int64s, Int64s]:
         """Where each of these rows starts, and how long it is."""
@@ -204,8 +216,17 @@ class _Rows:
         self.hashes[start : start + len(flat)] = np.array([w[0] for w in flat], np.uint64)
         self.weights[start : start + len(flat)] = [w[1] for w in flat]
 
+    def rows_within(self, size: int) -> int:
+        """Return the number of first rows that have at most this size together."""
+        sizes = self._offsets[: self._rows + 1] + np.arange(self._rows + 1)
+        return int(np.searchsorted(sizes, size, side="right")) - 1
+
     def truncate(self, rows: int) -> None:
+        """Remove the rows from this number on, and release buffers that are mostly empty."""
         self._rows = rows
+        words = int(self._offsets[rows])
+        self.hashes, self.weights = _fitted(self.hashes, words), _fitted(self.weights, words)
+        self._offsets = _fitted(self._offsets, rows + 1)
 
 
 def _with_room(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
@@ -214,3 +235,8 @@ def _with_room(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
     grown = np.zeros(max(size, 2 * len(buffer)), buffer.dtype)
     grown[: len(buffer)] = buffer
     return grown
+
+
+def _fitted(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
+    """Return a copy of the first items if they take less than a quarter of the buffer."""
+    return buffer[: 2 * size].copy() if len(buffer) > max(4 * size, _SMALL) else buffer
