@@ -14,7 +14,9 @@ import pytest
 import zstandard
 
 from pipelines.counters import Counters, check_balance
+from pipelines.io.raw_files import describe_file
 from pipelines.sources import bookcorpus, books
+from pipelines.sources.unpacked_tars import open_unpacked
 from schemas.configs import BookCorpusSource, BooksSource
 from schemas.errors import CorruptInputError
 
@@ -286,3 +288,12 @@ def test_members_of_one_name_of_two_archives_of_lines(tmp_path: Path) -> None:
         for raw in bookcorpus.read(split, config, counters.count)
     ]
     assert made == ["b:1.zip@0/p.txt:0", "b:2.zip@0/p.txt:0"]
+
+
+def test_unpacked_tar_passes_on_error_of_callers_block(tmp_path: Path, fresh_cache: None) -> None:
+    (tmp_path / "b.tar.gz").write_bytes(gzip.compress(tar_of(("a.txt", PROSE))))
+    file = describe_file(str(tmp_path / "b.tar.gz"), name="b.tar.gz")
+    missing = FileNotFoundError("a file of the caller")
+    with pytest.raises(FileNotFoundError) as raised, open_unpacked(file):
+        raise missing
+    assert raised.value is missing
