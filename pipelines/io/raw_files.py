@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +24,17 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.io.file_systems import AHEAD, file_system, open_stream
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import digest_cache, is_settled, local_version
-from schemas.errors import BertloomError, InputError, MissingInputError
+from schemas.errors import BertloomError, InputError, MissingInputError, NetworkError
 
 _CHUNK = 1 << 20
 _SHOWN_NEIGHBOURS = 8
 _THREADS = 8  # hashing and waiting for a server hold no interpreter's lock
+READ_RETRY_DELAYS: tuple[float, ...] = (1, 4)
+"""Seconds to wait before a request to a server is repeated after a network fault."""
+
+# Base classes of network errors that are not an OSError; their packages may not be installed.
+_NETWORK_ERRORS = frozenset({"ClientConnectionError", "ClientPayloadError", "HTTPClientError"})
+_NO_NETWORK_FAULTS = (FileNotFoundError, PermissionError, IsADirectoryError, FileExistsError)
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "VersionId", "content_md5")
@@ -67,19 +75,27 @@ def expand_paths(
 
 
 def open_file(uri: str, *, start: int = 0, ahead: int = AHEAD) -> IO[bytes]:
-    """The file's bytes as stored, from byte `start` on; the caller closes it.
+    """Open a file, as stored, at byte `start`. The caller closes it.
 
-    `ahead` is that of `open_stream`.
+    Opening and reading a remote file are repeated after network faults.
+
+    Args:
+        uri: Path or fsspec URL.
+        start: Byte offset of the first read.
+        ahead: Number of bytes to read ahead, see `open_stream`.
 
     Raises:
-        MissingInputError: it is not there (any more).
+        MissingInputError: The file does not exist.
+        NetworkError: The server cannot be reached. Reading the stream raises it as well, so that
+            no decoder mistakes it for damage.
     """
     fs, path = filesystem(uri)
     try:
-        with _reaching(uri, fs):
-            stream = open_stream(fs, path, ahead=ahead)
+        stream = _repeated(lambda: open_stream(fs, path, ahead=ahead), uri, fs)
     except FileNotFoundError as error:
         raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
+    if not isinstance(fs, LocalFileSystem):
+        stream = io.BufferedReader(_RemoteFile(stream, uri, fs))
     if start:
         stream.seek(start)
     return stream
@@ -171,7 +187,7 @@ def digest_file(
     known = cache.get(uri, version) if version else {}
     if not set(wanted) <= set(known):
         missing = [name for name in wanted if name not in known]
-        known |= _compute(fs, path, missing, size=size, beside=beside)
+        known |= _compute(uri, missing, size=size, beside=beside)
         if _stat(fs, path, uri) != (size, version):
             raise InputError(f"{uri}: changed while it was read; run again when it is whole")
         # An ETag or generation changes with every write.
@@ -207,19 +223,78 @@ def filesystem(uri: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _reaching(uri: str, fs: Any) -> Iterator[None]:
-    """One sentence where a server is out of reach: each client has errors of its own kind."""
+    """Raise an InputError for what a file system raises: each client has its own error types."""
+    is_local = isinstance(fs, LocalFileSystem)
     try:
         yield
-    except (BertloomError, FileNotFoundError, IsADirectoryError):
-        raise  # which callers have words of their own for
+    except BertloomError:
+        raise
     except Exception as error:
-        if isinstance(fs, LocalFileSystem) and not isinstance(error, OSError):
-            raise
         told = str(error).rstrip(".") or type(error).__name__
+        if not is_local and _is_network_fault(error):
+            raise NetworkError(
+                f"{uri}: the server cannot be reached or does not answer: {told}. Check the "
+                "network and the address, then run again",
+                file=uri,
+            ) from error
+        if isinstance(error, (FileNotFoundError, IsADirectoryError)):
+            raise  # callers have messages of their own for these
+        if is_local and not isinstance(error, OSError):
+            raise
         raise InputError(
             f"{uri}: cannot be reached or read: {told}. Check that it is there, and may be read by "
-            "you" + ("" if isinstance(fs, LocalFileSystem) else "; the network; the credentials")
+            "you" + ("" if is_local else "; the network; the credentials")
         ) from error
+
+
+def _is_network_fault(error: BaseException | None) -> bool:
+    """Return whether an error that a remote file system raised, or its cause, is the network's."""
+    while error is not None:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if isinstance(error, OSError) and not isinstance(error, _NO_NETWORK_FAULTS):
+            return True
+        if not _NETWORK_ERRORS.isdisjoint(names):
+            return True
+        error = error.__cause__  # fsspec reports a refused connection as FileNotFoundError
+    return False
+
+
+def _repeated(request: Callable[[], _Found], uri: str, fs: Any) -> _Found:
+    """Return what a request returns. Repeat it after network faults."""
+    for delay in READ_RETRY_DELAYS:
+        with contextlib.suppress(NetworkError), _reaching(uri, fs):
+            return request()
+        time.sleep(delay)
+    with _reaching(uri, fs):
+        return request()
+
+
+class _RemoteFile(io.RawIOBase):
+    """A remote file whose reads are repeated after network faults."""
+
+    def __init__(self, stream: IO[bytes], uri: str, fs: Any) -> None:
+        self._stream, self._uri, self._fs = stream, uri, fs
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._stream.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = _repeated(lambda: self._stream.read(len(buffer)), self._uri, self._fs)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def _uri(fs: Any, path: str) -> str:
@@ -339,8 +414,7 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
             stat = Path(path).stat()
             return stat.st_size, local_version(stat)
         fs.invalidate_cache(_parent(path))
-        with _reaching(uri, fs):
-            info = fs.info(path)
+        info = _repeated(lambda: fs.info(path), uri, fs)
     except FileNotFoundError as error:
         raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
     except OSError as error:
@@ -351,8 +425,7 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
 
 
 def _compute(
-    fs: Any,
-    path: str,
+    uri: str,
     algorithms: Sequence[str],
     *,
     size: int,
@@ -361,7 +434,7 @@ def _compute(
     digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
     read = 0
     try:
-        with open_stream(fs, path) as stream:
+        with open_file(uri) as stream:
             while chunk := stream.read(_CHUNK):
                 read += len(chunk)
                 for digest in digests.values():
@@ -369,9 +442,9 @@ def _compute(
                 if beside is not None:
                     beside(chunk)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read after byte {read:,}: {error}") from error
+        raise InputError(f"{uri}: cannot be read after byte {read:,}: {error}") from error
     if read != size:
         raise InputError(
-            f"{path}: expected {size:,} bytes, read {read:,}; run again when the file is whole"
+            f"{uri}: expected {size:,} bytes, read {read:,}; run again when the file is whole"
         )
     return {name: digest.hexdigest() for name, digest in digests.items()}

@@ -50,9 +50,6 @@ _DAMAGE = (
 )
 _TAR_PLAIN = ".tar"
 
-ERRORS_OF_HERE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
-"""Numbers of errors that say something of this machine and nothing of the archive."""
-
 
 class Member(NamedTuple):
     """One entry of an archive."""
@@ -100,7 +97,7 @@ class MemberStream:
         try:
             return self._stream.read(size)
         except _DAMAGE as error:
-            if isinstance(error, OSError) and error.errno in ERRORS_OF_HERE:
+            if _is_system_error(error):
                 raise
             raise CorruptInputError(
                 f"{self._uri}: the member {self._name!r} is cut off or damaged: "
@@ -159,7 +156,7 @@ def read_members(
                 yield member, guarded
                 last = member.name
         except _DAMAGE as error:
-            if isinstance(error, OSError) and error.errno in ERRORS_OF_HERE:
+            if _is_system_error(error):
                 raise
             raise CorruptInputError(
                 f"{file.uri}: the archive is cut off or damaged after the member "
@@ -208,6 +205,12 @@ def _members(
             problem = _problem(member.name, regular=regular, size=entry.size, max_bytes=max_bytes)
             readable = not member.is_folder and not problem
             yield member._replace(problem=problem), data() if readable else None
+
+
+def _is_system_error(error: Exception) -> bool:
+    """Return whether an error comes from this machine, such as a full disk, and not from damage."""
+    # A damaged archive may make its reader seek to a negative offset: EINVAL.
+    return isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
 
 
 def _position(source: IO[bytes]) -> int:
