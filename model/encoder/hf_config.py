@@ -136,7 +136,7 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
             f"{folder_url}: expected a checkpoint in Hugging Face's layout ({CONFIG_FILE}, "
             f"{WEIGHTS_FILE}), found {some_of(names)}{_how_to_convert(folder, names)}"
         )
-    parse_object(read_file(f"{folder}/{CONFIG_FILE}"), where=f"{folder}/{CONFIG_FILE}")
+    parse_object(read_part(folder, CONFIG_FILE), where=f"{folder}/{CONFIG_FILE}")
     if needs_vocabulary and VOCAB_FILE not in names:
         raise MissingInputError(
             f"{folder_url}: no {VOCAB_FILE}, found {some_of(names)}: expected the vocabulary that "

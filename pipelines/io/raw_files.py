@@ -12,16 +12,18 @@ import hashlib
 import io
 import logging
 import os
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.io.file_systems import AHEAD, file_system, open_stream
+from pipelines.io.local_files import is_special
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import digest_cache, is_settled, local_version
 from schemas.errors import BertloomError, InputError, MissingInputError, NetworkError
@@ -65,6 +67,8 @@ def expand_paths(
 
     Raises:
         MissingInputError: a path leads to nothing, or to no file with one of the suffixes.
+        InputError: A path leads to a named pipe, a device or a socket. In a folder or pattern,
+            these are left out with a warning.
     """
     ends = tuple(suffixes) if suffixes is not None else None
     found: dict[str, str] = {}
@@ -118,17 +122,31 @@ def describe_file(uri: str, *, name: str) -> SourceFile:
 
 
 def in_parallel(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
-    """What a function finds of each, in their order; the first error in it is raised."""
+    """Return what a function returns for each item, in their order. Raise the first error.
+
+    The threads are daemons: a signal stops the caller even while one of them hangs in a read.
+    """
     listed = list(items)
     if len(listed) < 2:
         return [look(item) for item in listed]
-    with ThreadPoolExecutor(min(_THREADS, len(listed)), thread_name_prefix="raw-files") as pool:
-        under_way = pool.map(look, listed)
-        try:
-            return list(under_way)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    futures = [Future[_Found]() for _ in listed]
+    waiting = deque(zip(futures, listed, strict=True))
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):  # nothing is waiting
+            while True:
+                future, item = waiting.popleft()
+                try:
+                    future.set_result(look(item))
+                except BaseException as error:
+                    future.set_exception(error)
+
+    try:
+        for number in range(min(_THREADS, len(listed))):
+            threading.Thread(target=work, name=f"raw-files-{number}", daemon=True).start()
+        return [future.result() for future in futures]
+    finally:
+        waiting.clear()
 
 
 def describe_each(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
@@ -320,9 +338,16 @@ def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]
             files = _walk(fs, path, root=path)
         elif any(sign in path for sign in "*?["):
             files = _match(fs, path)
+        elif isinstance(fs, LocalFileSystem) and is_special(path):
+            raise InputError(
+                f"{given}: expected a regular file, got a named pipe, device or socket. Save what "
+                "it gives as a file"
+            )
         else:
             raise MissingInputError(_nothing_at(fs, path, given, what="no such file or folder"))
     taken = [(uri, name) for uri, name in files if ends is None or name.endswith(ends)]
+    if isinstance(fs, LocalFileSystem):
+        taken = _regular(taken, given=given)
     if not taken:
         wanted = f" ending in {' or '.join(ends)}" if ends else ""
         what = f"none of its {len(files)} files is one{wanted}" if files else "no file there"
@@ -330,6 +355,15 @@ def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]
     for _, name in taken:
         _check_name(name, given=given)
     return taken
+
+
+def _regular(files: list[tuple[str, str]], *, given: str) -> list[tuple[str, str]]:
+    """Leave out named pipes, devices and sockets."""
+    special = {uri for uri, _ in files if is_special(uri)}
+    if special:
+        shown = ", ".join(sorted(special)[:_SHOWN_NEIGHBOURS])
+        _log.warning("%s: left out %d that are no regular files: %s", given, len(special), shown)
+    return [(uri, name) for uri, name in files if uri not in special]
 
 
 def _check_name(name: str, *, given: str) -> None:
@@ -392,7 +426,7 @@ def _list(fs: Any, folder: str) -> list[str]:
         entries = fs.ls(folder, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [str(entry["name"]) for entry in entries if entry["type"] != "directory"]
+    return [str(entry["name"]) for entry in entries if entry["type"] == "file"]
 
 
 def _nothing_at(fs: Any, path: str, given: str, *, what: str) -> str:

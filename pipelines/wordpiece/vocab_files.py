@@ -42,6 +42,10 @@ def read_vocab(file: str | InputFile) -> list[str]:
         raise VocabularyError(
             f"{uri}: no file there; expected a vocab.txt with one piece a line"
         ) from error
+    except OSError as error:
+        raise VocabularyError(
+            f"{uri}: cannot be read: {error}. Expected a vocab.txt with one piece a line"
+        ) from error
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"{uri}: not UTF-8 at byte {error.start}; expected a vocab.txt with one piece a line"
