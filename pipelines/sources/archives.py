@@ -235,6 +235,7 @@ def _zip_members(
 ) -> Iterator[tuple[Member, IO[bytes] | None]]:
     with zipfile.ZipFile(source) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+        _refuse_hidden_zip(source, entries[0].header_offset if entries else archive.start_dir)
         for entry, following in itertools.zip_longest(entries, entries[1:]):
             if entry.header_offset < start or (end is not None and entry.header_offset >= end):
                 continue
@@ -249,6 +250,13 @@ def _zip_members(
                 continue
             with stream:
                 yield member, stream
+
+
+def _refuse_hidden_zip(source: IO[bytes], first: int) -> None:
+    """Refuse a zip before the first member, as `cat a.zip b.zip` makes: no directory lists it."""
+    source.seek(0)
+    if first > 0 and source.read(4) == b"PK\x03\x04":
+        raise zipfile.BadZipFile(f"the first {first:,} bytes are another zip: separate them")
 
 
 def _zip_member(
