@@ -6,6 +6,7 @@
     ├── InputError             raw input that is missing or not what it should be
     │   ├── MissingInputError  nothing at the path, or nothing that matches the pattern
     │   ├── CorruptInputError  truncated or damaged; carries file, offset, last whole record
+    │   ├── NetworkError       a remote file whose server does not answer; carries the file
     │   ├── ChecksumError      the file is not the one its checksum list names
     │   ├── ExamplesError      a task's file that is not what the task's files look like
     │   ├── PredictionsError   predictions that do not fit what they are scored against
@@ -85,6 +86,18 @@ class CorruptInputError(InputError):
 
 def _rebuild_corrupt(message: str, file: str, offset: int, last_record: str) -> CorruptInputError:
     return CorruptInputError(message, file=file, offset=offset, last_record=last_record)
+
+
+class NetworkError(InputError):
+    """A remote file that cannot be read because of the network or its server. It may pass.
+
+    Attributes:
+        file: URL of the file.
+    """
+
+    def __init__(self, message: str, *, file: str = "") -> None:
+        super().__init__(message)
+        self.file = file
 
 
 class ChecksumError(InputError):

@@ -155,6 +155,7 @@ def counted() -> Iterator[type[CountedFiles]]:
     fsspec.register_implementation(PROTOCOL, CountedFiles, clobber=True)
     CountedFiles.fetched.clear()
     CountedFiles.bytes_read.clear()
+    CountedFiles.faults.clear()
     yield CountedFiles
     CountedFiles.clear_instance_cache()
 

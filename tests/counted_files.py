@@ -24,6 +24,9 @@ class CountedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no t
     bytes_read: ClassVar[Counter[str]] = Counter()
     """Bytes read of each file that was opened, by its name."""
 
+    faults: ClassVar[list[Exception]] = []
+    """Errors of the next reads."""
+
     lock = threading.Lock()
     _disk = LocalFileSystem()
 
@@ -51,6 +54,8 @@ class _Counted:
         self._stream, self._name = stream, name
 
     def read(self, size: int = -1) -> bytes:
+        if CountedFiles.faults:
+            raise CountedFiles.faults.pop(0)
         data: bytes = self._stream.read(size)
         with CountedFiles.lock:
             CountedFiles.bytes_read[self._name] += len(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import struct
@@ -14,7 +15,10 @@ import pytest
 import zstandard
 
 from pipelines.counters import Counters, check_balance
+from pipelines.io.raw_files import describe_file
 from pipelines.sources import bookcorpus, books
+from pipelines.sources.archives import Member, read_members
+from pipelines.sources.unpacked_tars import open_unpacked
 from schemas.configs import BookCorpusSource, BooksSource
 from schemas.errors import CorruptInputError
 
@@ -32,6 +36,10 @@ def read(path: Path) -> tuple[list[str], Counters]:
     found = [raw for split in splits for raw in books.read(split, config, counters.count)]
     check_balance(counters, "books", where="test")
     return [raw.document_id for raw in found], counters
+
+
+def members(path: Path) -> list[tuple[Member, object]]:
+    return list(read_members(describe_file(str(path), name=path.name), max_bytes=1 << 20))
 
 
 def tar_of(*members: tuple[tarfile.TarInfo | str, bytes], form: int = tarfile.PAX_FORMAT) -> bytes:
@@ -286,3 +294,64 @@ def test_members_of_one_name_of_two_archives_of_lines(tmp_path: Path) -> None:
         for raw in bookcorpus.read(split, config, counters.count)
     ]
     assert made == ["b:1.zip@0/p.txt:0", "b:2.zip@0/p.txt:0"]
+
+
+def test_unpacked_tar_passes_on_error_of_callers_block(tmp_path: Path, fresh_cache: None) -> None:
+    (tmp_path / "b.tar.gz").write_bytes(gzip.compress(tar_of(("a.txt", PROSE))))
+    file = describe_file(str(tmp_path / "b.tar.gz"), name="b.tar.gz")
+    missing = FileNotFoundError("a file of the caller")
+    with pytest.raises(FileNotFoundError) as raised, open_unpacked(file):
+        raise missing
+    assert raised.value is missing
+
+
+ENDS = {".tar": bytes, ".tar.gz": gzip.compress, ".tar.bz2": bz2.compress}
+
+
+@pytest.mark.parametrize("suffix", ENDS)
+def test_second_tar_behind_first_is_read(tmp_path: Path, suffix: str) -> None:
+    tars = (tar_of(("a.txt", PROSE)), tar_of(("b.txt", OTHER)))
+    (tmp_path / f"b{suffix}").write_bytes(b"".join(map(ENDS[suffix], tars)))
+    ids, counters = read(tmp_path / f"b{suffix}")
+    assert ids == ["b:a", "b:b"]
+    assert counters["books-in"] == 2
+
+
+def test_global_headers_end_with_their_tar(tmp_path: Path) -> None:
+    first = io.BytesIO()
+    with tarfile.open(
+        fileobj=first, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"path": "global.txt"}
+    ) as archive:
+        archive.addfile(tarfile.TarInfo("a.txt"))
+    (tmp_path / "b.tar").write_bytes(first.getvalue() + tar_of(("b.txt", PROSE)))
+    found = [member.name for member, _ in members(tmp_path / "b.tar")]
+    assert found == ["global.txt", "b.txt"]
+
+
+@pytest.mark.parametrize("kept", [1, 511, 512, 700, 1024])
+def test_second_tar_that_is_cut_off_is_an_error(tmp_path: Path, kept: int) -> None:
+    first, second = tar_of(("a.txt", PROSE)), tar_of(("b.txt", OTHER))
+    (tmp_path / "b.tar").write_bytes(first + second[:kept])
+    with pytest.raises(CorruptInputError):
+        read(tmp_path / "b.tar")
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 511, 100_000])
+def test_zeros_behind_tar_are_its_end(tmp_path: Path, zeros: int) -> None:
+    (tmp_path / "b.tar").write_bytes(tar_of(("a.txt", PROSE)) + bytes(zeros))
+    assert read(tmp_path / "b.tar")[0] == ["b:a"]
+
+
+def test_zip_behind_zip_is_refused(tmp_path: Path) -> None:
+    """Its directory lists only the members of the second."""
+    first = zip_of(tmp_path / "1.zip", ("a.txt", PROSE))
+    second = zip_of(tmp_path / "2.zip", ("b.txt", OTHER))
+    (tmp_path / "both.zip").write_bytes(first + second)
+    with pytest.raises(CorruptInputError):
+        read(tmp_path / "both.zip")
+
+
+def test_zip_behind_program_is_read(tmp_path: Path) -> None:
+    data = zip_of(tmp_path / "1.zip", ("a.txt", PROSE))
+    (tmp_path / "b.zip").write_bytes(b"MZ" + bytes(998) + data)
+    assert read(tmp_path / "b.zip")[0] == ["b:a"]

@@ -119,7 +119,7 @@ def test_digests_of_one_pass(folder):
 def count_reads(monkeypatch):
     reads = []
     real = inputs._compute
-    monkeypatch.setattr(inputs, "_compute", lambda *a, **k: (reads.append(a[2]), real(*a, **k))[1])
+    monkeypatch.setattr(inputs, "_compute", lambda *a, **k: (reads.append(a[1]), real(*a, **k))[1])
     return reads
 
 

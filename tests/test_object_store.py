@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -609,7 +610,7 @@ def test_what_is_read_of_a_large_file_is_little_more_than_was_asked_for(
     fs.pipe_file(path, bytes(20 << 20))
     with open_file(f"{url}/large", start=1 << 20, ahead=A_LITTLE) as source:
         source.read(100)
-        assert len(source.cache.cache) == A_LITTLE + 100
+        assert len(source.raw._stream.cache.cache) == A_LITTLE + io.DEFAULT_BUFFER_SIZE
     with Proxy(upstream) as proxy, pytest.MonkeyPatch.context() as patch:
         given = gcs_environment(proxy.url) if kind == "gs" else environment(proxy.url)
         for name, value in given.items():

@@ -181,7 +181,7 @@ def test_a_believed_file_is_not_hashed(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         raw_files,
         "_compute",
-        lambda fs, path, *a, **k: computed.append(path) or compute(fs, path, *a, **k),
+        lambda uri, *a, **k: computed.append(uri) or compute(uri, *a, **k),
     )
     files = {piece.split.file for piece in plan(_config(tmp_path / "raw", trust_checksums=True))}
     assert computed == [str(second)]

@@ -38,6 +38,7 @@ from schemas.errors import (
     ConfigError,
     FingerprintError,
     InputError,
+    NetworkError,
     RunnerError,
     VocabularyError,
 )
@@ -280,6 +281,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (PermissionError("x"), False),
         (ValueError("x"), False),
         (InputError("x"), False),
+        (NetworkError("x"), True),
         (caused(InputError("x"), TimeoutError("y")), False),
         (RunnerError("x"), False),
         (caused(RunnerError("x"), TimeoutError("y")), True),

@@ -32,7 +32,7 @@ from pipelines.telling.progress import working_on
 from schemas.card_configs import CardsConfig
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
-from schemas.errors import BertloomError, RunnerError
+from schemas.errors import BertloomError, NetworkError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
 from schemas.stage import Stage
@@ -351,6 +351,8 @@ def is_passing(error: BaseException) -> bool:
     """
     seen: BaseException | None = error
     while seen is not None:
+        if isinstance(seen, NetworkError):
+            return True
         if isinstance(seen, OSError):
             return seen.errno not in _LASTING and not isinstance(
                 seen, (FileNotFoundError, PermissionError, FileExistsError)

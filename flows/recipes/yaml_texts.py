@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from pipelines.io.local_files import check_regular
 from schemas.errors import ConfigError
 
 MAX_BYTES = 1 << 20
@@ -43,6 +44,7 @@ def read_yaml(path: str | Path, *, where: str) -> str:
         ConfigError: it cannot be read, is too large, or is not UTF-8.
     """
     try:
+        check_regular(path)
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:

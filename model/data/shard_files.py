@@ -13,7 +13,6 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,12 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.io.file_systems import file_system, open_stream
+from pipelines.io.raw_files import in_parallel
 from pipelines.io.user_cache import cache_folder
 from schemas.errors import ArtifactCorruptError, InstancesError
 from schemas.manifest import FileEntry, StageInput
 
 _CHUNK = 4 << 20
-_THREADS = 8  # hashlib and sockets wait without holding the interpreter's lock
 _log = logging.getLogger(__name__)
 
 
@@ -45,11 +44,7 @@ def local_files(
         InstancesError: a file is missing or cannot be read.
         ArtifactCorruptError: a file is longer, shorter or holds other bytes than the manifest says.
     """
-    threads = min(_THREADS, os.cpu_count() or 1, len(entries))
-    if threads <= 1:
-        return [_local_file(entry, data=data, verify=verify) for entry in entries]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(partial(_local_file, data=data, verify=verify), entries))
+    return in_parallel(partial(_local_file, data=data, verify=verify), entries)
 
 
 def _local_file(entry: FileEntry, *, data: StageInput, verify: bool) -> Path:

@@ -137,7 +137,7 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
             f"{folder_url}: expected a checkpoint in Hugging Face's layout ({CONFIG_FILE}, "
             f"{WEIGHTS_FILE}), found {some_of(names)}{_how_to_convert(folder, names)}"
         )
-    parse_object(read_file(f"{folder}/{CONFIG_FILE}"), where=f"{folder}/{CONFIG_FILE}")
+    parse_object(read_part(folder, CONFIG_FILE), where=f"{folder}/{CONFIG_FILE}")
     if not needs_vocabulary:
         return
     if VOCAB_FILE not in names and TOKENIZER_FILE not in names:

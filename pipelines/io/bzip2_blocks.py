@@ -23,12 +23,11 @@ import bz2
 import functools
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
 from pipelines.io.compression import Chunk, Damage, whole_blocks
 from pipelines.io.file_systems import A_LITTLE
-from pipelines.io.raw_files import open_file
+from pipelines.io.raw_files import in_parallel, open_file
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import remember, remembered
 
@@ -42,7 +41,6 @@ _MOST_TRIES = 16
 # Bytes that may be decompressed in vain before damage is passed over faster: 20 true blocks.
 _PATIENCE = 32 << 20
 _CUTS_VERSION = "1"
-_THREADS = 8  # of which each waits for a store, or decompresses without holding the others up
 
 
 class StreamPart(NamedTuple):
@@ -440,8 +438,7 @@ def cut_at_blocks(
         def find(target: int) -> int | None:
             return block_at_or_after(file.uri, target, before=min(target + split_bytes, end))
 
-        with ThreadPoolExecutor(_THREADS) as threads:
-            bits = [bit for bit in threads.map(find, targets) if bit is not None]
+        bits = [bit for bit in in_parallel(find, targets) if bit is not None]
         if file.sha256:
             remember("cuts", digest, bits)
     return [divmod(bit, 8) for bit in bits]

@@ -14,6 +14,8 @@ from typing import IO, Any, cast
 
 import fsspec
 
+from pipelines.io.local_files import check_regular
+
 # Of what it raises it says the same before, with a traceback. $GCSFS_DEBUG sets another level.
 logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
@@ -43,14 +45,19 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 def open_stream(fs: Any, path: str, *, ahead: int = AHEAD) -> IO[bytes]:
-    """A file's bytes, which the caller closes.
+    """Open a file for reading. The caller closes it.
 
     Args:
         fs: as `file_system` gives it.
         path: the same.
         ahead: how many bytes more than are read an object store is asked for. By themselves s3fs
             takes 50 MB, whatever is read of them, and gcsfs a request for each read.
+
+    Raises:
+        OSError: The file is not a regular file.
     """
+    if "file" in protocols_of(fs):
+        check_regular(path)
     more: dict[str, Any] = {}
     if not (_S3 | _GCS).isdisjoint(protocols_of(fs)):
         more = {"cache_type": "readahead", "block_size": ahead}
@@ -72,12 +79,15 @@ def is_gcs(fs: Any) -> bool:
 
 
 def read_file(url: str) -> bytes:
-    """All bytes of a small file.
+    """Return all bytes of a small file.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: The file does not exist.
+        OSError: The file is not a regular file.
     """
     fs, path = file_system(url)
+    if "file" in protocols_of(fs):
+        check_regular(path)
     return bytes(fs.cat_file(path))
 
 

@@ -1,13 +1,31 @@
-"""Files of this machine's disks: locks that end with their holder, files that are there whole."""
+"""Files on this machine: refusal of special files, atomic writes, locks that end with a process."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+
+def is_special(path: str | Path) -> bool:
+    """Return whether a path leads to a named pipe, a device or a socket: reading may never end."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return False  # opening it raises an error that says why
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def check_regular(path: str | Path) -> None:
+    """Raise an OSError if a path leads to a named pipe, a device or a socket."""
+    if is_special(path):
+        reason = "expected a regular file, got a named pipe, device or socket"
+        raise OSError(errno.EINVAL, reason, str(path))
 
 
 @contextlib.contextmanager

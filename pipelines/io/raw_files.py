@@ -9,24 +9,34 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import logging
 import os
-from collections import Counter
+import threading
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.io.file_systems import AHEAD, file_system, open_stream
+from pipelines.io.local_files import is_special
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import digest_cache, is_settled, local_version
-from schemas.errors import BertloomError, InputError, MissingInputError
+from schemas.errors import BertloomError, InputError, MissingInputError, NetworkError
 
 _CHUNK = 1 << 20
 _SHOWN_NEIGHBOURS = 8
 _THREADS = 8  # hashing and waiting for a server hold no interpreter's lock
+READ_RETRY_DELAYS: tuple[float, ...] = (1, 4)
+"""Seconds to wait before a request to a server is repeated after a network fault."""
+
+# Base classes of network errors that are not an OSError; their packages may not be installed.
+_NETWORK_ERRORS = frozenset({"ClientConnectionError", "ClientPayloadError", "HTTPClientError"})
+_NO_NETWORK_FAULTS = (FileNotFoundError, PermissionError, IsADirectoryError, FileExistsError)
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 _VERSION_KEYS = ("ETag", "etag", "generation", "md5Hash", "VersionId", "content_md5")
@@ -57,6 +67,8 @@ def expand_paths(
 
     Raises:
         MissingInputError: a path leads to nothing, or to no file with one of the suffixes.
+        InputError: A path leads to a named pipe, a device or a socket. In a folder or pattern,
+            these are left out with a warning.
     """
     ends = tuple(suffixes) if suffixes is not None else None
     found: dict[str, str] = {}
@@ -67,19 +79,27 @@ def expand_paths(
 
 
 def open_file(uri: str, *, start: int = 0, ahead: int = AHEAD) -> IO[bytes]:
-    """The file's bytes as stored, from byte `start` on; the caller closes it.
+    """Open a file, as stored, at byte `start`. The caller closes it.
 
-    `ahead` is that of `open_stream`.
+    Opening and reading a remote file are repeated after network faults.
+
+    Args:
+        uri: Path or fsspec URL.
+        start: Byte offset of the first read.
+        ahead: Number of bytes to read ahead, see `open_stream`.
 
     Raises:
-        MissingInputError: it is not there (any more).
+        MissingInputError: The file does not exist.
+        NetworkError: The server cannot be reached. Reading the stream raises it as well, so that
+            no decoder mistakes it for damage.
     """
     fs, path = filesystem(uri)
     try:
-        with _reaching(uri, fs):
-            stream = open_stream(fs, path, ahead=ahead)
+        stream = _repeated(lambda: open_stream(fs, path, ahead=ahead), uri, fs)
     except FileNotFoundError as error:
         raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
+    if not isinstance(fs, LocalFileSystem):
+        stream = io.BufferedReader(_RemoteFile(stream, uri, fs))
     if start:
         stream.seek(start)
     return stream
@@ -102,17 +122,31 @@ def describe_file(uri: str, *, name: str) -> SourceFile:
 
 
 def in_parallel(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
-    """What a function finds of each, in their order; the first error in it is raised."""
+    """Return what a function returns for each item, in their order. Raise the first error.
+
+    The threads are daemons: a signal stops the caller even while one of them hangs in a read.
+    """
     listed = list(items)
     if len(listed) < 2:
         return [look(item) for item in listed]
-    with ThreadPoolExecutor(min(_THREADS, len(listed)), thread_name_prefix="raw-files") as pool:
-        under_way = pool.map(look, listed)
-        try:
-            return list(under_way)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    futures = [Future[_Found]() for _ in listed]
+    waiting = deque(zip(futures, listed, strict=True))
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):  # nothing is waiting
+            while True:
+                future, item = waiting.popleft()
+                try:
+                    future.set_result(look(item))
+                except BaseException as error:
+                    future.set_exception(error)
+
+    try:
+        for number in range(min(_THREADS, len(listed))):
+            threading.Thread(target=work, name=f"raw-files-{number}", daemon=True).start()
+        return [future.result() for future in futures]
+    finally:
+        waiting.clear()
 
 
 def describe_each(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
@@ -171,7 +205,7 @@ def digest_file(
     known = cache.get(uri, version) if version else {}
     if not set(wanted) <= set(known):
         missing = [name for name in wanted if name not in known]
-        known |= _compute(fs, path, missing, size=size, beside=beside)
+        known |= _compute(uri, missing, size=size, beside=beside)
         if _stat(fs, path, uri) != (size, version):
             raise InputError(f"{uri}: changed while it was read; run again when it is whole")
         # An ETag or generation changes with every write.
@@ -207,19 +241,78 @@ def filesystem(uri: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _reaching(uri: str, fs: Any) -> Iterator[None]:
-    """One sentence where a server is out of reach: each client has errors of its own kind."""
+    """Raise an InputError for what a file system raises: each client has its own error types."""
+    is_local = isinstance(fs, LocalFileSystem)
     try:
         yield
-    except (BertloomError, FileNotFoundError, IsADirectoryError):
-        raise  # which callers have words of their own for
+    except BertloomError:
+        raise
     except Exception as error:
-        if isinstance(fs, LocalFileSystem) and not isinstance(error, OSError):
-            raise
         told = str(error).rstrip(".") or type(error).__name__
+        if not is_local and _is_network_fault(error):
+            raise NetworkError(
+                f"{uri}: the server cannot be reached or does not answer: {told}. Check the "
+                "network and the address, then run again",
+                file=uri,
+            ) from error
+        if isinstance(error, (FileNotFoundError, IsADirectoryError)):
+            raise  # callers have messages of their own for these
+        if is_local and not isinstance(error, OSError):
+            raise
         raise InputError(
             f"{uri}: cannot be reached or read: {told}. Check that it is there, and may be read by "
-            "you" + ("" if isinstance(fs, LocalFileSystem) else "; the network; the credentials")
+            "you" + ("" if is_local else "; the network; the credentials")
         ) from error
+
+
+def _is_network_fault(error: BaseException | None) -> bool:
+    """Return whether an error that a remote file system raised, or its cause, is the network's."""
+    while error is not None:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if isinstance(error, OSError) and not isinstance(error, _NO_NETWORK_FAULTS):
+            return True
+        if not _NETWORK_ERRORS.isdisjoint(names):
+            return True
+        error = error.__cause__  # fsspec reports a refused connection as FileNotFoundError
+    return False
+
+
+def _repeated(request: Callable[[], _Found], uri: str, fs: Any) -> _Found:
+    """Return what a request returns. Repeat it after network faults."""
+    for delay in READ_RETRY_DELAYS:
+        with contextlib.suppress(NetworkError), _reaching(uri, fs):
+            return request()
+        time.sleep(delay)
+    with _reaching(uri, fs):
+        return request()
+
+
+class _RemoteFile(io.RawIOBase):
+    """A remote file whose reads are repeated after network faults."""
+
+    def __init__(self, stream: IO[bytes], uri: str, fs: Any) -> None:
+        self._stream, self._uri, self._fs = stream, uri, fs
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._stream.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = _repeated(lambda: self._stream.read(len(buffer)), self._uri, self._fs)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def _uri(fs: Any, path: str) -> str:
@@ -245,9 +338,16 @@ def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]
             files = _walk(fs, path, root=path)
         elif any(sign in path for sign in "*?["):
             files = _match(fs, path)
+        elif isinstance(fs, LocalFileSystem) and is_special(path):
+            raise InputError(
+                f"{given}: expected a regular file, got a named pipe, device or socket. Save what "
+                "it gives as a file"
+            )
         else:
             raise MissingInputError(_nothing_at(fs, path, given, what="no such file or folder"))
     taken = [(uri, name) for uri, name in files if ends is None or name.endswith(ends)]
+    if isinstance(fs, LocalFileSystem):
+        taken = _regular(taken, given=given)
     if not taken:
         wanted = f" ending in {' or '.join(ends)}" if ends else ""
         what = f"none of its {len(files)} files is one{wanted}" if files else "no file there"
@@ -255,6 +355,15 @@ def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]
     for _, name in taken:
         _check_name(name, given=given)
     return taken
+
+
+def _regular(files: list[tuple[str, str]], *, given: str) -> list[tuple[str, str]]:
+    """Leave out named pipes, devices and sockets."""
+    special = {uri for uri, _ in files if is_special(uri)}
+    if special:
+        shown = ", ".join(sorted(special)[:_SHOWN_NEIGHBOURS])
+        _log.warning("%s: left out %d that are no regular files: %s", given, len(special), shown)
+    return [(uri, name) for uri, name in files if uri not in special]
 
 
 def _check_name(name: str, *, given: str) -> None:
@@ -317,7 +426,7 @@ def _list(fs: Any, folder: str) -> list[str]:
         entries = fs.ls(folder, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [str(entry["name"]) for entry in entries if entry["type"] != "directory"]
+    return [str(entry["name"]) for entry in entries if entry["type"] == "file"]
 
 
 def _nothing_at(fs: Any, path: str, given: str, *, what: str) -> str:
@@ -339,8 +448,7 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
             stat = Path(path).stat()
             return stat.st_size, local_version(stat)
         fs.invalidate_cache(_parent(path))
-        with _reaching(uri, fs):
-            info = fs.info(path)
+        info = _repeated(lambda: fs.info(path), uri, fs)
     except FileNotFoundError as error:
         raise MissingInputError(_nothing_at(fs, path, uri, what="no such file")) from error
     except OSError as error:
@@ -351,8 +459,7 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
 
 
 def _compute(
-    fs: Any,
-    path: str,
+    uri: str,
     algorithms: Sequence[str],
     *,
     size: int,
@@ -361,7 +468,7 @@ def _compute(
     digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
     read = 0
     try:
-        with open_stream(fs, path) as stream:
+        with open_file(uri) as stream:
             while chunk := stream.read(_CHUNK):
                 read += len(chunk)
                 for digest in digests.values():
@@ -369,9 +476,9 @@ def _compute(
                 if beside is not None:
                     beside(chunk)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read after byte {read:,}: {error}") from error
+        raise InputError(f"{uri}: cannot be read after byte {read:,}: {error}") from error
     if read != size:
         raise InputError(
-            f"{path}: expected {size:,} bytes, read {read:,}; run again when the file is whole"
+            f"{uri}: expected {size:,} bytes, read {read:,}; run again when the file is whole"
         )
     return {name: digest.hexdigest() for name, digest in digests.items()}

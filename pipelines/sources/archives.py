@@ -50,9 +50,6 @@ _DAMAGE = (
 )
 _TAR_PLAIN = ".tar"
 
-ERRORS_OF_HERE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
-"""Numbers of errors that say something of this machine and nothing of the archive."""
-
 
 class Member(NamedTuple):
     """One entry of an archive."""
@@ -100,7 +97,7 @@ class MemberStream:
         try:
             return self._stream.read(size)
         except _DAMAGE as error:
-            if isinstance(error, OSError) and error.errno in ERRORS_OF_HERE:
+            if _is_system_error(error):
                 raise
             raise CorruptInputError(
                 f"{self._uri}: the member {self._name!r} is cut off or damaged: "
@@ -159,7 +156,7 @@ def read_members(
                 yield member, guarded
                 last = member.name
         except _DAMAGE as error:
-            if isinstance(error, OSError) and error.errno in ERRORS_OF_HERE:
+            if _is_system_error(error):
                 raise
             raise CorruptInputError(
                 f"{file.uri}: the archive is cut off or damaged after the member "
@@ -210,6 +207,12 @@ def _members(
             yield member._replace(problem=problem), data() if readable else None
 
 
+def _is_system_error(error: Exception) -> bool:
+    """Return whether an error comes from this machine, such as a full disk, and not from damage."""
+    # A damaged archive may make its reader seek to a negative offset: EINVAL.
+    return isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+
+
 def _position(source: IO[bytes]) -> int:
     try:
         return source.tell()
@@ -232,6 +235,7 @@ def _zip_members(
 ) -> Iterator[tuple[Member, IO[bytes] | None]]:
     with zipfile.ZipFile(source) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+        _refuse_hidden_zip(source, entries[0].header_offset if entries else archive.start_dir)
         for entry, following in itertools.zip_longest(entries, entries[1:]):
             if entry.header_offset < start or (end is not None and entry.header_offset >= end):
                 continue
@@ -246,6 +250,13 @@ def _zip_members(
                 continue
             with stream:
                 yield member, stream
+
+
+def _refuse_hidden_zip(source: IO[bytes], first: int) -> None:
+    """Refuse a zip before the first member, as `cat a.zip b.zip` makes: no directory lists it."""
+    source.seek(0)
+    if first > 0 and source.read(4) == b"PK\x03\x04":
+        raise zipfile.BadZipFile(f"the first {first:,} bytes are another zip: separate them")
 
 
 def _zip_member(

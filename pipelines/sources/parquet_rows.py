@@ -105,9 +105,12 @@ def _group_bytes(group: Any) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _reading(file: SourceFile) -> Iterator[None]:
+    """Raise a CorruptInputError for what pyarrow finds wrong with a file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the operating system's, such as a failing disk
         raise CorruptInputError(
             f"{file.uri}: is no whole Parquet file: {error}. Expected {file.size:,} bytes that end "
             "in a Parquet footer: write or download it again",

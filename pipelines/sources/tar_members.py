@@ -1,5 +1,8 @@
 """The entries of a tar, read so that damage is never taken for its end.
 
+A tar that follows the end of another in one file (`cat a.tar b.tar`) is read as well, as by
+`tar --ignore-zeros`.
+
 `tarfile` ends quietly at a header whose checksum is wrong, and where the file is cut off between
 two members; sizes below zero send it round in circles; lying extended headers end in errors of all
 kinds. Here each of these is a `TarError` that names the place.
@@ -44,10 +47,11 @@ def read_entries(
     if not is_stream:
         stored.seek(start)
     # The encoding is said: what the machine's is must not decide what members are called.
-    with tarfile.open(
+    with _Archive.open(
         fileobj=stored,
         mode="r|" if is_stream else "r:",
         tarinfo=_StrictEntry,
+        ignore_zeros=True,
         encoding="utf-8",
         errors="surrogateescape",
     ) as archive:
@@ -74,15 +78,30 @@ def decoded_name(name: str) -> tuple[str, str]:
     return stored.decode("iso-8859-1"), "iso-8859-1"
 
 
+class _Archive(tarfile.TarFile):
+    has_ended = False
+    """Whether zeros ended a tar, and no entry of another one has followed."""
+
+
 class _StrictEntry(tarfile.TarInfo):
     @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> _StrictEntry:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _StrictEntry:
+        if buf and not buf.strip(b"\0"):  # the last block may be shorter than the others
+            raise tarfile.EOFHeaderError("end of file header")  # type: ignore[attr-defined]
+        return super().frombuf(buf, encoding, errors)
+
+    @classmethod
+    def fromtarfile(cls, archive: _Archive) -> _StrictEntry:  # type: ignore[override]
         at = archive.offset
         try:
             entry = super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            raise  # two blocks of zeros: the end
+            archive.has_ended = True
+            archive.pax_headers = {}  # the next tar has global headers of its own
+            raise  # tarfile goes on with the next block
         except tarfile.EmptyHeaderError as error:  # type: ignore[attr-defined]
+            if archive.has_ended:
+                raise
             words = f"it ends at byte {at:,} without the empty blocks that end a tar"
             raise tarfile.ReadError(words) from error
         except (tarfile.HeaderError, *_LIES) as error:
@@ -90,6 +109,7 @@ class _StrictEntry(tarfile.TarInfo):
             raise tarfile.ReadError(words) from error
         if not 0 <= entry.size < _LARGEST_FILE:
             raise tarfile.ReadError(f"the header at byte {at:,} gives {entry.size:,} bytes")
+        archive.has_ended = False
         return entry
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:

@@ -44,20 +44,19 @@ def unpacking(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
         yield stream
 
 
-@contextlib.contextmanager
-def open_unpacked(file: SourceFile) -> Iterator[IO[bytes]]:
-    """The unpacked copy of a compressed tar, made if there is none.
+def open_unpacked(file: SourceFile) -> IO[bytes]:
+    """Open the unpacked copy of a compressed tar. Make the copy if there is none.
 
     Raises:
-        OSError: there is no room for it; the message says how another folder is named.
-        EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError: the archive is damaged.
+        OSError: The copy cannot be written. The message says how to choose another folder.
+        EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError: The archive is damaged.
     """
     path = _copy_of(file)
     while True:
-        with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
-            yield stream
-            return
-        _make(file, path)  # the job beside this one may have taken it away again
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            _make(file, path)  # again if another job deletes the copy before it is open
 
 
 def forget_unpacked(files: Iterable[SourceFile]) -> None:

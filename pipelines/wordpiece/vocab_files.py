@@ -50,6 +50,10 @@ def read_vocab(file: str | InputFile) -> list[str]:
             f"{uri}: expected a vocab.txt with one piece per line, found no file there. Correct "
             "the path"
         ) from error
+    except OSError as error:
+        raise VocabularyError(
+            f"{uri}: cannot be read: {error}. Expected a vocab.txt with one piece a line"
+        ) from error
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"{uri}: not UTF-8 at byte {error.start}; expected a vocab.txt with one piece a line"
@@ -108,6 +112,8 @@ def _read_tokenizer(url: str) -> dict[str, Any]:
         raise VocabularyError(
             f"{url}: expected a tokenizer.json, got no file. Check the path."
         ) from error
+    except OSError as error:
+        raise VocabularyError(f"{url}: cannot be read: {error}. Check the path.") from error
     except (ValueError, RecursionError) as error:
         raise VocabularyError(
             f"{url}: expected JSON, got {error}. Download the file again."

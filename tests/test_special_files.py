@@ -1,0 +1,147 @@
+"""Named pipes and devices among the inputs: reading one could never end, so none is read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from flows.quickstart.survey import survey
+from flows.recipes.yaml_texts import read_yaml
+from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE, check_layout
+from model.encoder.hf_weights import read_checkpoint
+from model.tasks.files import file_chunks, file_lines
+from pipelines.io.raw_files import describe_file, expand_paths, in_parallel, open_file
+from pipelines.mediawiki.multistream import read_index
+from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
+from schemas.errors import CheckpointError, ConfigError, InputError, VocabularyError
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """Fail a test that hangs in a read."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        pytest.fail("the read hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.fixture(params=[make_pipe, link_to_device])
+def special(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A special file in a folder of texts."""
+    (tmp_path / "raw").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "raw" / name).write_text("It was a bright cold morning. " * 9)
+    request.param(tmp_path / "raw" / "special.txt")
+    return tmp_path / "raw" / "special.txt"
+
+
+@pytest.mark.parametrize("pattern", ["", "/*", "/*.txt"])
+def test_special_file_in_folder_is_left_out_with_warning(
+    special: Path, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = expand_paths([f"{special.parent}{pattern}"], suffixes=[".txt"])
+    assert [name for _, name in found] == ["a.txt", "b.txt"]
+    assert [record.args[1] for record in caplog.records if record.args] == [1]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: expand_paths([path]),
+        open_file,
+        lambda path: describe_file(path, name="special.txt"),
+        file_lines,
+        lambda path: list(file_chunks(path)),
+        read_index,
+    ],
+)
+def test_special_file_named_by_user_is_refused(
+    special: Path, fresh_cache: None, read: Callable[[str], object]
+) -> None:
+    with pytest.raises(InputError):
+        read(str(special))
+
+
+def test_special_file_is_counted_by_survey(special: Path) -> None:
+    found = survey(special.parent)
+    assert [form.files for form in found.forms] == [2]
+    assert [count for _, count in found.ignored] == [1]
+
+
+def test_special_file_as_yaml_is_refused(special: Path) -> None:
+    with pytest.raises(ConfigError):
+        read_yaml(special, where="x")
+
+
+def test_special_file_as_vocabulary_is_refused(special: Path) -> None:
+    with pytest.raises(VocabularyError):
+        read_vocab(str(special))
+
+
+@pytest.mark.parametrize("name", [CONFIG_FILE, WEIGHTS_FILE])
+def test_special_file_in_checkpoint_is_refused(tmp_path: Path, checkpoint: str, name: str) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint, folder)
+    make_pipe(folder / name)
+    with pytest.raises(CheckpointError):
+        read_checkpoint(str(folder))
+
+
+def test_special_file_as_configuration_is_refused_before_run(
+    tmp_path: Path, checkpoint: str
+) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint, folder)
+    assert (folder / VOCAB_FILE).is_file()
+    make_pipe(folder / CONFIG_FILE)
+    with pytest.raises(CheckpointError):
+        check_layout(str(folder))
+
+
+class Terminated(BaseException):
+    """Raised by the signal handler of the test below."""
+
+
+def test_signal_stops_caller_while_thread_hangs() -> None:
+    hanging, has_ended = threading.Event(), threading.Event()
+    last = 30  # all threads have started by then
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    def look(item: int) -> None:
+        if item == 0:
+            hanging.wait(20)
+            has_ended.set()
+        elif item == last:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with pytest.raises(Terminated):
+            in_parallel(look, range(last + 1))
+        assert not has_ended.is_set()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        hanging.set()
