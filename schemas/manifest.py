@@ -14,6 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from schemas.paths import RelativePath
+
 MANIFEST_VERSION = 1
 _NUMBER = re.compile(r"([0-9]+)")
 
@@ -35,10 +37,10 @@ class _Record(BaseModel):
 class FileEntry(_Record):
     """One file of an artifact."""
 
-    path: str
+    path: RelativePath
     """Logical name, such as `part-00003.arrow` or `vocab.txt`; unique in the artifact."""
 
-    object: str
+    object: RelativePath
     """Physical name below the attempt's `data/`, such as `part-00003-<uuid>.arrow`."""
 
     size: int = Field(ge=0)
@@ -153,7 +155,7 @@ class InputRef(_Record):
     artifact_id: str
     cache_key: str
     content: str
-    manifest: str
+    manifest: RelativePath
     """Path of its manifest, relative to the root of the store."""
 
 
@@ -242,7 +244,7 @@ class Manifest(_Record):
     logical_content: str
     """`ROWS:DIGEST` of all rows, whatever their order and shards; "" where no file is a table."""
 
-    location: str
+    location: RelativePath
     """Folder of the artifact, relative to the root of the store; its files are in `data/`."""
 
     files: tuple[FileEntry, ...]

@@ -125,3 +125,14 @@ def test_a_package_that_is_missing_is_said(
     with pytest.raises(StoreError) as said:
         open_backend(root)
     assert str(said.value) == f"store {root}: {how}"
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/x", "a/.."])
+def test_path_outside_of_the_store_is_refused(backend: StoreBackend, path: str) -> None:
+    for touch in (backend.read, backend.delete, backend.delete_folder, backend.sizes, backend.url):
+        with pytest.raises(StoreError):
+            touch(path)
+    with pytest.raises(StoreError):
+        backend.create(path, b"")
+    with pytest.raises(StoreError):
+        backend.replace(path, b"")

@@ -159,7 +159,7 @@ def job_service(tmp_path: Path, bucket: str) -> Iterator[tuple[str, ...]]:
     commands = [
         ["apache_beam.runners.portability.local_job_service_main", "--job_port", str(job),
          "--staging_dir", str(tmp_path / "staging")],
-        ["flows", "worker-pool", f"--port={pool}"],
+        ["flows", "worker-pool", f"--port={pool}", "--allow-root"],
     ]  # fmt: skip
     (tmp_path / "theirs").mkdir()
     own = dict.fromkeys(("TMPDIR", "BERTLOOM_CACHE", "HOME"), str(tmp_path / "theirs"))

@@ -97,7 +97,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
         store.commit(loser)
     gone = published(store, "gone", spec={"seed": 9})
     store.withdraw_artifacts({gone.artifact_id: "a test"})
-    tombstone = {"location": "artifacts/x/y", "begun": "", "moment": 0.0, "key": "", "pointer": ""}
+    tombstone = {
+        "location": "artifacts/x/y",
+        "begun": "",
+        "moment": 0.0,
+        "key": "keys/x/y.json",
+        "pointer": "",
+    }
     store.backend.replace("tombstones/y.json", sealed_json(tombstone))
     holder = Holder(
         holder="r", host="h", system="s", pid=1, process_start="", expires_at=0.0, token="t"

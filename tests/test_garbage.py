@@ -593,3 +593,24 @@ def test_the_running_records_of_a_flow_run_say_what_became_of_it(tmp_path: Path)
     assert (settled.state, settled.failures) == ("interrupted", {"": "cancelled"})
     assert read_run(store, "20260102t000000-aa").state == "running"
     assert settle_flow_run(store, "mine", **how) == []
+
+
+@pytest.mark.parametrize(
+    "key", ["../outside.json", "/tmp/outside.json", "artifacts/x/manifest.json"]
+)
+def test_tombstone_with_key_outside_of_keys_is_refused(tmp_path: Path, key: str) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    [manifest] = several(store, 1)
+    store.pin(manifest, reason="a test")
+    tombstone = {
+        "location": manifest.location,
+        "begun": AGO,
+        "moment": 0.0,
+        "key": key,
+        "pointer": "{}",
+    }
+    store.backend.replace("tombstones/x.json", sealed_json(tombstone))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ArtifactCorruptError):
+        collect(store)
+    assert sorted(tmp_path.rglob("*")) == before

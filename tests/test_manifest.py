@@ -4,8 +4,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from flows.reproduction.inputs import InputFile
+from flows.store.pointers import Pointer
+from flows.store.runs import StepRecord
+from model.training.checkpoint_files import TensorFileEntry
+from pipelines.beam.piece_records import PieceRecord
 from schemas.manifest import Environment, FileEntry, InputRef, Manifest, ProducedBy
 
 DIGEST = "0" * 64
@@ -97,3 +102,28 @@ def test_it_cannot_be_changed() -> None:
 def test_a_file_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         entry(**wrong)
+
+
+PATHS = [
+    (FileEntry, "path"),
+    (FileEntry, "object"),
+    (InputRef, "manifest"),
+    (Manifest, "location"),
+    (Pointer, "manifest"),
+    (StepRecord, "manifest"),
+    (InputFile, "path"),
+    (TensorFileEntry, "path"),
+    (PieceRecord, "made_in"),
+]
+
+
+@pytest.mark.parametrize(("model", "field"), PATHS)
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a/.."])
+def test_record_with_path_outside_of_its_folder_is_refused(
+    model: type[BaseModel], field: str, path: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate({field: path})
+    assert [error["type"] for error in caught.value.errors() if error["loc"] == (field,)] == [
+        "value_error"
+    ]

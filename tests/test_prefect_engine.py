@@ -11,8 +11,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
+from flows.orchestration.server import OwnServer, prefect_api, server_for_this_process
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, run_ids
 
@@ -139,3 +141,35 @@ def test_ended_killed_and_started_again(tmp_path: Path) -> None:
     assert [record.state for record in records] == ["interrupted", "crashed", "completed"]
     assert runs.prefect_states() == ["CRASHED", "CRASHED", "COMPLETED"]
     assert [step.was_cached for step in records[-1].steps] == [True, True, False, False, False]
+
+
+def test_server_of_a_process_refuses_requests_without_its_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    server = OwnServer()
+    try:
+        server.wait()
+        _, secret = server.auth_string.split(":")
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            asked = {
+                str(auth): client.post("/flow_runs/filter", json={}, auth=auth).status_code
+                for auth in (None, ("bertloom", "other"), ("bertloom", secret))
+            }
+        assert list(asked.values()) == [401, 401, 200]
+        (command,) = servers_of(os.getpid())
+        assert secret not in command
+        with prefect_api(server), get_client(sync_client=True) as own:
+            assert own.read_flow_runs() == []
+    finally:
+        server.stop()
+    assert not any(
+        secret.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    )
+
+
+def test_server_that_is_configured_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert server_for_this_process() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ import psutil
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, endpoints_pb2
 
-from pipelines.runners.worker_pool import serving
-from schemas.errors import RunnerError
+from pipelines.runners.worker_pool import serve, serving
+from schemas.errors import ConfigError, RunnerError
 
 pytestmark = pytest.mark.network
 
@@ -94,8 +95,7 @@ def test_a_boot_program_that_is_not_there_is_said_to_the_engine(tmp_path: Path) 
 
 
 def test_a_taken_port_is_said(port: int) -> None:
-    expected = f"localhost:{port}: nothing can listen there .*another port"
-    with pytest.raises(RunnerError, match=expected), serving(port):
+    with pytest.raises(RunnerError, match=f"localhost:{port}"), serving(port):
         pytest.fail("a second pool listens there")
 
 
@@ -106,7 +106,7 @@ def test_a_taken_port_is_said(port: int) -> None:
 )
 def test_it_serves_until_sigterm(command: list[str]) -> None:
     pool = subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-m", *command, "--port=0"],
+        [sys.executable, "-X", "faulthandler", "-m", *command, "--port=0", "--allow-root"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -121,6 +121,28 @@ def test_it_serves_until_sigterm(command: list[str]) -> None:
         pool.send_signal(signal.SIGABRT)  # says where each thread stands
         pool.wait()
         raise
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_root_serves_only_with_the_option(
+    monkeypatch: pytest.MonkeyPatch, is_allowed: bool
+) -> None:
+    def stop(line: str) -> None:
+        raise InterruptedError(line)
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(InterruptedError if is_allowed else ConfigError):
+        serve(0, allow_root=is_allowed, say=stop)
+
+
+def test_pool_listens_on_the_loopback_interface_only(port: int) -> None:
+    listening = {
+        connection.laddr.ip.removeprefix("::ffff:")  # IPv4 on a socket for both
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+    }
+    assert listening
+    assert all(ipaddress.ip_address(address).is_loopback for address in listening)
 
 
 # A signal that reaches a thread of gRPC's or of a request's wakes no lock that the main thread
@@ -138,7 +160,7 @@ def signalled():
     time.sleep(600)
 
 threading.Thread(target=signalled, daemon=True).start()
-serve(0, host="localhost", say=lambda line: said.set())
+serve(0, allow_root=True, say=lambda line: said.set())
 """
 
 

@@ -37,14 +37,17 @@ def beam_worker(
 
 def worker_pool(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for any.")] = 50_000,
-    host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines start workers.")] = (
-        "localhost"
-    ),
+    allow_root: Annotated[
+        bool, typer.Option("--allow-root", help="Serve as root, too, such as in a container.")
+    ] = False,
 ) -> None:
-    """Start workers for an engine beside it, which asks for them (environment: external)."""
+    """Start workers for an engine on this machine, which asks for them (environment: external).
+
+    The pool has no authentication: every user of this machine can run code as its user.
+    """
     from pipelines.runners.worker_pool import serve  # start-up: Beam's messages and grpc, 500 ms
 
-    serve(port, host=host, say=typer.echo)
+    serve(port, allow_root=allow_root, say=say)
 
 
 def worker_package(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -61,13 +62,20 @@ def prepare_prefect() -> None:
 
 
 class OwnServer:
-    """A Prefect server for this process, on a port of its own."""
+    """A Prefect server for this process, on a port of its own.
+
+    Other users of the machine can reach the port, so the server only answers requests with
+    `auth_string`. It gets the string by its environment, which other users cannot read.
+    """
 
     def __init__(self) -> None:
         """Start it; it is not up yet then."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port: int = probe.getsockname()[1]
+        self.auth_string = f"bertloom:{secrets.token_urlsafe(32)}"
+        """User and password that the API expects."""
+
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         # A session of its own: Ctrl-C is for the flow, which still has to tell how it ended.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
@@ -76,7 +84,7 @@ class OwnServer:
             stdin=subprocess.DEVNULL,
             stdout=self._said,
             stderr=self._said,
-            env=_environment(),
+            env={**_environment(), "PREFECT_SERVER_API_AUTH_STRING": self.auth_string},
         )
         # Before Prefect has registered anything, and so after all that it sends at the end.
         atexit.register(self.stop)
@@ -156,6 +164,7 @@ def prefect_api(server: OwnServer | None, *, heartbeats: bool = True) -> Iterato
     """
     # start-up: 1.2 s
     from prefect.settings import (
+        PREFECT_API_AUTH_STRING,
         PREFECT_API_URL,
         PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
         temporary_settings,
@@ -164,7 +173,7 @@ def prefect_api(server: OwnServer | None, *, heartbeats: bool = True) -> Iterato
     updates: dict[Any, Any] = {} if heartbeats else {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
     if server is not None:
         server.wait()
-        updates[PREFECT_API_URL] = server.url
+        updates |= {PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.auth_string}
     with temporary_settings(updates=updates):
         yield
 

@@ -17,6 +17,7 @@ from flows.fetch.downloads import ORIGINS
 from flows.fetch.labelled_sets import RECORD, urls_by_digest
 from schemas.disclosure import without_secrets
 from schemas.manifest import Manifest, RawInput
+from schemas.paths import RelativePath
 
 VARIABLE = "BERTLOOM_INPUTS"
 ROOT = f"${{{VARIABLE}:-inputs}}"
@@ -34,7 +35,7 @@ class InputFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    path: str
+    path: RelativePath
     """Below the folder of inputs."""
 
     step: str

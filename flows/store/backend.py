@@ -36,6 +36,7 @@ import fsspec
 from pipelines.io.file_systems import file_system, open_stream
 from pipelines.io.local_files import file_lock, sync_folder, write_whole, written_beside
 from schemas.errors import StoreError
+from schemas.paths import check_relative_path
 
 _LOCKS = 64
 _MEMORY_LOCK = threading.Lock()
@@ -108,10 +109,24 @@ class StoreBackend(abc.ABC):
 
     def url(self, path: str) -> str:
         """A file or folder as an absolute local path or a URL."""
-        return f"{self.root.rstrip('/')}/{path}"
+        return f"{self.root.rstrip('/')}/{self._inside(path)}"
 
     def _full(self, path: str) -> str:
-        return f"{self._root.rstrip('/')}/{path}"
+        return f"{self._root.rstrip('/')}/{self._inside(path)}"
+
+    def _inside(self, path: str) -> str:
+        """Return a path below the root; "" is the root itself.
+
+        Raises:
+            StoreError: The path leads out of the store.
+        """
+        try:
+            return path and check_relative_path(path)
+        except ValueError as error:
+            raise StoreError(
+                f"store {self.root}: {error}. A record of the store is damaged or was changed: "
+                "run `bertloom verify`"
+            ) from error
 
     def cannot_be_opened(self, error: Exception) -> str:
         """What is said of a store, whatever error its client raised, and what to do."""

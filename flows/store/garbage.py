@@ -31,7 +31,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileFacts, StoreBackend
@@ -39,7 +41,8 @@ from flows.store.leases import read_lease
 from flows.store.pieces import blobs_of, finished_piece, piece_files
 from flows.store.pointers import now
 from flows.store.reachable import Survey, by_folder, folders_of, survey
-from flows.store.records import KINDS, read_record
+from flows.store.records import KINDS, parse_record
+from schemas.paths import RelativePath
 from schemas.sealed import sealed_json
 
 # What a write that was cut off leaves, here and where pieces are recorded.
@@ -166,6 +169,25 @@ def _delete(backend: StoreBackend, item: Garbage) -> None:
 # Artifacts
 
 
+class _Tombstone(BaseModel):
+    """Record of an artifact that is being deleted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    location: RelativePath
+    begun: str
+    """ISO 8601, UTC."""
+
+    moment: float
+    """Time of the survey that found the artifact unused; seconds since the epoch."""
+
+    key: Annotated[RelativePath, Field(pattern="^keys/")]
+    """Path of the pointer that was removed."""
+
+    pointer: str
+    """Content of that pointer."""
+
+
 class _Sweep:
     """One collection: what was found first, and the deletion of artifacts."""
 
@@ -181,7 +203,7 @@ class _Sweep:
         self._begun = dict(_tombstones(store))
         first = min(found.live_runs.values(), default=float("inf"))
         for location in found.attempts.keys() & self._begun.keys() - found.keepers.keys():
-            if first < self._begun[location]["moment"]:
+            if first < self._begun[location].moment:
                 found.keepers[location] = "a run that is going on may have found it"
         self.dead = sorted(found.attempts.keys() - found.keepers.keys())
 
@@ -211,14 +233,14 @@ class _Sweep:
         for location in self.dead:
             if (item := self.found.published.get(location)) is None:
                 continue  # never published; or an earlier tombstone knows the pointer it had
-            record = {
-                "location": location,
-                "begun": now(),
-                "moment": self.found.moment,
-                "key": item.path,
-                "pointer": item.stored.decode(),
-            }
-            self.backend.replace(_tombstone(location), sealed_json(record))
+            record = _Tombstone(
+                location=location,
+                begun=now(),
+                moment=self.found.moment,
+                key=item.path,
+                pointer=item.stored.decode(),
+            )
+            self.backend.replace(_tombstone(location), sealed_json(record.model_dump()))
 
     def _remove_pointers(self) -> set[str]:
         """Locations whose pointers were used since the survey."""
@@ -238,8 +260,8 @@ class _Sweep:
             is_gone = location not in again.attempts
             if location not in revived and location not in again.keepers and not is_gone:
                 continue
-            if not is_gone and record["key"]:
-                self.backend.create(record["key"], record["pointer"].encode())
+            if not is_gone:
+                self.backend.create(record.key, record.pointer.encode())
             self.backend.delete(_tombstone(location))
 
 
@@ -247,13 +269,12 @@ def _tombstone(location: str) -> str:
     return f"tombstones/{location.rpartition('/')[2]}.json"
 
 
-def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
+def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, _Tombstone]]:
     for path in store.backend.names("tombstones"):
-        try:
-            record = read_record(store.backend, path)
-        except FileNotFoundError:
-            continue
-        yield record["location"], record
+        if (stored := store.backend.read_if_there(path)) is not None:
+            url = store.backend.url(path)
+            record = parse_record(_Tombstone, stored, url, kind="tombstones")
+            yield record.location, record
 
 
 # Everything else

@@ -27,6 +27,7 @@ from schemas.errors import (
     RefConflictError,
 )
 from schemas.manifest import Manifest
+from schemas.paths import RelativePath
 from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Pointer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    manifest: str
+    manifest: RelativePath
     """Path of the manifest, relative to the root of the store."""
 
     content: str
@@ -55,7 +56,7 @@ class Pointer(BaseModel):
     committed: str
     """ISO 8601, UTC."""
 
-    parts: dict[str, str] = {}
+    parts: dict[str, RelativePath] = {}
     """A publication of several artifacts: path of the manifest of each, by the step's label."""
 
     def to_json(self) -> bytes:

@@ -27,6 +27,7 @@ from flows.store.pointers import now
 from flows.store.processes import ProcessName
 from flows.store.records import content_of, parse_record
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
+from schemas.paths import RelativePath
 from schemas.sealed import sealed_json
 
 KEPT = "what was finished is kept, and the next run goes on from there"
@@ -55,7 +56,7 @@ class StepRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     label: str
-    manifest: str
+    manifest: RelativePath
     """Path of the manifest in the store."""
 
     was_cached: bool

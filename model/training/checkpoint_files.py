@@ -26,6 +26,7 @@ from torch import Tensor
 from model.processes.folder_lock import folder_lock
 from pipelines.io.file_systems import fetch_file, file_system
 from schemas.errors import CheckpointError
+from schemas.paths import RelativePath
 
 RECORD_FILE = "checkpoint.json"
 FORMAT = 1
@@ -54,7 +55,7 @@ class _Part(BaseModel):
 class TensorFileEntry(_Part):
     """One file of tensors."""
 
-    path: str
+    path: RelativePath
     """Its name in the checkpoint's folder."""
 
     size: int = Field(ge=0)

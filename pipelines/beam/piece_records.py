@@ -11,13 +11,14 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pipelines.beam.reuse_files import PieceFiles
 from pipelines.beam.work import WorkReport
 from schemas.manifest import FileEntry
+from schemas.paths import RelativePath
 from schemas.sealed import read_sealed, sealed_json
 
 RECORD_VERSION = 2
@@ -29,16 +30,6 @@ MOST_PLACES = 3
 _log = logging.getLogger(__name__)
 
 
-def _check_path(path: str) -> str:
-    parts = path.split("/")
-    if any(part in ("", ".", "..") or "\\" in part for part in parts):
-        raise ValueError(f"expected a path inside the store, found {path!r}")
-    return path
-
-
-StorePath = Annotated[str, AfterValidator(_check_path)]
-
-
 class PieceRecord(BaseModel):
     """A finished piece, or a finished file of one: its counts, and where its files are."""
 
@@ -48,10 +39,10 @@ class PieceRecord(BaseModel):
     files: tuple[FileEntry, ...]
     """As they were first described; `object` says nothing here."""
 
-    places: tuple[tuple[StorePath, ...], ...]
+    places: tuple[tuple[RelativePath, ...], ...]
     """Paths of all the files, relative to the root of the store: one tuple an artifact."""
 
-    made_in: StorePath
+    made_in: RelativePath
     """Output folder of the job that did the work, relative to the root of the store."""
 
     counters: dict[str, int]

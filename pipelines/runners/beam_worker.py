@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 
 from pipelines.runners.fork_server import fork_worker
+from schemas.errors import BertloomError
 
 _ANSWER_SECONDS = 60.0
 
@@ -55,7 +56,7 @@ def _serve_pool(arguments: Sequence[str]) -> None:
     found = argparse.ArgumentParser(prog="bertloom-beam-worker --worker_pool")
     found.add_argument("--worker_pool", action="store_true", help="start workers when asked for")
     found.add_argument("--port", type=int, default=50_000, help="to listen at")
-    found.add_argument("--host", default="localhost", help="0.0.0.0: for other machines as well")
+    found.add_argument("--allow-root", action="store_true", help="serve as root, too")
     given = found.parse_args(arguments)
     from pipelines.runners.worker_pool import serve  # start-up: Beam's messages and grpc, 500 ms
 
@@ -63,7 +64,10 @@ def _serve_pool(arguments: Sequence[str]) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
-    serve(given.port, host=given.host, say=say)
+    try:
+        serve(given.port, allow_root=given.allow_root, say=say)
+    except BertloomError as error:
+        sys.exit(f"error: {error}")
 
 
 def load() -> None:

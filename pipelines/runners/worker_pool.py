@@ -4,11 +4,16 @@ An engine asks it for a worker by an id that is unique among its own, and two ta
 ask for `2-1`. Beam's own pool knows workers by these ids, so that the end of one ends the other's.
 Here each request is a process of its own, whatever it is called, and ends as its engine closes the
 channel that it takes work from; those that are left end with the pool.
+
+Beam's protocol for pools has no authentication, and Flink and Spark cannot dial a Unix socket. So
+every process that reaches the port can start workers, which run the code of the job that they
+connect to. The pool only listens on the loopback interface and does not run as root by default.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -22,7 +27,7 @@ import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from pipelines.runners.engines import worker_program
-from schemas.errors import RunnerError
+from schemas.errors import ConfigError, RunnerError
 
 _END_SECONDS = 5.0
 _THREADS = 4
@@ -87,29 +92,25 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
 
 
 @contextmanager
-def serving(
-    port: int, *, host: str = "localhost", command: Sequence[str] | None = None
-) -> Iterator[int]:
-    """A pool that answers while the `with` block runs; gives its port.
+def serving(port: int, *, command: Sequence[str] | None = None) -> Iterator[int]:
+    """Serve a pool on the loopback interface while the `with` block runs, and yield its port.
 
     Args:
-        port: to listen at; 0 for any that is free.
-        host: whose requests are taken: `localhost`, or `0.0.0.0` for those of other machines, who
-            may then start workers here.
-        command: the boot program of workers; None: this Python's.
+        port: Port to listen on; 0: any free port.
+        command: Boot program of workers; None: this Python's.
 
     Raises:
-        RunnerError: the port is taken.
+        RunnerError: The port is taken.
     """
     pool = WorkerPool(command or [worker_program()])
     # Without this option a second server would take a port that another listens at.
     server = grpc.server(ThreadPoolExecutor(_THREADS), options=[("grpc.so_reuseport", 0)])
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     try:
-        found = server.add_insecure_port(f"{host}:{port}")
+        found = server.add_insecure_port(f"localhost:{port}")
     except RuntimeError as error:
         raise RunnerError(
-            f"{host}:{port}: nothing can listen there ({error}): is another pool running? Choose "
+            f"localhost:{port}: the port is not free ({error}). Stop the other pool, or choose "
             "another port"
         ) from error
     server.start()
@@ -120,10 +121,24 @@ def serving(
         pool.end()
 
 
-def serve(port: int, *, host: str, say: Callable[[str], None]) -> None:
-    """Answer until SIGTERM or Ctrl-C; say where."""
-    with _signals() as arrived, serving(port, host=host) as found:
-        say(f"worker pool at {host}:{found}")
+def serve(port: int, *, allow_root: bool, say: Callable[[str], None]) -> None:
+    """Serve a pool until SIGTERM or Ctrl-C, and print where it listens and who can use it.
+
+    Raises:
+        ConfigError: The user is root, and `allow_root` is not set.
+    """
+    if os.geteuid() == 0 and not allow_root:
+        raise ConfigError(
+            "worker-pool: expected a user other than root, got root: every user of this machine "
+            "could run code as root. Start it as another user, or pass --allow-root where no "
+            "other user has access, such as in a container"
+        )
+    with _signals() as arrived, serving(port) as found:
+        say(f"worker pool at localhost:{found}")
+        say(
+            "warning: the pool has no authentication. Every user of this machine can run code as "
+            "the user of the pool"
+        )
         arrived.recv(1)
 
 
