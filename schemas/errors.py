@@ -24,6 +24,7 @@
         ├── ArtifactCorruptError
         ├── DeterminismError   one cache key, two different contents
         ├── RefConflictError   a ref that another run moved in the meantime
+        ├── LeaseLostError     a step that another run has taken over
         └── PublishError       a corpus that must not take the place of the published one
 
 Each message says what was found, what was expected, what to do, and where (file, page or row).
@@ -166,6 +167,27 @@ class DeterminismError(StoreError):
 
 class RefConflictError(StoreError):
     """A ref that no longer leads to where the caller thought: another run moved it."""
+
+
+class LeaseLostError(StoreError):
+    """A run stopped building a step because another run took the step's lease.
+
+    Attributes:
+        run: Id of the run that stopped.
+        step: Label of the step.
+        holder: Run that holds the lease now, with its process; "" if it has ended.
+    """
+
+    def __init__(self, run: str, step: str, holder: str) -> None:
+        super().__init__(
+            f"{step}: expected run {run} to hold the lease, found that "
+            f"{holder or 'another run, which has ended,'} took it over. Nothing was published and "
+            "no checkpoint was deleted. Run again: what the other run publishes is used"
+        )
+        self.run, self.step, self.holder = run, step, holder
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LeaseLostError, (self.run, self.step, self.holder)
 
 
 class PublishError(StoreError):

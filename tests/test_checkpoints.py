@@ -94,6 +94,18 @@ def test_everything_comes_back_exactly(folder: str) -> None:
     assert loaded.state == state
 
 
+def test_second_writer_keeps_first_from_saving_on_object_store() -> None:
+    folder = f"memory://{uuid.uuid4().hex}"
+    first, second = Checkpoints(folder, keep_last=1), Checkpoints(folder, keep_last=1)
+    with first.lock():
+        _save(first, 1)
+        with second.lock():
+            _save(second, 2)
+            with pytest.raises(CheckpointError):
+                _save(first, 3)
+    assert _steps(second) == [2]
+
+
 def test_loaded_tensors_outlive_their_file(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=1)
     _save(checkpoints, 1)

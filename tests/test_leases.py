@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,8 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from command_runs import Cli
+from fake_stages import FakeStages
 from store_writing import STAGE, held_by_another, this_one
 
+from flows.bert import run_recipe
 from flows.store import processes
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import (
@@ -20,6 +24,12 @@ from flows.store.leases import (
     live_holders,
     try_lease,
 )
+from flows.store.runs import run_ids
+from pipelines import build_vocabulary
+from pipelines.io.file_systems import file_system
+from pipelines.io.files import write_text_file
+from schemas.errors import LeaseLostError
+from schemas.manifest import StageOutput
 
 KEY = "ab" * 32
 
@@ -136,6 +146,87 @@ def test_a_lease_that_another_took_is_left_to_it(
     found = live_holder(store, STAGE, KEY)
     assert found is not None
     assert found.holder == "theirs"
+
+
+def test_lost_lease_calls_on_lost_until_block_ends(store: ArtifactStore) -> None:
+    calls = threading.Semaphore(0)
+    with lease_or_holder(store, STAGE, KEY, holder="mine", ttl_seconds=0.3) as lease:
+        assert isinstance(lease, Lease)
+        lease.on_lost = calls.release
+        assert lease.renew()
+        assert not calls.acquire(blocking=False)
+        write_lease(store)
+        assert calls.acquire(timeout=30)
+        assert calls.acquire(timeout=30)
+        assert not lease.renew()
+        assert lease.new_holder().startswith("theirs ")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a new store."""
+    if request.param == "disk":
+        return str(tmp_path / "store")
+    return f"{request.getfixturevalue('bucket')}/store"
+
+
+class TakenOver:
+    """A stage that keeps a checkpoint. Another run takes its lease over while it runs first."""
+
+    def __init__(self, place: str) -> None:
+        self.store = ArtifactStore(place)
+        self.checkpoints: list[bytes] = []
+        self.lease = ""
+
+    def __call__(self, config: object, *, output: str, work: str, **_: object) -> StageOutput:
+        fs, folder = file_system(work)
+        if not self.lease:
+            [self.lease] = self.store.backend.names("leases")
+            theirs = {**this_one(), "holder": "theirs", "expires_at": time.time() + 99, "token": ""}
+            self.store.backend.replace(self.lease, json.dumps(theirs).encode())
+            fs.pipe_file(f"{folder}/step", b"theirs")
+        self.checkpoints.append(fs.cat_file(f"{folder}/step"))
+        return StageOutput(files=(write_text_file("vocab.txt", "a", output=output),))
+
+
+@pytest.fixture
+def taken_over(fakes: FakeStages, place: str, monkeypatch: pytest.MonkeyPatch) -> TakenOver:
+    """That stage in the place of the one that learns a vocabulary."""
+    stage = TakenOver(place)
+    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, resumes=True)
+    monkeypatch.setattr(build_vocabulary, "STAGE", replaced)
+    return stage
+
+
+def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
+    fakes: FakeStages, taken_over: TakenOver, place: str
+) -> None:
+    store, recipe = taken_over.store, fakes.recipe(place)
+    with pytest.raises(LeaseLostError) as caught:
+        run_recipe(recipe, engine="local", until="build-vocabulary", say=lambda _: None)
+    error = caught.value
+    assert (error.step, error.holder.split()[0]) == ("build-vocabulary", "theirs")
+    assert error.run in run_ids(store)
+    assert list(store.pointers("build-vocabulary")) == []
+    assert store.backend.names("leases") == [taken_over.lease]
+    # The new holder goes on from its own checkpoint, and publishes.
+    store.backend.delete(taken_over.lease)
+    run_recipe(recipe, engine="local", until="build-vocabulary", say=lambda _: None)
+    assert taken_over.checkpoints == [b"theirs", b"theirs"]
+    assert len(list(store.pointers("build-vocabulary"))) == 1
+    assert store.backend.names("work") == []
+
+
+@pytest.mark.parametrize("place", ["disk"], indirect=True)
+def test_command_names_new_holder_when_lease_is_lost(
+    fakes: FakeStages, taken_over: TakenOver, place: str, cli: Cli, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(fakes.recipe(place).model_dump_json(exclude={"store", "execution"}))
+    said = cli("run", str(recipe), "--store", place, "--engine", "local")
+    assert said.code == 1
+    assert "build-vocabulary  FAILED" in said.err
+    assert "theirs (process" in said.err
 
 
 def test_a_disk_that_fails_ends_no_work(

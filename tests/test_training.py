@@ -23,6 +23,8 @@ import pytest
 import torch
 from training_runs import SmallCorpus, curve_lines, failure, start_process
 
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import Lease, lease_or_holder
 from model.data.batches import PretrainingBatch
 from model.encoder.hf_weights import save_model
 from model.pretraining.job import TrainingJob
@@ -30,11 +32,11 @@ from model.pretraining.loop import Pretraining, train
 from model.pretraining.results import read_finished
 from model.pretraining.setup import open_setup
 from model.processes.distributed import Ranks
-from model.processes.launcher import stop_running_calls
+from model.processes.launcher import call_group, stop_running_calls
 from model.processes.stopping import StopRequest
 from model.processes.worker import leave_failure
 from model.training.checkpoint_files import CheckpointRecord
-from model.training.checkpoints import Checkpoints
+from model.training.checkpoints import Checkpoints, Saved
 from model.training.loop import Stopwatch, Trainer
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE
 from schemas.errors import (
@@ -657,6 +659,40 @@ def test_training_that_another_thread_waits_for_can_be_stopped(
     stop_running_calls()
     thread.join(60)
     assert "SIGTERM" in str(found[0])
+
+
+def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
+    corpus: SmallCorpus, tmp_path: Path, bucket: str
+) -> None:
+    store, work = ArtifactStore(f"{bucket}/store"), f"{bucket}/store/work/pretrain/key"
+    job = corpus.job(tmp_path, budget={"steps": 100_000}).model_copy(update={"work": work})
+    theirs = checkpoints(job)
+    saved: list[Saved] = []
+
+    def take_over() -> None:
+        wait_for(lambda: bool(theirs.list()))
+        store.backend.replace("leases/pretrain/key.json", b"of another run")
+        with theirs.lock():
+            latest = theirs.latest()
+            assert latest is not None
+            theirs.save(latest.saved.step, tensors=latest.tensors, state=latest.state)
+            saved.extend(theirs.list())
+
+    thread = threading.Thread(target=take_over)
+    with (
+        lease_or_holder(store, "pretrain", "key", holder="mine", ttl_seconds=1.5) as lease,
+        call_group() as stop_calls,
+    ):
+        assert isinstance(lease, Lease)
+        lease.on_lost = stop_calls
+        thread.start()
+        with pytest.raises(CheckpointError):
+            job.run()
+    thread.join(60)
+    assert theirs.list() == tuple(saved)
+    steps = saved[-1].step + 1
+    shorter = corpus.job(tmp_path, budget={"steps": steps}).model_copy(update={"work": work})
+    assert finish(shorter)["state"]["done"]["steps"] == steps
 
 
 def test_an_error_that_cannot_be_left_in_a_file_is_said(

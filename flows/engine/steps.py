@@ -23,16 +23,18 @@ from flows.engine.provenance import checkout, environment, host_kind
 from flows.engine.stages import Step, amount
 from flows.formats import time_text
 from flows.store.artifacts import ArtifactStore, Attempt
+from flows.store.leases import Lease
 from flows.store.pointers import now
 from flows.store.runs import StepRecord
 from flows.trackers.records import TrackedStep, tracked_step
 from flows.trackers.tracking import tracked
+from model.processes.launcher import call_group
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
 from schemas.card_configs import CardsConfig
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import without_secrets
-from schemas.errors import BertloomError, NetworkError, RunnerError
+from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
 from schemas.stage import Stage
@@ -131,7 +133,7 @@ def build_step(
     store: ArtifactStore,
     inputs: Mapping[str, Manifest],
     execution: ExecutionConfig,
-    run_id: str,
+    lease: Lease,
     rebuild: bool = False,
     recipe_name: str = "",
     cards: CardsConfig | None = None,
@@ -144,13 +146,14 @@ def build_step(
         store: where artifacts are.
         inputs: the manifest of each of the stage's inputs.
         execution: where to run.
-        run_id: recorded in the manifest.
+        lease: the step's. The manifest records its run.
         rebuild: put the artifact in the place of one that is there.
         recipe_name: what trackers call its experiment.
         cards: what the recipe says of licences.
 
     Raises:
         ConfigError: the stage's code was edited since this process looked at it first.
+        LeaseLostError: another run took the lease while the stage ran.
         BertloomError: as the stage and the store say. Nothing is published then.
     """
     refuse_edited(edited_modules(step.stage))
@@ -166,12 +169,16 @@ def build_step(
             key=key.cache_key,
             config=step.config.model_dump(mode="json"),
             inputs={name: inputs[name] for name in step.inputs},
-            run_id=run_id,
+            run_id=lease.run_id,
         )
 
     with tracked(stage.name, described, work=folders.get("work")) as tracking:
         began = now()
-        with _cleared_on_error(step, attempt, store=store), working_on(step.label):
+        with (
+            _cleared_on_error(step, attempt, store=store),
+            _under_lease(lease, step),
+            working_on(step.label),
+        ):
             given = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
             # Called here: each frame on the way to it is one more to read in a stage's error.
             output = stage.run(
@@ -179,7 +186,7 @@ def build_step(
             )
             _check_output(step, output)
         produced = _produced_by(
-            stage, output, began=began, clock=clock, execution=execution, run_id=run_id
+            stage, output, began=began, clock=clock, execution=execution, run_id=lease.run_id
         )
         manifest = _manifest(
             step, key, output, attempt=attempt, inputs=inputs, produced_by=produced
@@ -188,7 +195,7 @@ def build_step(
         missing_card = _write_card(manifest, store=store, cards=cards or CardsConfig())
         commit = store.commit(manifest, replace=rebuild)
         tracking.read_to_the_end()
-        if stage.resumes:
+        if stage.resumes and lease.renew():
             store.clear_work(stage.name, key.cache_key)
         untold = tracking.finish(commit.manifest)
     replaced = commit.replaced.content if commit.replaced else commit.manifest.content
@@ -240,6 +247,25 @@ def _cleared_on_error(step: Step, attempt: Attempt, *, store: ArtifactStore) -> 
             except OSError as left:
                 error.add_note(f"what the stage left at {attempt.output} is there yet: {left}")
         raise
+
+
+@contextlib.contextmanager
+def _under_lease(lease: Lease, step: Step) -> Iterator[None]:
+    """Stop the calls that the block makes to other processes as soon as the lease is lost.
+
+    Raises:
+        LeaseLostError: Another run took the lease before the end of the block.
+    """
+    with call_group() as stop_calls:
+        lease.on_lost = stop_calls
+        try:
+            yield
+        except Exception as error:
+            if lease.is_held():
+                raise
+            raise LeaseLostError(lease.run_id, step.label, lease.new_holder()) from error
+    if not lease.renew():
+        raise LeaseLostError(lease.run_id, step.label, lease.new_holder())
 
 
 def _write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> str:

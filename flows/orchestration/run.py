@@ -350,7 +350,7 @@ class Run:
                                 store=self.store,
                                 inputs=self.inputs(step),
                                 execution=self.recipe.execution,
-                                run_id=self.run_id,
+                                lease=self._leases[step.label],
                                 rebuild=step.label in self.rebuilt,
                                 recipe_name=self.recipe.name,
                                 cards=self.recipe.cards,

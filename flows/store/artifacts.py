@@ -204,7 +204,7 @@ class ArtifactStore(StorePointers):
         return self.backend.make_folder(f"work/{stage}/{cache_key}")
 
     def clear_work(self, stage: str, cache_key: str) -> None:
-        """Delete that folder, as its artifact is published; the holder of the lease calls it."""
+        """Delete that folder after its artifact is published. Only the lease's holder may."""
         self.backend.delete_folder(f"work/{stage}/{cache_key}")
 
     def pieces(self, stage: str, digest: str) -> str:

@@ -3,9 +3,10 @@
     leases/STAGE/CACHE_KEY.json    {holder, host, system, pid, process start, expires_at, token,
                                     job_id, job_url}
 
-`try_lease` takes one, or says who has it. A lease is advice: the store's conditional commit sees to
-it that two runs never publish different things under one key. A lease only saves the work of
-building twice, and keeps `work/` folders from being written by two at once.
+`try_lease` takes one, or says who has it. The store's conditional commit makes sure that two runs
+never publish different things under one key. A lease saves the work of building twice, and keeps
+two runs from writing one `work/` folder: a run that lost its lease stops the step and publishes
+nothing.
 
 It is renewed by a thread every third of its time to live. **It is free** (`Holder.is_live`) when it
 was let go, when it has expired, or when its process is of this machine and gone, so that what a
@@ -25,7 +26,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -38,6 +39,9 @@ from schemas.sealed import read_sealed, sealed_json
 
 TIME_TO_LIVE = 60.0
 """Seconds."""
+
+_LOST_SECONDS = 0.5
+"""Pause between two calls of `Lease.on_lost`."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -154,7 +158,7 @@ def lease_or_holder(
         yield other
         return
     ended = threading.Event()
-    renewing = threading.Thread(target=lease.renew, args=(ended,), name="lease", daemon=True)
+    renewing = threading.Thread(target=lease.keep, args=(ended,), name="lease", daemon=True)
     renewing.start()
     try:
         yield lease
@@ -169,6 +173,9 @@ class Lease:
 
     def __init__(self, backend: StoreBackend, path: str, holder: str, ttl_seconds: float) -> None:
         """It is not taken yet."""
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called after another run took the lease, again and again until the block ends."""
+
         self._backend, self._path, self._ttl = backend, path, ttl_seconds
         process, token = this_process()._asdict(), uuid.uuid4().hex
         self._mine = Holder(holder=holder, **process, expires_at=0, token=token)
@@ -188,7 +195,16 @@ class Lease:
         """Have it say which job of an engine builds its key. It is advice: a failure is logged."""
         with self._lock:
             self._mine = self._mine.model_copy(update={"job_id": job_id, "job_url": url})
-        self._renew_once()
+        self.is_held()
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run that took the lease."""
+        return self._mine.holder
+
+    def new_holder(self) -> str:
+        """Return who holds the lease now, "" for nobody."""
+        return str(read_lease(self._backend, self._path).holder or "")
 
     def _write(self, *, expected: bytes | None = None, is_ours: bool = False) -> bool:
         with self._lock:
@@ -201,18 +217,28 @@ class Lease:
             self._stored = data
             return True
 
-    def renew(self, ended: threading.Event) -> None:
-        """Put its expiry off until `ended` is set, or another run has it."""
-        while not ended.wait(self._ttl / 3) and self._renew_once():
+    def keep(self, ended: threading.Event) -> None:
+        """Renew the lease until `ended` is set. Once it is lost, call `on_lost` until then."""
+        while not ended.wait(self._ttl / 3) and self.is_held():
             pass
+        # More than once: a training that is about to start has no process to stop yet.
+        while not ended.is_set():
+            self.on_lost()
+            ended.wait(_LOST_SECONDS)
 
-    def _renew_once(self) -> bool:
-        """Whether it is still ours, as far as is known."""
+    def renew(self) -> bool:
+        """Renew the lease. Return False if another run took it.
+
+        Raises:
+            Exception: The store's file cannot be read or written.
+        """
+        return self._write(is_ours=True)
+
+    def is_held(self) -> bool:
+        """Renew the lease. Return False if another run is known to have taken it."""
         try:
-            if not self._write(is_ours=True):
-                _LOGGER.warning(
-                    "another run took the lease %s; the first one to publish wins", self._path
-                )
+            if not self.renew():
+                _LOGGER.warning("another run took the lease %s", self._path)
                 return False
         except Exception as error:  # the disk's or the network's; the next turn tries again
             _LOGGER.debug("the lease %s was not renewed: %s", self._path, error)

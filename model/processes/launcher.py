@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import contextvars
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -210,7 +211,8 @@ class Workers:
                 worker = Worker()
                 self._all.append(worker)
         try:
-            return worker.call(function, argument)
+            with _in_group(worker.stop):
+                return worker.call(function, argument)
         finally:
             with self._lock:
                 self._idle.append(worker)
@@ -234,6 +236,9 @@ class Workers:
 
 _SHARED = Workers()
 _JOBS: set[subprocess.Popen[bytes]] = set()
+_GROUP: contextvars.ContextVar[set[Callable[[], None]] | None] = contextvars.ContextVar(
+    "_GROUP", default=None
+)
 atexit.register(lambda: _SHARED.end())
 
 
@@ -285,7 +290,7 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, ranks: int)
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(_STOP_SECONDS)),
             "OMP_NUM_THREADS": str(threads),
         }
-    with _start(command, added=added) as process:
+    with _start(command, added=added) as process, _in_group(process.terminate):
         _JOBS.add(process)
         try:
             code = process.wait()
@@ -309,6 +314,39 @@ def stop_running_calls() -> None:
     _SHARED.stop()
     for process in tuple(_JOBS):
         process.terminate()
+
+
+@contextlib.contextmanager
+def call_group() -> Iterator[Callable[[], None]]:
+    """Yield a function that stops the calls and jobs made by this thread in the block.
+
+    It returns at once, as `stop_running_calls` does.
+    """
+    group: set[Callable[[], None]] = set()
+
+    def stop_all() -> None:
+        for stop in tuple(group):
+            stop()
+
+    token = _GROUP.set(group)
+    try:
+        yield stop_all
+    finally:
+        _GROUP.reset(token)
+
+
+@contextlib.contextmanager
+def _in_group(stop: Callable[[], None]) -> Iterator[None]:
+    """Let the `call_group` of this thread, if there is one, stop a call in this block."""
+    group = _GROUP.get()
+    if group is None:
+        yield
+        return
+    group.add(stop)
+    try:
+        yield
+    finally:
+        group.discard(stop)
 
 
 def end_workers() -> None:

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from model.processes.folder_lock import folder_lock
+from model.processes.folder_lock import LOCK_FILE, folder_lock
 from pipelines.io.file_systems import fetch_file, file_system
 from schemas.errors import CheckpointError
 from schemas.paths import RelativePath
@@ -143,12 +144,32 @@ class CheckpointFiles:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing; on file systems that are not local, do nothing."""
-        if not self.is_local:
-            yield
+        """Make this process the only writer until the block ends.
+
+        A local folder is locked. On an object store the last process to call this is the writer:
+        see `check_lock`.
+        """
+        if self.is_local:
+            with folder_lock(Path(self._root)):
+                yield
             return
-        with folder_lock(Path(self._root)):
-            yield
+        self._token = secrets.token_bytes(16)
+        self._fs.pipe_file(self._path(LOCK_FILE), self._token)
+        yield
+
+    def check_lock(self) -> None:
+        """Raise CheckpointError if another process became the writer on an object store."""
+        if self.is_local:
+            return
+        try:
+            token = bytes(self._fs.cat_file(self._path(LOCK_FILE)))
+        except FileNotFoundError:
+            token = b""
+        if token != self._token:
+            raise CheckpointError(
+                f"{self.url()}: expected this process to be the only writer, found that another "
+                "one took over. This checkpoint is not saved"
+            )
 
     def names(self) -> list[str]:
         """Names of the folders in this one, sorted."""

@@ -75,8 +75,7 @@ class _Survey(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run.
 
-    One process may write: hold `lock()` for the length of the run. On object stores nothing
-    enforces that. Any number may read meanwhile.
+    One process may write: hold `lock()` for the length of the run. Any number may read meanwhile.
     """
 
     def __init__(self, folder: str, *, keep_last: int) -> None:
@@ -101,10 +100,10 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer until the block ends; does nothing on file systems not local.
+        """Be the only writer until the block ends, or on an object store until another process is.
 
         Raises:
-            CheckpointError: another process is; names its pid.
+            CheckpointError: another process holds the local folder; names its pid.
         """
         with self._files.lock():
             self._locked = True
@@ -141,6 +140,7 @@ class Checkpoints:
                 raise ValueError(f"expected files named like `model`, found {stem!r}")
         text = _plain(state, loss=loss)
         with contextlib.nullcontext() if self._locked else self.lock():
+            self._files.check_lock()
             survey = self._survey()
             for name in survey.unpublished:
                 self._delete(name)
@@ -159,6 +159,7 @@ class Checkpoints:
                     files=tuple(entries),
                     state=json.loads(text),
                 )
+                self._files.check_lock()  # writing the tensors may have taken minutes
                 self._files.publish(name, record)
             except BaseException as error:
                 self._clear_away(name, error)
