@@ -91,7 +91,7 @@ def test_what_cannot_be_filled_is_said(cli: Cli, pretrained: str, tmp_path: Path
 
 
 def test_weights_that_are_not_finite_are_refused(cli: Cli, tmp_path: Path) -> None:
-    """By every command that loads a checkpoint: none of them answers with NaN."""
+    """Every command that loads a checkpoint fails instead of answering with NaN."""
     bert, tuned = write_checkpoint(tmp_path / "bert"), write_tuned(tmp_path / "tuned", task="sst-2")
     name = "bert.encoder.layer.0.intermediate.dense.weight"
     for folder in (bert, tuned):
