@@ -201,7 +201,7 @@ class VocabularyConfig(Config):
 
     vocab_file: str | None = not_identity(None)
     """Vocabulary to use instead of learning one: a vocab.txt or a WordPiece tokenizer.json (local
-    or any fsspec URL). Its pieces count, not its path."""
+    or any fsspec URL); its content is what counts."""
 
     vocab_size: int = Field(default=30_522, ge=FIRST_LEARNT_ID + 2, le=1 << 20)
     """Lines of the learnt vocab.txt, special and unused ones included. Exactly so many are made."""

@@ -302,7 +302,7 @@ class PretrainConfig(Config):
 
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """Steps whose models are kept beside the published one.
+        """Steps whose models are kept in addition to the published one.
 
         With `keep: last` the last step is not among them: its model is the published one.
         """

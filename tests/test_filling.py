@@ -9,13 +9,23 @@ from types import SimpleNamespace
 
 import pytest
 from command_runs import Cli
-from finetuning_runs import SHAPE, VOCAB
+from finetuning_runs import (
+    SHAPE,
+    VOCAB,
+    sentiment,
+    trial_config,
+    trial_job,
+    write_checkpoint,
+)
+from safetensors.torch import load_file, save_file
 from test_asking import write_tuned
 
 import bertloom
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
+from model.finetuning.setup import open_trial
 from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+from schemas.errors import CheckpointError
 from schemas.model_configs import ModelConfig
 
 TEXTS = ["The good [MASK] was a [MASK] one.", "[MASK] film"]
@@ -78,6 +88,25 @@ def test_what_cannot_be_filled_is_said(cli: Cli, pretrained: str, tmp_path: Path
         assert said.code == 1
         assert told in said.err
     assert "quickstart" in cli("fill", "[MASK]", "--store", _empty_store(tmp_path)).err
+
+
+def test_weights_that_are_not_finite_are_refused(cli: Cli, tmp_path: Path) -> None:
+    """Every command that loads a checkpoint fails instead of answering with NaN."""
+    bert, tuned = write_checkpoint(tmp_path / "bert"), write_tuned(tmp_path / "tuned", task="sst-2")
+    name = "bert.encoder.layer.0.intermediate.dense.weight"
+    for folder in (bert, tuned):
+        path = Path(folder, "model.safetensors")
+        tensors = load_file(path)
+        tensors[name][0, 0] = float("nan")
+        save_file(tensors, path, metadata={"format": "pt"})
+    for command in (("fill", "[MASK]", "--model", bert), ("predict", tuned, "good")):
+        answer = cli(*command)
+        assert answer.code == 1
+        assert name in answer.err
+        assert not answer.out
+    examples = sentiment(tmp_path / "sst", train=4, dev=2)
+    with pytest.raises(CheckpointError, match=name):
+        open_trial(trial_job(tmp_path / "work", examples, config=trial_config(bert)))
 
 
 def _empty_store(folder: Path) -> str:

@@ -256,6 +256,26 @@ def with_tensor(name: str, tensor: torch.Tensor) -> Callable[[Tensors], Tensors]
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("name", ["bert.pooler.dense.weight", "cls.predictions.bias"])
+def test_weights_that_are_not_finite_are_refused(name: str, value: float, tmp_path: Path) -> None:
+    def spoil(tensors: Tensors) -> Tensors:
+        tensors[name].view(-1)[-1] = value
+        return tensors
+
+    with pytest.raises(CheckpointError, match=name):
+        load(change(written(tmp_path), spoil))
+
+
+def test_weights_whose_sum_overflows_are_read(tmp_path: Path) -> None:
+    def enlarge(tensors: Tensors) -> Tensors:
+        tensors["cls.predictions.bias"].fill_(3e38)
+        return tensors
+
+    loaded = load(change(written(tmp_path), enlarge))
+    assert loaded.model.mlm_head.output_bias.max() == torch.tensor(3e38)
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [

@@ -126,7 +126,7 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
         needs_vocabulary: Read its vocab.txt or tokenizer.json, too.
 
     Raises:
-        MissingInputError: A file is missing; says how to convert a checkpoint of another layout.
+        MissingInputError: A file is missing. The message tells how to convert other layouts.
         CheckpointError: Its config.json is not a JSON object.
         VocabularyError: Its vocabulary is not a WordPiece vocabulary.
     """

@@ -177,7 +177,8 @@ def read_checkpoint(folder_url: str) -> HFCheckpoint:
     """Read a checkpoint from its folder, a local path or any fsspec URL.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
+        CheckpointError: There is no checkpoint, it cannot be read, it is not a BERT that bertloom
+            supports, or its weights are not finite.
     """
     folder = folder_url.rstrip("/")
     where = f"{folder}/{CONFIG_FILE}"
@@ -185,6 +186,7 @@ def read_checkpoint(folder_url: str) -> HFCheckpoint:
     config, vocab_size, objective = model_config(described, where=where)
     state, weights_url = _read_weights(folder)
     _check_size(state, config, vocab_size=vocab_size, where=weights_url)
+    _check_finite(state, where=weights_url)
     return HFCheckpoint(config, vocab_size, objective, described, where, state, weights_url)
 
 
@@ -269,6 +271,26 @@ def _check_size(
                 "of"
             )
         _checked(renamed[name], torch.Size(shape), name=name, where=where)
+
+
+def _check_finite(state: Mapping[str, Tensor], *, where: str) -> None:
+    """Refuse weights that are NaN or infinite, whose model answers nothing but NaN.
+
+    Raises:
+        CheckpointError: A tensor has such a value; names the tensor.
+    """
+    for name, tensor in state.items():
+        if not tensor.is_floating_point():
+            continue
+        values = tensor.to(torch.float32)
+        # The sum is ten times as fast, but may overflow where each value is finite.
+        if values.sum().isfinite() or values.isfinite().all():
+            continue
+        count = int((~values.isfinite()).sum())
+        raise CheckpointError(
+            f"{where}: {name}: expected finite weights, got NaN or infinity in {count:,} of "
+            f"{values.numel():,}. Download the checkpoint again, or use an earlier one."
+        )
 
 
 def fill_parameters(model: nn.Module, found: Mapping[str, Tensor]) -> None:

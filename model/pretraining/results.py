@@ -23,7 +23,7 @@ from model.training.artifact_files import (
     TIMINGS_FILE,
     to_json,
 )
-from model.training.checkpoints import Checkpoints
+from model.training.checkpoints import Checkpoints, LoadedCheckpoint
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError
@@ -53,26 +53,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     Raises:
         CheckpointError: There is no checkpoint, or the training has not finished.
     """
-    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=job.config.checkpoints.keep_last)
-    latest = checkpoints.latest()
-    if latest is None:
-        raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
-    state = PhaseState.from_json(latest.state, where=latest.saved.url)
-    if not state.is_finished:
-        raise CheckpointError(
-            f"{latest.saved.url}: expected a finished training, found one after step "
-            f"{state.done.steps}: run again, it goes on from there"
-        )
-    notes = list(_notes(state))
-    published = latest
-    if job.config.keep == "best":
-        published = checkpoints.best()
-        steps = state.done.steps
-        state = PhaseState.from_json(published.state, where=published.saved.url)
-        notes.append(
-            f"this is the model of step {state.done.steps:,} of {steps:,}, which has the lowest "
-            "held-out loss (keep: best)"
-        )
+    published, state, notes = _published(job)
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
     model.load_state_dict(published.tensors["model"])
@@ -93,8 +74,32 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
             "tokens": state.done.tokens,
         },
         statistics=_statistics(job, state, snapshots=snapshots),
-        notes=tuple(notes),
+        notes=notes,
     )
+
+
+def _published(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState, tuple[str, ...]]:
+    """Return the checkpoint to publish, its state, and notes on it."""
+    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=job.config.checkpoints.keep_last)
+    latest = checkpoints.latest()
+    if latest is None:
+        raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
+    last = PhaseState.from_json(latest.state, where=latest.saved.url)
+    if not last.is_finished:
+        raise CheckpointError(
+            f"{latest.saved.url}: expected a finished training, found one after step "
+            f"{last.done.steps}: run again, it goes on from there"
+        )
+    if job.config.keep == "last":
+        return latest, last, _notes(last)
+    del latest  # its tensors need as much memory as those of the best checkpoint
+    best = checkpoints.best()
+    state = PhaseState.from_json(best.state, where=best.saved.url)
+    note = (
+        f"keep: best: the model is that of step {state.done.steps:,} of {last.done.steps:,}, with "
+        "the lowest held-out loss"
+    )
+    return best, state, (*_notes(last), note)
 
 
 def _carried_on(job: TrainingJob, state: PhaseState) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _vocab_of(described: Mapping[str, Any], *, where: str) -> list[str]:
     Raises:
         VocabularyError: The tokenizer is not WordPiece, or its vocabulary is damaged.
     """
-    model = described.get("model")
+    model: Any = described.get("model")
     if _type_of(model) != "WordPiece":
         raise VocabularyError(
             f"{where}: expected a WordPiece tokenizer, got {_type_of(model)}. Start from a BERT "
@@ -150,8 +150,8 @@ def _vocab_of(described: Mapping[str, Any], *, where: str) -> list[str]:
             id_of[str(token["content"])] = int(token["id"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise VocabularyError(
-            f"{where}: expected model.vocab and added_tokens with an id per piece, got {error!r}. "
-            "Download the file again."
+            f"{where}: expected model.vocab and added_tokens with an id per piece, got "
+            f"{error!r:.100}. Download the file again."
         ) from error
     vocab = sorted(id_of, key=id_of.__getitem__)
     if [id_of[piece] for piece in vocab] != list(range(len(vocab))):
@@ -169,7 +169,7 @@ def _type_of(part: Any) -> str:
         return type(part).__name__
     # Early tokenizers wrote no type for a WordPiece model, which alone has this field.
     untyped = "WordPiece" if "max_input_chars_per_word" in part else "an unknown type"
-    return str(part.get("type", untyped))
+    return f"{part.get('type', untyped)!s:.60}"
 
 
 def check_vocab(vocab: Sequence[str], *, where: str = "vocabulary") -> None:
