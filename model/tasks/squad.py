@@ -63,9 +63,9 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         )
 
 
-def with_evidence(task: Task, folder: str) -> Task:
-    """The task as it reads TriviaQA's questions, whose documents are in a folder."""
-    return replace(task, columns={**task.columns, "evidence": folder})
+def with_evidence(task: Task, folder: str | None) -> Task:
+    """Return the task with the folder of the documents of TriviaQA's questions, if there is one."""
+    return task if folder is None else replace(task, columns={**task.columns, "evidence": folder})
 
 
 def _items(task: Task, split: str, url: str) -> Iterator[_Question | Row | Bad]:
