@@ -13,6 +13,7 @@ from typing import Any
 from model.tasks import task_of
 from model.tasks.answer_names import AnswerNames
 from model.tasks.official_files import ExampleFile, find_files, raw_inputs_of
+from model.tasks.squad import with_evidence
 from model.tasks.task import Task
 from model.telling.amounts import examples_amount
 from pipelines.counters import Counters
@@ -32,6 +33,19 @@ def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
     """
     task = task_of(config)
     return raw_inputs_of(find_files(config, task=task), task=task)
+
+
+def check_files(config: ExamplesConfig) -> None:
+    """Find the files of a task and read the first row of each.
+
+    Raises:
+        ConfigError: The task or a split does not exist.
+        InputError: A file is missing, or its format or columns are not those of the task.
+    """
+    task = task_of(config)
+    for split, files in find_files(config, task=task).items():
+        for file in files:
+            next(task.reader(with_evidence(task, file.evidence), split, file.uri), None)
 
 
 def build_examples(

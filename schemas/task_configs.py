@@ -90,7 +90,7 @@ class ExamplesConfig(Config):
     table: TableConfig = added_later(TableConfig())
     """How the lines of files whose `columns` are named are cut."""
 
-    labels: tuple[str, ...] = added_later(())
+    labels: tuple[Annotated[str, Field(min_length=1)], ...] = added_later(())
     """Names of the labels or tags that files hold as numbers, in the order of the numbers, from 0.
     []: the names that `datasets` writes into Parquet files; without those, the numbers."""
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 from xml.etree import ElementTree
@@ -17,12 +18,14 @@ from command_runs import Cli
 from pydantic import TypeAdapter
 from report_runs import sample_without_tasks, with_trainings
 from shown_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks
+from task_files import write_task_file
 from typer.main import get_command
 
 from flows.cli.app import app, main
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
+from model.tasks import TASKS
 from pipelines.runners.launch import RUNNERS
 from pipelines.sources import SOURCES
 from schemas.configs import Config
@@ -54,7 +57,7 @@ LABELLED = {
     "squad-1.1": "dev-v1.1.json train-v1.1.json",
     "sst-2": "dev.tsv test.tsv train.tsv",
 }
-"""Of which nothing but the names is needed to plan."""
+"""Names of files by task."""
 
 
 def site_module(name: str) -> Any:
@@ -130,9 +133,11 @@ def beside_a_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shown")
     sample_without_tasks(str(folder / "runs" / "sample"))
     for task, names in LABELLED.items():
-        (folder / "runs" / "sample" / "tasks" / task).mkdir(parents=True)
-        for name in names.split():
-            (folder / "runs" / "sample" / "tasks" / task / name).write_text("nothing\n")
+        tasks = folder / "runs" / "sample" / "tasks" / task
+        for split, globs in TASKS[task].splits.items():
+            matching = [name for name in names.split() for glob in globs if fnmatch(name, glob)]
+            if matching:
+                Path(write_task_file(TASKS[task], split, folder=tasks)).rename(tasks / matching[0])
     (folder / "small.yaml").write_text(SMALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

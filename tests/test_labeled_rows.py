@@ -10,6 +10,7 @@ import pytest
 import yaml
 from command_runs import Cli
 from finetuning_runs import span_rows, text_rows, write_checkpoint
+from pydantic import ValidationError
 
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
@@ -299,6 +300,12 @@ def test_labels_that_task_cannot_take_are_refused(task: str, labels: list[str]) 
         task_of(ExamplesConfig.model_validate({"task": task, "folder": "x", "labels": labels}))
 
 
+@pytest.mark.parametrize("labels", [["bad", "bad"], ["bad", ""]])
+def test_labels_are_different_names(labels: list[str]) -> None:
+    with pytest.raises(ValidationError, match="labels"):
+        ExamplesConfig.model_validate({"task": "single-sentence", "folder": "x", "labels": labels})
+
+
 def test_labels_decide_cache_key_only_when_set() -> None:
     plain = ExamplesConfig(task="tagging", folder="x")
     assert "labels" not in plain.identity()
@@ -422,7 +429,7 @@ def test_commands_take_names_of_label_numbers(cli: Cli, tmp_path: Path) -> None:
         )
         urls[split] = export(found, tmp_path / f"{split}.jsonl")
     files = [f"--file={split}={url}" for split, url in urls.items()]
-    names = "--labels=bad,good"
+    names = "--labels=bad, good"
     store = f"--store={tmp_path / 'store'}"
     checkpoint = write_checkpoint(tmp_path / "bert")
     said = cli(

@@ -103,3 +103,35 @@ def test_preflight_refuses_checkpoint_with_wrong_vocabulary(tmp_path: Path, text
     fault = checkpoint_fault(folder, needs_vocabulary=True)
     assert isinstance(fault, VocabularyError)
     assert checkpoint_fault(folder, needs_vocabulary=False) is None
+
+
+def examples_recipe(folder: Path, *, train: str) -> str:
+    """Write a recipe that builds a corpus and the examples of one task."""
+    (folder / "train.tsv").write_text(train)
+    (folder / "dev.tsv").write_text("sentence\tlabel\na b\t0\nc d\t1\n")
+    recipe = Path(write_recipe(folder, vocab_file=write(f"{folder}/vocab.txt", WHOLE)))
+    content = yaml.safe_load(recipe.read_text())
+    content["build_examples"] = {"task": {"task": "single-sentence", "folder": "."}}
+    content["finetune"] = {
+        "task": {"examples": "task", "init_checkpoint": write_checkpoint(folder / "bert")}
+    }
+    recipe.write_text(yaml.safe_dump(content))
+    return str(recipe)
+
+
+@pytest.mark.parametrize("train", ["", "review\tstars\na b\t0\n", "{}", "PAR1"])
+def test_run_and_plan_refuse_wrong_task_file_before_first_step(
+    cli: Cli, tmp_path: Path, train: str
+) -> None:
+    recipe = examples_recipe(tmp_path, train=train)
+    for command in (("plan", recipe), ("run", recipe, "--engine", "local")):
+        said = cli(*command)
+        assert said.code == 1
+        assert str(tmp_path / "train.tsv") in said.err
+    assert not list((tmp_path / "store").glob("**/manifest*.json"))
+
+
+def test_plan_accepts_right_task_files(cli: Cli, tmp_path: Path) -> None:
+    recipe = examples_recipe(tmp_path, train="sentence\tlabel\na b\t0\nc d\t1\n")
+    said = cli("plan", recipe)
+    assert said.code == 0, said.err

@@ -163,7 +163,7 @@ def columns_given(
             is_number = option == "column" and value.isascii() and value.isdigit()
             truths = {"true": True, "false": False} if option == "table" else {}
             found[field][name] = int(value) if is_number else truths.get(value, value)
-    names = {"labels": labels.split(",")} if labels else {}
+    names = {"labels": [name.strip() for name in labels.split(",")]} if labels else {}
     return {field: values for field, values in found.items() if values} | names
 
 

@@ -66,7 +66,7 @@ class SplitBuild:
         """The rows of a file that are kept; a bad file makes an error at its end."""
         read, bad = 0, list[Bad]()
         faults = 0
-        task = self._task if file.evidence is None else with_evidence(self._task, file.evidence)
+        task = with_evidence(self._task, file.evidence)
         for found in task.reader(task, self._split, file.uri):
             self.counters.count("rows-in")
             item = self._answers.check(self._split, found)

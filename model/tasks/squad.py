@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from model.tasks.files import is_text, read_json, shown
 from model.tasks.raw_tables import RawTable, is_json_lines, is_parquet, open_json, open_parquet
 from model.tasks.span_answers import Answers, WrongAnswersError, check_answers
-from model.tasks.task import Bad, Row, Task
+from model.tasks.task import Bad, Row, Task, is_answered
 from model.tasks.triviaqa import is_triviaqa, read_triviaqa
 from schemas.errors import ExamplesError
 
@@ -63,9 +63,9 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         )
 
 
-def with_evidence(task: Task, folder: str) -> Task:
-    """The task as it reads TriviaQA's questions, whose documents are in a folder."""
-    return replace(task, columns={**task.columns, "evidence": folder})
+def with_evidence(task: Task, folder: str | None) -> Task:
+    """Return the task with the folder of the documents of TriviaQA's questions, if there is one."""
+    return task if folder is None else replace(task, columns={**task.columns, "evidence": folder})
 
 
 def _items(task: Task, split: str, url: str) -> Iterator[_Question | Row | Bad]:
@@ -116,7 +116,7 @@ def _questions(paragraph: Any, title: Any, *, position: str) -> Iterator[_Questi
 
 
 def _rows(table: RawTable, split: str, url: str) -> Iterator[_Question | Bad]:
-    needed = [*_COLUMNS, *(["answers"] if split in _TRAINED_ON else [])]
+    needed = [*_COLUMNS, *(["answers"] if is_answered(split) else [])]
     missing = [name for name in needed if name not in table.columns]
     if missing:
         raise ExamplesError(
@@ -196,8 +196,9 @@ def _answers(given: _Question, *, task: Task, split: str) -> tuple[Answers, bool
             position, "contradictory", f"is_impossible, and the answer {found.texts[0]!r:.60}"
         )
     if split in _TRAINED_ON and not found.is_found:
-        said = f"{shown(values['answers'])}, not in the context of {len(given.context)} characters"
-        return Bad(position, "answer-not-in-context", said)
+        answers = shown(values["answers"])
+        where = f"not in the context of {len(given.context)} characters"
+        return Bad(position, "answer-not-in-context", f"{answers}, {where}")
     return found, False
 
 

@@ -53,13 +53,11 @@ def read_tagged_rows(task: Task, split: str, url: str) -> Iterator[Document]:
     wanted = [columns.words, *([columns.tags] if columns.tags else [])]
     for number, record in enumerate(table.records(wanted), start=1):
         sentence = record if isinstance(record, Bad) else _sentence(record, columns, split, url)
-        is_bad = isinstance(sentence, Bad)
-        yield Document(
-            record.position,
-            f"sentence-{number}",
-            () if is_bad else (sentence,),
-            (sentence,) if is_bad else (),
-        )
+        name = f"sentence-{number}"
+        if isinstance(sentence, Bad):
+            yield Document(record.position, name, (), (sentence,))
+        else:
+            yield Document(record.position, name, (sentence,), ())
 
 
 def _find_columns(table: RawTable, *, task: Task, split: str, url: str) -> _Columns:
