@@ -267,6 +267,7 @@ LAST_PART = "\n\n".join([SECOND, OPENING] * 8)
     [
         f"{CHAPTER_NOTES}\n\n\nCHAPTER II",
         f"{CHAPTER_NOTES}\n\n\nThe Last Day",
+        f"{CHAPTER_NOTES}\n\n\n*CHAPTER II*",
         CHAPTER_NOTES,
         "NOTES\n\n1. A stang is a pole.\n\n2. So the old copies have it.\n\n\nCHAPTER II",
         "Footnotes:\n\nThis was so at that time, and was never changed.",
@@ -286,6 +287,11 @@ def test_text_behind_the_notes_of_a_chapter_stays(between: str) -> None:
 def test_last_paragraphs_behind_the_notes_of_a_chapter_stay() -> None:
     book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n{CHAPTER_NOTES}\n\n{SECOND}\n\n{OPENING}\n")
     assert book.paragraphs[-2:] == [SECOND_LINE, ONE_LINE]
+
+
+def test_text_stays_when_a_heading_with_asterisks_is_the_last_line() -> None:
+    book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n{CHAPTER_NOTES}\n\n*CHAPTER II*\n")
+    assert book.paragraphs[:80] == [ONE_LINE, SECOND_LINE] * 40
 
 
 def test_paragraphs_between_their_notes_stay() -> None:

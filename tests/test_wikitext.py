@@ -167,6 +167,31 @@ def test_quotes_in_a_tag_hold_any_character(tag: str) -> None:
     assert clean(f"A{tag} b.") == "A b."
 
 
+@pytest.mark.parametrize(
+    "tag",
+    ['<ref name = "Man Known as "Father of <i>Hills</i>" Dies">t</ref>',
+     '<ref name = "Man Known as "Father of <i>Hills</i>" Dies" />',
+     '<ref name = "Man Known as "Fathe...">t</ref>', '<REF name = "Man "Fathe <i>...">t</REF>',
+     '<ref name = "Man "Father" {{cite|t}}</ref>', '<ref name=a<b>t</ref>'],
+)  # fmt: skip
+def test_reference_with_unbalanced_quotes_is_left_out(tag: str) -> None:
+    assert clean(f"A{tag} b.<ref name=c>d</ref> e") == "A b. e"
+
+
+@pytest.mark.parametrize(
+    "indented",
+    ["One.\n\u200e:Two.", "One.\n&nbsp;:Two.", "One.\n''':Two'''.", "One.\n\t: Two.",
+     "One.\n'':Two.''", "One.<br>:Two.", "One. <br /> ::Two."],
+)  # fmt: skip
+def test_colon_that_begins_a_line_of_text_is_dropped(indented: str) -> None:
+    assert clean(indented) == "One. Two."
+
+
+def test_colon_within_a_line_stays() -> None:
+    text = "One: two. He said:three. <ref>a</ref>: four"
+    assert clean(text) == "One: two. He said:three.: four"
+
+
 def test_a_list_numbered_by_hand_is_none_of_the_text() -> None:
     assert clean("These are:\n35. One\n36.\n\n37. Three\n\nText.") == "These are:\nText."
     assert clean("1. FC is a club.\n\nIt plays.") == "1. FC is a club.\nIt plays."
@@ -268,6 +293,7 @@ SEEDS = [
     "[[a|", "{{lang|en|", "{{nowrap|", "<math>", "<table>", "&", "(", "( ", "(, ", "\n==a==",
     "\n== References ==", "\n:<math>\\pi</math>", "<REF></ref ", "{{\n\n", "<ul><ul></ul>", "[[[",
     "__", ",,", "\n* {{a}}", "<code>x</code", "<nowiki>", "{{x}}", ". \ufdd1", "-{", "<br>",
+    '<ref "', '<ref "a <i>', '<ref a" ', "<ref name=<b ", "<br>:", "\n\t:", "\n'':",
     "{{{!}}", "[[:a:", "{{IPA|x}}", "\ufdec", "\ufdd0 or ", "a: ", " ;", "<sup>",
 ]  # fmt: skip
 

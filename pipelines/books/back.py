@@ -57,10 +57,10 @@ def _notes_start(book: Book, end: int) -> int:
 
 
 def _holds_only_notes(book: Book, heading: int, end: int) -> bool:
-    """Return whether notes, and nothing else, stand between their heading and block `end`.
+    """Return whether all blocks between a heading of notes and block `end` are notes.
 
-    The first block and the last one must be numbered, and at least half of all. Blocks without a
-    number between two notes continue the upper one. A footnote without a number stands alone.
+    The first block, the last one and at least half of all must be numbered. Blocks without a number
+    between two notes continue the upper one. One block below `FOOTNOTES` needs no number.
     """
     numbers = [
         number
@@ -69,14 +69,19 @@ def _holds_only_notes(book: Book, heading: int, end: int) -> bool:
         or (book.kinds[number] is Kind.TEXT and not _is_back(book, number))
     ]
     texts = [book.texts[number] for number in numbers]
-    noted = [index for index, text in enumerate(texts) if behind.is_endnote(text)]
+    is_heading = [_is_chapter(book, number) for number in numbers]
+    noted = [
+        index
+        for index, text in enumerate(texts)
+        if behind.is_endnote(text) and not is_heading[index]
+    ]
     if len(texts) == 1 and behind.is_footnotes_heading(book.texts[heading]):
         return True
     if not noted or noted[0] != 0 or noted[-1] != len(texts) - 1 or 2 * len(noted) < len(texts):
         return False
-    headings = [index for index, number in enumerate(numbers) if _is_chapter(book, number)]
-    if any(not behind.is_bracketed_note(texts[index + 1]) for index in headings):
-        return False
+    for above, below in itertools.pairwise(range(len(texts))):
+        if is_heading[above] and not behind.is_bracketed_note(texts[below]):
+            return False
     return all(lower - upper <= _MAX_CONTINUATION + 1 for upper, lower in itertools.pairwise(noted))
 
 
@@ -128,8 +133,8 @@ def _is_chapter(book: Book, number: int) -> bool:
 def _last_chapter(book: Book) -> int:
     """Return the index of the last chapter's heading.
 
-    What follows an end with advertisements does not count. Nor do chapters that a note names, as
-    no text follows their names.
+    What follows an end with advertisements does not count, and neither does a chapter that a
+    transcriber's note names, since no text follows its name.
     """
     last, is_noted = 0, False
     for number, kind in enumerate(book.kinds):

@@ -50,6 +50,7 @@ _URL = re.compile(r"(?:https?|ftp)://[^\s<>\[\]{}|\"）」]+")
 _LINK_TEXT = re.compile("\ufdee([^]\n\ufdee]*)]?")
 _PHONETIC = re.compile("\ufdec([^\ufdec]*)\ufdec")
 _WORD = re.compile(r"[^\W_]")
+_INDENT = re.compile(r"^[^\S\n]*+:++", re.MULTILINE)  # colons that begin a line
 _SWITCH = re.compile(
     "__(?:(?:NO|FORCE)?TOC|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|NOGALLERY|HIDDENCAT|(?:NO)?INDEX"
     "|NOCONTENTCONVERT|NOTITLECONVERT|NOCC|NOTC|DISAMBIG|STATICREDIRECT|EXPECTUNUSEDCATEGORY"
@@ -123,6 +124,8 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
             raw = raw.translate(_RESTORE)
     if "://" in raw:
         raw = _URL.sub(DROPPED, raw)
+    if ":" in raw:
+        raw = _INDENT.sub("", raw)
     text = " ".join(raw.split())
     if text[:1] in _NO_BEGINNING or _SUSPECT.search(text):
         text = _mend(text, french=language == "fr")

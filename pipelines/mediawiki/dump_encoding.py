@@ -58,11 +58,14 @@ def tell_encoding(
 def in_utf_8(
     chunks: Iterable[Chunk | Damage], *, encoding: Encoding, end: int
 ) -> Iterator[Chunk | Damage]:
-    """The chunks in UTF-8; of UTF-16 none has a place in the file but all of it.
+    """Yield the chunks in UTF-8. A chunk of UTF-16 has the whole file as its place.
+
+    A file that ends within a UTF-16 character ends with a `Damage`.
 
     Args:
-        chunks: of the whole file; half a surrogate pair becomes U+FFFD.
-        end: of the file.
+        chunks: Chunks of the whole file. Half a surrogate pair becomes U+FFFD.
+        encoding: Encoding of the file, from `tell_encoding`.
+        end: Size of the file in bytes.
     """
     if encoding == "utf-8":
         yield from chunks
@@ -77,3 +80,5 @@ def in_utf_8(
         if is_first and text:
             text, is_first = text.removeprefix("\ufeff"), False
         yield Chunk(text.encode(), 0, end, chunk.position)
+    if decoder.decode(b"", final=True):
+        yield Damage("truncated", end, "the file ends within a UTF-16 character")

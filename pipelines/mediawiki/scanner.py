@@ -37,7 +37,9 @@ _TOKEN = re.compile(
     | \} ( \} )                                                      # 7 a template closes
     | < ( !-- )                                                      # 8 a comment
     | < ( (/?) ([A-Za-z][A-Za-z0-9]*+)                               # 9 a tag; 10 / 11 name 12 rest
-          ( (?: [^<>"]++ | "[^"\n]{0,200}+"(?=[\s/>]) ){0,20}+ (?= > ) | [^<>]*+ ) > )
+          ( (?: [^<>"]++ | "[^"\n]{0,200}+"(?=[\s/>]) ){0,20}+ (?= > ) | [^<>]*+ (?= > )
+          | (?<= <[Rr][Ee][Ff] ) (?: (?! </?[Rr][Ee][Ff] ) [^\n] ){0,300}? "[ ]*+/?+ (?= > )
+          | (?<= <[Rr][Ee][Ff] ) \s [^>\n]{0,300}+ ) > )
     | \n ( (={1,6}) ([^\n]*+) )                                      # 13 heading; 14 level 15 title
     | \n ( [*\#:;|!] [^\n<{]*+ (?= \n | \Z )
            (?: \n [*\#:;|!] [^\n<{]*+ (?= \n | \Z ) )*+ )             # 16 plain list lines
@@ -61,6 +63,7 @@ _WORK = re.compile(
 )
 _STOPS = frozenset(".!?…。！？؟۔।")  # noqa: RUF001
 _SPACES = re.compile(r"[ \t]*")
+_INDENT = re.compile(r"[ \t]*:*[ \t]*")
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
 _SUBPAGE_WORD = Rule(subpage_word)
@@ -286,7 +289,7 @@ class Scanner:
         name, end = token[11].lower(), token.end()
         if name not in tags.KNOWN:
             return self._unknown_tag(token)
-        closes, empty = token[10] == "/", token[12].endswith("/")
+        closes, empty = token[10] == "/", token[12].lower().endswith(("/", "</ref"))
         if name == "br":
             return self._line_break(end)
         if not closes and not empty:
@@ -320,7 +323,8 @@ class Scanner:
             out.append("\n\n")  # two in a row part paragraphs
         else:
             out.append(" ")
-        return self._leave_out(end)
+        indent = _INDENT.match(self._text, end)
+        return self._leave_out(indent.end() if indent else end)
 
     def _dropped_tag(self, token: re.Match[str], name: str) -> int:
         text, end = self._text, self._ends.of_tag(name, token.end())

@@ -173,7 +173,9 @@ def _parts(row: TextRow, config: TextSource, count: Count) -> Iterator[TextRow]:
     text = row.text
     if isinstance(text, bytes) and len(text) > config.max_document_bytes:
         decoded = decode_text(text)
-        text = text if decoded is None else decoded.text
+        if decoded is not None:
+            count(f"rows-decoded-as-{decoded.encoding}")
+            text = decoded.text
     if not isinstance(text, str) or len(text) * 4 <= config.max_document_bytes:
         yield row
         return
