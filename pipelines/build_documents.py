@@ -68,7 +68,7 @@ def build_documents(
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
         raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")
-    counters = job.counters | job.unknown_templates()
+    counters = job.counters | job.named_templates()
     return StageOutput(
         files=(*done.files, duplicates.file),
         counters=dict(sorted(counters.items())),
@@ -93,7 +93,7 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=4,
+    version=5,
     run=build_documents,
     config=DocumentsConfig,
     holds="documents",

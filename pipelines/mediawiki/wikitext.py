@@ -12,7 +12,7 @@ import itertools
 import re
 
 from pipelines.mediawiki.cleaning import DISPLAY, FORMULA, HOLE, clean_paragraph
-from pipelines.mediawiki.holes import Holes
+from pipelines.mediawiki.holes import Holes, without_names
 from pipelines.mediawiki.scanner import Scanner
 from pipelines.mediawiki.words import REDIRECT_WORDS, WikiMarkup, markup_for
 
@@ -41,7 +41,7 @@ def clean_wikitext(text: str, markup: WikiMarkup, holes: Holes | None = None) ->
     Args:
         text: wikitext as in a dump's `<text>`, XML already decoded.
         markup: see `markup_for`.
-        holes: counts templates that nothing is known of and that stood within a sentence.
+        holes: counts templates within sentences that write nothing.
 
     Returns:
         Paragraphs without line breaks, none of them empty. Headings, lists (and indented lines),
@@ -123,7 +123,7 @@ def _ends_open(raws: list[str]) -> bool:
 
 def _is_title(line: str, markup: WikiMarkup) -> bool:
     """Whether a line right above a list is its title rather than a sentence."""
-    line = line.rstrip()
+    line = without_names(line).rstrip()
     if line[-1:] in _SENTENCE_MARKS:
         return False
     if markup.spaceless:
