@@ -224,6 +224,22 @@ def test_dropped_template_within_sentence_is_counted(code: str) -> None:
         assert (holes.total, holes.templates_dropped) == (0, 1), name
 
 
+def test_page_name_is_title_of_page() -> None:
+    title = "ירושלים (סרט)"
+    for wikitext, code, text in (
+        ("{{PAGENAME}} is here", "en", "ירושלים (סרט) is here"),
+        ("'''{{שם הדף בלי הסוגריים}}''' היא עיר", "he", "ירושלים היא עיר"),
+    ):
+        assert clean_wikitext(wikitext, markup_for(code), title=title) == [text]
+
+
+def test_rate_of_unknown_templates_counts_two_characters_as_word_without_spaces() -> None:
+    unknown = {"templates-unknown@ja": 5, "templates-unknown@en": 5}
+    lengths = {"words@ja": 3, "characters@ja": 200, "words@en": 50, "characters@en": 200}
+    english, japanese = unknown_templates(unknown | lengths)
+    assert (english.per_word, japanese.per_word) == (5 / 50, 5 / 100)
+
+
 def test_templates_are_counted_as_unknown_or_dropped() -> None:
     def counts(text: str, code: str = "en") -> tuple[dict[str, int], dict[str, int]]:
         holes = Holes()
@@ -282,7 +298,7 @@ def test_names_of_holes_are_bounded() -> None:
 
 
 def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path) -> None:
-    page = "The {{odd}} town {{Odd|a}} and {{rare}} is{{sfn|A}} large. It is old and stands here still."
+    page = "The {{odd}} town {{Odd|a}} and {{rare}} is{{sfn|A}} large. It is old and stands still."
     pages = "".join(
         f"<page><title>T{n}</title><ns>0</ns><id>{n}</id><revision><id>{n}</id>"
         f"<text>{page} Number {n} is its own text, with some words more.</text></revision></page>"

@@ -35,7 +35,7 @@ def clean_page(
     page: Page, markup: WikiMarkup, *, source: str, holes: Holes | None = None
 ) -> RawDocument | None:
     """The page as a document; None if its markup holds no text."""
-    paragraphs = clean_wikitext(page.text, markup, holes)
+    paragraphs = clean_wikitext(page.text, markup, holes, title=page.title)
     if not paragraphs:
         return None
     revision = [] if page.revision_id is None else [str(page.revision_id)]

@@ -23,6 +23,7 @@ SUPERSCRIPTS = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹
 
 _NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
 _PHONETIC_LABELS = frozenset(["lang", "local", "pron", "also", "ipa", "us", "uk", "au", "ca", "nz"])
+_LAST_BRACKETS = re.compile(r"(?<! ) \([^()]*\)\Z")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?")
 _GROUPED = re.compile(r"[-+−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _ISO_DATE = re.compile(r"([-−]?\d{1,4})-(\d{1,2})(?:-(\d{1,2}))?(?:T.*)?")
@@ -37,6 +38,9 @@ class Arguments(NamedTuple):
     named: dict[str, str]
     after_colon: str = ""
     """Argument of a parser function: `1234` in `{{formatnum:1234}}`."""
+
+    title: str = ""
+    """Title of the page."""
 
     def at(self, number: int) -> str:
         """The argument of that number, counted from 1; "" where there is none."""
@@ -77,7 +81,7 @@ Field = Callable[[Arguments], str]
 Function = Callable[[list[str], Wording, Callable[[str], Field]], Field]
 
 
-def parse_arguments(content: str) -> Arguments:
+def parse_arguments(content: str, *, title: str = "") -> Arguments:
     """Split `name|a|b=c` at its pipes. What follows a colon in the name is kept as well."""
     name, *parts = content.split("|")
     positional, named = [], {}
@@ -87,7 +91,7 @@ def parse_arguments(content: str) -> Arguments:
             named[match[1].lower()] = match[2].strip()
         else:
             positional.append(part.strip())
-    return Arguments(positional, named, name.partition(":")[2].strip())
+    return Arguments(positional, named, name.partition(":")[2].strip(), title)
 
 
 # Lists and characters
@@ -126,6 +130,13 @@ def _space(words: list[str], _wording: Wording, select: Callable[[str], Field]) 
     """`{space 1}`: the argument, or a space where the template has none."""
     field = select(words[0])
     return lambda arguments: field(arguments) if arguments.positional else " "
+
+
+def _title(words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{title}` of the page; `{title plain}` without what its last brackets hold."""
+    if words == ["plain"]:
+        return lambda arguments: _LAST_BRACKETS.sub("", arguments.title)
+    return lambda arguments: arguments.title
 
 
 def _choice(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
@@ -508,6 +519,7 @@ FUNCTIONS: dict[str, Function] = {
     "raised": _raised,
     "roman": _roman,
     "space": _space,
+    "title": _title,
     "value": _value,
     "verse": _verse,
 }

@@ -110,9 +110,10 @@ class Scanner:
     A line that starts with one of `*#:;|!=` or a blank is no text: the page said so.
     """
 
-    def __init__(self, text: str, markup: WikiMarkup) -> None:
+    def __init__(self, text: str, markup: WikiMarkup, title: str = "") -> None:
         self._text = "\n" + text.replace("\r\n", "\n")
         self._markup = markup
+        self._title = title
         self._out: list[str] = []
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
@@ -259,7 +260,7 @@ class Scanner:
             self._forgive(top)  # these braces are another's: what it holds is running text
             return token.end()
         del self._out[top.start :]
-        arguments = parse_arguments(top.name + content)
+        arguments = parse_arguments(top.name + content, title=self._title)
         value = top.rule.write(arguments)
         is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
         if value and not is_dropped:

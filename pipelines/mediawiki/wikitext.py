@@ -35,20 +35,23 @@ def is_redirect(text: str) -> bool:
     return _REDIRECT.match(text) is not None
 
 
-def clean_wikitext(text: str, markup: WikiMarkup, holes: Holes | None = None) -> list[str]:
+def clean_wikitext(
+    text: str, markup: WikiMarkup, holes: Holes | None = None, *, title: str = ""
+) -> list[str]:
     """The text passages of one page, in order.
 
     Args:
         text: wikitext as in a dump's `<text>`, XML already decoded.
         markup: see `markup_for`.
         holes: counts templates within sentences that write nothing.
+        title: of the page, for templates that write it.
 
     Returns:
         Paragraphs without line breaks, none of them empty. Headings, lists (and indented lines),
         tables, references, pictures, formulas and the closing sections are left out.
         Never raises, whatever the text; broken markup costs at most the paragraph it is in.
     """
-    raws = _raw_paragraphs(Scanner(text, markup).run().split("\n"), markup)
+    raws = _raw_paragraphs(Scanner(text, markup, title).run().split("\n"), markup)
     if len(raws) > 1:  # a line all in bold stands for a heading
         raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
     counted = Holes() if holes is None else holes
