@@ -68,7 +68,7 @@ def build_documents(
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
         raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")
-    counters = job.counters | job.unknown_templates()
+    counters = job.counters | job.named_templates()
     return StageOutput(
         files=(*done.files, duplicates.file),
         counters=dict(sorted(counters.items())),

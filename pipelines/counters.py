@@ -14,7 +14,11 @@ from typing import Protocol
 from schemas.errors import CountError
 
 UNKNOWN_TEMPLATE = "template-unknown:"
-"""Before the name of a template that no rule is known for, in the name of its counter."""
+"""Prefix of the counter of a template whose text is missing in a sentence."""
+
+DROPPED_TEMPLATE = "template-dropped:"
+"""Prefix of the counter of a template in a sentence that has no text of its own, or a pronunciation
+in brackets."""
 
 STREAM_PART = "bzip2-part:"
 """Before what a split's blocks add to a stream's checksum, as JSON, in the name of a counter."""

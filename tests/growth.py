@@ -167,6 +167,7 @@ WIKITEXT = (
     *("{{convert|", "{{convert|1|-|1|-|", "|1|-", "1|to|", "|km}}", "{{lang|de|", "{{nowrap|a}}"),
     *("{{quote|", "{{nihongo|a|b}}", "{{as of|", "{{frac|1|2}}", "{{!}}", "{{'}}", "{{IPA|a}}"),
     *("{{val|1|e=", "{{coord|1|N|", "{{formatnum:", "{{date|1|2|", "{{lang-de|", "{{circa|"),
+    *("{{sfn|a}}", "({{IPAc-en|", "{{IPA-de|a}}", "{{formatnum:{{", "{{su|b=", "a/b|"),
     *("[[File:a|", "[[Category:a]]", "[[:en:", "[[de:", "[[a|", "[[a]]", "[[a|b]]", "|thumb"),
     *(
         "__TOC__",

@@ -11,10 +11,11 @@ import pytest
 
 from flows.report.corpus import unknown_templates
 from pipelines.build_documents import build_documents
+from pipelines.counters import DROPPED_TEMPLATE
 from pipelines.counters import Counters as Counts
 from pipelines.mediawiki.languages import COMMON, FOLDER, codes, language_file, read_file
 from pipelines.mediawiki.rules import DROP, compile_rule
-from pipelines.mediawiki.templates import counted_name, first_lowered, wording_of
+from pipelines.mediawiki.templates import counted_name, first_lowered, rule_for, wording_of
 from pipelines.mediawiki.units import PLURALS
 from pipelines.mediawiki.wikitext import Holes, clean_wikitext, markup_for
 from pipelines.sources import wikipedia
@@ -172,6 +173,91 @@ MORE_SAID = [
 ]  # fmt: skip
 
 
+TEXT_OF_TEMPLATES = [
+    ("en", "two H2PO{{su|b=4|p=−}} ions, As{{su|b=4|p=3−}}", "two H2PO4⁻ ions, As4³⁻"),
+    ("en", "CO{{sub|2}} and x{{sup|3}} and SO{{subsup||4|2−}}", "CO2 and x³ and SO4²⁻"),
+    ("en", "The word {{IPA-de|bɛʁˈliːn}} rhymes.", "The word [bɛʁˈliːn] rhymes."),
+    ("en", "It is said {{IPAc-en|lang|n|j|uː}} here.", "It is said /njuː/ here."),
+    ("en", "It is said {{IPA|fr|paʁi|lang}} here.", "It is said paʁi here."),
+    ("en", "Say {{respell|bur|LIN}} twice.", "Say bur-LIN twice."),
+    ("en", "Born {{circa}} 1417, {{née}} Smith", "Born c. 1417, née Smith"),
+    ("en", "He wrote {{sic}} and {{audio|x.ogg|heard}} it", "He wrote [sic] and heard it"),
+    ("de", "Fluss ({{lang-de|Spree}}), {{enS|river}}", "Fluss (Spree), river"),
+    ("de", "Der {{Höhe|1141|DE-NHN}} hohe Berg, {{Bibel|Mt|5|3}}", "Der 1141 m hohe Berg, Mt 5,3"),
+    ("ar", "نهر {{ألمانية|Spree}} طويل", "نهر (بالألمانية: Spree) طويل"),
+    ("ar", "نهر {{إنج|river}} و{{فرنسية|fleuve}}", "نهر (بالإنجليزية: river) و(بالفرنسية: fleuve)"),
+    ("ar", "زار {{وإو|عر=برلين|تر=Berlin|لغ=de}} أمس", "زار برلين أمس"),
+    ("es", "a 45{{esd}}km de {{esd|5 km}}", "a 45 km de 5 km"),
+    ("es", "en el {{siglo|XIX||s}} y el siglo {{siglo|V|a}}", "en el siglo XIX y el siglo V a. C."),
+    ("ja", "人口は{{formatnum:{{nowrap|12345}}}}人", "人口は12,345人"),
+    ("ja", "{{JPN}}と{{FRA}}の{{lang|fr|Paris}}", "日本とフランスのParis"),
+    ("fr", "Le roi {{souverain2|Louis XIV}} vint.", "Le roi Louis XIV vint."),
+    ("fr", "le mot {{grec ancien|λόγος|lógos}}, {{etc.}}", "le mot λόγος / lógos, etc."),
+    ("he", "העיר {{כ}}ב{{גרמנית|Berlin}} היא{{ש}}גדולה", "העיר בBerlin היא גדולה"),
+    ("he", 'לפי {{תנ"ך|בראשית|א|ב}} היה', "לפי ספר בראשית, פרק א, פסוק ב היה"),
+    ("it", "a quota 1.000 {{m s.l.m.}} nel bosco", "a quota 1.000 m s.l.m. nel bosco"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "wikitext", "text"), TEXT_OF_TEMPLATES)
+def test_template_keeps_text_that_reader_sees(code: str, wikitext: str, text: str) -> None:
+    assert rendered(code, wikitext) == text
+
+
+LANGUAGE_TEMPLATES = ("en", "fr", "de", "es", "it", "ru", "la", "ja", "zh", "ar", "lang", "lang-de")
+
+
+@pytest.mark.parametrize("code", codes())
+def test_word_list_drops_no_language_template(code: str) -> None:
+    for name in LANGUAGE_TEMPLATES:
+        rule = rule_for(name, code)
+        assert rule is None or not rule.is_drop, name
+
+
+@pytest.mark.parametrize(
+    "code", [code for code in codes() if DROP in language_file(code).templates]
+)
+def test_dropped_template_within_sentence_is_counted(code: str) -> None:
+    for name in language_file(code).templates[DROP].split():
+        holes = Holes()
+        clean_wikitext(f"A {{{{{name}|b}}}} c", markup_for(code), holes)
+        assert (holes.total, holes.templates_dropped) == (0, 1), name
+
+
+def test_page_name_is_title_of_page() -> None:
+    title = "ירושלים (סרט)"
+    for wikitext, code, text in (
+        ("{{PAGENAME}} is here", "en", "ירושלים (סרט) is here"),
+        ("'''{{שם הדף בלי הסוגריים}}''' היא עיר", "he", "ירושלים היא עיר"),
+    ):
+        assert clean_wikitext(wikitext, markup_for(code), title=title) == [text]
+
+
+def test_rate_of_unknown_templates_counts_two_characters_as_word_without_spaces() -> None:
+    unknown = {"templates-unknown@ja": 5, "templates-unknown@en": 5}
+    lengths = {"words@ja": 3, "characters@ja": 200, "words@en": 50, "characters@en": 200}
+    english, japanese = unknown_templates(unknown | lengths)
+    assert (english.per_word, japanese.per_word) == (5 / 50, 5 / 100)
+
+
+def test_templates_are_counted_as_unknown_or_dropped() -> None:
+    def counts(text: str, code: str = "en") -> tuple[dict[str, int], dict[str, int]]:
+        holes = Holes()
+        clean_wikitext(text, markup_for(code), holes)
+        unknown, dropped = holes.most_common(), holes.most_common(DROPPED_TEMPLATE)
+        assert holes.total == sum(number for _, number in unknown)
+        assert holes.templates_dropped == sum(number for _, number in dropped)
+        return dict(unknown), dict(dropped)
+
+    assert counts("It{{sfn|A}} is. So.{{sfn|B}} Yes{{fact}}") == ({}, {"sfn": 1, "fact": 1})
+    assert counts("X ({{IPA-de|x}}, {{IPA|y}}) is") == ({}, {"IPA-de": 1, "IPA": 1})
+    assert counts("a {{lang-fr|}} b {{audio|x.ogg}}") == ({}, {"lang-fr": 1, "audio": 1})
+    assert counts("a {{odd|\nx=1\n}} b") == ({"odd": 1}, {})
+    assert counts("a {{#if:x|y}} b {{#expr:1+2}} c") == ({"#if": 1, "#expr": 1}, {})
+    assert counts("面積は{{formatnum:{{面積/県|県}}}}km", "ja") == ({"面積/県": 1}, {})
+    assert counts("a " + "{{nowrap|" * 40 + "{{lang|de|x}}" + "}}" * 40) == ({"lang": 1}, {})
+
+
 @pytest.mark.parametrize(("code", "wikitext", "text"), MORE_SAID)
 def test_other_languages(code: str, wikitext: str, text: str) -> None:
     assert rendered(code, wikitext) == text
@@ -212,7 +298,7 @@ def test_names_of_holes_are_bounded() -> None:
 
 
 def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path) -> None:
-    page = "The {{odd}} town {{Odd|a}} and {{rare}} is large. It is old and stands here still."
+    page = "The {{odd}} town {{Odd|a}} and {{rare}} is{{sfn|A}} large. It is old and stands still."
     pages = "".join(
         f"<page><title>T{n}</title><ns>0</ns><id>{n}</id><revision><id>{n}</id>"
         f"<text>{page} Number {n} is its own text, with some words more.</text></revision></page>"
@@ -234,6 +320,7 @@ def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path
         assert any("its dumps say they are in fr" in note for note in made.notes)
     assert found[0] == found[1]
     assert found[0]["templates-unknown@wiki"] == 3 * 39
+    assert found[0]["templates-dropped@wiki"] == found[0]["template-dropped:sfn@wiki"] == 39
     names = {name: n for name, n in found[0].items() if name.startswith("template-unknown:")}
     assert names == {"template-unknown:odd@wiki": 78, "template-unknown:rare@wiki": 39}
     (templates,) = unknown_templates(found[0])

@@ -14,6 +14,7 @@ from flows.store.artifacts import ArtifactStore
 from pipelines.counters import UNKNOWN_TEMPLATE
 
 _MOST_TEMPLATES = 10
+_MAX_WORD_LENGTH = 20  # characters, on average; a text without spaces has more between two of them
 
 
 class Templates(NamedTuple):
@@ -113,6 +114,13 @@ def unknown_templates(counters: Mapping[str, int]) -> list[Templates]:
         ]
         named.sort(key=lambda item: (-item[1], item[0]))
         most_often = ", ".join(f"{name} {count:,}" for name, count in named[:_MOST_TEMPLATES])
-        words = counters.get(f"words@{source}")
+        words = _words(counters, source)
         found.append(Templates(source, number, number / words if words else None, most_often))
     return found
+
+
+def _words(counters: Mapping[str, int], source: str) -> int:
+    """Return the number of words of a source; without spaces, two characters are a word."""
+    words = counters.get(f"words@{source}", 0)
+    characters = counters.get(f"characters@{source}", 0)
+    return characters // 2 if characters > _MAX_WORD_LENGTH * words else words

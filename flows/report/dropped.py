@@ -188,10 +188,9 @@ class _Again(NamedTuple):
         )
         reason = drop_reason(page, namespaces=self.namespaces, names=self.names)
         if not reason:
-            unknown, counted = Counter[str](), Counter[str]()
-            holes = Holes(names=unknown)
+            counted, holes = Counter[str](), Holes()
             document = clean_page(page, self.markup, source=self.source, holes=holes)
-            for name in unknown:
+            for name, _ in holes.most_common():
                 self.found.templates.setdefault(name, example)
 
             def count(name: str, amount: int = 1, /, *, example: str = "") -> None:

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.beam.work import WorkReport
-from pipelines.counters import Counters
+from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Counters
 from pipelines.documents.duplicates_table import Duplicates
 from pipelines.documents.plan import DocumentPiece, raw_files
 from schemas.configs import DocumentsConfig, TextSource
 
 _SHOWN_FILES = 5
 _SHOWN_TEMPLATES = 20
-"""Unknown templates of a source that are named, those that occur most."""
+"""Unknown and dropped templates of a source that are named, the most frequent of each."""
 
 _FEW_WORDS, _MANY_DOCUMENTS = 100, 20
 """Documents of fewer words on average are paragraphs rather than texts, where there are many."""
@@ -37,7 +37,7 @@ class JobCounts:
     """By source, the counts of each file by its name."""
 
     templates: Mapping[str, Counters]
-    """By source, `template-unknown:NAME` of those that left holes in sentences."""
+    """By source, `template-unknown:NAME` and `template-dropped:NAME`."""
 
     @classmethod
     def of(
@@ -94,15 +94,16 @@ class JobCounts:
         splits = (piece.split for piece in self.pieces if piece.split.source == source)
         return {file.name for split in splits for file in raw_files(split, "text")}
 
-    def unknown_templates(self) -> dict[str, int]:
-        """`template-unknown:NAME@SOURCE`: those that left most holes in sentences."""
-        return {
-            f"{name}@{source}": number
-            for source, names in self.templates.items()
-            for name, number in sorted(names.items(), key=lambda item: (-item[1], item[0]))[
-                :_SHOWN_TEMPLATES
-            ]
-        }
+    def named_templates(self) -> dict[str, int]:
+        """Return the counters of the most frequent templates: `template-unknown:NAME@SOURCE` and
+        `template-dropped:NAME@SOURCE`."""
+        named: dict[str, int] = {}
+        for source, templates in self.templates.items():
+            ranked = sorted(templates.items(), key=lambda item: (-item[1], item[0]))
+            for prefix in (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE):
+                shown = [item for item in ranked if item[0].startswith(prefix)][:_SHOWN_TEMPLATES]
+                named |= {f"{name}@{source}": number for name, number in shown}
+        return named
 
     def yields_of_files(self) -> list[str]:
         """What each source's files held and why it was left out, in words."""

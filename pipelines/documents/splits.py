@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, HandOver, WorkReport
-from pipelines.counters import STREAM_PART, UNKNOWN_TEMPLATE, Counters
+from pipelines.counters import DROPPED_TEMPLATE, STREAM_PART, UNKNOWN_TEMPLATE, Counters
 from pipelines.documents.duplicates import (
     BUCKETS,
     KEY_COLUMNS,
@@ -150,7 +150,8 @@ class BuildDocumentShard(PieceWork):
                 report.counters = counters
                 report.details = [reading.state(), counters.examples]
                 hand_over.leave(report)
-        names = {name: n for name, n in counters.items() if name.startswith(UNKNOWN_TEMPLATE)}
+        prefixes = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
+        names = {name: n for name, n in counters.items() if name.startswith(prefixes)}
         parts = [name for name in counters if name.startswith(STREAM_PART)]
         for name in (*names, *parts):
             del counters[name]

@@ -20,11 +20,8 @@ FORMULA = "\ufdd1"
 DISPLAY = "\ufded"
 """As `FORMULA`, for a formula on a line of its own: a sentence may end before or after it."""
 
-PHONETIC = "\ufdec"
-"""Stands before and after phonetic signs, which are dropped in brackets: (IPA: [...])."""
-
 HOLE = "\ufdeb"
-"""Stands before and after the name of a template that nothing is known of."""
+"""Stands before and after the name of a template that wrote nothing."""
 
 LOST = "\ufdea"
 """As `FORMULA`, for a template that nothing is known of."""
@@ -48,7 +45,6 @@ _STRAY_JOINER = re.compile("(?<![\u0600-\u0dff])[\u200c\u200d]")
 _PRIVATE = re.compile("[\ufdd1-\ufdef]")
 _URL = re.compile(r"(?:https?|ftp)://[^\s<>\[\]{}|\"）」]+")
 _LINK_TEXT = re.compile("\ufdee([^]\n\ufdee]*)]?")
-_PHONETIC = re.compile("\ufdec([^\ufdec]*)\ufdec")
 _WORD = re.compile(r"[^\W_]")
 _INDENT = re.compile(r"^[^\S\n]*+:++", re.MULTILINE)  # colons that begin a line
 _SWITCH = re.compile(
@@ -106,8 +102,6 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
         raw = remove_quotes(raw)
     if LINK_TEXT in raw:
         raw = _LINK_TEXT.sub(r"\1", raw)
-    if PHONETIC in raw:
-        raw = _PHONETIC.sub(_keep_in_running_text, raw)
     if FORMULA in raw or DISPLAY in raw:
         raw, _ = drop_marked_sentences(raw)
     if "&" in raw:
@@ -246,10 +240,9 @@ def drop_marked_sentences(
     return "".join(kept), dropped
 
 
-def _keep_in_running_text(match: re.Match[str]) -> str:
-    before = match.string[max(0, match.start() - 200) : match.start()]
-    bracket = max(before.rfind("("), before.rfind("（"))
-    return DROPPED if bracket > max(before.rfind(")"), before.rfind("）")) else match[1]
+def is_in_brackets(before: str) -> bool:
+    """Return whether a bracket is open at the end of `before`."""
+    return max(before.rfind("("), before.rfind("（")) > max(before.rfind(")"), before.rfind("）"))
 
 
 def _first_variant(match: re.Match[str]) -> str:

@@ -1,7 +1,10 @@
-"""Holes: where a template that nothing is known of stood within a sentence, counted by its name.
+"""Count the templates within sentences that write nothing, by name.
 
-The scanner leaves a mark with the name; here marks are counted and taken out once the paragraph
-around them is known. A template behind the end of a sentence, where footnotes stand, leaves none.
+A template is *dropped* if a reader sees no text there (a footnote, an icon, a request for a source)
+or if it is a pronunciation in brackets. Every other one is *unknown*: its text is missing, and it
+leaves a *hole* in its sentence. The scanner leaves a mark with the name in either case; marks are
+counted and removed here, where the sentence around them is known. A template after the end of a
+sentence is not counted.
 """
 
 # ruff: noqa: RUF001 - punctuation of several scripts
@@ -10,23 +13,31 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE
 from pipelines.mediawiki.cleaning import DROPPED, HOLE, LOST, PROTECT, drop_marked_sentences
 
 MOST_NAMES = 200
-"""Names that one split gives on, the most frequent first."""
+"""Unknown and dropped names that one split reports, the most frequent of each."""
 
 _LEAST_ROOM = 20 * MOST_NAMES  # names that are counted before the rarest are forgotten
+_PREFIXES = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
 _LONGEST_NAME = 60
 _UNPROTECT = {private: character for character, private in PROTECT.items()}
-_MARK = re.compile(f"{HOLE}([^{HOLE}]*){HOLE}")
+_MARK = re.compile(f"{HOLE}({DROPPED}?)([^{HOLE}]*){HOLE}")
 _CLOSING = frozenset('"”’»」』)）')
 _STOPS = frozenset(".!?…。！？؟۔।")
 _HIRAGANA = ("\u3041", "\u309f")
 
 
-def hole_mark(name: str) -> str:
-    """What the scanner leaves in the text for the template `name`."""
-    return f"{HOLE}{name[:_LONGEST_NAME].replace(HOLE, '').translate(PROTECT)}{HOLE}"
+def template_mark(name: str, *, is_dropped: bool) -> str:
+    """Return the mark that stands in the text for the template `name`."""
+    name = name[:_LONGEST_NAME].replace(HOLE, "").replace(DROPPED, "").translate(PROTECT)
+    return f"{HOLE}{DROPPED if is_dropped else ''}{name}{HOLE}"
+
+
+def without_names(text: str) -> str:
+    """Return the text with the marks of templates as those of any dropped markup."""
+    return _MARK.sub(DROPPED, text)
 
 
 def goes_on(text: str, position: int) -> bool:
@@ -41,31 +52,39 @@ def goes_on(text: str, position: int) -> bool:
 
 
 class Holes:
-    """Counts the holes of a split, by name, in bounded memory."""
+    """Counts of the templates of a split that wrote nothing, in bounded memory."""
 
     def __init__(self, *, drop_sentences: bool = False, names: Counter[str] | None = None) -> None:
-        """`names` goes on being counted in, as of a split that was begun before."""
+        """Start with `names`, the counts by name of an earlier part of the split."""
         self.total = 0
+        """Number of holes."""
+
+        self.templates_dropped = 0
         self.sentences_dropped = 0
         self._names = Counter[str]() if names is None else names
         self._drops = drop_sentences
 
-    def most_common(self) -> list[tuple[str, int]]:
-        """Names and counts, the most frequent first, equal ones by name."""
-        return sorted(self._names.items(), key=lambda item: (-item[1], item[0]))[:MOST_NAMES]
+    def most_common(self, prefix: str = UNKNOWN_TEMPLATE) -> list[tuple[str, int]]:
+        """Return the names with this prefix of their counter, the most frequent first."""
+        names = (item for item in self._names.items() if item[0].startswith(prefix))
+        ranked = sorted(names, key=lambda item: (-item[1], item[0]))[:MOST_NAMES]
+        return [(name.removeprefix(prefix), number) for name, number in ranked]
 
     def take_out(self, text: str) -> str:
-        """Count the marks of a paragraph, and put those of dropped markup in their places; or
-        drop the sentences that they stand in."""
+        """Count the marks of a paragraph and replace them by those of dropped markup, or drop the
+        sentences with holes."""
         parts: list[str] = []
         before, end = "", 0
         for match in _MARK.finditer(text):
             plain = text[end : match.start()]
             before = _last_mark(plain) or before
             end = match.end()
-            is_hole = before not in _STOPS or text[end : end + 2].lstrip()[:1].islower()
-            if is_hole:
-                self._count(match[1].translate(_UNPROTECT))
+            is_inside = before not in _STOPS or text[end : end + 2].lstrip()[:1].islower()
+            is_hole = is_inside and not match[1]
+            if is_inside:
+                self.total += is_hole
+                self.templates_dropped += not is_hole
+                self._count_name(_PREFIXES[not is_hole] + match[2].translate(_UNPROTECT))
             parts += (plain, LOST if is_hole and self._drops else DROPPED)
         text = "".join((*parts, text[end:]))
         if LOST in text:
@@ -73,11 +92,10 @@ class Holes:
             self.sentences_dropped += dropped
         return text
 
-    def _count(self, name: str) -> None:
-        self.total += 1
+    def _count_name(self, name: str) -> None:
         self._names[name] += 1
         if len(self._names) > _LEAST_ROOM:
-            kept = dict(self.most_common())
+            kept = {p + name: n for p in _PREFIXES for name, n in self.most_common(p)}
             self._names.clear()
             self._names.update(kept)
 

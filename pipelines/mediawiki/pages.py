@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.counters import UNKNOWN_TEMPLATE, Count
+from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count
 from pipelines.io.splits import RawDocument
 from pipelines.mediawiki.dump_header import namespace_of
 from pipelines.mediawiki.dump_xml import WIKITEXT, Page
@@ -35,7 +35,7 @@ def clean_page(
     page: Page, markup: WikiMarkup, *, source: str, holes: Holes | None = None
 ) -> RawDocument | None:
     """The page as a document; None if its markup holds no text."""
-    paragraphs = clean_wikitext(page.text, markup, holes)
+    paragraphs = clean_wikitext(page.text, markup, holes, title=page.title)
     if not paragraphs:
         return None
     revision = [] if page.revision_id is None else [str(page.revision_id)]
@@ -53,15 +53,18 @@ def clean_page(
 
 
 def count_holes(holes: Holes, count: Count) -> None:
-    """Count what stood within sentences of a page and nothing is known of."""
+    """Count the templates within sentences of a page that wrote nothing."""
     if holes.total:
         count("templates-unknown", holes.total)
+    if holes.templates_dropped:
+        count("templates-dropped", holes.templates_dropped)
     if holes.sentences_dropped:
         count("sentences-dropped-unknown-template", holes.sentences_dropped)
-    holes.total = holes.sentences_dropped = 0
+    holes.total = holes.templates_dropped = holes.sentences_dropped = 0
 
 
 def count_names(holes: Holes, count: Count) -> None:
-    """Count the holes of a split by name."""
-    for name, number in holes.most_common():
-        count(f"{UNKNOWN_TEMPLATE}{name}", number)
+    """Count the templates of a split that wrote nothing, by name."""
+    for prefix in (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE):
+        for name, number in holes.most_common(prefix):
+            count(f"{prefix}{name}", number)

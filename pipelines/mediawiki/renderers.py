@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pipelines.mediawiki.cleaning import PHONETIC
 from pipelines.mediawiki.languages import LanguageFile
 from pipelines.mediawiki.units import unit_form, unit_symbol
 
@@ -23,6 +22,8 @@ APOSTROPHE = "\ufdd3"  # the same for one that is neither bold nor italics
 SUPERSCRIPTS = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")
 
 _NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
+_PHONETIC_LABELS = frozenset(["lang", "local", "pron", "also", "ipa", "us", "uk", "au", "ca", "nz"])
+_LAST_BRACKETS = re.compile(r"(?<! ) \([^()]*\)\Z")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?")
 _GROUPED = re.compile(r"[-+−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _ISO_DATE = re.compile(r"([-−]?\d{1,4})-(\d{1,2})(?:-(\d{1,2}))?(?:T.*)?")
@@ -35,16 +36,23 @@ class Arguments(NamedTuple):
 
     positional: list[str]
     named: dict[str, str]
+    after_colon: str = ""
+    """Argument of a parser function: `1234` in `{{formatnum:1234}}`."""
+
+    title: str = ""
+    """Title of the page."""
 
     def at(self, number: int) -> str:
         """The argument of that number, counted from 1; "" where there is none."""
         found = self.named.get(str(number))
         if found is not None:
             return found
-        return self.positional[number - 1] if number <= len(self.positional) else ""
+        return self.positional[number - 1] if 0 < number <= len(self.positional) else ""
 
     def get(self, name: int | str) -> str:
-        """The argument of that number or name, "" where there is none."""
+        """Return the argument of that number or name (":" for that of a parser function), or ""."""
+        if name == ":":
+            return self.after_colon
         return self.at(name) if isinstance(name, int) else self.named.get(name, "")
 
     def are_filled(self) -> bool:
@@ -73,16 +81,17 @@ Field = Callable[[Arguments], str]
 Function = Callable[[list[str], Wording, Callable[[str], Field]], Field]
 
 
-def parse_arguments(content: str) -> Arguments:
-    """Split `name|a|b=c` (the name is ignored) at its pipes."""
+def parse_arguments(content: str, *, title: str = "") -> Arguments:
+    """Split `name|a|b=c` at its pipes. What follows a colon in the name is kept as well."""
+    name, *parts = content.split("|")
     positional, named = [], {}
-    for part in content.split("|")[1:]:
+    for part in parts:
         match = _NAMED.match(part) if "=" in part else None
         if match:
             named[match[1].lower()] = match[2].strip()
         else:
             positional.append(part.strip())
-    return Arguments(positional, named)
+    return Arguments(positional, named, name.partition(":")[2].strip(), title)
 
 
 # Lists and characters
@@ -105,15 +114,29 @@ def _character(value: str) -> Function:
 
 
 def _phonetic(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
-    """`{phonetic BEFORE 1 AFTER}`: signs that a paragraph keeps only in its running text."""
-    field = select("1")
-    before, after = words if words else ("", "")
+    """`{phonetic 1}`: a pronunciation; `{phonetic "-"}`: its parts are the arguments."""
+    if words and words[0][0].isdecimal():
+        return select(words[0])
+    separator = words[0] if words else ""
 
     def write(arguments: Arguments) -> str:
-        signs = field(arguments)
-        return f"{PHONETIC}{before}{signs}{after}{PHONETIC}" if signs else ""
+        parts = (part for part in arguments.positional if part.lower() not in _PHONETIC_LABELS)
+        return separator.join(parts).replace(f"{separator}_{separator}", " ")
 
     return write
+
+
+def _space(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+    """`{space 1}`: the argument, or a space where the template has none."""
+    field = select(words[0])
+    return lambda arguments: field(arguments) if arguments.positional else " "
+
+
+def _title(words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+    """`{title}` of the page; `{title plain}` without what its last brackets hold."""
+    if words == ["plain"]:
+        return lambda arguments: _LAST_BRACKETS.sub("", arguments.title)
+    return lambda arguments: arguments.title
 
 
 def _choice(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
@@ -495,6 +518,8 @@ FUNCTIONS: dict[str, Function] = {
     "quantity": _quantity,
     "raised": _raised,
     "roman": _roman,
+    "space": _space,
+    "title": _title,
     "value": _value,
     "verse": _verse,
 }
@@ -502,5 +527,5 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def subpage_word(arguments: Arguments) -> str:
-    """`{{Ada/kw|for}}` and its like on Wikibooks: one word set in a book's own style."""
+    """`{{Ada/kw|for}}` and its like on English Wikibooks: one word set in a book's own style."""
     return arguments.at(1) if len(arguments.positional) == 1 and not arguments.named else ""

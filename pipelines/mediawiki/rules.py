@@ -5,19 +5,21 @@ A pattern is text with fields in braces, and optional parts in square brackets:
     {1}                 the first argument
     {text|2}            the argument `text`, or else the second one
     {last}              the last unnamed argument that is not empty
+    {:}                 the argument of a parser function, which follows a colon
     {$1}                the first group of a name's regular expression
     {word circa}        the language's own word
     {date 3 2 1}        a function of `pipelines.mediawiki.renderers` with its arguments
     [ ({2})]            written only if all fields in it have something to write
-    drop                by itself: the template has no words that a sentence could miss
+    drop                by itself: a reader sees no text here
 
 A backslash before one of {}[]\\ makes it plain. A pattern whose fields are all empty writes
-nothing.
+nothing; one that is used without any arguments (`{{circa}}`) writes its words.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,13 +38,16 @@ class Rule(NamedTuple):
 
     write: Callable[[Arguments], str]
     is_drop: bool = False
-    """It has nothing to say in a text, so that nothing is missing without it."""
+    """A reader sees no text here."""
 
     is_block: bool = False
     """It may hold several paragraphs."""
 
     may_be_empty: bool = False
     """Where it writes nothing, nothing is missing."""
+
+    is_pronunciation: bool = False
+    """Dropped in brackets."""
 
 
 _Parts = list["str | Field | _Optional"]
@@ -75,7 +80,12 @@ def compile_rule(pattern: str, wording: Wording, groups: Sequence[str] = ()) -> 
     only = parts[0] if len(parts) == 1 else None
     write = only if callable(only) else _writer(parts)
     is_block = _BLOCK in pattern
-    return Rule(write, is_block=is_block, may_be_empty=bool(_MAY_BE_EMPTY.search(pattern)))
+    is_optional = all(isinstance(part, _Optional) for part in parts)
+    may_be_empty = is_optional or _MAY_BE_EMPTY.search(pattern) is not None
+    is_pronunciation = "{phonetic" in pattern
+    return Rule(
+        write, is_block=is_block, may_be_empty=may_be_empty, is_pronunciation=is_pronunciation
+    )
 
 
 def _parse(pattern: str, wording: Wording, groups: Mapping[str, str]) -> _Parts:
@@ -137,9 +147,14 @@ def _selected(word: str, groups: Mapping[str, str]) -> Field:
 
 
 def _writer(parts: _Parts) -> Field:
+    words = "".join(part for part in parts if isinstance(part, str)).strip()
+    has_words = any(c.isalpha() or unicodedata.category(c) == "Sc" for c in words)
+
     def write(arguments: Arguments) -> str:
         text, filled, empty = _write(parts, arguments)
-        return text if filled or not empty else ""
+        if filled or not empty:
+            return text
+        return words if has_words and not arguments.positional and not arguments.named else ""
 
     return write
 

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pipelines.mediawiki import tags
-from pipelines.mediawiki.cleaning import DROPPED, FORMULA, LINK_TEXT, PROTECT
+from pipelines.mediawiki.cleaning import DROPPED, FORMULA, LINK_TEXT, PROTECT, is_in_brackets
 from pipelines.mediawiki.ends import NOWHERE, Ends
-from pipelines.mediawiki.holes import goes_on, hole_mark
+from pipelines.mediawiki.holes import goes_on, template_mark, without_names
+from pipelines.mediawiki.languages import FALLBACK
 from pipelines.mediawiki.renderers import parse_arguments, raised_text, subpage_word
 from pipelines.mediawiki.rules import Rule
 from pipelines.mediawiki.templates import counted_name, rule_for
@@ -64,6 +65,7 @@ _WORK = re.compile(
 _STOPS = frozenset(".!?…。！？؟۔।")  # noqa: RUF001
 _SPACES = re.compile(r"[ \t]*")
 _INDENT = re.compile(r"[ \t]*:*[ \t]*")
+_LOOK_BACK = 200  # pieces and characters of the output before a pronunciation
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
 _SUBPAGE_WORD = Rule(subpage_word)
@@ -111,9 +113,10 @@ class Scanner:
     A line that starts with one of `*#:;|!=` or a blank is no text: the page said so.
     """
 
-    def __init__(self, text: str, markup: WikiMarkup) -> None:
+    def __init__(self, text: str, markup: WikiMarkup, title: str = "") -> None:
         self._text = "\n" + text.replace("\r\n", "\n")
         self._markup = markup
+        self._title = title
         self._out: list[str] = []
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
@@ -211,7 +214,7 @@ class Scanner:
         text, name, start = self._text, token[6], token.start()
         rule = _rule(name, self._markup.language)
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n" and "\n" not in name
-        if rule is None and is_inline and "/" in name:
+        if rule is None and is_inline and self._is_subpage_word(token):
             rule = _SUBPAGE_WORD
         is_written = rule is not None and not rule.is_drop
         if is_written and "\n\n" not in name and len(self._stack) < _MAX_DEPTH:
@@ -221,21 +224,33 @@ class Scanner:
             return token.end()
         end = self._ends.of_braces(start)
         if end != NOWHERE:
-            if rule is None and "\n" not in name and text.find("\n", token.end(), end) < 0:
-                return self._leave_hole(end, name, is_inline=is_inline)
+            is_line = "\n" not in name and text.find("\n", token.end(), end) < 0
+            if is_line or is_inline:
+                is_dropped = rule is not None and rule.is_drop
+                return self._leave_mark(end, name, is_inline=is_inline, is_dropped=is_dropped)
             return self._leave_out(end, mark=DROPPED)
         if text.startswith("{{{", start) and not name:
             return self._leave_out(start + 3, mark=DROPPED)
         return self._leave_out(self._ends.of_paragraph(start + 2), mark=DROPPED)
 
-    def _leave_hole(self, position: int, name: str, *, is_inline: bool) -> int:
-        """Go on behind a template that nothing is known of; if it stands in a line of text, a mark
-        in its place bears its name."""
+    def _is_subpage_word(self, token: re.Match[str]) -> bool:
+        """Return whether a template may be a word in the style of a book of English Wikibooks."""
+        has_arguments = self._text.startswith("|", token.end())
+        return has_arguments and "/" in token[6] and self._markup.language == FALLBACK
+
+    def _leave_mark(self, position: int, name: str, *, is_inline: bool, is_dropped: bool) -> int:
+        """Go on after a template that writes nothing. If it stands in a line of text, leave a mark
+        with its name."""
         plain = counted_name(name, self._markup.language)
         if not plain or not (is_inline or goes_on(self._text, position)):
             return self._leave_out(position, mark=DROPPED)
-        self._out.append(hole_mark(plain))
+        self._out.append(template_mark(plain, is_dropped=is_dropped))
         return position
+
+    def _is_in_brackets(self) -> bool:
+        """Return whether a bracket is open in the last characters of the output."""
+        before = "".join(part[-_LOOK_BACK:] for part in self._out[-_LOOK_BACK:])[-_LOOK_BACK:]
+        return is_in_brackets(before.rpartition("\n\n")[2])
 
     def _close_template(self, token: re.Match[str]) -> int:
         if not self._templates:
@@ -248,15 +263,16 @@ class Scanner:
             self._forgive(top)  # these braces are another's: what it holds is running text
             return token.end()
         del self._out[top.start :]
-        arguments = parse_arguments(content)
+        arguments = parse_arguments(top.name + content, title=self._title)
         value = top.rule.write(arguments)
-        if value:
+        is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
+        if value and not is_dropped:
             self._out.append(value)
             return token.end()
-        if top.rule.may_be_empty or not arguments.are_filled():
-            return self._leave_out(token.end(), mark=DROPPED)
+        is_empty = top.rule.may_be_empty or not arguments.are_filled()
+        is_dropped |= is_empty and top.rule is not _SUBPAGE_WORD
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
-        return self._leave_hole(token.end(), top.name, is_inline=is_inline)
+        return self._leave_mark(token.end(), top.name, is_inline=is_inline, is_dropped=is_dropped)
 
     def _unwind(self) -> None:
         """Nothing of what is open will be closed."""
@@ -392,7 +408,7 @@ class Scanner:
         long_line = _LONG_LINE[self._markup.spaceless]
         if long_line.search(section) is None:
             return False
-        lines = Scanner(section, self._markup).run().split("\n")
+        lines = without_names(Scanner(section, self._markup).run()).split("\n")
         prose = sum(len(line) for line in lines if _is_prose(line))
         listed = sum(len(line) for line in section.split("\n") if line[:1] in _LIST_MARKS)
         return prose > max(listed, _LEAST_PROSE[self._markup.spaceless])

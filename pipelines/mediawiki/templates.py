@@ -5,7 +5,7 @@ Templates cannot be expanded without the wiki that holds them. Those that carry 
 the wiki's own language, then among those common to all, then in English: names travel with
 translated articles. A rule that would write a word that the language has not got is not used, and
 so English words never come into other text. All other names (infoboxes, notices, navigation) write
-nothing.
+nothing, and are counted where they stand in a sentence (`pipelines.mediawiki.holes`).
 """
 
 from __future__ import annotations
@@ -72,8 +72,11 @@ def first_lowered(name: str) -> str:
 
 
 def counted_name(name: str, language: str) -> str:
-    """The name that a template is counted by, the same for both cases of its first letter."""
+    """Return the name that a template is counted by: its first letter in lower case, and a parser
+    function without its argument."""
     plain = plain_name(name, language)
+    if plain.startswith("#"):
+        plain = plain.partition(":")[0]
     return plain if plain[1:2].isupper() else first_lowered(plain)
 
 

@@ -12,7 +12,7 @@ import itertools
 import re
 
 from pipelines.mediawiki.cleaning import DISPLAY, FORMULA, HOLE, clean_paragraph
-from pipelines.mediawiki.holes import Holes
+from pipelines.mediawiki.holes import Holes, without_names
 from pipelines.mediawiki.scanner import Scanner
 from pipelines.mediawiki.words import REDIRECT_WORDS, WikiMarkup, markup_for
 
@@ -35,20 +35,23 @@ def is_redirect(text: str) -> bool:
     return _REDIRECT.match(text) is not None
 
 
-def clean_wikitext(text: str, markup: WikiMarkup, holes: Holes | None = None) -> list[str]:
+def clean_wikitext(
+    text: str, markup: WikiMarkup, holes: Holes | None = None, *, title: str = ""
+) -> list[str]:
     """The text passages of one page, in order.
 
     Args:
         text: wikitext as in a dump's `<text>`, XML already decoded.
         markup: see `markup_for`.
-        holes: counts templates that nothing is known of and that stood within a sentence.
+        holes: counts templates within sentences that write nothing.
+        title: of the page, for templates that write it.
 
     Returns:
         Paragraphs without line breaks, none of them empty. Headings, lists (and indented lines),
         tables, references, pictures, formulas and the closing sections are left out.
         Never raises, whatever the text; broken markup costs at most the paragraph it is in.
     """
-    raws = _raw_paragraphs(Scanner(text, markup).run().split("\n"), markup)
+    raws = _raw_paragraphs(Scanner(text, markup, title).run().split("\n"), markup)
     if len(raws) > 1:  # a line all in bold stands for a heading
         raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
     counted = Holes() if holes is None else holes
@@ -123,7 +126,7 @@ def _ends_open(raws: list[str]) -> bool:
 
 def _is_title(line: str, markup: WikiMarkup) -> bool:
     """Whether a line right above a list is its title rather than a sentence."""
-    line = line.rstrip()
+    line = without_names(line).rstrip()
     if line[-1:] in _SENTENCE_MARKS:
         return False
     if markup.spaceless:

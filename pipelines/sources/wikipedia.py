@@ -7,8 +7,9 @@ page's last revision.
 Counters: `pages-in`, `pages-kept`, `pages-dropped-` malformed, namespace, not-wikitext, redirect,
 empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (as stored); where there were any,
 `revisions-superseded`, `streams-dropped-corrupt` and `files-truncated`. Of the pages kept:
-`templates-unknown` (templates that no rule is known for and that stood within a sentence),
-`template-unknown:NAME` for those that a split held most, and `sentences-dropped-unknown-template`.
+`templates-unknown` (templates within a sentence whose text is missing), `templates-dropped` (those
+that have no text of their own, and pronunciations in brackets), the most frequent ones of a split
+as `template-unknown:NAME` and `template-dropped:NAME`, and `sentences-dropped-unknown-template`.
 """
 
 from __future__ import annotations
