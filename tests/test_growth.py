@@ -16,7 +16,9 @@ import pytest
 
 from flows.recipes.files import parse_yaml, recipe_from
 from pipelines.books.cleaning import clean_book
+from pipelines.io.compression import Chunk
 from pipelines.io.lines import stream_lines
+from pipelines.mediawiki.dump_xml import iterate_pages
 from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
 from pipelines.text.sentences import split_sentences
 from schemas.disclosure import visible, without_secrets
@@ -46,6 +48,13 @@ def lines(text: str) -> None:
     found = stream_lines(io.BytesIO(text.encode("utf-8", "surrogatepass")), where="x")
     paragraphs = [" ".join(line.data.decode("utf-8", "replace").split()) for line in found]
     split_sentences(paragraphs, "en", max_characters=1000)
+
+
+def dump(text: str) -> None:
+    """Read a dump with a text between its header and its only page."""
+    data = f"<mediawiki>{text}<page><title>a</title></page></mediawiki>".encode()
+    chunk = Chunk(data, 0, len(data), len(data), is_plain=True)
+    list(iterate_pages([chunk], end=len(data), at_start=True, at_end=True))
 
 
 def recipe(text: str) -> None:
@@ -151,6 +160,9 @@ KNOWN = [
     (lines, ("", "a", "", "")),
     (lines, ("1.", '”"', "", "1. ")),
     (lines, ("a. ", "*", "- ", "")),
+    (dump, ("", "<!--", "", "")),
+    (dump, ("", "<!--", "-->", "")),
+    (dump, ("", "<!-- -->", "<!", "")),
     (recipe, ('a: "', "${A:-", "", '"')),
     (recipe, ("a: ", "[", "]", "")),
     (recipe, ("a: ", "9", "", "")),
