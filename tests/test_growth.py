@@ -11,14 +11,22 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import growth
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from flows.recipes.files import parse_yaml, recipe_from
 from pipelines.books.cleaning import clean_book
+from pipelines.counters import Counters
+from pipelines.io.compression import Chunk
 from pipelines.io.lines import stream_lines
+from pipelines.mediawiki.dump_xml import iterate_pages
 from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
+from pipelines.sources import text as text_source
 from pipelines.text.sentences import split_sentences
+from schemas.configs import TextSource
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import ConfigError
 
@@ -46,6 +54,32 @@ def lines(text: str) -> None:
     found = stream_lines(io.BytesIO(text.encode("utf-8", "surrogatepass")), where="x")
     paragraphs = [" ".join(line.data.decode("utf-8", "replace").split()) for line in found]
     split_sentences(paragraphs, "en", max_characters=1000)
+
+
+def dump(text: str) -> None:
+    """Read a dump with a text between its header and its only page."""
+    data = f"<mediawiki>{text}<page><title>a</title></page></mediawiki>".encode()
+    chunk = Chunk(data, 0, len(data), len(data), is_plain=True)
+    list(iterate_pages([chunk], end=len(data), at_start=True, at_end=True))
+
+
+def text_file(data: bytes, name: str) -> None:
+    """Read a file as documents of at most 1 kB."""
+    fsspec.filesystem("memory").pipe(f"/growth/{name}", data)
+    config = TextSource(name="s", paths=(f"memory://growth/{name}",), max_document_bytes=1024)
+    for split in text_source.plan(config):
+        for raw in text_source.read(split, config, Counters().count):
+            split_sentences(raw.paragraphs, "en", max_characters=1000)
+
+
+def long_line(text: str) -> None:
+    text_file(text.encode(), "a.txt")
+
+
+def parquet(text: str) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": [text, text[: len(text) // 2]]}), sink)
+    text_file(sink.getvalue(), "a.parquet")
 
 
 def recipe(text: str) -> None:
@@ -151,6 +185,15 @@ KNOWN = [
     (lines, ("", "a", "", "")),
     (lines, ("1.", '”"', "", "1. ")),
     (lines, ("a. ", "*", "- ", "")),
+    (long_line, ("", "word ", "", "")),
+    (long_line, ("", "x", "", "")),
+    (long_line, ("", "The end. ", "", "")),
+    (parquet, ("", "word ", "", "")),
+    (parquet, ("", "x", "", "")),
+    (parquet, ("", "The end. ", "", "")),
+    (dump, ("", "<!--", "", "")),
+    (dump, ("", "<!--", "-->", "")),
+    (dump, ("", "<!-- -->", "<!", "")),
     (recipe, ('a: "', "${A:-", "", '"')),
     (recipe, ("a: ", "[", "]", "")),
     (recipe, ("a: ", "9", "", "")),

@@ -20,6 +20,7 @@ COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst")
 
 _CHUNK = 1 << 20
 _HEAD = 16
+_TAIL = 1 << 12
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
 # Also the marks of Chinese, Japanese and Hindi, in UTF-8; no space follows them.
@@ -157,14 +158,24 @@ def sentence_cut(data: bytes) -> int:
             always taken.
     """
     half = len(data) // 2
-    for end in (_SENTENCE_END, _WORD_END):
-        ends = [found.end() for found in end.finditer(data, half)]
-        if ends:
-            return ends[-1]
+    for pattern in (_SENTENCE_END, _WORD_END):
+        if end := _last_end(pattern, data, half):
+            return end
     size = len(data)
     while size > half + 1 and data[size - 1] & 0xC0 == 0x80:  # the rest of a UTF-8 character
         size -= 1
     return size - 1 if size > half + 1 and data[size - 1] >= 0xC0 else len(data)
+
+
+def _last_end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
+    """Return where the last match behind `start` ends, 0 if there is none."""
+    width = _TAIL
+    while True:  # from the end: most texts have a sentence end close to it
+        begin = max(start, len(data) - width)
+        ends = [found.end() for found in pattern.finditer(data, begin)]
+        if ends or begin == start:
+            return ends[-1] if ends else 0
+        width *= 2
 
 
 def _line(position: int, data: bytes, length: int) -> Line:

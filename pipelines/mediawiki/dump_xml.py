@@ -315,11 +315,17 @@ class _Scanner:
         if self._between is None:
             return
         self._between += data
-        text = _COMMENT.sub(b"", self._between) if is_all else b""
+        text = _without_comments(self._between) if is_all else b""
         if b"<!" in text or self._open[:-1] in text or len(self._between) > _MOST_BETWEEN:
             found = self._between.strip()[:40]
             reason = f"expected white space between pages, or a header before them, found {found!r}"
             yield Damage("untrusted", self.position, reason)
+
+
+def _without_comments(data: bytes) -> bytes:
+    """Remove XML comments. One that is never closed stays."""
+    end = data.rfind(b"-->") + 3  # behind it, each `<!--` would be looked for to the end in vain
+    return _COMMENT.sub(b"", data[:end]) + data[end:]
 
 
 def _half_tag(data: bytes, start: int, *, tags: tuple[bytes, ...]) -> int:
