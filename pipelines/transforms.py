@@ -488,15 +488,8 @@ class _Tokenize(beam.DoFn):
         count("sentences", len(lengths))
         count("unknown-tokens", int(np.count_nonzero(token_ids == self._tokenizer.unk_id)))
         present = lengths[lengths > 0]
-        yield (
-            document_id,
-            TokenDocument(
-                token_ids.tolist(),
-                present.tolist(),
-                document.position,
-                split_id(document_id, document.revision_id),
-            ),
-        )
+        position, split = document.position, split_id(document_id, document.revision_id)
+        yield document_id, TokenDocument(token_ids.tolist(), present.tolist(), position, split)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -656,11 +649,7 @@ class _CreateInstances(beam.DoFn):
         is_out = is_held_out(ids, share=self._config.held_out_share)
         pool = _Pool(self._config, self._vocabulary, _counting("PairAndMask"))
         for part, passes in ((TRAINING, self._config.duplicates), (HELD_OUT, 1)):
-            chosen = [
-                document
-                for document, out in zip(documents, is_out, strict=True)
-                if out == (part == HELD_OUT)
-            ]
+            chosen = [documents[row] for row in np.flatnonzero(is_out == (part == HELD_OUT))]
             yield from pool.instances(chosen, part=part, passes=passes)
 
 

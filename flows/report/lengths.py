@@ -111,8 +111,8 @@ def length_guess_accuracy(
 
     The guess is the label that most pairs of the same length have. It is learned from every second
     pair and measured on the others, and the other way round, so that the accuracy of labels that
-    do not depend on the length is 0.5 however few pairs there are. Lengths within 1/64 of
-    `max_seq_length` count as one length, full pairs as one of their own. A tie counts half.
+    do not depend on the length is 0.5 however few pairs there are. Lengths are counted in 64 equal
+    buckets, and full pairs in one more. A tie counts half.
 
     Args:
         lengths: Number of tokens of each instance.
