@@ -4,10 +4,10 @@
 
 Beside it, in the same run: the reference procedure in plain Python (benchmarks/plain_instances.py).
 Corpora are synthetic ones of articles (about 20 sentences) and of books (about 4,000), with
-sentences of about 25 tokens. If the folder of the real data exists (BERTLOOM_DATA), English Wikipedia,
-Wikibooks and novels follow, cleaned and tokenized by this project. Times are process times, the
-median of `--repeat` runs; shares by step come from leaving the later steps out. "Label from length"
-is the accuracy that `flows.report.lengths.length_guess_accuracy` returns.
+sentences of about 25 tokens. If the folder of the real data exists (BERTLOOM_DATA), English
+Wikipedia, Wikibooks and novels follow, cleaned and tokenized by this project. Times are process
+times, the median of `--repeat` runs; shares by step come from leaving the later steps out. "Label
+from length" is the accuracy that `flows.report.lengths.length_guess_accuracy` returns.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def synthetic_documents(tokens: int, *, sentences_a_document: int, seed: int = 0
 def real_documents(
     data: Path, *, tokens: int
 ) -> Iterator[tuple[str, TokenDocuments, VocabularyIds]]:
-    """Yield the token documents and the vocabulary of each corpus, with at least `tokens` tokens."""
+    """Yield name, documents and vocabulary of each corpus, of at least `tokens` tokens."""
     wikipedia = WikipediaSource(
         name="wiki",
         paths=(f"{data}/wikipedia/en-*.xml.bz2",),

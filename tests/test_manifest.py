@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from schemas.manifest import Environment, FileEntry, InputRef, Manifest, ProducedBy
+from schemas.manifest import Environment, FileEntry, InputRef, Manifest, ProducedBy, path_order
 
 DIGEST = "0" * 64
 
@@ -97,3 +97,18 @@ def test_it_cannot_be_changed() -> None:
 def test_a_file_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         entry(**wrong)
+
+
+def test_path_order_is_the_order_of_the_plan_when_numbers_have_more_digits_than_the_names() -> None:
+    shards = [
+        f"part-{piece:05d}-{file:03d}.arrow"
+        for piece in (7, 99_999, 100_000)
+        for file in (999, 1000)
+    ]
+    paths = ["__held-out__/held-out-00000.arrow", "duplicates.arrow", *shards, "vocab.txt"]
+    assert sorted(paths, key=path_order) == paths
+
+
+def test_path_order_is_that_of_the_text_when_numbers_have_as_many_digits() -> None:
+    paths = ["part-00010-000.arrow", "part-00009-001.arrow", "vocab.txt", "bucket-000010.arrow"]
+    assert sorted(paths, key=path_order) == sorted(paths)
