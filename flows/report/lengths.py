@@ -1,7 +1,7 @@
 """How long documents, sentences and instances are: histograms.
 
 Only the columns that tell lengths are read, of a bounded number of shards and rows, spread evenly.
-Local shards are mapped, so that of instances nothing but the offsets is touched.
+Local shards are mapped, so that only offsets and labels of instances are read.
 """
 
 from __future__ import annotations
