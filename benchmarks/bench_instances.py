@@ -4,9 +4,10 @@
 
 Beside it, in the same run: the reference procedure in plain Python (benchmarks/plain_instances.py).
 Corpora are synthetic ones of articles (about 20 sentences) and of books (about 4,000), with
-sentences of about 25 tokens, and, where the real data is there (BERTLOOM_DATA), English Wikipedia
-pages and novels cleaned and tokenised by this project. Times are process times, the median of
-`--repeat` runs; shares by step come from leaving the later steps out.
+sentences of about 25 tokens. If the folder of the real data exists (BERTLOOM_DATA), English
+Wikipedia, Wikibooks and novels follow, cleaned and tokenized by this project. Times are process
+times, the median of `--repeat` runs; shares by step come from leaving the later steps out. "Label
+from length" is the accuracy that `flows.report.lengths.length_guess_accuracy` returns.
 """
 
 from __future__ import annotations
@@ -23,11 +24,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.plain_instances import Document, plain_instances
+from flows.report.lengths import length_guess_accuracy
 from pipelines.arrays import offsets_of
 from pipelines.counters import Counters
 from pipelines.documents.plan import plan
 from pipelines.documents.splits import document_rows
-from pipelines.instances.creation import BATCH_TOKENS, create_instances, document_groups
+from pipelines.instances.creation import (
+    BATCH_TOKENS,
+    InstanceBatch,
+    create_instances,
+    document_groups,
+)
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.pairing import document_keys, pair_segments
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
@@ -61,18 +68,23 @@ def synthetic_documents(tokens: int, *, sentences_a_document: int, seed: int = 0
 def real_documents(
     data: Path, *, tokens: int
 ) -> Iterator[tuple[str, TokenDocuments, VocabularyIds]]:
-    """Wikipedia pages and novels, each up to so many tokens, by this project's own stages."""
+    """Yield name, documents and vocabulary of each corpus, of at least `tokens` tokens."""
     wikipedia = WikipediaSource(
         name="wiki",
         paths=(f"{data}/wikipedia/en-*.xml.bz2",),
         on_corrupt="keep-whole-pages",
         verify_checksums=False,
     )
+    wikibooks = WikipediaSource(
+        name="wikibooks",
+        paths=(f"{data}/wikibooks/WikiDumpPart*.xml.bz2",),
+        verify_checksums=False,
+    )
     novels = BooksSource(name="novels", paths=(f"{data}/books/english-novels-100.tar.gz",))
     vocab = f"{data}/vocab/bert-base-uncased/vocab.txt"
     tokenizer = WordPieceTokenizer.from_vocab_file(vocab, lowercase=True)
     vocabulary = read_vocabulary_ids(vocab)
-    for name, source in (("Wikipedia", wikipedia), ("novels", novels)):
+    for name, source in (("Wikipedia", wikipedia), ("Wikibooks", wikibooks), ("novels", novels)):
         config = DocumentsConfig(sources=(source,))
         ids: list[npt.NDArray[Any]] = []
         lengths, sizes, total = [], [], 0
@@ -111,14 +123,13 @@ def _pair_only(documents: TokenDocuments, pool: NegativePool, config: InstancesC
         pair_segments(documents, pool, config, rows=rows, keys=keys, own_shard=0)
 
 
-def _create(
+def _batches(
     documents: TokenDocuments,
     pool: NegativePool,
     config: InstancesConfig,
     vocabulary: VocabularyIds,
-) -> Counters:
-    totals = Counters()
-    batches = create_instances(
+) -> Iterator[InstanceBatch]:
+    return create_instances(
         documents,
         pool,
         config,
@@ -127,9 +138,32 @@ def _create(
         own_shard=0,
         count=Counters().count,
     )
-    for batch in batches:
+
+
+def _create(
+    documents: TokenDocuments,
+    pool: NegativePool,
+    config: InstancesConfig,
+    vocabulary: VocabularyIds,
+) -> Counters:
+    totals = Counters()
+    for batch in _batches(documents, pool, config, vocabulary):
         totals.update(batch.statistics())
     return totals
+
+
+def guess_accuracy(
+    documents: TokenDocuments,
+    pool: NegativePool,
+    config: InstancesConfig,
+    vocabulary: VocabularyIds,
+) -> float:
+    """Return the accuracy of the best guess of labels from lengths; 0.5 if nothing is paired."""
+    made = list(_batches(documents, pool, config, vocabulary))
+    lengths = np.concatenate([np.diff(batch.input_offsets) for batch in made])
+    labels = np.concatenate([batch.next_sentence_label for batch in made])
+    length = config.max_seq_length
+    return length_guess_accuracy(lengths, labels, max_seq_length=length) or 0.5
 
 
 def as_lists(documents: TokenDocuments, *, tokens: int) -> list[Document]:
@@ -146,15 +180,18 @@ def as_lists(documents: TokenDocuments, *, tokens: int) -> list[Document]:
 
 def measure_plain(
     documents: TokenDocuments, config: InstancesConfig, vocabulary: VocabularyIds
-) -> tuple[float, float, float]:
-    """Source tokens a second, mean fill and share of random Bs of the plain procedure."""
+) -> tuple[float, float, float, float]:
+    """Return tokens per second, mean fill, random share and guess accuracy of the reference."""
     lists = as_lists(documents, tokens=PLAIN_TOKENS)
     source = sum(len(sentence) for document in lists for sentence in document)
     start = time.process_time()
     made = list(plain_instances(lists, config, vocabulary))
     seconds = time.process_time() - start
-    fill = sum(len(one.input_ids) for one in made) / len(made) / config.max_seq_length
-    return source / seconds, fill, sum(one.is_random for one in made) / len(made)
+    length = config.max_seq_length
+    lengths = np.array([len(one.input_ids) for one in made])
+    labels = np.array([int(one.is_random) for one in made])
+    accuracy = length_guess_accuracy(lengths, labels, max_seq_length=length) or 0.5
+    return source / seconds, lengths.mean() / length, labels.mean(), accuracy
 
 
 def report(
@@ -174,7 +211,8 @@ def report(
     paired = process_time(lambda: _pair_only(documents, pool, config), repeat)
     unmasked, whole = seconds("none"), seconds("wordpiece")
     words, spans = seconds("whole-word"), seconds("span")
-    plain, plain_fill, plain_random = measure_plain(documents, config, vocabulary)
+    plain, plain_fill, plain_random, plain_guess = measure_plain(documents, config, vocabulary)
+    guess = guess_accuracy(documents, pool, config, vocabulary)
     shares = [part / whole for part in (paired, unmasked - paired, whole - unmasked)]
     fill = totals["tokens"] / totals["instances"] / length
     print(
@@ -185,7 +223,8 @@ def report(
         f" {totals['instances']:,} instances of {len(documents):,} documents\n"
         f"    emitted / source {totals['tokens'] / tokens:.3f}; fill {fill:.3f} (plain"
         f" {plain_fill:.3f}); random next {totals['random-next'] / totals['instances']:.3f} (plain"
-        f" {plain_random:.3f}); masked {totals['masked-tokens'] / totals['tokens']:.4f}",
+        f" {plain_random:.3f}); masked {totals['masked-tokens'] / totals['tokens']:.4f};"
+        f" label from length {guess:.3f} (plain {plain_guess:.3f})",
         flush=True,
     )
 

@@ -78,7 +78,7 @@ def build_instances(
 STAGE = Stage(
     name="build-instances",
     module=__name__,
-    version=4,
+    version=5,
     run=build_instances,
     config=InstancesConfig,
     holds="instances",

@@ -63,7 +63,7 @@ def build_tokens(
 STAGE = Stage(
     name="build-tokens",
     module=__name__,
-    version=1,
+    version=2,
     run=build_tokens,
     config=TokensConfig,
     holds="tokens",

@@ -70,7 +70,7 @@ def find_near_duplicates(
 STAGE = Stage(
     name="find-near-duplicates",
     module=__name__,
-    version=1,
+    version=2,
     run=find_near_duplicates,
     config=NearDuplicatesConfig,
     holds="near_duplicates",

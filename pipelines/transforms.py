@@ -37,7 +37,7 @@ from pipelines.documents.duplicates import NO_REVISION, id_key, repeated_ids, ti
 from pipelines.documents.plan import DocumentPiece, language_of, plan
 from pipelines.documents.selection import text_digest, wanted_sentences
 from pipelines.instances.creation import InstanceBatch, create_instances
-from pipelines.instances.held_out import HELD_OUT, TRAINING, is_held_out
+from pipelines.instances.held_out import HELD_OUT, TRAINING, is_held_out, split_id
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.pairing import NO_SEGMENT_B
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
@@ -144,6 +144,9 @@ class TokenDocument(NamedTuple):
 
     position: str = ""
     """As of `Text`."""
+
+    split_id: str | None = None
+    """Id that decides whether the document is held out. Default: the document's own id."""
 
 
 class Instance(NamedTuple):
@@ -485,7 +488,8 @@ class _Tokenize(beam.DoFn):
         count("sentences", len(lengths))
         count("unknown-tokens", int(np.count_nonzero(token_ids == self._tokenizer.unk_id)))
         present = lengths[lengths > 0]
-        yield document_id, TokenDocument(token_ids.tolist(), present.tolist(), document.position)
+        position, split = document.position, split_id(document_id, document.revision_id)
+        yield document_id, TokenDocument(token_ids.tolist(), present.tolist(), position, split)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -641,15 +645,11 @@ class _CreateInstances(beam.DoFn):
     ) -> Iterator[tuple[str, Instance]]:
         assert self._vocabulary is not None  # noqa: S101 - Beam calls setup first
         documents = _in_order(element[1])
-        ids = [document_id for document_id, _ in documents]
+        ids = [document.split_id or document_id for document_id, document in documents]
         is_out = is_held_out(ids, share=self._config.held_out_share)
         pool = _Pool(self._config, self._vocabulary, _counting("PairAndMask"))
         for part, passes in ((TRAINING, self._config.duplicates), (HELD_OUT, 1)):
-            chosen = [
-                document
-                for document, out in zip(documents, is_out, strict=True)
-                if out == (part == HELD_OUT)
-            ]
+            chosen = [documents[row] for row in np.flatnonzero(is_out == (part == HELD_OUT))]
             yield from pool.instances(chosen, part=part, passes=passes)
 
 

@@ -140,11 +140,14 @@ def tokens_schema(vocab_size: int) -> pa.Schema:
     """One row a document: its WordPiece ids end to end, and how many of them each sentence has."""
     return _table(
         "tokens",
-        1,
+        2,
         [
             _required("document_id", pa.string()),
             _required("token_ids", _list(token_type(vocab_size))),
             _required("sentence_lengths", _list(pa.uint32())),
+            # Decides whether a wiki page is held out: its id without the revision. Null: the
+            # document_id decides.
+            pa.field("split_id", pa.string()),
         ],
     )
 

@@ -11,8 +11,8 @@ from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
     "build-documents": "f97490f8282bba4053f9c333a82bee7e",
-    "build-instances.length-64": "bbc55c8644cf5be9c54dca3889e9b5cf",
-    "build-tokens": "5c918c784001c4b77ff30b031c520be3",
+    "build-instances.length-64": "c72ce60e77552d31a265980767e9e834",
+    "build-tokens": "22f997a9a52ead15b844cd71c9cd7d5d",
     "build-vocabulary": "c714243b1556911c210a78d12c70af18",
     "build-vocabulary/vocab.txt": "7503a75050a1978ba3960d387f7cba0f",
 }

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from corpus_runs import small_recipe, small_sample
+from corpus_runs import run_corpus, small_recipe, small_sample
 from counted_files import CountedFiles
+from dump_writing import dump, page
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,8 +34,16 @@ from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.seeds import key_for
 from schemas.arrow import tokens_schema
-from schemas.configs import ExecutionConfig, InstancesConfig, MaskingConfig
+from schemas.configs import (
+    DocumentsConfig,
+    ExecutionConfig,
+    InstancesConfig,
+    MaskingConfig,
+    VocabularyConfig,
+    WikipediaSource,
+)
 from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.recipe import Recipe
 
 FIRST = 104  # id of the first token that is not special
 UNMASKED = MaskingConfig(strategy="none")
@@ -82,7 +91,8 @@ class Corpus:
                     self._rng.integers(3, 30, self._rng.integers(1, 2 * sentences)) for _ in part
                 ]
                 ids = [[next(self._token)] * int(size.sum()) for size in sizes]
-                columns = [part.tolist(), ids, [size.tolist() for size in sizes]]
+                lengths = [size.tolist() for size in sizes]
+                columns = [part.tolist(), ids, lengths, [None] * len(part)]
                 arrays = [
                     pa.array(column, field.type)
                     for column, field in zip(columns, self.schema, strict=True)
@@ -206,11 +216,44 @@ def test_the_parts_of_a_shard_are_the_shard(tmp_path: Path, share: float, batche
                     "document_id": part.document_ids[index],
                     "token_ids": part.token_ids[tokens].tolist(),
                     "sentence_lengths": part.sentence_lengths[sentences].tolist(),
+                    "split_id": None,
                 }
         assert [found[row] for row in range(len(expected))] == expected
         held_out = {(number, row) for row in shards.held_out(number).rows.tolist()}
         assert held_out == {item for item in corpus.held_out(share) if item[0] == number}
         assert not shards.training(number).document_ids
+
+
+def _held_out_pages(folder: Path, *, edit: int) -> set[str]:
+    """Return the titles that are held out of a wiki in which every page was edited so often."""
+    folder.mkdir()
+    text = "Ink and paper {}say that page {} is about the number {}."
+    pages = [
+        page(number, text.format("now " * edit, number, number), revision=7000 * edit + number)
+        for number in range(1, 200)
+    ]
+    (folder / "wiki.xml").write_bytes(dump(pages))
+    source = WikipediaSource(name="wiki", paths=(str(folder / "wiki.xml"),), language="en")
+    recipe = Recipe(
+        name="edited",
+        build_documents=DocumentsConfig(sources=(source,), min_words=1, min_sentences=1),
+        build_vocabulary=VocabularyConfig(vocab_size=260),
+        build_instances={"one": InstancesConfig(max_seq_length=16, held_out_share=0.3)},
+    )
+    made = run_corpus(recipe, folder)
+    tokens = folder / "build-tokens"
+    urls = [f"{tokens}/{entry.object}" for entry in made["build-tokens"].files]
+    shards = TokenShards(urls, vocab_size=260, share=0.3)
+    counters = made["build-instances.one"].counters
+    found = [name for number in range(len(urls)) for name in shards.held_out(number).document_ids]
+    assert counters["held-out-documents-in"] == len(found)
+    return {name.rpartition(":")[0] for name in found}
+
+
+def test_edited_page_stays_in_its_part(tmp_path: Path) -> None:
+    before = _held_out_pages(tmp_path / "before", edit=0)
+    assert 30 < len(before) < 90
+    assert _held_out_pages(tmp_path / "after", edit=1) == before
 
 
 @pytest.mark.parametrize("remembered", [0, 1 << 30])
@@ -427,7 +470,7 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
     held_out = [entry for entry in manifest.files if entry.path.startswith("__held-out__/")]
     assert held_out
     shown = text(f"{name}:{held_out[0].path}")
-    assert shown.count(" row ") == held_out[0].rows
+    assert shown.count(".arrow row ") == held_out[0].rows
     assert text(f"{name}:{held_out[0].path.removeprefix('__held-out__/')}") == shown
     path = f"{store.root}/{manifest.data}/{held_out[0].object}"
     assert text(path) == shown
@@ -435,6 +478,8 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
         for mark in ("; document ", "B from document "):
             if mark in line:
                 document = line.partition(mark)[2].partition(", duplicate")[0]
+                if document.startswith("samplewiki:"):
+                    document = document.rpartition(":")[0]
                 assert is_held_out([document], share=0.1).all(), line
 
 

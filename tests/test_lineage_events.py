@@ -341,6 +341,7 @@ def test_columns_lead_back_to_columns(
         "document_id": {(documents, "document_id")},
         "token_ids": {(documents, "sentences")},
         "sentence_lengths": {(documents, "sentences")},
+        "split_id": {(documents, "document_id"), (documents, "revision_id")},
     }
     label = next(step.label for step in steps(recipe) if step.stage.name == "build-instances")
     found = sources(label)

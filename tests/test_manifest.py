@@ -11,7 +11,7 @@ from flows.store.pointers import Pointer
 from flows.store.runs import StepRecord
 from model.training.checkpoint_files import TensorFileEntry
 from pipelines.beam.piece_records import PieceRecord
-from schemas.manifest import Environment, FileEntry, InputRef, Manifest, ProducedBy
+from schemas.manifest import Environment, FileEntry, InputRef, Manifest, ProducedBy, path_order
 
 DIGEST = "0" * 64
 
@@ -127,3 +127,18 @@ def test_record_with_path_outside_of_its_folder_is_refused(
     assert [error["type"] for error in caught.value.errors() if error["loc"] == (field,)] == [
         "value_error"
     ]
+
+
+def test_path_order_is_the_order_of_the_plan_when_numbers_have_more_digits_than_the_names() -> None:
+    shards = [
+        f"part-{piece:05d}-{file:03d}.arrow"
+        for piece in (7, 99_999, 100_000)
+        for file in (999, 1000)
+    ]
+    paths = ["__held-out__/held-out-00000.arrow", "duplicates.arrow", *shards, "vocab.txt"]
+    assert sorted(paths, key=path_order) == paths
+
+
+def test_path_order_is_that_of_the_text_when_numbers_have_as_many_digits() -> None:
+    paths = ["part-00010-000.arrow", "part-00009-001.arrow", "vocab.txt", "bucket-000010.arrow"]
+    assert sorted(paths, key=path_order) == sorted(paths)

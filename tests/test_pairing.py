@@ -12,6 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.plain_instances import plain_instances
+from flows.report.lengths import length_guess_accuracy
+from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.pairing import (
     IS_NEXT,
     IS_RANDOM,
@@ -23,11 +26,12 @@ from pipelines.instances.pairing import (
 )
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.seeds import integers, key_for, random_bits, uniform
-from schemas.configs import InstancesConfig
+from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.errors import ArtifactCorruptError, ConfigError
 
 Lengths = list[list[int]]  # tokens of each sentence of each document
 Shards = dict[int, Lengths]
+VOCABULARY = VocabularyIds(200, 101, 102, 103, np.zeros(200, np.bool_))
 
 
 def documents_of(lengths: Lengths, *, shard: int = 0) -> TokenDocuments:
@@ -116,11 +120,18 @@ def slow_pairs(shards: Shards, own: int, config: InstancesConfig) -> Iterator[tu
             b_shard, b_row, label = own, row, IS_NEXT
             if others and draws.uniform(0) < config.random_next_prob:
                 label = IS_RANDOM
-                b_shard, b_row = others[draws.below(2, len(others))]
-                source = spans[b_shard][b_row]
                 wanted = max(1, target - len(a))
-                starts = sum(sum(map(len, source[i:])) >= wanted for i in range(len(source)))
-                start = draws.below(3, max(1, starts))
+                replaced = len(b) if b or at == 0 else len(document[at - 1])
+                length = min(wanted, replaced)
+                long_enough = [place for place in others if _size(spans, place) >= length]
+                by_size = sorted(long_enough or others, key=lambda place: -_size(spans, place))
+                b_shard, b_row = by_size[draws.below(2, len(by_size))]
+                source = spans[b_shard][b_row]
+                left = [sum(map(len, source[i:])) for i in range(len(source))]
+                if replaced < wanted:  # the nearest, and the earlier of two
+                    start = min(range(len(left)), key=lambda i: (abs(left[i] - replaced), i))
+                else:
+                    start = draws.below(3, max(1, sum(size >= wanted for size in left)))
                 b = list(source[start])
                 for sentence in source[start + 1 :]:
                     if len(b) >= target - len(a):
@@ -143,6 +154,10 @@ def slow_pairs(shards: Shards, own: int, config: InstancesConfig) -> Iterator[tu
                 lost[which] += 1
             yield row, draws.bits(5), a[0], a[-1] + 1, b_shard, b_row, b[0], b[-1] + 1, label
             at = following
+
+
+def _size(spans: dict[int, list[list[Span]]], place: tuple[int, int]) -> int:
+    return sum(map(len, spans[place[0]][place[1]]))
 
 
 SENTENCES = st.integers(1, 12) | st.sampled_from([1, 40, 200])
@@ -201,12 +216,51 @@ def test_a_random_b_is_never_from_the_document_of_a() -> None:
         assert (found.b_stop[at] <= bounds[found.b_row[at] + 1]).all()
 
 
-def test_random_documents_are_uniform_over_documents_not_lengths() -> None:
+def test_random_documents_are_uniform_over_documents_that_are_long_enough() -> None:
     pool = pool_of({0: [[3] * 2000], 1: [[1], [5] * 400, [7, 7], [2] * 50]})
-    found = pairs(pool, InstancesConfig(max_seq_length=8, random_next_prob=1.0))
+    found = pairs(pool, InstancesConfig(max_seq_length=8, random_next_prob=1.0, short_seq_prob=0.0))
     assert len(found.label) > 1000
     share = np.bincount(found.b_row, minlength=4) / len(found.label)
-    assert share == pytest.approx(0.25, abs=0.06)
+    assert share == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3], abs=0.06)
+
+
+def _stubs_and_articles(seed: int) -> Lengths:
+    """Sentence lengths of documents as in a wiki: many are shorter than an instance."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.lognormal(2.0, 1.2, 400).astype(int) + 1
+    return [np.rint(rng.lognormal(3.0, 0.6, n)).clip(1).astype(int).tolist() for n in sizes]
+
+
+@pytest.mark.parametrize("length", [128, 512])
+def test_length_of_a_pair_says_less_of_its_label_than_in_the_reference(length: int) -> None:
+    lengths = [_stubs_and_articles(seed) for seed in range(4)]
+    config = InstancesConfig(max_seq_length=length, masking=MaskingConfig(strategy="none"))
+
+    def accuracy(pairs: list[tuple[Any, Any]]) -> float | None:
+        tokens, labels = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        return length_guess_accuracy(tokens, labels, max_seq_length=length)
+
+    ours, reference = [], []
+    for documents in lengths:
+        found = pairs(pool_of({0: documents}), config)
+        sizes = found.a_stop - found.a_start + found.b_stop - found.b_start
+        ours.append((sizes + 3, found.label.astype(np.int64)))
+        made = plain_instances([[[0] * n for n in d] for d in documents], config, VOCABULARY)
+        plain = [(len(one.input_ids), int(one.is_random)) for one in made]
+        reference.append(tuple(np.array(plain).T))
+    assert accuracy(ours) < 0.53
+    assert accuracy(reference) > 0.54
+
+
+def test_random_b_of_a_documents_end_is_the_end_of_a_document() -> None:
+    pool = pool_of({0: [[5, 5, 5]], 1: [[9, 8, 7, 6, 5, 4], [4, 4, 4, 4]]})
+    config = InstancesConfig(max_seq_length=128, random_next_prob=1.0)
+    for seed in range(20):
+        found = pairs(pool, config.model_copy(update={"seed": seed}))
+        ends = pool.shards[1].document_bounds[found.b_row + 1]
+        assert (found.b_stop == ends).all()
+        replaced = np.where(found.a_stop < 15, 15 - found.a_stop, 5)
+        assert (abs(found.b_stop - found.b_start - replaced) <= 4).all()  # half of a sentence
 
 
 def test_two_documents_draw_each_other() -> None:

@@ -27,7 +27,11 @@ from flows.report import texts as texts_module
 from flows.report.corpus import Templates, read_corpus
 from flows.report.curves import read_phases, thinned
 from flows.report.drawing import Axis
-from flows.report.lengths import read_instance_lengths, read_token_lengths
+from flows.report.lengths import (
+    length_guess_accuracy,
+    read_instance_lengths,
+    read_token_lengths,
+)
 from flows.report.lineage import overview
 from flows.report.page import report_page, section, write_report
 from flows.report.samples import Dropped, Template
@@ -462,12 +466,54 @@ def test_lengths_are_those_of_the_shards(run: Run, monkeypatch: pytest.MonkeyPat
     found = read_instance_lengths(store, instances).lengths["instances"]
     assert found.max() == 64
     assert found.sum() == instances.counters["tokens"]
+    labels = read_instance_lengths(store, instances).lengths["labels"]
+    assert labels.sum() == instances.counters["random-next"]
     monkeypatch.setattr(lengths, "MAX_SHARDS", 1)
     monkeypatch.setattr(lengths, "MAX_ROWS", 10)
     part = read_instance_lengths(store, instances)
     assert np.array_equal(part.lengths["instances"], found[:10])
     of = f"{len(found):,} instances were looked at, from 1 of {len(instances.shards)} shards."
     assert part.looked_at == f"10 of {of}"
+
+
+def test_report_tells_how_well_labels_can_be_guessed_from_lengths(run: Run) -> None:
+    store, record = run
+    built = read_steps(store, record).holding("instances")
+    figure = lengths.instance_figure(store, built, name="x")
+    sample = read_instance_lengths(store, built[0].manifest).lengths
+    size = built[0].statistics["max_seq_length"]
+    accuracy = length_guess_accuracy(sample["instances"], sample["labels"], max_seq_length=size)
+    assert accuracy is not None
+    assert f"{accuracy:.3f}" in figure.panels[0].note
+
+
+def test_length_guess_accuracy_is_half_for_labels_that_lengths_do_not_tell() -> None:
+    rng = np.random.default_rng(0)
+    found = [
+        length_guess_accuracy(
+            rng.integers(5, 512, 200), rng.integers(0, 2, 200), max_seq_length=512
+        )
+        for _ in range(300)
+    ]
+    assert np.mean(np.array(found, float)) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "labels", "expected"),
+    [
+        ([100, 100, 300, 300], [0, 0, 1, 1], 1.0),
+        ([511, 511, 512, 512], [0, 0, 1, 1], 1.0),  # full pairs are apart from nearly full ones
+        ([100, 300], [0, 1], 0.5),  # nothing is known of a length that occurs once
+        ([100, 101, 100, 101], [0, 1, 0, 1], 0.0),
+        ([100, 100, 100, 300], [0, 0, -1, 1], 5 / 6),
+        ([100], [-1], None),
+    ],
+)
+def test_length_guess_accuracy(
+    tokens: list[int], labels: list[int], expected: float | None
+) -> None:
+    found = length_guess_accuracy(np.array(tokens), np.array(labels), max_seq_length=512)
+    assert found == (expected if expected is None else pytest.approx(expected))
 
 
 def test_shards_of_another_file_system_are_read_too(run: Run) -> None:

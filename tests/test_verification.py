@@ -17,7 +17,12 @@ from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry, Manifest
 
 SCHEMA = tokens_schema(100)
-ROWS = {"document_id": ["a", "b"], "token_ids": [[1, 2], [3]], "sentence_lengths": [[2], [1]]}
+ROWS = {
+    "document_id": ["a", "b"],
+    "token_ids": [[1, 2], [3]],
+    "sentence_lengths": [[2], [1]],
+    "split_id": [None, None],
+}
 
 
 @pytest.fixture(params=["local", "memory"])

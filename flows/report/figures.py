@@ -17,7 +17,7 @@ from schemas.sealed import read_sealed, sealed_json
 Kept = TypeVar("Kept", bound=BaseModel)
 _LOGGER = logging.getLogger(__name__)
 
-FIGURES_VERSION = 3
+FIGURES_VERSION = 4
 """Raised with every change of how figures look, so that all are drawn anew."""
 
 

@@ -1,16 +1,17 @@
 """How long documents, sentences and instances are: histograms.
 
 Only the columns that tell lengths are read, of a bounded number of shards and rows, spread evenly.
-Local shards are mapped, so that of instances nothing but the offsets is touched.
+Local shards are mapped, so that only offsets and labels of instances are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from flows.lineage.rows import open_columns
 from flows.report.drawing import Axis, Plot
@@ -25,6 +26,7 @@ Numbers = npt.NDArray[np.int64]
 MAX_SHARDS = 8
 MAX_ROWS = 200_000
 _BINS = 40
+_GUESS_BUCKETS = 64
 _TAIL = 99.5  # percentile at which the linear histogram of sentences ends
 
 
@@ -62,7 +64,14 @@ def instance_figure(store: ArtifactStore, instances: Sequence[Built], *, name: s
         title = f"Tokens per instance, {built.name}"
         longest = int(built.statistics.get("max_seq_length", 0))
         own_name = f"{name}-{number}"
-        panels.append(_histogram(title, lengths["instances"], name=own_name, longest=longest))
+        panel = _histogram(title, lengths["instances"], name=own_name, longest=longest)
+        accuracy = length_guess_accuracy(
+            lengths["instances"], lengths["labels"], max_seq_length=longest
+        )
+        if accuracy is not None:
+            note = f" Best guess of a pair's label from its length alone: accuracy {accuracy:.3f}."
+            panel = panel.model_copy(update={"note": panel.note + note})
+        panels.append(panel)
         notes.append(f"{built.name}: {looked_at}")
     return Figure(panels=tuple(panels), note=" ".join(notes))
 
@@ -71,7 +80,8 @@ def read_token_lengths(store: ArtifactStore, manifest: Manifest) -> Sample:
     """Lengths of `documents` (tokens), `sentences` (per document) and `words` (per sentence)."""
     found: dict[str, list[Numbers]] = {"documents": [], "sentences": [], "words": []}
     looked = _Looked(manifest, "documents")
-    for column in looked.columns(store, "sentence_lengths"):
+    for batch in looked.batches(store, "sentence_lengths"):
+        column = batch.column("sentence_lengths")
         values = np.asarray(column.flatten(), dtype=np.int64)
         offsets = np.asarray(column.offsets, dtype=np.int64) - column.offsets[0].as_py()
         ends = np.concatenate([[0], np.cumsum(values)])
@@ -83,11 +93,46 @@ def read_token_lengths(store: ArtifactStore, manifest: Manifest) -> Sample:
 
 
 def read_instance_lengths(store: ArtifactStore, manifest: Manifest) -> Sample:
-    """Tokens of `instances`, with their special tokens."""
+    """Return the tokens of `instances`, with their special tokens, and their `labels`."""
     looked = _Looked(manifest, "instances")
-    columns = looked.columns(store, "input_ids")
-    found = [np.diff(np.asarray(column.offsets, dtype=np.int64)) for column in columns]
-    return Sample({"instances": np.concatenate(found)}, looked.sentence)
+    found: dict[str, list[Numbers]] = {"instances": [], "labels": []}
+    for batch in looked.batches(store, "input_ids", "next_sentence_label"):
+        offsets = np.asarray(batch.column("input_ids").offsets, dtype=np.int64)
+        found["instances"].append(np.diff(offsets))
+        found["labels"].append(np.asarray(batch.column("next_sentence_label"), dtype=np.int64))
+    lengths = {things: np.concatenate(parts) for things, parts in found.items()}
+    return Sample(lengths, looked.sentence)
+
+
+def length_guess_accuracy(
+    lengths: Numbers, labels: Numbers, *, max_seq_length: int
+) -> float | None:
+    """Return the accuracy of the best guess of next-sentence labels from the length alone.
+
+    The guess is the label that most pairs of the same length have. It is learned from every second
+    pair and measured on the others, and the other way round, so that the accuracy of labels that
+    do not depend on the length is 0.5 however few pairs there are. Lengths are counted in 64 equal
+    buckets, and full pairs in one more. A tie counts half.
+
+    Args:
+        lengths: Number of tokens of each instance.
+        labels: `next_sentence_label` of each instance. Instances without a B are not counted.
+        max_seq_length: Length of a full instance.
+
+    Returns:
+        A value from 0 to 1, or None if there is no pair.
+    """
+    pairs = np.flatnonzero(labels >= 0)
+    if not len(pairs):
+        return None
+    buckets = lengths[pairs] * _GUESS_BUCKETS // max_seq_length
+    signs = 2 * labels[pairs] - 1
+    correct = 0.0
+    for learned, measured in ((0, 1), (1, 0)):
+        sums = np.bincount(buckets[learned::2], signs[learned::2], minlength=buckets.max() + 1)
+        guesses = np.sign(sums)[buckets[measured::2]]
+        correct += float((1 + guesses * signs[measured::2]).sum()) / 2
+    return correct / len(pairs)
 
 
 class _Looked:
@@ -99,8 +144,8 @@ class _Looked:
         step = max(1, len(self._all) / MAX_SHARDS)
         self._chosen = [self._all[int(n * step)] for n in range(min(MAX_SHARDS, len(self._all)))]
 
-    def columns(self, store: ArtifactStore, field: str) -> Iterator[Any]:
-        """The list column of every record batch that is looked at."""
+    def batches(self, store: ArtifactStore, *fields: str) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of every record batch that is looked at."""
         if not self._chosen:
             raise ArtifactCorruptError(
                 f"{self._manifest.path}: found no shard with rows of {self._things}"
@@ -108,9 +153,9 @@ class _Looked:
         limit = MAX_ROWS // len(self._chosen)
         for entry in self._chosen:
             seen = 0
-            for column in _batches(store, self._manifest, entry, field):
-                part = column[: limit - seen]
-                seen += len(part)
+            for batch in _batches(store, self._manifest, entry, fields):
+                part = batch.slice(0, limit - seen)
+                seen += part.num_rows
                 yield part
                 if seen >= limit:
                     break
@@ -129,12 +174,12 @@ class _Looked:
 
 
 def _batches(
-    store: ArtifactStore, manifest: Manifest, entry: FileEntry, field: str
-) -> Iterator[Any]:
+    store: ArtifactStore, manifest: Manifest, entry: FileEntry, fields: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     url = store.url(f"{manifest.data}/{entry.object}")
-    with open_columns(url, columns=[field]) as reader:
+    with open_columns(url, columns=fields) as reader:
         for number in range(reader.num_record_batches):
-            yield reader.get_batch(number).column(0)
+            yield reader.get_batch(number)
 
 
 def _histogram(

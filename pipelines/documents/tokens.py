@@ -14,6 +14,7 @@ from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import WorkReport
 from pipelines.counters import Counters
 from pipelines.documents.shards import ShardPiece, sentences_of, wanted_documents
+from pipelines.instances.held_out import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.wordpiece.ids import WordPieceTokenizer
@@ -90,11 +91,13 @@ def _document_rows(
     token_bounds = offsets_of(lengths)[sentence_bounds]
     present = lengths > 0
     kept_before = offsets_of(present)[sentence_bounds]
+    ids, revisions = batch.column("document_id"), batch.column("revision_id")
     return pa.RecordBatch.from_arrays(
         [
-            batch.column("document_id"),
+            ids,
             list_array(token_ids, token_bounds, schema.field("token_ids").type),
             list_array(lengths[present], kept_before, schema.field("sentence_lengths").type),
+            pa.array(map(split_id, ids.to_pylist(), revisions.to_pylist()), pa.string()),
         ],
         schema=schema,
     )

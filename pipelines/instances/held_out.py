@@ -1,8 +1,8 @@
 """Which documents are held out: training never sees them, and models are evaluated on them.
 
-A document is chosen by its id and the share alone. So it is the same ones at every length, seed and
-pass, in every corpus that a document is part of, and a larger share holds out the documents of a
-smaller one and some more.
+Whether a document is held out depends on its id and the share alone, and for a wiki page not on its
+revision (`split_id`). So the choice is the same at every length, seed and pass, and in every corpus
+that has the document. A larger share holds out the documents of a smaller one and some more.
 """
 
 from __future__ import annotations
@@ -29,14 +29,23 @@ HELD_OUT_PREFIX = f"{HELD_OUT_FOLDER}/held-out-"
 _SEED = 0  # not a recipe's: what is held out must not change with the draws
 
 
+def split_id(document_id: str, revision_id: int | None) -> str | None:
+    """Return the id of a wiki page without its revision, and None for other documents.
+
+    >>> split_id("enwiki:12:345", 345)
+    'enwiki:12'
+    """
+    return None if revision_id is None else document_id.removesuffix(f":{revision_id}")
+
+
 def is_held_out(document_ids: Sequence[str], *, share: float) -> npt.NDArray[np.bool_]:
-    """Whether each document is held out.
+    """Return whether each document is held out.
 
     >>> is_held_out(["a", "b", "c"], share=1.0).tolist()
     [True, True, True]
 
     Args:
-        document_ids: one a document.
+        document_ids: One per document; of a wiki page its `split_id`.
         share: of the documents, from 0 (none) to 1 (all).
 
     Returns:

@@ -5,7 +5,8 @@ The procedure is that of the paper (3.1, A.2) as google-research/bert does it
 
 * a random B never comes from A's own document, by construction; a pool with no other document
   gives the real next segment, labelled as such;
-* a random B starts where enough of its document is left, so that its length says less of the label;
+* a random B comes from a document that is long enough, and has about as many tokens as the real
+  next segment, so that the length of a pair does not tell its label;
 * every chunk of sentences can be cut in two, so that a B is random with exactly the probability
   that is asked for: a chunk of one sentence gets the next one as well; a last sentence that is left
   alone is, for a real next segment, put behind the sentence before it; a document of one sentence
@@ -131,7 +132,10 @@ def pair_segments(
     document_row = documents.rows[rows.start + chunks.document]
     segments = _cut_in_two(chunks, bounds, offsets, document_row=document_row, shard=own_shard)
     wanted = targets[chunks.document]
-    _draw_random_segments(segments, chunks.key, pool, wanted=wanted, own_shard=own_shard)
+    replaced = _next_lengths(chunks, bounds, offsets)
+    _draw_random_segments(
+        segments, chunks.key, pool, wanted=wanted, replaced=replaced, own_shard=own_shard
+    )
     return _truncated(segments, chunks.key, max_tokens=config.max_seq_length - 3)
 
 
@@ -175,8 +179,28 @@ def _cut_in_two(
     )
 
 
+def _next_lengths(chunks: _Chunks, bounds: Int64s, offsets: Int64s) -> Int64s:
+    """Return the number of tokens that a random B replaces.
+
+    Where the chunk is the last sentence of a document, a pair with label "next" has the sentence
+    before it as well: a random B replaces that one.
+    """
+    previous = np.maximum(chunks.first - 1, offsets[chunks.document])
+    return np.where(
+        chunks.middle < chunks.stop,
+        bounds[chunks.stop] - bounds[chunks.middle],
+        bounds[chunks.first] - bounds[previous],
+    )
+
+
 def _draw_random_segments(
-    segments: Segments, keys: UInt64s, pool: NegativePool, *, wanted: Int64s, own_shard: int
+    segments: Segments,
+    keys: UInt64s,
+    pool: NegativePool,
+    *,
+    wanted: Int64s,
+    replaced: Int64s,
+    own_shard: int,
 ) -> None:
     """Replace the real B by a random one, where the label says so."""
     at = np.flatnonzero(segments.label == IS_RANDOM)
@@ -187,6 +211,7 @@ def _draw_random_segments(
         counter=_RANDOM_DOCUMENT,
         excluded=pool.ordinals(own_shard, segments.document_row[at]),
         tokens=wanted[at] - (segments.a_stop[at] - segments.a_start[at]),
+        replaced=replaced[at],
     )
     segments.b_shard[at], segments.b_row[at] = drawn.shard, drawn.row
     segments.b_start[at], segments.b_stop[at] = drawn.start, drawn.stop

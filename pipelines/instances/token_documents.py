@@ -167,6 +167,13 @@ class NegativePool:
             np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True)
         )
         self._bounds: Int64s = np.concatenate(bounds)
+        sizes = self._bounds[self._stop] - self._bounds[self._first]
+        self._by_size = np.argsort(-sizes, kind="stable")
+        """Documents, the longest first."""
+
+        self._rank = np.empty_like(self._by_size)
+        self._rank[self._by_size] = np.arange(len(sizes))
+        self._negative_sizes = -sizes[self._by_size]
 
     def __len__(self) -> int:
         """Documents that can be drawn."""
@@ -184,32 +191,68 @@ class NegativePool:
         return found
 
     def draw(
-        self, keys: npt.NDArray[np.uint64], *, counter: int, excluded: Int64s, tokens: Int64s
+        self,
+        keys: npt.NDArray[np.uint64],
+        *,
+        counter: int,
+        excluded: Int64s,
+        tokens: Int64s,
+        replaced: Int64s,
     ) -> Draw:
-        """Draw a run of sentences for each key.
+        """Draw a run of sentences for each key, in place of the real next segment.
 
-        The document is uniform over all but the excluded one, by construction; sentences follow
-        the first one until there are enough tokens or the document ends (google-research/bert
-        create_pretraining_data.py, lines 279-289). The first one is uniform over the sentences
-        from which there *are* enough: over the whole document, as there, random segments come out
-        shorter than real ones, which fills instances worse and gives the label away by length.
-        A document that has fewer tokens than wanted is taken whole.
+        As in google-research/bert (create_pretraining_data.py, lines 279-289), sentences follow
+        the first one until there are enough tokens or the document ends. Document and first
+        sentence are drawn so that the length of a pair does not tell its label:
+
+        * The document is uniform over those that are long enough for a segment like the real one.
+        * Where the real segment has enough tokens, the first sentence is uniform over those from
+          which there are enough. Where the real segment ends early, at the end of its document,
+          the drawn one ends at the end of a document too, and is as long as sentences allow.
+
+        If no other document is long enough, all others are equally likely.
 
         Args:
-            keys: one a draw; the counters `counter` and `counter + 1` are used.
-            counter: the first of them.
-            excluded: number in this pool of the document that must not be drawn.
-            tokens: how many are wanted; at least one sentence is drawn in any case.
+            keys: Keys of the draws, which use the counters `counter` and `counter + 1`.
+            counter: First of the two counters.
+            excluded: Number in this pool of the document that must not be drawn.
+            tokens: Number of tokens wanted. At least one sentence is drawn.
+            replaced: Number of tokens of the real next segment.
         """
-        document = integers(keys, counter, below=len(self) - 1)
-        document += document >= excluded
-        first, stop = self._first[document], self._stop[document]
         wanted = np.maximum(tokens, 1)
-        latest = np.searchsorted(self._bounds, self._bounds[stop] - wanted, side="right") - 1
-        starts = np.maximum(latest - first, 0) + 1
-        sentence = first + integers(keys, counter + 1, below=starts)
+        length = np.minimum(wanted, replaced)
+        document = self._draw_documents(keys, counter=counter, excluded=excluded, min_tokens=length)
+        first, stop = self._first[document], self._stop[document]
+        begin = self._bounds[stop] - length
+        latest = np.searchsorted(self._bounds, begin, side="right") - 1
+        sentence = first + integers(keys, counter + 1, below=np.maximum(latest - first, 0) + 1)
+        at_end = np.flatnonzero(replaced < wanted)
+        nearest = self._nearest_bound(latest[at_end], begin[at_end])
+        sentence[at_end] = np.clip(nearest, first[at_end], stop[at_end] - 1)
         start = self._bounds[sentence]
         enough = np.searchsorted(self._bounds, start + wanted)
         end = self._bounds[np.minimum(enough, stop)]
         base = self._base[document]
         return Draw(self._shard[document], self._row[document], start - base, end - base)
+
+    def _draw_documents(
+        self,
+        keys: npt.NDArray[np.uint64],
+        *,
+        counter: int,
+        excluded: Int64s,
+        min_tokens: Int64s,
+    ) -> Int64s:
+        """Draw a document of at least `min_tokens` tokens for each key, but not `excluded`."""
+        rank = self._rank[excluded]
+        long_enough = np.searchsorted(self._negative_sizes, -min_tokens, side="right")
+        others = long_enough - (rank < long_enough)
+        drawn = integers(keys, counter, below=np.where(others > 0, others, len(self) - 1))
+        documents: Int64s = self._by_size[drawn + (drawn >= rank)]
+        return documents
+
+    def _nearest_bound(self, before: Int64s, tokens: Int64s) -> Int64s:
+        """Return the sentence that begins nearest to each token, given the last one before it."""
+        after = np.minimum(before + 1, len(self._bounds) - 1)
+        is_after = self._bounds[after] - tokens < tokens - self._bounds[before]
+        return np.where(is_after, after, before)

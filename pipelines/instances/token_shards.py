@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.arrays import Int64s, flat_lists, ranges
 from pipelines.instances.held_out import is_held_out
@@ -111,7 +112,7 @@ class TokenShards:
     def _held_out_rows(self, table: pa.Table) -> Int64s:
         if self._share == 0.0:
             return np.empty(0, np.int64)
-        ids = table.column("document_id").to_pylist()
+        ids = pc.coalesce(table.column("split_id"), table.column("document_id")).to_pylist()
         return np.flatnonzero(is_held_out(ids, share=self._share))
 
 
@@ -123,7 +124,7 @@ def _other_runs(rows: Int64s, size: int) -> Int64s:
 
 def _documents(table: pa.Table, runs: Int64s, *, with_ids: bool) -> TokenDocuments:
     """Some runs of rows as flat arrays: views of the mapped file where it is one run, one batch."""
-    names = [name for name in table.column_names if with_ids or name != "document_id"]
+    names = ["token_ids", "sentence_lengths", *(["document_id"] if with_ids else [])]
     total, table = table.num_rows, table.select(names)
     if len(runs) == 1:
         table = table.slice(int(runs[0, 0]), int(runs[0, 1] - runs[0, 0]))
