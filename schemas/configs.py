@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 FIRST_LEARNT_ID = 104  # [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103
@@ -465,6 +465,19 @@ class ExecutionConfig(Config):
 
     options: tuple[str, ...] = not_identity(())
     """Further Beam options as on its command line, e.g. `--project=P` (remote runners)."""
+
+    @field_validator("options", mode="after")
+    @classmethod
+    def _one_text_per_option(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        # Beam repeats options that it does not know. A value without its name could not be
+        # recognized as a secret there.
+        joined: list[str] = []
+        for text in options:
+            if joined and not text.startswith("--") and "=" not in joined[-1]:
+                joined[-1] += f"={text}"
+            else:
+                joined.append(text)
+        return tuple(joined)
 
     verify_on_hit: Literal["size", "full"] = not_identity("size")
     """How an artifact that is there already is looked at before it is used: that its files have

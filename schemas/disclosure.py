@@ -10,6 +10,8 @@ import logging
 import re
 from typing import Any
 
+from schemas.addresses import public_address
+
 _HIDDEN = "***"
 
 # C0 but for the tab and the line feed, DEL, C1, line and paragraph separators, and the marks that
@@ -72,6 +74,19 @@ def without_secrets(value: Any) -> Any:
             for item, is_hidden in zip(value, hidden, strict=False)
         ]
     return value
+
+
+def recorded(value: Any) -> Any:
+    """Return a JSON value as records keep it: `without_secrets`, and with public addresses only.
+
+    A text that is an http(s) address loses its whole query, because a key may have any name.
+    """
+    if isinstance(value, dict):
+        return without_secrets({key: recorded(item) for key, item in value.items()})
+    if isinstance(value, (list, tuple)):
+        return without_secrets([recorded(item) for item in value])
+    is_address = isinstance(value, str) and "://" in value and not re.search(r"\s", value)
+    return without_secrets(public_address(value) if is_address else value)
 
 
 def _text_without_secrets(text: str) -> str:

@@ -31,9 +31,10 @@ from flows.trackers.tracking import tracked
 from model.processes.launcher import call_group
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
+from schemas.addresses import public_address
 from schemas.card_configs import CardsConfig
 from schemas.configs import ExecutionConfig
-from schemas.disclosure import without_secrets
+from schemas.disclosure import recorded
 from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
@@ -317,7 +318,9 @@ def _manifest(
 ) -> Manifest:
     stage = step.stage
     files = tuple(sorted(output.files, key=lambda entry: path_order(entry.path)))
-    raw = output.raw_inputs or key.raw_inputs
+    raw, notes = output.raw_inputs or key.raw_inputs, output.notes
+    for item in raw:
+        notes = tuple(note.replace(item.uri, public_address(item.uri)) for note in notes)
     return Manifest(
         artifact_id=attempt.artifact_id,
         stage=stage.name,
@@ -332,14 +335,12 @@ def _manifest(
         counters=dict(sorted(output.counters.items())),
         statistics=output.statistics,
         table=output.table,
-        notes=output.notes,
-        raw_inputs=tuple(
-            item.model_copy(update={"uri": without_secrets(item.uri)}) for item in raw
-        ),
+        notes=recorded(notes),
+        raw_inputs=tuple(item.model_copy(update={"uri": public_address(item.uri)}) for item in raw),
         inputs=tuple(input_ref(name, inputs[name]) for name in step.inputs),
         produced_by=produced_by,
         environment=environment(),
-        config=without_secrets(step.config.model_dump(mode="json")),
+        config=recorded(step.config.model_dump(mode="json")),
     )
 
 

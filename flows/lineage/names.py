@@ -19,6 +19,7 @@ from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.io.file_systems import file_system
+from schemas.addresses import public_address
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
 from schemas.trial_names import entry_label
@@ -333,7 +334,7 @@ def _by_file(text: str, store: ArtifactStore) -> Target | None:
 
 def _paths(text: str) -> set[str]:
     if "://" in text:
-        return {text}
+        return {public_address(text)}
     return {text, str(Path(text).absolute()), str(Path(text).resolve())}
 
 

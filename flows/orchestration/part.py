@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flows.engine.graph import AddSteps, Graph
-from schemas.disclosure import without_secrets
+from schemas.disclosure import recorded
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
@@ -57,7 +57,7 @@ class Part(Graph):
             from flows.orchestration.launch import in_prefect  # start-up: 300 ms
 
             with in_prefect(self, recipe, say=say, rebuild=rebuild, until=until) as run:
-                named = without_secrets(recipe.model_dump(mode="json"))
+                named = recorded(recipe.model_dump(mode="json"))
                 self.flow(named, rebuild=list(rebuild), until=until)
             return run.results()
         from flows.orchestration.loop import run_steps  # start-up: 300 ms

@@ -51,7 +51,7 @@ from pipelines.runners.checks import check_execution, steps_at_once
 from pipelines.runners.launch import RUNNERS_HERE, check_known
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from schemas.configs import ExecutionConfig
-from schemas.disclosure import without_secrets
+from schemas.disclosure import recorded, without_secrets
 from schemas.errors import (
     ArtifactCorruptError,
     BertloomError,
@@ -283,7 +283,7 @@ class Run:
             state=state,
             started=self.started,
             written=now(),
-            recipe=without_secrets(self.recipe.model_dump(mode="json")),
+            recipe=recorded(self.recipe.model_dump(mode="json")),
             engine=self.engine,
             flow_run_id=self.flow_run_id,
             host=process.host,

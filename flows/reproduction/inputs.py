@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.fetch.downloads import ORIGINS
 from flows.fetch.labelled_sets import RECORD, urls_by_digest
-from schemas.disclosure import without_secrets
+from schemas.addresses import public_address
 from schemas.manifest import Manifest, RawInput
 from schemas.paths import RelativePath
 
@@ -173,7 +173,7 @@ def _file(
 def _origin(item: RawInput) -> str:
     """Where a file came from: no path of the machine that read it."""
     if "://" in item.uri and not item.uri.startswith("file://"):
-        return str(without_secrets(item.uri))
+        return public_address(item.uri)
     path = Path(item.uri.removeprefix("file://"))
     return next(_fetched(item.sha256, path), path.name)
 

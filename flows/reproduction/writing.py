@@ -326,13 +326,21 @@ def _requirements(expected: Expected) -> str:
 
 
 def _copy(one: PlacedFile, target: Path) -> None:
-    """A file, or the files below a folder."""
-    fs, path = filesystem(one.uri)
-    for uri, name in expand_paths([one.uri]):
-        copied = target / name if fs.isdir(path) else target
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        with open_file(uri) as source, copied.open("wb") as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
+    """Copy a file, or the files below a folder."""
+    try:
+        fs, path = filesystem(one.uri)
+        for uri, name in expand_paths([one.uri]):
+            copied = target / name if fs.isdir(path) else target
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            with open_file(uri) as source, copied.open("wb") as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
+    except InputError as error:
+        if "://" in one.uri:
+            error.add_note(
+                "Keys and signatures of addresses are not recorded. If the address needs one, "
+                f"leave out --copy-inputs and put the file at inputs/{one.file.path}"
+            )
+        raise
     if one.file.check == "bytes":
         _compare(one, target)
 

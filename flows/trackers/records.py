@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from flows.nested import leaves, numbers
-from schemas.disclosure import without_secrets
+from schemas.disclosure import recorded
 from schemas.manifest import Manifest
 
 _SAME_AS_STEP = frozenset({"step", "kind", "split"})
@@ -58,7 +58,7 @@ def tracked_step(
     run_id: str,
 ) -> TrackedStep:
     """What is known of a step before it runs, without the secrets of addresses."""
-    params = leaves(without_secrets(config), keep_empty=False)
+    params = leaves(recorded(config), keep_empty=False)
     tags = {
         "bertloom.step": label,
         "bertloom.stage": stage,

@@ -10,6 +10,7 @@ say.
 from __future__ import annotations
 
 import logging
+import re
 from typing import IO, Any, cast
 
 import fsspec
@@ -21,6 +22,8 @@ logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 _OWN = frozenset({"file", "local", "memory"})
 _S3, _GCS = frozenset({"s3", "s3a"}), frozenset({"gs", "gcs"})
+# A bucket's name holds neither @ nor a colon; that of an access point (arn:...) has colons.
+_KEY_IN_BUCKET = re.compile(r"(?:s3a?|gs|gcs)://(?!arn:)[^/@:]*[@:]")
 AHEAD = 8 << 20
 A_LITTLE = 1 << 20
 """Bytes that an object store is asked for ahead of what is read: of a file that is read on, and
@@ -31,10 +34,16 @@ def file_system(url: str) -> tuple[Any, str]:
     """The file system of a local path or fsspec URL, and the path in it.
 
     Raises:
-        ValueError: its protocol is not known.
+        ValueError: its protocol is not known, or it is a bucket's URL with a key in it.
         ImportError: its package is not installed.
     """
     protocol = fsspec.utils.get_protocol(url)
+    if _KEY_IN_BUCKET.search(url):
+        # The clients take the key for a part of the bucket's name, and their errors repeat it.
+        raise ValueError(
+            "expected the bucket's name after ://, got a key. Pass keys by the "
+            "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS)"
+        )
     options: dict[str, Any] = {}
     if protocol not in _OWN:
         options["use_listings_cache"] = False

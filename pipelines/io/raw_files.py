@@ -26,6 +26,7 @@ from pipelines.io.file_systems import AHEAD, file_system, open_stream
 from pipelines.io.local_files import is_special
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import digest_cache, is_settled, local_version
+from schemas.addresses import public_address
 from schemas.errors import BertloomError, InputError, MissingInputError, NetworkError
 
 _CHUNK = 1 << 20
@@ -63,7 +64,8 @@ def expand_paths(
 
     Returns:
         uri: an absolute local path, or an fsspec URL. name: relative to the folder given, with
-        `/` between parts; the base name for a file or what a pattern matches.
+        `/` between parts; the base name for a file or what a pattern matches. Names come from
+        `schemas.addresses.public_address`, so they hold no secret of a URL.
 
     Raises:
         MissingInputError: a path leads to nothing, or to no file with one of the suffixes.
@@ -201,8 +203,8 @@ def digest_file(
     fs, path = filesystem(uri)
     size, version = _stat(fs, path, uri)
     wanted = tuple(dict.fromkeys(algorithms))
-    cache = digest_cache()
-    known = cache.get(uri, version) if version else {}
+    cache, cache_name = digest_cache(), _cache_name(uri)
+    known = cache.get(cache_name, version) if version else {}
     if not set(wanted) <= set(known):
         missing = [name for name in wanted if name not in known]
         known |= _compute(uri, missing, size=size, beside=beside)
@@ -210,7 +212,7 @@ def digest_file(
             raise InputError(f"{uri}: changed while it was read; run again when it is whole")
         # An ETag or generation changes with every write.
         if version and (not isinstance(fs, LocalFileSystem) or is_settled(Path(path).stat())):
-            cache.put(uri, version, known)
+            cache.put(cache_name, version, known)
     return FileDigests(size, {name: known[name] for name in wanted})
 
 
@@ -320,7 +322,13 @@ def _uri(fs: Any, path: str) -> str:
 
 
 def _base(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
+    return public_address(path).rstrip("/").rpartition("/")[2]
+
+
+def _cache_name(uri: str) -> str:
+    """Return the name of a file in the cache of digests, which holds no secret of its URL."""
+    public = public_address(uri)
+    return uri if public == uri else f"{public} {hashlib.sha256(uri.encode()).hexdigest()}"
 
 
 def _parent(path: str) -> str:
@@ -378,9 +386,9 @@ def _check_name(name: str, *, given: str) -> None:
 
 
 def _walk(fs: Any, folder: str, *, root: str) -> list[tuple[str, str]]:
-    stem = root.rstrip("/") + "/"
+    stem = public_address(root).rstrip("/") + "/"
     paths = _walk_local(folder) if isinstance(fs, LocalFileSystem) else map(str, fs.find(folder))
-    names = ((path, path.removeprefix(stem)) for path in paths)
+    names = ((path, public_address(path).removeprefix(stem)) for path in paths)
     return [
         (_uri(fs, path), name)
         for path, name in names
@@ -430,15 +438,22 @@ def _list(fs: Any, folder: str) -> list[str]:
 
 
 def _nothing_at(fs: Any, path: str, given: str, *, what: str) -> str:
+    try:
+        return f"{given}: {what}{_neighbors(fs, path)}. Correct the path"
+    except Exception:  # a server that lists nothing: each client has its own error types
+        return f"{given}: {what}, or you may not read it. Correct the path or the credentials"
+
+
+def _neighbors(fs: Any, path: str) -> str:
     folder = path
     while any(sign in folder for sign in "*?[") or not fs.isdir(folder):
         if _parent(folder) in (folder, ""):
-            return f"{given}: {what}, and no folder or bucket above it exists. Correct the path"
+            return ", and no folder or bucket above it exists"
         folder = _parent(folder)
     names = sorted(_base(str(name)) for name in fs.ls(folder, detail=False))
     shown = ", ".join(names[:_SHOWN_NEIGHBOURS]) or "nothing"
     more = f" and {len(names) - _SHOWN_NEIGHBOURS} more" if len(names) > _SHOWN_NEIGHBOURS else ""
-    return f"{given}: {what}. In {_uri(fs, folder)} there is: {shown}{more}. Correct the path"
+    return f". In {_uri(fs, folder)} there is: {shown}{more}"
 
 
 def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from flows.engine.provenance import checkout
 from flows.engine.stages import Step
 from flows.lineage.export.client import Plain, facet, version_of
 from flows.nested import leaves
-from schemas.disclosure import is_secret_name, without_secrets
+from schemas.disclosure import is_secret_name, recorded, without_secrets
 from schemas.manifest import Manifest
 from schemas.stage import Stage
 
@@ -66,8 +66,8 @@ def parameters_facet(config: Mapping[str, Any]) -> Plain:
 def _shown(key: str, value: Any) -> str:
     if is_secret_name(key):
         return "***"
-    text: str = without_secrets(value if isinstance(value, str) else json.dumps(value))
-    return text
+    shown = recorded(value)
+    return shown if isinstance(shown, str) else json.dumps(shown)
 
 
 def error_facet(error: BaseException | str) -> Plain:
