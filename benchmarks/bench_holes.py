@@ -92,6 +92,7 @@ def count_before(articles: list[str], language: str, checkout: Path) -> Counts:
         cwd=checkout,
         capture_output=True,
         text=True,
+        encoding="utf-8",
         check=True,
     )
     known = set(json.loads(done.stdout))
