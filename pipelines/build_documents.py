@@ -93,7 +93,7 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=4,
+    version=5,
     run=build_documents,
     config=DocumentsConfig,
     holds="documents",

@@ -196,6 +196,10 @@ def _sound_batch(url: str, reader: pa.ipc.RecordBatchFileReader, number: int) ->
         batch = reader.get_batch(number)
         batch.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
+        # Arrow's own OSErrors, of what cannot be unpacked, have no number. Others are the disk's
+        # or the network's.
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise
         raise ArtifactCorruptError(
             f"{url}: record batch {number}: expected sound rows, got {error}. "
             "`bertloom verify` tells which files of an artifact are damaged."
