@@ -101,7 +101,9 @@ def seconds(job: TrainingJob, situation: Situation, variant: dict[str, str]) -> 
             work = Path(folder, str(number))
             work.mkdir()
             file = work / "job.json"
-            file.write_text(job.model_copy(update={"work": str(work)}).model_dump_json())
+            file.write_text(
+                job.model_copy(update={"work": str(work)}).model_dump_json(), encoding="utf-8"
+            )
             command = [sys.executable, "-m", "model.pretraining.process", str(file)]
             processes.append(
                 subprocess.Popen(command, env={**given, **variant}, stderr=subprocess.DEVNULL)

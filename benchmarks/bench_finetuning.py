@@ -123,7 +123,9 @@ def write_checkpoint(folder: Path, *, preset: str, vocab: list[str]) -> str:
         (folder / name).write_bytes(content)
     (folder / VOCAB_FILE).write_text(vocab_text(vocab), encoding="utf-8")
     (folder / TOKENIZER_FILE).write_text(tokenizer_json(vocab, lowercase=True), encoding="utf-8")
-    (folder / TOKENIZER_CONFIG_FILE).write_text(tokenizer_config_json(lowercase=True))
+    (folder / TOKENIZER_CONFIG_FILE).write_text(
+        tokenizer_config_json(lowercase=True), encoding="utf-8"
+    )
     return str(folder)
 
 

@@ -244,7 +244,9 @@ def main() -> None:
         rows.append(found | {"device": device_name(device), "torch": torch.__version__})
         print(line(found), flush=True)
         if arguments.json:
-            arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            arguments.json.write_text(
+                "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+            )
 
 
 if __name__ == "__main__":

@@ -110,7 +110,9 @@ def _corpus(texts: Sequence[str], folder: Path) -> StageInput:
 
 def _measure(kind: str, where: Path) -> None:
     """Prints one line: what was found, seconds and bytes."""
-    documents = StageInput.model_validate_json((where / "documents.json").read_text())
+    documents = StageInput.model_validate_json(
+        (where / "documents.json").read_text(encoding="utf-8")
+    )
     began = time.process_time()
     found: Any = _ours(documents, where) if kind == "ours" else _peer(documents)
     cpu = time.process_time() - began
@@ -119,7 +121,11 @@ def _measure(kind: str, where: Path) -> None:
 
 def _peak_memory() -> int:
     """Bytes of this process. `ru_maxrss` would have those of the one that started it, too."""
-    (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x)
+    (line,) = (
+        x
+        for x in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        if "VmHWM" in x
+    )
     return int(line.split()[1]) << 10
 
 
@@ -226,7 +232,7 @@ def main(arguments: Sequence[str]) -> None:
             where = Path(folder, str(amount))
             texts = _with_copies(pages[:amount])
             documents = _corpus(texts, where)
-            (where / "documents.json").write_text(documents.model_dump_json())
+            (where / "documents.json").write_text(documents.model_dump_json(), encoding="utf-8")
             megabytes = sum(map(len, texts)) / 1e6
             print(f"\n{len(texts):,} documents, {megabytes:.1f} MB of text")
             found = {}

@@ -54,7 +54,9 @@ def small_changes() -> list[str]:
 def timed(command: list[str], *, cwd: Path, env: dict[str, str]) -> float:
     """Seconds of a whole process, which has to end well."""
     began = time.perf_counter()
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, encoding="utf-8", check=False
+    )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
     return time.perf_counter() - began

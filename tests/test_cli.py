@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from command_runs import RECIPE, Cli
 
@@ -161,6 +163,18 @@ def test_head_shows_instances_with_their_masks(cli: Cli, corpus: Path) -> None:
     later = cli("head", "build-instances", "-n", "1", "--start", "2", *store).out
     assert f"{entry.path} row 2" in later
     assert later.strip() in said.out
+
+
+def test_head_of_damaged_text_is_an_error(cli: Cli, tmp_path: Path) -> None:
+    offsets = pa.py_buffer(struct.pack("<2i", 0, 2))
+    title = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"a\xff")])
+    path = tmp_path / "part-0.arrow"
+    batch = pa.record_batch({"title": title})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    said = cli("head", str(path))
+    assert said.code == 1
+    assert str(path) in said.err
 
 
 def test_head_puts_the_text_back(cli: Cli, corpus: Path) -> None:

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_runs import Cli
 from fake_stages import FakeStages
+from store_writing import published
 from typer.testing import CliRunner
 
 from flows.bert import stages
@@ -71,6 +73,91 @@ def test_a_full_disk_is_no_fault_of_ours(cli: Cli, monkeypatch: pytest.MonkeyPat
     assert said.code == 1
     assert "free some space" in said.err
     assert "fault" not in said.err
+
+
+def test_limit_on_file_sizes_is_an_error_with_its_remedy(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exceed(*arguments: object, **more: object) -> Recipe:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(run, "load_recipe", exceed)
+    said = cli("plan", "sample")
+    assert said.code == 1
+    assert "ulimit -f" in said.err
+
+
+def start_command(
+    *arguments: str | bytes, before: str = "", **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own; `before` is code that runs first."""
+    code = f"{before}\nfrom flows.__main__ import main; main()"
+    given = {**os.environ, "PYTHONPATH": str(ROOT), **more.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=given, capture_output=True, text=True, encoding="utf-8", check=False, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [["fill"], ["predict", "model"]])
+def test_argument_that_is_not_utf8_is_wrong_usage(command: list[str]) -> None:
+    done = start_command(*command, b"a \xff [MASK]")
+    assert done.returncode == 2
+    assert "a \\xff" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/model", "nonsense://model"])
+@pytest.mark.parametrize(
+    "command", [["fill", "a [MASK]", "--model"], ["predict"], ["finetune", "cola", "--checkpoint"]]
+)
+def test_checkpoint_that_cannot_be_reached_is_an_error(
+    cli: Cli, command: list[str], url: str
+) -> None:
+    said = cli(*command, url, *(["text"] if command == ["predict"] else []))
+    assert said.code == 1
+    assert url in said.err
+
+
+@pytest.mark.parametrize("closed", [{1}, {0, 1, 2}])
+@pytest.mark.parametrize("command", [["ls", "--store"], ["--version"]])
+def test_closed_standard_streams_are_no_fault(
+    store: ArtifactStore, command: list[str], closed: set[int]
+) -> None:
+    published(store)
+    arguments = [*command, store.root] if "--store" in command else command
+    done = start_command(*arguments, preexec_fn=lambda: [os.close(number) for number in closed])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_closed_standard_output_is_closed_for_no_file() -> None:
+    """The first file that is opened must not become the standard output."""
+    code = "import os, sys; sys.stderr.write(os.readlink('/proc/self/fd/1'))"
+    before = f"import flows.cli.app as app; app.main = lambda: exec({code!r})"
+    done = start_command(before=before, preexec_fn=lambda: os.close(1))
+    assert done.stderr == os.devnull
+
+
+def test_arguments_and_files_are_utf8_in_any_locale() -> None:
+    code = "import locale, sys; print(ascii(sys.argv[1]), locale.getpreferredencoding())"
+    before = f"import flows.cli.app as app; app.main = lambda: exec({code!r})"
+    done = start_command("caf\u00e9", before=before, env={"LC_ALL": "C", "PYTHONUTF8": "0"})
+    assert done.stdout.lower().split() == [ascii("caf\u00e9"), "utf-8"], done.stderr
+
+
+def test_interrupt_while_modules_load_ends_quietly() -> None:
+    before = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "flows.cli.app":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+"""
+    done = start_command("ls", before=before)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_wrong_usage_has_a_code_of_its_own(cli: Cli) -> None:

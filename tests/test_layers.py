@@ -308,3 +308,28 @@ def test_no_module_holds_everything() -> None:
     assert long == {}
     names = {path.stem for package in PRESENT for path in (ROOT / package).rglob("*.py")}
     assert not names & {"utils", "helpers", "base", "common", "misc"}
+
+
+def _lacks_encoding(call: ast.Call) -> bool:
+    """Return whether a call reads or writes text in the locale's encoding.
+
+    The linter finds `open` and those paths whose type it can tell.
+    """
+    named = {keyword.arg for keyword in call.keywords}
+    if "encoding" in named:
+        return False
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name in ("read_text", "write_text"):
+        return len(call.args) <= (name == "write_text")
+    return name in ("run", "Popen", "check_output") and "text" in named
+
+
+@pytest.mark.parametrize("package", [*PRESENT, "benchmarks"])
+def test_text_is_read_and_written_with_an_encoding(package: str) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and _lacks_encoding(node)
+    ]
+    assert found == []

@@ -79,6 +79,61 @@ def test_the_folder_holds_one_artifacts_recipe_and_no_path(tiny: Path) -> None:
         assert text in readme
 
 
+BOOKS = {
+    "shelf/ferry.txt": "The ferryman kept a lantern in the window. Nobody knew who had lit it.",
+    "shelf/sea/salt.txt": "The ship carried salt to the east. It came back with tea and a sailor.",
+    "other/ferry.txt": "The ferry sank in the spring. The people crossed by the new bridge.",
+}
+BOOK_RECIPE = """\
+name: books
+store: {store}
+build_documents:
+  sources:
+    - {{kind: books, name: own, language: en, paths: [{folder}/shelf, {folder}/other]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of loose books, and a store of their documents."""
+    folder = tmp_path_factory.mktemp("books")
+    for name, text in BOOKS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{text}\n", encoding="utf-8")
+    recipe = BOOK_RECIPE.format(store=folder / "store", folder=folder)
+    (folder / "books.yaml").write_text(recipe, encoding="utf-8")
+    bertloom.run(str(folder / "books.yaml"), until="build-documents")
+    return folder
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_loose_book_is_found_by_lineage(cli: Cli, shelf: Path, name: str) -> None:
+    said = cli("lineage", str(shelf / name), "--store", str(shelf / "store"))
+    assert said.code == 0, said.err
+    assert "build-documents" in said.out
+
+
+def test_loose_book_is_named_by_trace(cli: Cli, shelf: Path) -> None:
+    traces = []
+    for row in range(len(BOOKS)):
+        place = f"build-documents:part-00000-000.arrow:{row}"
+        said = cli("trace", place, "--raw", "--json", "--store", str(shelf / "store"))
+        traces.append(json.loads(said.out)["segments"]["document"])
+    found = {trace["raw_file"]["uri"]: trace["raw"]["text"].strip() for trace in traces}
+    assert found == {str(shelf / name): text for name, text in BOOKS.items()}
+
+
+def test_loose_books_are_copied_and_reproduced(cli: Cli, shelf: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    store = ("--store", str(shelf / "store"))
+    said = cli("reproduce", "build-documents", str(again), "--copy-inputs", *store)
+    assert said.code == 0, said.err
+    copies = {path.read_text("utf-8").strip() for path in (again / "inputs").rglob("*.txt")}
+    assert copies == set(BOOKS.values())
+    said = cli("reproduce", str(again), "--check")
+    assert said.code == 0, said.out + said.err
+
+
 def test_it_comes_out_equal_and_then_what_differs_is_said(cli: Cli, again: Path) -> None:
     said = cli("reproduce", str(again), "--check")
     assert said.code == 0, said.err

@@ -277,6 +277,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (TimeoutError("x"), True),
         (OSError(errno.EIO, "x"), True),
         (OSError(errno.ENOSPC, "disk full"), False),
+        (OSError(errno.EFBIG, "ulimit -f"), False),
+        (OSError(errno.ENOTEMPTY, "x"), False),
         (FileNotFoundError("x"), False),
         (PermissionError("x"), False),
         (ValueError("x"), False),

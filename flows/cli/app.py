@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version as version_of
 from typing import Annotated, Any
@@ -16,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from flows.cli.console import exit_codes, log_to_console, say
+from schemas.errors import UsageError
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 an error that is said, or damage found; 2 wrong usage; 70 a fault of "
@@ -138,4 +141,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: in place of the process's own.
     """
     with exit_codes(debug=lambda: _SHOWN["tracebacks"]):
-        app(args=None if arguments is None else list(arguments), prog_name="bertloom")
+        texts = list(sys.argv[1:] if arguments is None else arguments)
+        check_texts(texts)
+        app(args=texts, prog_name="bertloom")
+
+
+def check_texts(arguments: Sequence[str]) -> None:
+    """Raise UsageError if an argument is not valid UTF-8: Python hides its bytes in surrogates."""
+    for number, argument in enumerate(arguments, start=1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"argument {number}: expected UTF-8, got {os.fsencode(argument)!r}"
+            ) from error

@@ -63,6 +63,7 @@ def log_to_console(*, verbose: bool) -> None:
 _DISK = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space, or have the quota raised",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
     errno.EROFS: "use a disk that can be written to",
     errno.EACCES: "use a folder that you may write to",
     errno.EPERM: "use a folder that you may write to",

@@ -30,13 +30,21 @@ def checkpoint_folder(name: str, *, store: str | None) -> str:
     """The folder of a checkpoint: a path, a URL or an artifact of the store.
 
     Raises:
-        ConfigError: there is nothing of that name.
+        ConfigError: there is nothing of that name, or its URL cannot be read.
         MissingInputError: it is a folder, but of another layout; says how to convert it.
     """
-    fs, path = file_system(name)
-    if fs.exists(f"{path.rstrip('/')}/config.json"):
+    try:
+        fs, path = file_system(name)
+        is_checkpoint = fs.exists(f"{path.rstrip('/')}/config.json")
+        is_folder = is_checkpoint or fs.isdir(path)
+    except Exception as error:  # each protocol's client has exceptions of its own
+        raise ConfigError(
+            f"{name}: expected a folder, a URL or an artifact that can be read, got "
+            f"{type(error).__name__}: {error}. Check the address, the network and the credentials"
+        ) from error
+    if is_checkpoint:
         return name if "://" in name else str(Path(name).absolute())
-    if fs.isdir(path) and (fault := checkpoint_fault(name, needs_vocabulary=False)) is not None:
+    if is_folder and (fault := checkpoint_fault(name, needs_vocabulary=False)) is not None:
         raise fault
     opened, manifest = _artifact(name, store=store)
     if not any(entry.path == "config.json" for entry in manifest.files):

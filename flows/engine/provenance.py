@@ -47,6 +47,7 @@ def _git(folder: Path, *arguments: str) -> str:
         ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
         capture_output=True,
         text=True,
+        encoding="utf-8",
         check=True,
         timeout=_GIT_SECONDS,
     )

@@ -43,10 +43,12 @@ from schemas.stage import Stage
 RETRY_DELAYS: tuple[float, ...] = (10, 60)
 """Seconds before each further try of a step that failed for a passing reason."""
 
-# OSErrors that waiting does not mend.
+# OSErrors that another try meets again.
 _LASTING = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT,
-     errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EEXIST, errno.EMFILE, errno.EINVAL}
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM,
+     errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EEXIST,
+     errno.ELOOP, errno.EXDEV, errno.EMLINK, errno.EMFILE, errno.EINVAL, errno.EBADF, errno.ESPIPE,
+     errno.ENODEV, errno.ENXIO, errno.ENOSYS, errno.ENOTSUP, errno.EILSEQ, errno.ENOEXEC}
 )  # fmt: skip
 
 

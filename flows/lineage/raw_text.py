@@ -17,7 +17,7 @@ from pipelines.io.compression import Chunk, Compression, Damage, compression_of,
 from pipelines.io.encodings import decode_text
 from pipelines.io.file_systems import A_LITTLE
 from pipelines.io.lines import is_compressed
-from pipelines.io.raw_files import expand_paths, file_size, open_file
+from pipelines.io.raw_files import file_size, open_file
 from pipelines.io.splits import SourceFile
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
 from pipelines.mediawiki.dump_header import Header, read_header
@@ -255,6 +255,10 @@ def _wikitext(raw: RawInput, document: Mapping[str, Any], most_bytes: int) -> Ra
 
 
 def _book(raw: RawInput, document: Mapping[str, Any], most_bytes: int) -> RawText:
+    check_same(raw)
+    if not is_archive(raw.name):
+        with open_file(raw.uri) as stream:
+            return _book_text(raw.name, stream.read(MAX_BOOK_BYTES + 1))
     stem = document["document_id"].removeprefix(f"{document['source']}:")
     digest = _DIGEST.search(stem)
     plain = stem[: digest.start()] if digest else stem
@@ -263,21 +267,21 @@ def _book(raw: RawInput, document: Mapping[str, Any], most_bytes: int) -> RawTex
         if digest is not None and found == plain:
             found += f"~{hashlib.sha256(data).hexdigest()[: len(digest[1])]}"
         if found == stem:
-            decoded = decode_book(data)
-            if decoded is None:
-                return RawText("", name, f"{name}: is no text that can be decoded.")
-            return RawText(decoded.text.removeprefix("\ufeff"), name)
+            return _book_text(name, data)
     return RawText("", problem=f"{raw.uri}: has no {stem}.txt any more.")
+
+
+def _book_text(name: str, data: bytes) -> RawText:
+    decoded = decode_book(data)
+    if decoded is None:
+        return RawText("", name, f"{name}: is no text that can be decoded.")
+    return RawText(decoded.text.removeprefix("\ufeff"), name)
 
 
 def _books(
     raw: RawInput, document: Mapping[str, Any], most_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
-    """Names and bytes of the books among which it is."""
-    if not is_archive(raw.name):
-        yield from _loose_books(raw, document)
-        return
-    check_same(raw)
+    """Yield names and bytes of the archive's books that the document may be."""
     wanted, passed = document["document_id"], 0
     file = SourceFile(raw.uri, raw.name, raw.size, raw.sha256)
     for member, stream in read_members(file, max_bytes=MAX_BOOK_BYTES):
@@ -290,18 +294,6 @@ def _books(
                 f"{raw.uri}: it lies more than {most_bytes >> 20:,} MB deep in a compressed "
                 "archive, and is not looked for there"
             )
-
-
-def _loose_books(raw: RawInput, document: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Of a group of files the manifest has the folder of the first, and its name and the last's."""
-    first, is_group, _ = raw.name.partition(" ... ")
-    folder = raw.uri if is_group else raw.uri.rpartition("/")[0]
-    root = folder.removesuffix(f"/{first.rpartition('/')[0]}")
-    for uri, name in expand_paths([root]):
-        is_named = _TXT.search(name) and _TXT.sub("", name) in document["document_id"]
-        if is_named and file_size(uri) == document["byte_end"]:
-            with open_file(uri) as stream:
-                yield name, stream.read(MAX_BOOK_BYTES + 1)
 
 
 def _lines(raw: RawInput, document: Mapping[str, Any], most_bytes: int) -> RawText:

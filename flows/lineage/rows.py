@@ -171,7 +171,7 @@ def open_columns(
 def table_of(reader: pa.ipc.RecordBatchFileReader) -> str:
     """Name of the table that a shard is of; "" for a file of others."""
     name: bytes = (reader.schema.metadata or {}).get(TABLE_KEY, b"")
-    return name.decode()
+    return name.decode(errors="replace")
 
 
 def read_rows(url: str, *, start: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -182,8 +182,29 @@ def read_rows(url: str, *, start: int, count: int) -> Iterator[tuple[int, dict[s
             first, end = end, end + rows
             low, high = max(start - first, 0), min(start + count - first, rows)
             if low < high:
-                found = reader.get_batch(number).slice(low, high - low).to_pylist()
+                found = _sound_batch(url, reader, number).slice(low, high - low).to_pylist()
                 yield from enumerate(found, start=first + low)
+
+
+def _sound_batch(url: str, reader: pa.ipc.RecordBatchFileReader, number: int) -> pa.RecordBatch:
+    """Return a record batch.
+
+    Raises:
+        ArtifactCorruptError: Its bytes are not what its columns' types allow.
+    """
+    try:
+        batch = reader.get_batch(number)
+        batch.validate(full=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        # Arrow's own OSErrors, of what cannot be unpacked, have no number. Others are the disk's
+        # or the network's.
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise
+        raise ArtifactCorruptError(
+            f"{url}: record batch {number}: expected sound rows, got {error}. "
+            "`bertloom verify` tells which files of an artifact are damaged."
+        ) from error
+    return batch
 
 
 def _batches(url: str, reader: pa.ipc.RecordBatchFileReader) -> list[int]:

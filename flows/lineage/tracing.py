@@ -6,6 +6,7 @@ is a row of the document shard of the same number, which names the raw file by i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -32,6 +33,7 @@ from pipelines.instances.plan import pool_numbers
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
 
+_TXT = re.compile(r"\.txt(\.gz)?\Z", re.IGNORECASE)
 TokenIds = npt.NDArray[np.int64]
 
 _COPIED = (
@@ -306,9 +308,17 @@ def _document(
 
 
 def raw_file_of(documents: Manifest, found: Mapping[str, Any]) -> RawInput | None:
-    """The raw file of a row of the documents table; None where the manifest lists none."""
-    files = (item for item in documents.raw_inputs if item.sha256 == found["file"])
-    return next(files, None)
+    """Return the raw file of a row of the documents table; None if the manifest lists none.
+
+    Of equal files, it is the one whose name is in the document's id.
+    """
+
+    def common(item: RawInput) -> int:
+        stem = f"{found['source']}:{_TXT.sub('', item.name)}"
+        return len(stem) if found["document_id"].startswith(stem) else 0
+
+    files = [item for item in documents.raw_inputs if item.sha256 == found["file"]]
+    return max(files, key=common, default=None)
 
 
 def _kept_rows(documents: Artifact, shard: FileEntry, document_id: str) -> list[int]:

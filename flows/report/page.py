@@ -163,7 +163,7 @@ def _read_drops() -> ModuleType:
 
 def render(template: str, **found: Any) -> str:
     """A whole page, of what its template shows."""
-    style = Markup((_TEMPLATES / "style.css").read_text())  # noqa: S704 - a file of ours
+    style = Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
     return _environment().get_template(template).render({**found, "style": style})
 
 

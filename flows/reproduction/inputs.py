@@ -7,6 +7,7 @@ were called before: a source's files under their names, a task's under their off
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -31,7 +32,7 @@ Place = str | None
 
 
 class InputFile(BaseModel):
-    """A file, or a folder of documents, that a step reads from outside the store."""
+    """A file that a step reads from outside the store."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -52,7 +53,7 @@ class InputFile(BaseModel):
 
     check: Literal["bytes", "meaning"] = "bytes"
     """`meaning`: the digest is not of the file's bytes but of what the stage reads out of it (the
-    word pieces of a vocabulary, the documents of a folder), which the stage compares itself."""
+    word pieces of a vocabulary, the evidence of a folder), which the stage compares itself."""
 
 
 class PlacedFile(NamedTuple):
@@ -95,11 +96,20 @@ def _documents(
     for source in config["sources"]:
         below = f"{at}/{source['name']}"
         own = [item for item in raw if _source_of(item, config) == source["name"]]
-        files += [_file(item, f"{below}/{item.name}", label) for item in own]
-        # A folder's files have names with its folders; one that is named is read whatever its end.
-        top = [f"{ROOT}/{below}/{item.name}" for item in own if "/" not in item.name]
-        nested = len(top) < len(own) or len(top) > _MANY
-        paths = [f"{ROOT}/{below}", *(top if len(top) <= _MANY else [])] if nested else top
+        # Files of one name were in several folders: each of these gets one of its own.
+        times = Counter[str]()
+        folders = {below: list[RawInput]()}
+        for item in sorted(own, key=lambda item: (item.name, item.uri)):  # the order of the plan
+            number, times[item.name] = times[item.name], times[item.name] + 1
+            folders.setdefault(f"{below}~{number:03d}" if number else below, []).append(item)
+        paths: list[str] = []
+        for folder, items in folders.items():
+            files += [_file(item, f"{folder}/{item.name}", label) for item in items]
+            # A folder's files have names with its folders. A file that is named is read whatever
+            # its suffix.
+            top = [f"{ROOT}/{folder}/{item.name}" for item in items if "/" not in item.name]
+            nested = len(top) < len(items) or len(top) > _MANY
+            paths += [f"{ROOT}/{folder}", *(top if len(top) <= _MANY else [])] if nested else top
         placed_source = {**source, "paths": [_literal(path) for path in paths]}
         if "trust_checksums" in source:  # files are compared by their bytes here
             placed_source["trust_checksums"] = False

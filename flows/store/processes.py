@@ -60,7 +60,7 @@ def this_process() -> ProcessName:
 def system_name() -> str:
     """Two containers of one name, or one machine before and after a restart, differ in it."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
@@ -73,7 +73,12 @@ def start_of(pid: int) -> str | None:
     """
     try:
         # The name in brackets may itself have spaces and brackets.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
     except (FileNotFoundError, ProcessLookupError):
         return None if Path("/proc/self/stat").exists() else _start_without_proc(pid)
     return None if fields[0] in ("Z", "X") else fields[19]
@@ -91,6 +96,7 @@ def _start_without_proc(pid: int) -> str | None:
             ["ps", "-o", "state=,lstart=", "-p", str(pid)],  # noqa: S607 - the system's ps
             capture_output=True,
             text=True,
+            encoding="utf-8",
             timeout=_PS_SECONDS,
             check=False,
         )

@@ -26,7 +26,7 @@ _FAILED = ctypes.c_void_p(-1).value
 def most_files() -> int:
     """How many files a process may hold mapped, each beside addresses that hold none."""
     try:
-        limit = int(_LIMIT_FILE.read_text())
+        limit = int(_LIMIT_FILE.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # no Linux
         limit = _USUAL_LIMIT
     return max(1, (limit - _OTHERS) // 2)

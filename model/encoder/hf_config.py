@@ -103,14 +103,27 @@ def shown(value: Any) -> str:
 
 
 def names_in(folder_url: str) -> list[str]:
-    """Sorted names of what lies in a folder; none where there is no such folder."""
-    fs, folder = file_system(folder_url)
+    """Return the sorted names in a folder; none if there is no such folder.
+
+    Raises:
+        CheckpointError: It cannot be listed.
+    """
     try:
+        fs, folder = file_system(folder_url)
         return sorted(
             str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False)
         )
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except Exception as error:  # each protocol's client has exceptions of its own
+        raise _unreadable(folder_url, error) from error
+
+
+def _unreadable(url: str, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{url}: cannot be read: {error}. Expected a local path or an fsspec URL; a remote one "
+        "needs its own package (s3fs, gcsfs)"
+    )
 
 
 def weights_in(names: Collection[str]) -> list[str]:
@@ -127,7 +140,7 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
 
     Raises:
         MissingInputError: A file is missing. The message tells how to convert other layouts.
-        CheckpointError: Its config.json is not a JSON object.
+        CheckpointError: Its config.json is not a JSON object, or its files cannot be read.
         VocabularyError: Its vocabulary is not a WordPiece vocabulary.
     """
     names = names_in(folder_url)
@@ -208,11 +221,8 @@ def read_part(folder: str, name: str) -> bytes:
             f"{url}: no such file: expected a checkpoint in Hugging Face's layout, with "
             f"{CONFIG_FILE} and {WEIGHTS_FILE}"
         ) from error
-    except (OSError, ValueError, ImportError) as error:
-        raise CheckpointError(
-            f"{url}: cannot be read: {error}. Expected a local path or an fsspec URL; a remote one "
-            "needs its own package (s3fs, gcsfs)"
-        ) from error
+    except Exception as error:  # each protocol's client has exceptions of its own
+        raise _unreadable(url, error) from error
 
 
 # config.json

@@ -9,7 +9,7 @@ import json
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from pipelines.sources import SOURCES, SourceFile, Split, text
+from pipelines.sources import SOURCES, SourceFile, Split, books, text
 from schemas.configs import DocumentsConfig, SourceConfig
 from schemas.manifest import RawInput
 
@@ -83,8 +83,9 @@ def piece_identity(piece: DocumentPiece, kind: str) -> dict[str, Any]:
 
 
 def raw_files(split: Split, kind: str) -> list[SourceFile]:
-    """The raw files of a split: of a group of texts each, of a group of books the group."""
-    return (text.files_of(split) if kind == "text" else []) or [split.file]
+    """Return the raw files of a split: each file of a group of texts or books."""
+    grouped = {"text": text.files_of, "books": books.files_of}
+    return (grouped[kind](split) if kind in grouped else []) or [split.file]
 
 
 def raw_inputs(config: DocumentsConfig) -> tuple[RawInput, ...]:

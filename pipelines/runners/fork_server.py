@@ -139,9 +139,13 @@ def _limits() -> list[str]:
     """What the system lets this process see and use, which forks of a server share with it."""
     own = Path("/proc/self")
     spaces = [str((own / "ns" / name).readlink()) for name in ("mnt", "net", "pid", "user")]
-    umask = next(line for line in (own / "status").read_text().splitlines() if "Umask" in line)
+    texts = {
+        name: (own / name).read_text(encoding="utf-8", errors="replace")
+        for name in ("status", "cgroup", "limits")
+    }
+    umask = next(line for line in texts["status"].splitlines() if "Umask" in line)
     cores = str(sorted(os.sched_getaffinity(0)))
-    return [*spaces, (own / "cgroup").read_text(), (own / "limits").read_text(), umask, cores]
+    return [*spaces, texts["cgroup"], texts["limits"], umask, cores]
 
 
 def _changed(place: str) -> int:
@@ -184,7 +188,7 @@ def _short(place: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _locked(place: Path) -> Iterator[None]:
-    with (place.parent / "lock").open("w") as lock:
+    with (place.parent / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

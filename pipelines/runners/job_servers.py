@@ -281,7 +281,7 @@ class JobServer:
 
     def last_words(self) -> str:
         """The cause in what it wrote last."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return root_cause("\n".join(text.splitlines()[-_LOG_LINES:])) or "it said nothing"
 
     def stop(self) -> None:

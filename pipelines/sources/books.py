@@ -22,7 +22,7 @@ import unicodedata
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from pipelines.counters import Count
 from pipelines.io.encodings import DecodedText, decode_text
@@ -52,6 +52,15 @@ MAX_BOOK_BYTES = 64 << 20
 _TEXT_SUFFIXES = (".txt", ".TXT", ".txt.gz")
 _GZIP = b"\x1f\x8b"
 _MAX_FILES = 4096  # in one group, however small they are
+
+
+class _Entry(NamedTuple):
+    """A book in a folder or an archive."""
+
+    member: Member
+    stream: IO[bytes] | MemberStream | None
+    file: str
+    """Digest of its file; "" in an archive."""
 
 
 def plan(config: BooksSource) -> list[Split]:
@@ -84,13 +93,13 @@ def read(
     reading = reading or Reading()
     count = reading.counting(count)
     detail = json.loads(split.detail)
-    entries: Iterable[tuple[Member, IO[bytes] | MemberStream | None]] = (
-        _loose_entries(detail["files"])
+    entries: Iterable[_Entry] = (
+        _loose_entries(files_of(split))
         if "files" in detail
         else _archive_entries(split, count, is_all=detail["all"])
     )
     repeated = frozenset(detail["repeated"])
-    for member, stream in reading.records(entries, file=split.file):
+    for member, stream, file in reading.records(entries, file=split.file):
         if not reading.is_new:
             continue
         count("books-in")
@@ -105,7 +114,12 @@ def read(
         document = _document(data, member, config, count, repeated=repeated, where=where)
         if document is not None:
             count("books-kept")
-            yield document
+            yield document._replace(file=file)
+
+
+def files_of(split: Split) -> list[SourceFile]:
+    """Return the loose files that a split reads; none if it reads an archive."""
+    return [SourceFile(*file) for file in json.loads(split.detail).get("files", ())]
 
 
 def decode_book(data: bytes) -> DecodedText | None:
@@ -212,11 +226,12 @@ def _repeated(stems: Iterable[str], times: Mapping[str, int]) -> list[str]:
     return sorted({stem for stem in stems if times[stem] > 1})
 
 
-def _loose_entries(files: Iterable[list[Any]]) -> Iterator[tuple[Member, IO[bytes]]]:
-    for uri, name, size, _ in files:
-        problem: Problem = "too-large" if size > MAX_BOOK_BYTES else ""
-        with open_file(uri) as stream:
-            yield Member(_plain_name(name), size, 0, 0, size, problem), stream
+def _loose_entries(files: Iterable[SourceFile]) -> Iterator[_Entry]:
+    for file in files:
+        problem: Problem = "too-large" if file.size > MAX_BOOK_BYTES else ""
+        with open_file(file.uri) as stream:
+            member = Member(_plain_name(file.name), file.size, 0, 0, file.size, problem)
+            yield _Entry(member, stream, file.sha256)
 
 
 class _PlannedMember(NamedTuple):
@@ -259,9 +274,7 @@ def _splits_by_size(
         yield Split(config.name, file, start, end, json.dumps(detail))
 
 
-def _archive_entries(
-    split: Split, count: Count, *, is_all: bool
-) -> Iterator[tuple[Member, MemberStream | None]]:
+def _archive_entries(split: Split, count: Count, *, is_all: bool) -> Iterator[_Entry]:
     for member, stream in read_members(
         split.file,
         max_bytes=MAX_BOOK_BYTES,
@@ -273,4 +286,4 @@ def _archive_entries(
         if not _is_text(member.name):
             count("files-ignored-not-text")
             continue
-        yield member, stream
+        yield _Entry(member, stream, "")
