@@ -82,7 +82,7 @@ def with_labels(task: Task, labels: Sequence[str]) -> Task:
     """Return the task with names for the labels or tags that its files hold as numbers.
 
     Raises:
-        ConfigError: The task has labels of its own or none, or a name is not a tag.
+        ConfigError: The task has fixed labels or no labels, or a name is not a tag.
     """
     if not labels:
         return task
@@ -99,7 +99,7 @@ def with_labels(task: Task, labels: Sequence[str]) -> Task:
         return replace(task, columns=columns, labels=tuple(labels))
     fixed = f" ({', '.join(task.labels)})" if task.labels else ""
     raise ConfigError(
-        f"labels: expected a task without labels of its own, such as single-sentence or tagging, "
+        "labels: expected a task without fixed labels, such as single-sentence or tagging, "
         f"got {task.name} ({task.type}){fixed}. Remove labels"
     )
 

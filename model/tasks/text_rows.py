@@ -64,7 +64,7 @@ class _Chosen(NamedTuple):
     answer: str | None
     row_id: str | None
     label_names: tuple[str, ...]
-    """Names of labels that the file holds as numbers; () if neither file nor recipe names them."""
+    """Names of labels that the file holds as numbers; () if they have no names."""
 
 
 class _BadValueError(Exception):
