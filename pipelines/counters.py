@@ -17,8 +17,8 @@ UNKNOWN_TEMPLATE = "template-unknown:"
 """Prefix of the counter of a template whose text is missing in a sentence."""
 
 DROPPED_TEMPLATE = "template-dropped:"
-"""Prefix of the counter of a template in a sentence that has no text of its own, or a pronunciation
-in brackets."""
+"""Prefix of the counter of a template in a sentence that shows no text, or of a pronunciation in
+brackets."""
 
 STREAM_PART = "bzip2-part:"
 """Before what a split's blocks add to a stream's checksum, as JSON, in the name of a counter."""

@@ -285,6 +285,8 @@ def test_a_sentence_with_a_hole_may_be_dropped() -> None:
     text = "Un reste. Né à {{inconnu|a}}, il dort. Deux reste."
     assert clean_wikitext(text, markup_for("fr"), holes) == ["Un reste. Deux reste."]
     assert (holes.total, holes.sentences_dropped) == (1, 1)
+    note = "Il dort{{sfn|A}}, ici."
+    assert clean_wikitext(note, markup_for("fr"), holes) == ["Il dort, ici."]
 
 
 def test_names_of_holes_are_bounded() -> None:

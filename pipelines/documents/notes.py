@@ -37,7 +37,7 @@ class JobCounts:
     """By source, the counts of each file by its name."""
 
     templates: Mapping[str, Counters]
-    """By source, `template-unknown:NAME` and `template-dropped:NAME`."""
+    """Counters `template-unknown:NAME` and `template-dropped:NAME`, by source."""
 
     @classmethod
     def of(

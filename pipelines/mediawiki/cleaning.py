@@ -21,7 +21,7 @@ DISPLAY = "\ufded"
 """As `FORMULA`, for a formula on a line of its own: a sentence may end before or after it."""
 
 HOLE = "\ufdeb"
-"""Stands before and after the name of a template that wrote nothing."""
+"""Mark before and after the name of a template that wrote nothing."""
 
 LOST = "\ufdea"
 """As `FORMULA`, for a template that nothing is known of."""

@@ -30,7 +30,7 @@ _HIRAGANA = ("\u3041", "\u309f")
 
 
 def template_mark(name: str, *, is_dropped: bool) -> str:
-    """Return the mark that stands in the text for the template `name`."""
+    """Return the mark that replaces the template `name` in the text."""
     name = name[:_LONGEST_NAME].replace(HOLE, "").replace(DROPPED, "").translate(PROTECT)
     return f"{HOLE}{DROPPED if is_dropped else ''}{name}{HOLE}"
 

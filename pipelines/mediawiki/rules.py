@@ -10,7 +10,7 @@ A pattern is text with fields in braces, and optional parts in square brackets:
     {word circa}        the language's own word
     {date 3 2 1}        a function of `pipelines.mediawiki.renderers` with its arguments
     [ ({2})]            written only if all fields in it have something to write
-    drop                by itself: a reader sees no text here
+    drop                the whole pattern: a reader sees no text here
 
 A backslash before one of {}[]\\ makes it plain. A pattern whose fields are all empty writes
 nothing; one that is used without any arguments (`{{circa}}`) writes its words.

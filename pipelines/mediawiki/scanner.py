@@ -239,8 +239,8 @@ class Scanner:
         return has_arguments and "/" in token[6] and self._markup.language == FALLBACK
 
     def _leave_mark(self, position: int, name: str, *, is_inline: bool, is_dropped: bool) -> int:
-        """Go on after a template that writes nothing. If it stands in a line of text, leave a mark
-        with its name."""
+        """Continue after a template that writes nothing. Leave a mark with its name if it is in a
+        line of text."""
         plain = counted_name(name, self._markup.language)
         if not plain or not (is_inline or goes_on(self._text, position)):
             return self._leave_out(position, mark=DROPPED)

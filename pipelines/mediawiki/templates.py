@@ -5,7 +5,7 @@ Templates cannot be expanded without the wiki that holds them. Those that carry 
 the wiki's own language, then among those common to all, then in English: names travel with
 translated articles. A rule that would write a word that the language has not got is not used, and
 so English words never come into other text. All other names (infoboxes, notices, navigation) write
-nothing, and are counted where they stand in a sentence (`pipelines.mediawiki.holes`).
+nothing, and are counted within sentences (`pipelines.mediawiki.holes`).
 """
 
 from __future__ import annotations

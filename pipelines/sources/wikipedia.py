@@ -8,8 +8,8 @@ Counters: `pages-in`, `pages-kept`, `pages-dropped-` malformed, namespace, not-w
 empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (as stored); where there were any,
 `revisions-superseded`, `streams-dropped-corrupt` and `files-truncated`. Of the pages kept:
 `templates-unknown` (templates within a sentence whose text is missing), `templates-dropped` (those
-that have no text of their own, and pronunciations in brackets), the most frequent ones of a split
-as `template-unknown:NAME` and `template-dropped:NAME`, and `sentences-dropped-unknown-template`.
+that show no text, and pronunciations in brackets), the most frequent ones of a split as
+`template-unknown:NAME` and `template-dropped:NAME`, and `sentences-dropped-unknown-template`.
 """
 
 from __future__ import annotations
