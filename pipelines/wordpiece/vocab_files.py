@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pipelines.io.file_systems import read_file
+from pipelines.io.local_files import SpecialFileError
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import VocabularyError
 
@@ -42,9 +43,9 @@ def read_vocab(file: str | InputFile) -> list[str]:
         raise VocabularyError(
             f"{uri}: no file there; expected a vocab.txt with one piece a line"
         ) from error
-    except OSError as error:
+    except SpecialFileError as error:
         raise VocabularyError(
-            f"{uri}: cannot be read: {error}. Expected a vocab.txt with one piece a line"
+            f"{uri}: cannot be read: {error}. Expected a vocab.txt with one piece per line"
         ) from error
     except UnicodeDecodeError as error:
         raise VocabularyError(
