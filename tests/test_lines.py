@@ -1,4 +1,4 @@
-"""Where a line that is too long is cut."""
+"""Tests of `sentence_cut`: the place at which a long line is cut."""
 
 from __future__ import annotations
 

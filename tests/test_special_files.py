@@ -57,7 +57,7 @@ def special(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("pattern", ["", "/*", "/*.txt"])
-def test_special_file_in_folder_is_left_out_with_warning(
+def test_special_file_in_folder_is_skipped_with_warning(
     special: Path, pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = expand_paths([f"{special.parent}{pattern}"], suffixes=[".txt"])

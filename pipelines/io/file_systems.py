@@ -63,7 +63,7 @@ def open_stream(fs: Any, path: str, *, ahead: int = AHEAD) -> IO[bytes]:
             takes 50 MB, whatever is read of them, and gcsfs a request for each read.
 
     Raises:
-        OSError: The file is not a regular file.
+        SpecialFileError: The file is not a regular file.
     """
     if "file" in protocols_of(fs):
         check_regular(path)
@@ -92,7 +92,7 @@ def read_file(url: str) -> bytes:
 
     Raises:
         FileNotFoundError: The file does not exist.
-        OSError: The file is not a regular file.
+        SpecialFileError: The file is not a regular file.
     """
     fs, path = file_system(url)
     if "file" in protocols_of(fs):

@@ -168,7 +168,7 @@ def sentence_cut(data: bytes) -> int:
 
 
 def _last_end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
-    """Return where the last match behind `start` ends, 0 if there is none."""
+    """Return the offset at which the last match behind `start` ends, 0 without a match."""
     width = _TAIL
     while True:  # from the end: most texts have a sentence end close to it
         begin = max(start, len(data) - width)

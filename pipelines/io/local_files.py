@@ -12,20 +12,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
+class SpecialFileError(OSError):
+    """A named pipe, a device or a socket where a regular file is expected."""
+
+
 def is_special(path: str | Path) -> bool:
-    """Return whether a path leads to a named pipe, a device or a socket: reading may never end."""
+    """Return whether a path, or its link's target, is a named pipe, a device or a socket.
+
+    Reading one may never end. False if the path does not exist: opening it raises an error.
+    """
     try:
         mode = Path(path).stat().st_mode
     except OSError:
-        return False  # opening it raises an error that says why
+        return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def check_regular(path: str | Path) -> None:
-    """Raise an OSError if a path leads to a named pipe, a device or a socket."""
+    """Raise a SpecialFileError for a named pipe, a device or a socket."""
     if is_special(path):
         reason = "expected a regular file, got a named pipe, device or socket"
-        raise OSError(errno.EINVAL, reason, str(path))
+        raise SpecialFileError(errno.EINVAL, reason, str(path))
 
 
 @contextlib.contextmanager

@@ -69,8 +69,8 @@ def expand_paths(
 
     Raises:
         MissingInputError: a path leads to nothing, or to no file with one of the suffixes.
-        InputError: A path leads to a named pipe, a device or a socket. In a folder or pattern,
-            these are left out with a warning.
+        InputError: A path is a named pipe, a device or a socket. In a folder or pattern, these
+            are skipped with a warning.
     """
     ends = tuple(suffixes) if suffixes is not None else None
     found: dict[str, str] = {}
@@ -258,7 +258,7 @@ def _reaching(uri: str, fs: Any) -> Iterator[None]:
                 file=uri,
             ) from error
         if isinstance(error, (FileNotFoundError, IsADirectoryError)):
-            raise  # callers have messages of their own for these
+            raise  # callers report these themselves
         if is_local and not isinstance(error, OSError):
             raise
         raise InputError(
@@ -366,11 +366,11 @@ def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]
 
 
 def _regular(files: list[tuple[str, str]], *, given: str) -> list[tuple[str, str]]:
-    """Leave out named pipes, devices and sockets."""
+    """Skip named pipes, devices and sockets, with a warning."""
     special = {uri for uri, _ in files if is_special(uri)}
     if special:
         shown = ", ".join(sorted(special)[:_SHOWN_NEIGHBOURS])
-        _log.warning("%s: left out %d that are no regular files: %s", given, len(special), shown)
+        _log.warning("%s: skipped %d that are not regular files: %s", given, len(special), shown)
     return [(uri, name) for uri, name in files if uri not in special]
 
 
@@ -434,7 +434,7 @@ def _list(fs: Any, folder: str) -> list[str]:
         entries = fs.ls(folder, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [str(entry["name"]) for entry in entries if entry["type"] == "file"]
+    return [str(entry["name"]) for entry in entries if entry["type"] not in ("directory", "other")]
 
 
 def _nothing_at(fs: Any, path: str, given: str, *, what: str) -> str:

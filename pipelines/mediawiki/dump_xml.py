@@ -324,7 +324,7 @@ class _Scanner:
 
 def _without_comments(data: bytes) -> bytes:
     """Remove XML comments. One that is never closed stays."""
-    end = data.rfind(b"-->") + 3  # behind it, each `<!--` would be looked for to the end in vain
+    end = data.rfind(b"-->") + 3  # behind it, the pattern would search to the end for each `<!--`
     return _COMMENT.sub(b"", data[:end]) + data[end:]
 
 

@@ -80,7 +80,7 @@ def decoded_name(name: str) -> tuple[str, str]:
 
 class _Archive(tarfile.TarFile):
     has_ended = False
-    """Whether zeros ended a tar, and no entry of another one has followed."""
+    """True behind the zeros that end a tar, until the next entry."""
 
 
 class _StrictEntry(tarfile.TarInfo):
@@ -97,8 +97,8 @@ class _StrictEntry(tarfile.TarInfo):
             entry = super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             archive.has_ended = True
-            archive.pax_headers = {}  # the next tar has global headers of its own
-            raise  # tarfile goes on with the next block
+            archive.pax_headers = {}  # global headers apply only to their tar
+            raise  # tarfile continues with the next block
         except tarfile.EmptyHeaderError as error:  # type: ignore[attr-defined]
             if archive.has_ended:
                 raise

@@ -45,10 +45,10 @@ def unpacking(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
 
 
 def open_unpacked(file: SourceFile) -> IO[bytes]:
-    """Open the unpacked copy of a compressed tar. Make the copy if there is none.
+    """Open the unpacked copy of a compressed tar. Make the copy on first use.
 
     Raises:
-        OSError: The copy cannot be written. The message says how to choose another folder.
+        OSError: The copy cannot be written. The message names the setting for another folder.
         EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError: The archive is damaged.
     """
     path = _copy_of(file)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipelines.io.file_systems import read_file
+from pipelines.io.local_files import SpecialFileError
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import VocabularyError
 
@@ -50,9 +51,9 @@ def read_vocab(file: str | InputFile) -> list[str]:
             f"{uri}: expected a vocab.txt with one piece per line, found no file there. Correct "
             "the path"
         ) from error
-    except OSError as error:
+    except SpecialFileError as error:
         raise VocabularyError(
-            f"{uri}: cannot be read: {error}. Expected a vocab.txt with one piece a line"
+            f"{uri}: cannot be read: {error}. Expected a vocab.txt with one piece per line"
         ) from error
     except UnicodeDecodeError as error:
         raise VocabularyError(
