@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
         if form not in FORMS or not is_allowed:
             self.send_error(403 if form in FORMS else 404)
             return b""
-        data = "".join(f"Goose {n} of {form} flew. Nobody saw it.\n\n" for n in range(30)).encode()
+        data = "".join(f"Goose {n} of {form} flew. It came back.\n\n" for n in range(30)).encode()
         self.send_response(200)
         if asked := re.match(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""):
             data = data[int(asked[1]) : int(asked[2]) + 1]

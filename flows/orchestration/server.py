@@ -62,7 +62,7 @@ def prepare_prefect() -> None:
 
 
 class OwnServer:
-    """A Prefect server for this process, on a port of its own.
+    """Prefect server that only this process uses, on a free port.
 
     Other users of the machine can reach the port, so the server only answers requests with
     `auth_string`. It gets the string by its environment, which other users cannot read.

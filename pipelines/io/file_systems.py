@@ -22,7 +22,7 @@ logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 _OWN = frozenset({"file", "local", "memory"})
 _S3, _GCS = frozenset({"s3", "s3a"}), frozenset({"gs", "gcs"})
-# A bucket's name holds neither @ nor a colon; that of an access point (arn:...) has colons.
+# Names of buckets have no @ and no colon. Names of access points (arn:...) have colons.
 _KEY_IN_BUCKET = re.compile(r"(?:s3a?|gs|gcs)://(?!arn:)[^/@:]*[@:]")
 AHEAD = 8 << 20
 A_LITTLE = 1 << 20

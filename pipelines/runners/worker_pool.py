@@ -5,9 +5,9 @@ ask for `2-1`. Beam's own pool knows workers by these ids, so that the end of on
 Here each request is a process of its own, whatever it is called, and ends as its engine closes the
 channel that it takes work from; those that are left end with the pool.
 
-Beam's protocol for pools has no authentication, and Flink and Spark cannot dial a Unix socket. So
-every process that reaches the port can start workers, which run the code of the job that they
-connect to. The pool only listens on the loopback interface and does not run as root by default.
+Beam's protocol for pools has no authentication. Every process that reaches the port can start
+workers, which run the code of the job that they connect to. So the pool only listens on the
+loopback interface, and does not run as root by default.
 """
 
 from __future__ import annotations
