@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import tarfile
@@ -20,7 +21,7 @@ from pipelines.io import raw_files
 from pipelines.io.raw_files import digest_file
 from pipelines.sources import books, text
 from schemas.configs import BooksSource, TextSource
-from schemas.errors import CorruptInputError, NetworkError
+from schemas.errors import CorruptInputError, InputError, NetworkError
 
 BOOK = b"It was a bright cold morning when the three of them set out along the river bank.\n" * 20
 
@@ -78,7 +79,7 @@ def test_read_is_repeated_after_network_faults(
     assert not counted.faults
 
 
-@pytest.mark.parametrize("fault", [OSError("reset"), ClientPayloadError("cut")])
+@pytest.mark.parametrize("fault", [OSError(errno.EIO, "reset"), ClientPayloadError("cut")])
 def test_lasting_network_fault_is_not_reported_as_damage(
     source: tuple[Any, Any],
     fault: Exception,
@@ -89,6 +90,15 @@ def test_lasting_network_fault_is_not_reported_as_damage(
     with pytest.raises(NetworkError) as raised:
         read(source, [fault] * 1000)
     assert raised.value.file == source[1].paths[0]
+
+
+def test_missing_rights_are_reported_at_once(
+    source: tuple[Any, Any], counted: type[CountedFiles]
+) -> None:
+    with pytest.raises(InputError) as raised:
+        read(source, [OSError("Forbidden"), OSError("Forbidden")])
+    assert not isinstance(raised.value, (CorruptInputError, NetworkError))
+    assert len(counted.faults) == 1
 
 
 def test_digest_is_computed_after_network_fault(

@@ -271,9 +271,10 @@ def _is_network_fault(error: BaseException | None) -> bool:
     """Return whether an error that a remote file system raised, or its cause, is the network's."""
     while error is not None:
         names = {kind.__name__ for kind in type(error).__mro__}
-        if isinstance(error, OSError) and not isinstance(error, _NO_NETWORK_FAULTS):
+        if isinstance(error, (ConnectionError, TimeoutError)) or names & _NETWORK_ERRORS:
             return True
-        if not _NETWORK_ERRORS.isdisjoint(names):
+        # gcsfs reports missing rights as an OSError without a number.
+        if isinstance(error, OSError) and error.errno and not isinstance(error, _NO_NETWORK_FAULTS):
             return True
         error = error.__cause__  # fsspec reports a refused connection as FileNotFoundError
     return False
