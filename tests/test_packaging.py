@@ -233,7 +233,11 @@ def test_setup_installs_torch_of_the_lock_when_cuda_is_chosen(
 
 def test_make_run_ends_with_how_to_activate_the_environment() -> None:
     listed = subprocess.run(
-        ["make", "--dry-run", "run"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "--dry-run", "run"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "source .venv/bin/activate" in listed.stdout.splitlines()[-1]
 
