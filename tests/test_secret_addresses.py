@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import io
 import re
 from collections.abc import Iterator
@@ -14,16 +15,20 @@ from typing import NamedTuple
 import pytest
 import yaml
 from command_runs import RECIPE, Cli
+from dump_writing import dump, page
 
 from benchmarks.local_server import LocalServer
 from flows.cli.app import main
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
+from pipelines.io import raw_files
 from pipelines.io.raw_files import digest_file, expand_paths
+from pipelines.io.splits import Split
+from pipelines.sources import wikipedia
 from schemas.addresses import public_address
-from schemas.configs import ExecutionConfig
+from schemas.configs import ExecutionConfig, WikipediaSource
 from schemas.disclosure import recorded, without_secrets
-from schemas.errors import InputError, StoreError
+from schemas.errors import ChecksumError, InputError, NetworkError, StoreError
 
 pytestmark = pytest.mark.network
 
@@ -207,3 +212,72 @@ def test_options_of_a_runner_hold_no_secret() -> None:
     assert options == ("--x_password=Zq7secret", "--job=a", "--flag")
     assert "Zq7" not in str(recorded(list(options)))
     assert "Zq7" not in without_secrets(f"Discarding unparseable args: {list(options)}")
+
+
+class _DumpHandler(BaseHTTPRequestHandler):
+    """Serves `/dump.xml` to signed requests, and answers `/` with its listing or a status."""
+
+    status: int
+    data: bytes
+    digest: str
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self.wfile.write(self._answer())
+
+    def _answer(self) -> bytes:
+        files = {
+            "/": b'<a href="/md5sums.txt">checksums</a>',
+            "/md5sums.txt": f"{self.digest}  dump.xml\n".encode(),
+            "/dump.xml?signature=a": self.data,
+        }
+        data = files.get(self.path)
+        if data is None or (self.path == "/" and self.status != 200):
+            self.send_error(self.status if self.path == "/" else 404)
+            return b""
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        return data
+
+
+def _plan_dump(url: str) -> list[Split]:
+    source = WikipediaSource(name="wiki", paths=(f"{url}/dump.xml?signature=a",), language="en")
+    return wikipedia.plan(source)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_dump_is_read_when_its_folder_may_not_be_listed(status: int, fresh_cache: None) -> None:
+    with LocalServer(
+        _DumpHandler, status=status, data=dump([page(1, "Ink.")]), digest=""
+    ) as server:
+        (split,) = _plan_dump(server.url)
+    assert split.file.checksum == ""
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_fault_of_the_server_is_a_network_error(
+    status: int, fresh_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raw_files, "READ_RETRY_DELAYS", (0,))
+    with (
+        LocalServer(_DumpHandler, status=status, data=b"", digest="") as server,
+        pytest.raises(NetworkError),
+    ):
+        raw_files.list_folder_of(f"{server.url}/dump.xml")
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_dump_at_signed_address_is_compared_with_its_checksum(
+    is_right: bool, fresh_cache: None
+) -> None:
+    data = dump([page(1, "Ink.")])
+    digest = hashlib.md5(data if is_right else b"", usedforsecurity=False).hexdigest()
+    with LocalServer(_DumpHandler, status=200, data=data, digest=digest) as server:
+        if is_right:
+            assert _plan_dump(server.url)[0].file.checksum == f"md5:{digest}"
+            return
+        with pytest.raises(ChecksumError):
+            _plan_dump(server.url)

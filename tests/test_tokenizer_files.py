@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from training_runs import SmallCorpus
 
 import bertloom
+from benchmarks.local_server import LocalServer
 from model.finetune import raw_inputs
 from model.finetuning.prediction import Predictor
 from model.finetuning.setup import open_trial
@@ -195,3 +197,16 @@ def test_recipe_takes_vocabulary_from_tokenizer_json(tmp_path: Path) -> None:
     cased = VocabularyConfig(vocab_file=str(tmp_path / TOKENIZER_FILE), lowercase=False)
     with pytest.raises(VocabularyError):
         vocabulary_inputs(cased)
+
+
+@pytest.mark.network
+def test_recipe_takes_tokenizer_json_from_url_with_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=True))
+    monkeypatch.chdir(tmp_path)  # the handler serves the working directory
+    with LocalServer(SimpleHTTPRequestHandler) as server:
+        url = f"{server.url}/{TOKENIZER_FILE}?signature=a"
+        assert read_vocab(url) == list(VOCAB)
+        (item,) = vocabulary_inputs(VocabularyConfig(vocab_file=url))
+    assert item.name == TOKENIZER_FILE

@@ -79,8 +79,8 @@ def _holds_only_notes(book: Book, heading: int, end: int) -> bool:
         return True
     if not noted or noted[0] != 0 or noted[-1] != len(texts) - 1 or 2 * len(noted) < len(texts):
         return False
-    for above, below in itertools.pairwise(range(len(texts))):
-        if is_heading[above] and not behind.is_bracketed_note(texts[below]):
+    for is_above_heading, text in zip(is_heading, texts[1:], strict=False):
+        if is_above_heading and not behind.is_bracketed_note(text):
             return False
     return all(lower - upper <= _MAX_CONTINUATION + 1 for upper, lower in itertools.pairwise(noted))
 
@@ -98,7 +98,7 @@ def _tail_start(
     Args:
         book: Book to search.
         end: Index of the block where the text ends as far as is known.
-        is_listed: Whether a block by itself belongs to a catalog, a table of errata, notes.
+        is_listed: Function that tells from a block alone whether it is an entry of the list.
         least: Number of listed blocks that make a list. Fewer: `end` is returned.
         max_between: Number of other blocks that may follow a listed one.
     """

@@ -200,8 +200,8 @@ def _unwrapped(lines: list[str]) -> Iterator[list[str]]:
     ]
     is_ended = [line.rstrip(_CLOSING_MARKS)[-1:] in _SENTENCE_MARKS for line, _ in pairs]
     runs_on = sum(
-        not ended and not line[0].isupper()
-        for (_, line), ended in zip(pairs, is_ended, strict=True)
+        not ended and not after[0].isupper()
+        for (_, after), ended in zip(pairs, is_ended, strict=True)
     )
     is_wrapped = (
         _MIN_WIDTH <= width <= _LONG_LINE
@@ -209,11 +209,11 @@ def _unwrapped(lines: list[str]) -> Iterator[list[str]]:
         and (3 * runs_on >= len(pairs) or not any(is_ended))
     )
     paragraph = lines[:1]
-    for (_, line), full, ended in zip(pairs, is_full, is_ended, strict=True):
-        if not is_wrapped or (ended and not full and not _STARTS_LOWER.match(line)):
+    for (_, after), full, ended in zip(pairs, is_full, is_ended, strict=True):
+        if not is_wrapped or (ended and not full and not _STARTS_LOWER.match(after)):
             yield paragraph
             paragraph = []
-        paragraph.append(line)
+        paragraph.append(after)
     yield paragraph
 
 

@@ -167,6 +167,9 @@ class NegativePool:
             np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True)
         )
         self._bounds: Int64s = np.concatenate(bounds)
+        self._rank_by_size()
+
+    def _rank_by_size(self) -> None:
         sizes = self._bounds[self._stop] - self._bounds[self._first]
         self._by_size = np.argsort(-sizes, kind="stable")
         """Documents, the longest first."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.io.raw_files import FileDigests, digest_file, list_folder_of, open_file
+from schemas.addresses import public_address
 from schemas.errors import ChecksumError, InputError
 
 # Where two lists name one file, the stronger digest counts.
@@ -53,7 +54,7 @@ def published_checksums(
     lists: dict[str, Mapping[str, PublishedChecksum]] = {}
     found: dict[str, PublishedChecksum] = {}
     for uri in uris:
-        folder, _, base = uri.rpartition("/")
+        folder, _, base = public_address(uri).rpartition("/")
         if folder not in lists:
             lists[folder] = _read_lists(uri, algorithms=algorithms)
         if base in lists[folder]:

@@ -37,6 +37,7 @@ READ_RETRY_DELAYS: tuple[float, ...] = (1, 4)
 
 # Base classes of network errors that are not an OSError; their packages may not be installed.
 _NETWORK_ERRORS = frozenset({"ClientConnectionError", "ClientPayloadError", "HTTPClientError"})
+_SERVER_FAULTS = frozenset({429, 500, 502, 503, 504})  # HTTP statuses
 _NO_NETWORK_FAULTS = (FileNotFoundError, PermissionError, IsADirectoryError, FileExistsError)
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
@@ -273,6 +274,8 @@ def _is_network_fault(error: BaseException | None) -> bool:
         names = {kind.__name__ for kind in type(error).__mro__}
         if isinstance(error, (ConnectionError, TimeoutError)) or names & _NETWORK_ERRORS:
             return True
+        if getattr(error, "status", None) in _SERVER_FAULTS:
+            return True
         # gcsfs reports missing rights as an OSError without a number.
         if isinstance(error, OSError) and error.errno and not isinstance(error, _NO_NETWORK_FAULTS):
             return True
@@ -432,8 +435,14 @@ def _match(fs: Any, pattern: str) -> list[tuple[str, str]]:
 
 def _list(fs: Any, folder: str) -> list[str]:
     try:
-        entries = fs.ls(folder, detail=True)
-    except (FileNotFoundError, NotADirectoryError):
+        entries = _repeated(lambda: fs.ls(folder, detail=True), folder, fs)
+    except FileNotFoundError:
+        return []
+    except InputError as error:
+        if isinstance(error, NetworkError) or isinstance(fs, LocalFileSystem):
+            raise
+        # Many servers serve files but do not list their folders.
+        _log.warning("Files next to the input, such as checksums, are not used: %s", error)
         return []
     return [str(entry["name"]) for entry in entries if entry["type"] not in ("directory", "other")]
 

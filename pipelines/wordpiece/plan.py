@@ -8,6 +8,7 @@ from pipelines.io.file_systems import file_system
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_FILE,
     VOCAB_FILE,
+    is_tokenizer_json,
     read_lowercase,
     read_vocab,
     vocab_text,
@@ -27,7 +28,7 @@ def raw_inputs(config: VocabularyConfig) -> tuple[RawInput, ...]:
         return ()
     fs, path = file_system(config.vocab_file)
     text = vocab_text(read_vocab(config.vocab_file)).encode()
-    is_json = config.vocab_file.endswith(".json")
+    is_json = is_tokenizer_json(config.vocab_file)
     if is_json and (lowercase := read_lowercase(config.vocab_file)) != config.lowercase:
         raise VocabularyError(
             f"build_vocabulary.lowercase: expected {lowercase}, as in {config.vocab_file}, got "

@@ -13,6 +13,7 @@ from typing import Any
 from pipelines.io.file_systems import read_file
 from pipelines.io.local_files import SpecialFileError
 from pipelines.io.stage_inputs import InputFile
+from schemas.addresses import public_address
 from schemas.errors import VocabularyError
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -34,14 +35,14 @@ def read_vocab(file: str | InputFile) -> list[str]:
     """Read and check a vocab.txt with one piece per line, or the vocabulary of a tokenizer.json.
 
     Args:
-        file: A path or any fsspec URL, which ends in `.json` for a tokenizer.json; or a vocab.txt
-            of an artifact, whose bytes are compared with the manifest.
+        file: A path or any fsspec URL of either file; or a vocab.txt of an artifact, whose bytes
+            are compared with the manifest.
 
     Raises:
         VocabularyError: The file is missing, or is not a WordPiece vocabulary.
         ArtifactCorruptError: The file is not the artifact's.
     """
-    if isinstance(file, str) and file.endswith(".json"):
+    if isinstance(file, str) and is_tokenizer_json(file):
         return _vocab_of(_read_tokenizer(file), where=file)
     uri = file.url if isinstance(file, InputFile) else file
     try:
@@ -68,6 +69,11 @@ def read_vocab(file: str | InputFile) -> list[str]:
         del lines[-1]
     check_vocab(lines, where=uri)
     return lines
+
+
+def is_tokenizer_json(url: str) -> bool:
+    """Return whether a path or URL is that of a tokenizer.json, and not of a vocab.txt."""
+    return public_address(url).endswith(".json")
 
 
 def read_lowercase(url: str) -> bool:
