@@ -37,7 +37,7 @@ from flows.publish.rebuilding import (
 )
 from flows.recipes.files import load_recipe
 from flows.store.runs import settle_dead_runs
-from schemas.disclosure import visible, without_secrets
+from schemas.disclosure import recorded, visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
@@ -189,7 +189,7 @@ def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
     token = _CALLED.set(_Call(order, say))
     try:
         with prefect_api(server):
-            found: dict[str, Any] = rebuild(**without_secrets(given))
+            found: dict[str, Any] = rebuild(**recorded(given))
             return found
     finally:
         _CALLED.reset(token)

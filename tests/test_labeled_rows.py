@@ -17,6 +17,7 @@ from flows.store.artifacts import ArtifactStore
 from model.build_examples import build_examples
 from model.tasks import Bad, Row, task_of
 from model.tasks.examples import read_examples
+from model.tasks.files import base_name
 from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, ExamplesError
 from schemas.manifest import StageInput, StageOutput
@@ -370,6 +371,18 @@ def test_answer_that_is_not_in_context_is_refused(tmp_path: Path) -> None:
 
 
 # From files to tables
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "folder/train.tsv",
+        "s3://bucket/train.tsv",
+        "http://user:secret@host/train.tsv;password=secret?token=a/b#c",
+    ],
+)
+def test_name_of_task_file_holds_no_secret_of_its_address(address: str) -> None:
+    assert base_name(address) == "train.tsv"
 
 
 def qa_recipe(folder: Path) -> str:

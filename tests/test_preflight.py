@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,18 @@ import fsspec
 import pytest
 import yaml
 from command_runs import Cli
-from finetuning_runs import write_checkpoint
+from finetuning_runs import VOCAB, write_checkpoint
 
 from flows.engine.preflight import check_inputs, checkpoint_fault
 from flows.engine.stages import Step
 from pipelines import build_vocabulary
-from pipelines.wordpiece.vocab_files import FIXED_PIECES, VOCAB_FILE, vocab_text
+from pipelines.wordpiece.ids import tokenizer_json
+from pipelines.wordpiece.vocab_files import (
+    FIXED_PIECES,
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    vocab_text,
+)
 from schemas.configs import VocabularyConfig
 from schemas.errors import VocabularyError
 
@@ -65,6 +72,19 @@ def test_preflight_refuses_path_that_is_no_file(folder: str, name: str) -> None:
         check_inputs([vocabulary_step(folder + name)])
 
 
+@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/", "no-such-protocol://folder/"])
+def test_preflight_refuses_vocabulary_that_cannot_be_read(address: str, name: str) -> None:
+    with pytest.raises(VocabularyError, match=address):
+        check_inputs([vocabulary_step(address + name)])
+
+
+def test_preflight_refuses_vocabulary_of_another_case(folder: str) -> None:
+    text = tokenizer_json([*FIXED_PIECES, "a", "##b"], lowercase=False)
+    with pytest.raises(VocabularyError):
+        check_inputs([vocabulary_step(write(f"{folder}/tokenizer.json", text))])
+
+
 def write_recipe(folder: Path, *, vocab_file: str) -> str:
     (folder / "books").mkdir()
     (folder / "books" / "one.txt").write_text("A sentence of a book. And one more of them.\n")
@@ -103,6 +123,17 @@ def test_preflight_refuses_checkpoint_with_wrong_vocabulary(tmp_path: Path, text
     fault = checkpoint_fault(folder, needs_vocabulary=True)
     assert isinstance(fault, VocabularyError)
     assert checkpoint_fault(folder, needs_vocabulary=False) is None
+
+
+def test_preflight_refuses_to_finetune_with_rules_that_are_not_berts(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "bert")
+    Path(folder, VOCAB_FILE).unlink()
+    described = json.loads(tokenizer_json(VOCAB, lowercase=True))
+    Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
+    assert checkpoint_fault(folder, needs_vocabulary=True) is None
+    described["normalizer"]["strip_accents"] = False
+    Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
+    assert isinstance(checkpoint_fault(folder, needs_vocabulary=True), VocabularyError)
 
 
 def examples_recipe(folder: Path, *, train: str) -> str:

@@ -31,7 +31,7 @@ def months(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     offered: dict[str, int] = {}
 
     def newest_complete_dump(wiki: str, *, mirror: str | None = None) -> str:
-        if mirror != "http://user:secret@mirror":
+        if mirror != "http://user:secret@mirror?other-name=secret":
             raise FetchError(f"expected the mirror's own address, found {mirror}")
         return max(offered)
 
@@ -62,7 +62,7 @@ def test_the_flow(
         "tinywiki",
         downloads=str(tmp_path / "dumps"),
         store=store.root,
-        mirror="http://user:secret@mirror",
+        mirror="http://user:secret@mirror?other-name=secret",
     )
     said: list[str] = []
     began = datetime.now(UTC)

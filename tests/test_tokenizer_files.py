@@ -32,7 +32,7 @@ from pipelines.wordpiece.vocab_files import (
     vocab_text,
 )
 from schemas.configs import VocabularyConfig
-from schemas.errors import InstancesError, VocabularyError
+from schemas.errors import CheckpointError, InstancesError, VocabularyError
 
 
 def keep_only_tokenizer(folder: str, *, lowercase: bool = True) -> str:
@@ -183,6 +183,20 @@ def test_pretraining_compares_vocabulary_of_tokenizer_json(tmp_path: Path) -> No
     pieces[-2:] = reversed(pieces[-2:])
     Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(pieces, lowercase=True))
     with pytest.raises(InstancesError):
+        open_model(job, vocab=vocab)
+
+
+@pytest.mark.parametrize("added", [-1, 1])
+def test_pretraining_refuses_checkpoint_without_one_piece_per_embedding(
+    tmp_path: Path, added: int
+) -> None:
+    corpus = SmallCorpus(tmp_path / "corpus")
+    vocab = input_file(corpus.vocabulary, VOCAB_FILE)
+    pieces = read_vocab(vocab)
+    folder = write_checkpoint(tmp_path / "bert", vocab=tuple(pieces))
+    Path(folder, VOCAB_FILE).write_text(vocab_text([*pieces, "[NAME]"][: len(pieces) + added]))
+    job = corpus.job(tmp_path / "work", init_checkpoint=folder)
+    with pytest.raises(CheckpointError):
         open_model(job, vocab=vocab)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from flows.engine.stages import Step
-from pipelines.wordpiece.vocab_files import read_vocab
+from pipelines.wordpiece.plan import raw_inputs
+from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, read_lowercase
 from schemas.configs import DocumentsConfig, VocabularyConfig
 from schemas.errors import (
     BertloomError,
@@ -64,10 +65,12 @@ def examples_fault(config: ExamplesConfig) -> BertloomError | None:
 
 def checkpoint_fault(folder: str, *, needs_vocabulary: bool) -> BertloomError | None:
     """Return what is wrong with the files of a checkpoint, weights not read; None if nothing is."""
-    from model.encoder.hf_config import check_layout  # start-up: 20 ms
+    from model.encoder.hf_config import check_layout, vocabulary_url  # start-up: 20 ms
 
     try:
         check_layout(folder, needs_vocabulary=needs_vocabulary)
+        if needs_vocabulary and (url := vocabulary_url(folder)).endswith(TOKENIZER_FILE):
+            read_lowercase(url)
     except (InputError, TrainingError, VocabularyError) as error:
         return error
     return None
@@ -77,8 +80,8 @@ def _faults(step: Step) -> Iterator[BertloomError]:
     config, fault = step.config, None
     if isinstance(config, ExamplesConfig):
         fault = examples_fault(config)
-    elif isinstance(config, VocabularyConfig) and config.vocab_file is not None:
-        fault = _vocabulary_fault(config.vocab_file)
+    elif isinstance(config, VocabularyConfig):
+        fault = _vocabulary_fault(config)
     elif isinstance(config, TrialConfig | PretrainConfig) and config.init_checkpoint is not None:
         is_trial = isinstance(config, TrialConfig)
         fault = checkpoint_fault(config.init_checkpoint, needs_vocabulary=is_trial)
@@ -86,9 +89,9 @@ def _faults(step: Step) -> Iterator[BertloomError]:
         yield fault
 
 
-def _vocabulary_fault(vocab_file: str) -> VocabularyError | None:
+def _vocabulary_fault(config: VocabularyConfig) -> VocabularyError | None:
     try:
-        read_vocab(vocab_file)
+        raw_inputs(config)
     except VocabularyError as error:
         return error
     return None

@@ -57,7 +57,7 @@ def new_folder(url: str) -> Iterator[NewFolder]:
 
     Raises:
         UsageError: there is something.
-        ConfigError: it cannot be written to.
+        ConfigError: A file in the block could not be read or written.
     """
     try:
         fs, path = file_system(url)
@@ -76,7 +76,9 @@ def new_folder(url: str) -> Iterator[NewFolder]:
             with _taken_away(NewFolder(fs, path), fs) as folder:
                 yield folder
     except OSError as error:
-        raise ConfigError(f"{url}: cannot be written: {error}") from error
+        raise ConfigError(
+            f"{url}: not written, because a file could not be read or written: {error}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -158,14 +158,18 @@ def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
             f"{folder_url}: expected {VOCAB_FILE} or {TOKENIZER_FILE}, got {some_of(names)}. Copy "
             "the vocabulary that the checkpoint was trained with there."
         )
-    read_vocab(vocabulary_url(folder_url))
+    read_vocab(f"{folder}/{vocabulary_in(names)}")
+
+
+def vocabulary_in(names: Collection[str]) -> str:
+    """Return the name of a checkpoint's vocabulary: vocab.txt, or tokenizer.json without it."""
+    has_only_json = TOKENIZER_FILE in names and VOCAB_FILE not in names
+    return TOKENIZER_FILE if has_only_json else VOCAB_FILE
 
 
 def vocabulary_url(folder_url: str) -> str:
-    """Return the URL of a checkpoint's vocab.txt, or of its tokenizer.json if it has only that."""
-    names = names_in(folder_url)
-    has_only_json = TOKENIZER_FILE in names and VOCAB_FILE not in names
-    return f"{folder_url.rstrip('/')}/{TOKENIZER_FILE if has_only_json else VOCAB_FILE}"
+    """Return the URL of a checkpoint's vocabulary."""
+    return f"{folder_url.rstrip('/')}/{vocabulary_in(names_in(folder_url))}"
 
 
 def pickle_advice(folder: str) -> str:

@@ -196,7 +196,18 @@ def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
 
 
 def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int) -> None:
-    """A checkpoint's ids must mean what the instances' ids mean."""
+    """Check that a checkpoint and the instances have the same vocabulary.
+
+    Args:
+        theirs: URL of the checkpoint's vocabulary.
+        ours: Vocabulary of the instances.
+        found: Number of the checkpoint's embeddings.
+        expected: Number of pieces in the instances' vocabulary.
+
+    Raises:
+        CheckpointError: The checkpoint's vocabulary does not have one piece per embedding.
+        InstancesError: The vocabularies differ.
+    """
     if found != expected:
         raise InstancesError(
             f"{theirs.rpartition('/')[0]}: the checkpoint's vocabulary has {found:,} pieces, that "
@@ -207,7 +218,13 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
     if not fs.exists(path):
         _LOGGER.warning("%s is not there: that its ids mean the same is taken on trust", theirs)
         return
-    pairs = zip(read_vocab(theirs), read_vocab(ours), strict=True)
+    pieces = read_vocab(theirs)
+    if len(pieces) != found:
+        raise CheckpointError(
+            f"{theirs}: expected {found:,} pieces, one per embedding of the checkpoint, got "
+            f"{len(pieces):,}. Use the vocabulary that the checkpoint was trained with."
+        )
+    pairs = zip(pieces, read_vocab(ours), strict=True)
     differing = [(number, one, other) for number, (one, other) in enumerate(pairs) if one != other]
     if differing:
         number, one, other = differing[0]

@@ -12,7 +12,7 @@ from model.encoder.hf_config import (
     INDEX_FILE,
     check_layout,
     names_in,
-    vocabulary_url,
+    vocabulary_in,
     weights_in,
 )
 from pipelines.io.files import FileWriter
@@ -121,8 +121,7 @@ def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tup
     names = names_in(folder_url)
     # Weights in one file or several; an optimiser's state may lie beside them.
     weights = weights_in(names)
-    vocabulary = vocabulary_url(folder_url).rpartition("/")[2]
-    wanted = [name for name in names if name in (*_HF_FILES, *weights, vocabulary)]
+    wanted = [name for name in names if name in (*_HF_FILES, *weights, vocabulary_in(names))]
     files = []
     for name in [*wanted, *(name for name in beside if name in names)]:
         uri = f"{folder_url.rstrip('/')}/{name}"

@@ -26,8 +26,8 @@ def raw_inputs(config: VocabularyConfig) -> tuple[RawInput, ...]:
     """
     if config.vocab_file is None:
         return ()
-    fs, path = file_system(config.vocab_file)
     text = vocab_text(read_vocab(config.vocab_file)).encode()
+    fs, path = file_system(config.vocab_file)
     is_json = is_tokenizer_json(config.vocab_file)
     if is_json and (lowercase := read_lowercase(config.vocab_file)) != config.lowercase:
         raise VocabularyError(

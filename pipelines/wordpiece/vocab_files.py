@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipelines.io.file_systems import read_file
-from pipelines.io.local_files import SpecialFileError
 from pipelines.io.stage_inputs import InputFile
 from schemas.addresses import public_address
 from schemas.errors import VocabularyError
@@ -45,17 +44,9 @@ def read_vocab(file: str | InputFile) -> list[str]:
     if isinstance(file, str) and is_tokenizer_json(file):
         return _vocab_of(_read_tokenizer(file), where=file)
     uri = file.url if isinstance(file, InputFile) else file
+    content = file.read() if isinstance(file, InputFile) else _read(uri, VOCAB_FILE)
     try:
-        text = (file.read() if isinstance(file, InputFile) else read_file(uri)).decode()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise VocabularyError(
-            f"{uri}: expected a vocab.txt with one piece per line, found no file there. Correct "
-            "the path"
-        ) from error
-    except SpecialFileError as error:
-        raise VocabularyError(
-            f"{uri}: cannot be read: {error}. Expected a vocab.txt with one piece per line"
-        ) from error
+        text = content.decode()
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"{uri}: not UTF-8 at byte {error.start}; expected a vocab.txt with one piece a line"
@@ -107,20 +98,34 @@ def read_lowercase(url: str) -> bool:
     return lowercase
 
 
+def _read(url: str, kind: str) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        VocabularyError: The file is missing, or cannot be read.
+    """
+    try:
+        return read_file(url)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise VocabularyError(
+            f"{url}: expected a {kind}, found no file there. Check the path."
+        ) from error
+    except Exception as error:  # each protocol's client has exceptions of its own
+        raise VocabularyError(
+            f"{url}: expected a {kind} that can be read, got {type(error).__name__}: {error}. "
+            "Check the address, the network and your rights."
+        ) from error
+
+
 def _read_tokenizer(url: str) -> dict[str, Any]:
     """Read a tokenizer.json.
 
     Raises:
-        VocabularyError: The file is missing, or is not a JSON object.
+        VocabularyError: The file cannot be read, or is not a JSON object.
     """
+    content = _read(url, TOKENIZER_FILE)
     try:
-        described = json.loads(read_file(url))
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise VocabularyError(
-            f"{url}: expected a tokenizer.json, got no file. Check the path."
-        ) from error
-    except OSError as error:
-        raise VocabularyError(f"{url}: cannot be read: {error}. Check the path.") from error
+        described = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise VocabularyError(
             f"{url}: expected JSON, got {error}. Download the file again."
