@@ -86,9 +86,9 @@ def _faults(step: Step) -> Iterator[BertloomError]:
         yield fault
 
 
-def _vocabulary_fault(vocab_file: str) -> VocabularyError | None:
+def _vocabulary_fault(vocab_file: str) -> BertloomError | None:
     try:
         read_vocab(vocab_file)
-    except VocabularyError as error:
+    except (InputError, VocabularyError) as error:
         return error
     return None

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines.io.file_systems import read_file
 from pipelines.io.local_files import SpecialFileError
+from pipelines.io.raw_files import read_small_file
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import VocabularyError
 
@@ -40,12 +40,13 @@ def read_vocab(file: str | InputFile) -> list[str]:
     Raises:
         VocabularyError: The file is missing, or is not a WordPiece vocabulary.
         ArtifactCorruptError: The file is not the artifact's.
+        NetworkError: The server of a URL cannot be reached.
     """
     if isinstance(file, str) and file.endswith(".json"):
         return _vocab_of(_read_tokenizer(file), where=file)
     uri = file.url if isinstance(file, InputFile) else file
     try:
-        text = (file.read() if isinstance(file, InputFile) else read_file(uri)).decode()
+        text = (file.read() if isinstance(file, InputFile) else read_small_file(uri)).decode()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise VocabularyError(
             f"{uri}: expected a vocab.txt with one piece per line, found no file there. Correct "
@@ -108,7 +109,7 @@ def _read_tokenizer(url: str) -> dict[str, Any]:
         VocabularyError: The file is missing, or is not a JSON object.
     """
     try:
-        described = json.loads(read_file(url))
+        described = json.loads(read_small_file(url))
     except (FileNotFoundError, IsADirectoryError) as error:
         raise VocabularyError(
             f"{url}: expected a tokenizer.json, got no file. Check the path."
