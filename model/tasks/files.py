@@ -11,6 +11,7 @@ from pipelines.io.compression import Damage, compression_of, decompressed
 from pipelines.io.lines import Line, read_lines
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
+from schemas.addresses import public_address
 from schemas.errors import CorruptInputError, InputError
 
 _HEAD = 16
@@ -52,8 +53,8 @@ def file_chunks(url: str) -> Iterator[bytes]:
 
 
 def base_name(url: str) -> str:
-    """The last part of a path or URL."""
-    return url.rstrip("/").rpartition("/")[2]
+    """Return the last part of a path or URL, without what grants access to a URL."""
+    return public_address(url).rstrip("/").rpartition("/")[2]
 
 
 def shown(value: Any) -> str:
