@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import yaml
 from command_runs import Cli
 from finetuning_runs import VOCAB, write_checkpoint
 
-from flows.engine.preflight import check_inputs, checkpoint_fault
+from flows.engine.preflight import check_inputs, checkpoint_fault, examples_fault
 from flows.engine.stages import Step
 from pipelines import build_vocabulary
+from pipelines.io import raw_files
 from pipelines.wordpiece.ids import tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     FIXED_PIECES,
@@ -23,7 +25,8 @@ from pipelines.wordpiece.vocab_files import (
     vocab_text,
 )
 from schemas.configs import VocabularyConfig
-from schemas.errors import VocabularyError
+from schemas.errors import InputError, NetworkError, VocabularyError
+from schemas.task_configs import ExamplesConfig
 
 WHOLE = vocab_text([*FIXED_PIECES, "a", "##b"])
 WRONG = {
@@ -41,6 +44,15 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         return
     yield "memory://preflight"
     fsspec.filesystem("memory").rm("/preflight", recursive=True)
+
+
+@pytest.fixture
+def closed_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """URL of a port that refuses connections."""
+    monkeypatch.setattr(raw_files, "READ_RETRY_DELAYS", ())
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def write(url: str, text: str) -> str:
@@ -73,10 +85,9 @@ def test_preflight_refuses_path_that_is_no_file(folder: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
-@pytest.mark.parametrize("address", ["http://127.0.0.1:1/", "no-such-protocol://folder/"])
-def test_preflight_refuses_vocabulary_that_cannot_be_read(address: str, name: str) -> None:
-    with pytest.raises(VocabularyError, match=address):
-        check_inputs([vocabulary_step(address + name)])
+def test_preflight_refuses_vocabulary_when_protocol_is_unknown(name: str) -> None:
+    with pytest.raises(InputError, match="no-such-protocol://folder/"):
+        check_inputs([vocabulary_step(f"no-such-protocol://folder/{name}")])
 
 
 def test_preflight_refuses_vocabulary_of_another_case(folder: str) -> None:
@@ -166,3 +177,18 @@ def test_plan_accepts_right_task_files(cli: Cli, tmp_path: Path) -> None:
     recipe = examples_recipe(tmp_path, train="sentence\tlabel\na b\t0\nc d\t1\n")
     said = cli("plan", recipe)
     assert said.code == 0, said.err
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
+def test_preflight_reports_network_fault_of_vocabulary(closed_server: str, name: str) -> None:
+    with pytest.raises(NetworkError) as raised:
+        check_inputs([vocabulary_step(f"{closed_server}/{name}")])
+    assert raised.value.file == f"{closed_server}/{name}"
+
+
+@pytest.mark.network
+def test_preflight_reports_network_fault_of_task_folder(closed_server: str) -> None:
+    fault = examples_fault(ExamplesConfig(task="cola", folder=f"{closed_server}/cola"))
+    assert isinstance(fault, NetworkError)
+    assert fault.file == f"{closed_server}/cola"

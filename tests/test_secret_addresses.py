@@ -21,6 +21,8 @@ from benchmarks.local_server import LocalServer
 from flows.cli.app import main
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
+from model.tasks import find_task
+from model.tasks.official_files import find_files, raw_inputs_of
 from pipelines.io import raw_files
 from pipelines.io.raw_files import digest_file, expand_paths
 from pipelines.io.splits import Split
@@ -29,6 +31,7 @@ from schemas.addresses import public_address
 from schemas.configs import ExecutionConfig, WikipediaSource
 from schemas.disclosure import recorded, without_secrets
 from schemas.errors import ChecksumError, InputError, NetworkError, StoreError
+from schemas.task_configs import ExamplesConfig
 
 pytestmark = pytest.mark.network
 
@@ -138,6 +141,15 @@ def test_run_writes_and_prints_no_secret_of_an_address(ran: Ran, form: str) -> N
     assert any(f"notes:{form}.txt".encode() in data for data in files.values())
     assert [path for path, data in files.items() if secret_of(form).encode() in data] == []
     assert secret_of(form) not in ran.printed
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_names_of_task_files_hold_no_secret_of_an_address(ran: Ran, form: str) -> None:
+    address = ran.address(form)
+    config = ExamplesConfig(task="cola", files={"train": [address], "dev": [address]})
+    task = find_task("cola")
+    inputs = raw_inputs_of(find_files(config, task=task), task=task)
+    assert [item.name for item in inputs] == [f"train/{form}.txt", f"dev/{form}.txt"]
 
 
 def test_new_signature_of_an_address_changes_no_cache_key(ran: Ran) -> None:

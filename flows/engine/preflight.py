@@ -89,9 +89,9 @@ def _faults(step: Step) -> Iterator[BertloomError]:
         yield fault
 
 
-def _vocabulary_fault(config: VocabularyConfig) -> VocabularyError | None:
+def _vocabulary_fault(config: VocabularyConfig) -> BertloomError | None:
     try:
         raw_inputs(config)
-    except VocabularyError as error:
+    except (InputError, VocabularyError) as error:
         return error
     return None

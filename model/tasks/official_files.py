@@ -10,7 +10,13 @@ from typing import NamedTuple
 from model.tasks.evidence import evidence_inputs, find_evidence
 from model.tasks.files import base_name
 from model.tasks.task import Task
-from pipelines.io.raw_files import digest_file, expand_paths, filesystem, list_folder_of
+from pipelines.io.raw_files import (
+    digest_file,
+    expand_paths,
+    filesystem,
+    is_folder,
+    list_folder_of,
+)
 from schemas.errors import ConfigError, MissingInputError
 from schemas.manifest import RawInput
 from schemas.task_configs import ExamplesConfig
@@ -186,15 +192,14 @@ def _match(folder: str, globs: Sequence[str], *, list_files: _Lister) -> list[Ex
 
 def _files_of(folder: str) -> list[tuple[str, str]]:
     """(uri, base name) of the files of a folder, by name; [] if it is not there."""
-    fs, path = filesystem(folder)
-    files = list_folder_of(f"{folder.rstrip('/')}/-") if fs.isdir(path) else []
+    files = list_folder_of(f"{folder.rstrip('/')}/-") if is_folder(folder) else []
     return sorted(files, key=lambda pair: pair[1])
 
 
 def _names_in(folder: str) -> list[str]:
-    fs, path = filesystem(folder)
-    if not fs.isdir(path):
+    if not is_folder(folder):
         return []
+    fs, path = filesystem(folder)
     return sorted(base_name(str(name)) for name in fs.ls(path, detail=False))
 
 

@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
 
-from pipelines.io.file_systems import AHEAD, file_system, open_stream
+from pipelines.io.file_systems import AHEAD, file_system, open_stream, read_file
 from pipelines.io.local_files import is_special
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import digest_cache, is_settled, local_version
@@ -106,6 +106,30 @@ def open_file(uri: str, *, start: int = 0, ahead: int = AHEAD) -> IO[bytes]:
     if start:
         stream.seek(start)
     return stream
+
+
+def read_small_file(uri: str) -> bytes:
+    """Return all bytes of a small file. Reading a remote file is repeated after network faults.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        SpecialFileError: The file is not a regular file.
+        NetworkError: The server cannot be reached.
+    """
+    fs, _ = filesystem(uri)
+    if isinstance(fs, LocalFileSystem):
+        return read_file(uri)
+    return _repeated(lambda: read_file(uri), uri, fs)
+
+
+def is_folder(uri: str) -> bool:
+    """Return whether a path or URL is a folder.
+
+    Raises:
+        NetworkError: The server cannot be reached.
+    """
+    fs, path = filesystem(uri)
+    return bool(_repeated(lambda: fs.isdir(path), uri, fs))
 
 
 def list_folder_of(uri: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines.io.file_systems import read_file
+from pipelines.io.raw_files import read_small_file
 from pipelines.io.stage_inputs import InputFile
 from schemas.addresses import public_address
 from schemas.errors import VocabularyError
@@ -40,6 +40,7 @@ def read_vocab(file: str | InputFile) -> list[str]:
     Raises:
         VocabularyError: The file is missing, or is not a WordPiece vocabulary.
         ArtifactCorruptError: The file is not the artifact's.
+        InputError: The server of a URL cannot be reached, or its protocol is not known.
     """
     if isinstance(file, str) and is_tokenizer_json(file):
         return _vocab_of(_read_tokenizer(file), where=file)
@@ -103,17 +104,17 @@ def _read(url: str, kind: str) -> bytes:
 
     Raises:
         VocabularyError: The file is missing, or cannot be read.
+        InputError: The server cannot be reached, or the protocol is not known.
     """
     try:
-        return read_file(url)
+        return read_small_file(url)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise VocabularyError(
             f"{url}: expected a {kind}, found no file there. Check the path."
         ) from error
-    except Exception as error:  # each protocol's client has exceptions of its own
+    except OSError as error:
         raise VocabularyError(
-            f"{url}: expected a {kind} that can be read, got {type(error).__name__}: {error}. "
-            "Check the address, the network and your rights."
+            f"{url}: expected a {kind} that can be read, got {error}. Check your rights."
         ) from error
 
 
