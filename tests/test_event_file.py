@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 import uuid
@@ -111,12 +113,16 @@ def test_a_line_that_a_crash_cut_off_is_told_and_kept_apart(tmp_path: Path) -> N
     assert len(recorded.problems) == 1
 
 
-def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_write_leaves_no_half_line_and_raises_its_reason(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path))
     write_events(store, "run", [line(1)])
-    write = os.write
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda handle, data: write(handle, data[:10]))
-        with pytest.raises(OSError, match="No space left"):
+    file = tmp_path / "runs/run/openlineage.ndjson"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 10, hard))
+        with pytest.raises(OSError) as raised:  # noqa: PT011 - its number is what counts
             write_events(store, "run", [line(2)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(file))
     assert numbers(store) == [1]

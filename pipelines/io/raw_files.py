@@ -8,6 +8,7 @@ cache, because a dump of 20 GB takes a minute to read: see `digest_file`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import logging
@@ -397,9 +398,14 @@ def _regular(files: list[tuple[str, str]], *, given: str) -> list[tuple[str, str
     """Skip named pipes, devices and sockets, with a warning."""
     special = {uri for uri, _ in files if is_special(uri)}
     if special:
-        shown = ", ".join(sorted(special)[:_SHOWN_NEIGHBOURS])
-        _log.warning("%s: skipped %d that are not regular files: %s", given, len(special), shown)
+        _warn_skipped(given, tuple(sorted(special)))
     return [(uri, name) for uri, name in files if uri not in special]
+
+
+@functools.cache  # a folder is listed several times in a run
+def _warn_skipped(given: str, special: tuple[str, ...]) -> None:
+    shown = ", ".join(special[:_SHOWN_NEIGHBOURS])
+    _log.warning("%s: skipped %d that are not regular files: %s", given, len(special), shown)
 
 
 def _check_name(name: str, *, given: str) -> None:

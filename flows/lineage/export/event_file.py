@@ -11,7 +11,6 @@ that was written stays, whatever happens to the process afterwards. Each line ca
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import heapq
 import os
@@ -85,9 +84,13 @@ def _append(path: Path, data: bytes, *, durable: bool) -> None:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             data = b"\n" + data  # a line that a crash cut off must not take this one with it
-        if os.write(handle, data) != len(data):
+        try:
+            left = memoryview(data)
+            while left:  # after a short write, the next one raises the reason
+                left = left[os.write(handle, left) :]
+        except OSError as error:
             os.ftruncate(handle, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            raise OSError(error.errno, error.strerror, str(path)) from error
         if durable:
             os.fsync(handle)
     finally:
