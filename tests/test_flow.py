@@ -193,6 +193,7 @@ def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> N
     assert len(record["steps"]) == 4
 
 
+@pytest.mark.slow  # several runs by Prefect
 def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
     run_recipe(recipe, say=lambda line: None)
     _ = fakes.calls
@@ -200,6 +201,7 @@ def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
     assert fakes.calls == ["tokens"]
 
 
+@pytest.mark.slow
 def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
     execution = recipe.execution.model_copy(update={"parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution})
