@@ -24,7 +24,8 @@ _NAMES = (
     r"(?:token(?!s|i)|secret|passw(?:or)?d|signature|credential|(?:access|api|account|private)[_-]?key"
     r"|googleaccessid|\bsig\b|\bpwd\b)[a-z0-9_-]{0,40}"
 )
-_PARAMETER = re.compile(rf"({_NAMES}(?:=|%3D))[^&\s'\"<>]+", re.IGNORECASE)
+# A colon behind the value belongs to the sentence: `URL?sig=VALUE: cannot be reached`.
+_PARAMETER = re.compile(rf"({_NAMES}(?:=|%3D))[^&\s'\"<>]+?(?=:?(?:[&\s'\"<>]|$))", re.IGNORECASE)
 _QUOTED = re.compile(rf"({_NAMES}(['\"])\s?:\s?(?:b?)(['\"]))(?:(?!\3)[^\n])+", re.IGNORECASE)
 _ELEMENT = re.compile(
     r"(<(?:AWSAccessKeyId|SignatureProvided|StringToSign|StringToSignBytes|CanonicalRequest)>)[^<]+"

@@ -68,6 +68,11 @@ def test_keys_say_themselves_what_they_are(text: str) -> None:
     assert without_secrets(f"refused: {text}.") == "refused: ***."
 
 
+def test_colon_behind_secret_parameter_stays() -> None:
+    text = "http://host/b.txt?sig=SECRET:SECRET: the server cannot be reached"
+    assert without_secrets(text) == "http://host/b.txt?sig=***: the server cannot be reached"
+
+
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_is_no_secret_stays(text: str) -> None:
     assert without_secrets(text) == text

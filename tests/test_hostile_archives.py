@@ -347,8 +347,9 @@ def test_zip_behind_zip_is_refused(tmp_path: Path) -> None:
     first = zip_of(tmp_path / "1.zip", ("a.txt", PROSE))
     second = zip_of(tmp_path / "2.zip", ("b.txt", OTHER))
     (tmp_path / "both.zip").write_bytes(first + second)
-    with pytest.raises(CorruptInputError):
+    with pytest.raises(CorruptInputError) as error:
         read(tmp_path / "both.zip")
+    assert error.value.offset == len(first)
 
 
 def test_zip_behind_program_is_read(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def _members(
     is_part: bool,
 ) -> Iterator[tuple[Member, IO[bytes] | None]]:
     if file.name.lower().endswith(".zip"):
-        yield from _zip_members(source, start=start, end=end, max_bytes=max_bytes)
+        yield from _zip_members(source, file, start=start, end=end, max_bytes=max_bytes)
         return
     plain = not is_compressed_tar(file.name)
     with contextlib.ExitStack() as stack:
@@ -231,11 +231,12 @@ def _problem(name: str, *, regular: bool, size: int, max_bytes: int) -> Problem:
 
 
 def _zip_members(
-    source: IO[bytes], *, start: int, end: int | None, max_bytes: int
+    source: IO[bytes], file: SourceFile, *, start: int, end: int | None, max_bytes: int
 ) -> Iterator[tuple[Member, IO[bytes] | None]]:
     with zipfile.ZipFile(source) as archive:
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
-        _refuse_hidden_zip(source, entries[0].header_offset if entries else archive.start_dir)
+        first = entries[0].header_offset if entries else archive.start_dir
+        _refuse_hidden_zip(source, file, first=first)
         for entry, following in itertools.zip_longest(entries, entries[1:]):
             if entry.header_offset < start or (end is not None and entry.header_offset >= end):
                 continue
@@ -252,11 +253,16 @@ def _zip_members(
                 yield member, stream
 
 
-def _refuse_hidden_zip(source: IO[bytes], first: int) -> None:
+def _refuse_hidden_zip(source: IO[bytes], file: SourceFile, *, first: int) -> None:
     """Refuse a zip before the first member, as `cat a.zip b.zip` makes: no directory lists it."""
     source.seek(0)
     if first > 0 and source.read(4) == b"PK\x03\x04":
-        raise zipfile.BadZipFile(f"the first {first:,} bytes are another zip: separate them")
+        raise CorruptInputError(
+            f"{file.uri}: expected one zip archive, got two: the second begins at byte {first:,}. "
+            "Separate them",
+            file=file.uri,
+            offset=first,
+        )
 
 
 def _zip_member(
