@@ -10,11 +10,11 @@ from pipelines.io.row_digest import MODULUS
 from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
-    "build-documents": "f97490f8282bba4053f9c333a82bee7e",
-    "build-instances.length-64": "c72ce60e77552d31a265980767e9e834",
-    "build-tokens": "22f997a9a52ead15b844cd71c9cd7d5d",
-    "build-vocabulary": "c714243b1556911c210a78d12c70af18",
-    "build-vocabulary/vocab.txt": "7503a75050a1978ba3960d387f7cba0f",
+    "build-documents": "2612bbf246f483d45249186cd14ae752",
+    "build-instances.length-64": "851059e3fcac582e42d4d27536301ae2",
+    "build-tokens": "f6418a5629aac3054df66e0ead204e96",
+    "build-vocabulary": "4d9b88789a8bfe5ca32df56c02311b5d",
+    "build-vocabulary/vocab.txt": "5086d3845b295ab3ccc6ba0c343ca828",
 }
 
 

@@ -13,8 +13,8 @@ from schemas.errors import ConfigError
 
 def sample(
     folder: Annotated[str, typer.Argument(help="Where to write it: a folder or an fsspec URL.")],
-    articles: Annotated[int, typer.Option(min=1, help="Articles of the wiki.")] = 400,
-    tales: Annotated[int, typer.Option(min=0, help="Books.")] = 12,
+    articles: Annotated[int, typer.Option(min=1, help="Articles of the wiki.")] = 4400,
+    tales: Annotated[int, typer.Option(min=0, help="Books.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another world.")] = 0,
     date: Annotated[str, typer.Option(help="Eight digits, in the files' names.")] = "20260101",
     size_mb: Annotated[

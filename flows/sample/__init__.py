@@ -1,59 +1,70 @@
-"""The embedded sample corpus: a small wiki and a dozen tales of a made-up world, any size.
+"""The embedded sample: a small wiki and books of a made-up world, and labelled sets about it.
 
-This project writes it itself, so nothing of it belongs to anyone else, and its text is known to
-the letter: `write_articles` gives the plain sentences behind every page. The same seed gives the
-same bytes everywhere.
+The corpus says which words belong together, and the labelled sets ask for that: a pretrained model
+answers them, a model trained from scratch cannot. `flows.sample.world` explains how. This project
+writes all of it, so nothing belongs to anyone else. The same seed gives the same bytes everywhere.
 """
 
 from __future__ import annotations
 
-from flows.sample.articles import Article, write_articles
-from flows.sample.books import Tale, write_books, write_tale
-from flows.sample.dump import Page, SampleFiles, write_dump, write_pages
+from typing import NamedTuple
+
+from flows.sample.books import make_book, write_books
+from flows.sample.dump import write_dump
 from flows.sample.labelled import write_labelled
-from flows.sample.world import World
+from flows.sample.pages import make_pages
+from flows.sample.world import Words
 
-__all__ = [
-    "Article", "Page", "SampleFiles", "Tale", "World", "write_articles",
-    "write_labelled", "write_pages", "write_sample", "write_tale",
-]  # fmt: skip
+__all__ = ["SampleFiles", "write_sample"]
 
-_BOUNDLESS = 10_000_000
+
+class SampleFiles(NamedTuple):
+    """URLs of a sample's files (or paths, as the folder was given), and the size of its dump."""
+
+    pages: str
+    page_index: str
+    checksums: str
+    page_count: int
+    xml_bytes: int
+    books: str
+    tasks: str
+    """Folder of the labelled sets, with a folder for each."""
 
 
 def write_sample(
-    folder: str, *, articles: int = 400, tales: int = 12, seed: int = 0, date: str = "20260101",
+    folder: str, *, articles: int = 4400, tales: int = 8, seed: int = 0, date: str = "20260101",
     size_mb: float | None = None, pages_per_stream: int = 100, compresslevel: int = 9,
 ) -> SampleFiles:  # fmt: skip
     """Write a sample corpus in the formats of the real dumps, and labelled sets about it.
 
     Args:
-        folder: a path or any fsspec URL; it is made where it does not exist.
-        articles: articles of the wiki; a hundred make up one region.
-        tales: tales in `books.tar.gz`.
-        seed: another seed, another world.
+        folder: path or fsspec URL; it is created if it does not exist.
+        articles: articles of the wiki, about 55 words each.
+        tales: books in `books.tar.gz`, about 5,500 words each.
+        seed: another seed gives other texts, and other halves of the words.
         date: eight digits, for the names of the files and the time of the revisions.
-        size_mb: MB (10**6 bytes) of XML, at most one stream more; `articles` then has no effect.
+        size_mb: MB (10**6 bytes) of XML, at most one stream more; replaces `articles`.
         pages_per_stream: pages of each bz2 stream; the official dumps have 100.
         compresslevel: of bz2.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: An argument is out of its range.
     """
     for name, value, low, high in (
-        ("articles", articles, 1, _BOUNDLESS), ("tales", tales, 0, 10_000),
+        ("articles", articles, 1, 10_000_000), ("tales", tales, 0, 10_000),
         ("pages_per_stream", pages_per_stream, 1, 100_000), ("compresslevel", compresslevel, 1, 9),
         ("size_mb", 1 if size_mb is None else size_mb, 1e-6, 100_000),
     ):  # fmt: skip
         if not low <= value <= high:
-            raise ValueError(f"{name} is {value}, expected {low} to {high}")
+            raise ValueError(f"{name}: expected {low} to {high}, got {value}")
     if len(date) != 8 or not (date.isascii() and date.isdigit()):
-        raise ValueError(f"date is {date!r}, expected eight digits such as '20260101'")
-    small = World(seed, articles)
-    files = write_dump(
-        folder, write_pages(small if size_mb is None else World(seed, _BOUNDLESS)), date=date,
-        pages_per_stream=pages_per_stream, compresslevel=compresslevel,
-        size=None if size_mb is None else int(size_mb * 1e6),
+        raise ValueError(f"date: expected eight digits such as '20260101', got {date!r}")
+    words = Words.of_world(seed)
+    pages = make_pages(words, seed=seed, articles=articles if size_mb is None else None)
+    dump = write_dump(
+        folder, pages, date=date, pages_per_stream=pages_per_stream, compresslevel=compresslevel,
+        max_bytes=None if size_mb is None else int(size_mb * 1e6),
     )  # fmt: skip
-    books = write_books(folder, (write_tale(small, number) for number in range(tales)))
-    return files._replace(books=books, tasks=write_labelled(folder, seed=seed))
+    books = write_books(folder, (make_book(words, seed=seed, number=n) for n in range(tales)))
+    tasks = write_labelled(folder, words=words, seed=seed)
+    return SampleFiles(*dump, books=books, tasks=tasks)

@@ -1,130 +1,172 @@
-"""The tales as plain text books in the shape of Project Gutenberg's, in one .tar.gz."""
+"""The sample's books: documents of the sample world, printed as Project Gutenberg prints books."""
 
 from __future__ import annotations
 
 import io
-import re
+import random
 import tarfile
 import textwrap
 import zlib
 from collections.abc import Iterable
-from functools import cache
-from types import SimpleNamespace
 from typing import NamedTuple
 
-from jinja2 import Environment, StrictUndefined, Template
-
-from flows.sample.draws import Draws
-from flows.sample.wording import Sentence, read, tables, texts
-from flows.sample.world import ARTICLES_PER_REGION, World
+from flows.sample.world import Words, seeded, topic_names
 from pipelines.io.file_systems import file_system
 
-_LENGTH = 14  # chapters of a tale
-_PLAN = {0: "first", _LENGTH - 2: "last but one", _LENGTH - 1: "last"}
-_SCENES = ("meal", "ask", "story", "work", "market", "rumour", "hall", "night", "river", "quarrel")
+_CHAPTERS = 10
+_PARAGRAPHS = 13
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X")
 
 
-class Tale(NamedTuple):
-    """A tale: chapters with their titles; _underscores_ are italics, as in real ones."""
+class Book(NamedTuple):
+    """A book: paragraphs of each chapter."""
 
     title: str
     author: str
-    year: int
-    region: str
-    chapters: list[tuple[str, list[str]]]
-
-    def paragraphs(self) -> list[str]:
-        """The story's paragraphs as a reader sees them, without titles and marks."""
-        return [text.replace("_", "") for _, texts_ in self.chapters for text in texts_]
+    chapters: list[list[str]]
 
 
-def write_tale(world: World, number: int) -> Tale:
-    """Tale `number`: a craftsperson goes after a stolen masterpiece, with a friend."""
-    count = -(-world.articles // ARTICLES_PER_REGION)
-    draws, region = Draws(world.seed, "tale", number), world.region(number % count)
-    hero, friend, rival = draws.some(region.persons, 3)
-    scope = SimpleNamespace(
-        region=region, hero=hero, friend=friend, rival=rival, thing=hero.masterpiece,
-        festival=draws.pick(region.festivals),
-    )  # fmt: skip
-    author = draws.pick([person for person in region.persons if person.role == "writer"])
-    # Out along the route, and home again at the end.
-    route = [hero.home, *draws.some(hero.home.others, _LENGTH - 4)]
-    route += [route[-1]] * (_LENGTH - 1 - len(route)) + [hero.home]
+def make_book(words: Words, *, seed: int, number: int) -> Book:
+    """Return book number n of a world: each paragraph is a document, every third a dialogue."""
+    draw = seeded("book", seed, number)
+    topics = [draw.randrange(len(words.topics)) for _ in range(_CHAPTERS)]
     chapters = []
-    for index, town in enumerate(route):
-        scope.here, scope.there = town, route[min(index + 1, _LENGTH - 1)]
-        if index in _PLAN:
-            title, *names = texts("tales")[_PLAN[index]].sentences(scope, draws)
-        else:  # titles in turn
-            title = texts("tales")["chapter"].lead[0].says[(index + number) % 8](scope, draws)
-            names = ["arrival" if index % 3 else "weather", *draws.some(_SCENES, 7), "road"]
-        told = [text for name in names for text in _scene(name, scope, draws)]
-        chapters.append((title, told))
-    title = texts("tales")["title"].lead[0].says[(number + number // count) % 4](scope, draws)
-    return Tale(title, author.name, author.moved + 20, region.name, chapters)
+    for topic in topics:
+        chapters.append([
+            _dialogue(words, draw, topic) if paragraph % 3 == 2
+            else " ".join(words.sentence(draw, topic) for _ in range(draw.randint(8, 14)))
+            for paragraph in range(_PARAGRAPHS)
+        ])  # fmt: skip
+    chapters[0].insert(0, _OPENING)
+    title = f"{words.fill('A N', draw, topics[0])} of the {topic_names()[topics[0]]} {number + 1}"
+    return Book(title, f"{draw.choice(words.names)} {draw.choice(words.names)}", chapters)
 
 
-def _scene(name: str, scope: SimpleNamespace, draws: Draws) -> list[str]:
-    region, cast = scope.region, (scope.hero, scope.friend, scope.rival)
-    free = [person for person in region.persons if person not in cast]
-    scope.met = draws.pick([person for person in free if person.home is scope.here] or free)
-    scope.event, scope.dish = draws.pick(region.events), draws.pick(region.dishes)
-    scope.is_at_home, scope.price = bool(scope.here.guilds), draws.between(6, 40)
-    scope.guild = draws.pick(scope.here.guilds or region.guilds)
-    scope.more, scope.half = scope.price + 2, scope.price // 2
-    scope.chimneys = scope.here.population // 40
-    scope.room = texts("tales")["room"].lead[0].say(scope, draws)
-    paragraphs = []
-    for items in texts("tales")[name].parts[0][2]:
-        text = " ".join(item.say(scope, draws) for item in items if isinstance(item, Sentence))
-        paragraphs += text.split("|")
-    return paragraphs
+_OPENING = (
+    "In this valley people keep four trades, and every trade has its own words. Nobody explains "
+    "them to strangers. A child who listens long enough learns by ear which of them belong "
+    "together, and may then guess from one small part what somebody is talking about. Visitors "
+    "who arrive without ever having heard such talk understand nothing, however clever they "
+    "are, until they have read some hundred stories like these. That is why our library lends "
+    "its books free of charge."
+)
+"""Prose with words that the vocabulary may split: frequent words come first when it is learned."""
+
+_QUESTIONS = ("what was N", "who V N", "where was A N", "which N V")
 
 
-def write_books(folder: str, tales: Iterable[Tale]) -> str:
-    """Write the tales as `books.tar.gz` and return its URL; the bytes depend on the tales only."""
+def _dialogue(words: Words, draw: random.Random, topic: int) -> str:
+    """Return questions and answers in quotes; the answers have commas, which articles lack."""
+    lines = []
+    for _ in range(draw.randint(2, 4)):
+        clauses = [words.fill("X V N", draw, topic) for _ in range(2)]
+        lines.append(f'"{words.fill(draw.choice(_QUESTIONS), draw, topic)}?"')
+        lines.append(f'"{", ".join(clauses)}."')
+    return " ".join(lines)
+
+
+def write_books(folder: str, books: Iterable[Book]) -> str:
+    """Write `books.tar.gz` and return its URL; the bytes depend on the books only."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for number, tale in enumerate(tales, 1):
-            slug = re.sub("[^a-z0-9]+", "-", tale.title.lower()).strip("-")
-            member = tarfile.TarInfo(f"books/{number:02d}-{slug}.txt")
-            data = book_bytes(tale, number)
-            member.size, member.mode = len(data), 0o644  # mtime and owner stay 0
+        for number, book in enumerate(books, 1):
+            name = book.title.lower().replace(" ", "-")
+            member = tarfile.TarInfo(f"books/{number:02d}-{name}.txt")
+            data = book_bytes(book, number)
+            member.size, member.mode = len(data), 0o644  # time and owner stay 0
             tar.addfile(member, io.BytesIO(data))
     fs, root = file_system(folder)
     fs.makedirs(root, exist_ok=True)
     path = f"{root.rstrip('/')}/books.tar.gz"
-    fs.pipe_file(path, _stored_gzip(archive.getvalue()))
+    fs.pipe_file(path, _uncompressed_gzip(archive.getvalue()))
     return fs.unstrip_protocol(path) if "://" in folder else path
 
 
-def book_bytes(tale: Tale, number: int) -> bytes:
-    """One book: UTF-8, CRLF line ends, a byte-order mark in every second one."""
-    mark, roman = "THE" if number % 3 else "THIS", tables("world")["words"]["roman"]
-    text = _form().render(tale=tale, number=number, mark=mark, roman=roman)
+def book_bytes(book: Book, number: int) -> bytes:
+    """Return the file of a book: UTF-8, lines end in CR LF, every second one has a BOM."""
+    contents = "\n".join(f"  {_ROMAN[place]}. Chapter" for place in range(len(book.chapters)))
+    chapters = "\n".join(
+        f"\n\n\nCHAPTER {_ROMAN[place]}\n\n" + "\n".join(f"\n{_wrap(text)}" for text in paragraphs)
+        for place, paragraphs in enumerate(book.chapters)
+    )
+    text = _FORM.format(
+        title=book.title, upper=book.title.upper(), author=book.author, number=90_000 + number,
+        license=_wrap(_LICENSE), terms=_wrap(_TERMS), contents=contents, chapters=chapters,
+    )  # fmt: skip
     return (b"\xef\xbb\xbf" if number % 2 else b"") + text.replace("\n", "\r\n").encode()
 
 
-@cache
-def _form() -> Template:
-    made = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-                       undefined=StrictUndefined, autoescape=False)  # noqa: S701  # fmt: skip
-    made.filters["wrapped"] = lambda paragraph: textwrap.fill(
-        paragraph, 70, break_long_words=False, break_on_hyphens=False
-    )
-    return made.from_string(read("book.txt.j2"))
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, 70, break_long_words=False, break_on_hyphens=False)
 
 
-def _stored_gzip(data: bytes) -> bytes:
-    # Stored blocks, by hand: what zlib makes of the same bytes depends on its version.
+def _uncompressed_gzip(data: bytes) -> bytes:
+    """Return a gzip file of stored blocks: compressed bytes differ between versions of zlib."""
     parts = [b"\x1f\x8b\x08\x00" + bytes(4) + b"\x00\xff"]
     for start in range(0, len(data), 0xFFFF):
         block = data[start : start + 0xFFFF]
-        last = start + 0xFFFF >= len(data)
         size = len(block)
-        parts.append(bytes([last]) + size.to_bytes(2, "little"))
+        parts.append(bytes([start + size >= len(data)]) + size.to_bytes(2, "little"))
         parts.append((size ^ 0xFFFF).to_bytes(2, "little") + block)
     parts.append(zlib.crc32(data).to_bytes(4, "little"))
     parts.append((len(data) & 0xFFFFFFFF).to_bytes(4, "little"))
     return b"".join(parts)
+
+
+_LICENSE = (
+    "You may copy this eBook, give it away or use it again for any purpose. It belongs to the "
+    "sample of a software project and is not a publication of Project Gutenberg, whose form it "
+    "has so that programs can be tested on it."
+)
+
+_TERMS = (
+    "Section 1. General terms of use. By reading any part of this electronic work you show that "
+    "you have understood these terms. 1.A. The work is provided 'as-is', with no warranty of "
+    "any kind."
+)
+
+_FORM = """\
+The Project Gutenberg eBook of {title}, by {author}
+
+{license}
+
+Title: {title}
+
+Author: {author}
+
+Release date: January 1, 2026 [eBook #{number}]
+
+Language: English
+
+Character set encoding: UTF-8
+
+*** START OF THE PROJECT GUTENBERG EBOOK {upper} ***
+
+
+
+Produced by the writers of the sample
+
+
+
+{upper}
+
+BY {author}
+
+[Illustration]
+
+
+CONTENTS
+
+{contents}
+{chapters}
+
+
+THE END
+
+
+
+*** END OF THE PROJECT GUTENBERG EBOOK {upper} ***
+
+
+{terms}
+"""

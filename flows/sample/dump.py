@@ -1,183 +1,145 @@
-"""The sample wiki in the format of the official dumps: multistream bz2, its index, sha1 sums."""
+"""Pages as a dump in the form of the official ones: multistream bz2, its index, SHA-1 sums."""
 
 from __future__ import annotations
 
 import bz2
 import hashlib
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 import numpy as np
 
-from flows.sample.articles import write_article
-from flows.sample.draws import Draws, fill
-from flows.sample.wording import pieces
-from flows.sample.world import ARTICLES_PER_REGION, Entity, World
+from flows.sample.pages import Page
 from pipelines.io.file_systems import file_system
 
 
-class Page(NamedTuple):
-    """A page before it gets its numbers."""
-
-    namespace: int
-    title: str
-    text: str
-    redirect: str = ""  # the title it leads to
-    sort: str = "article"  # or `duplicate`, `malformed`, or a sort of `texts/pages.txt`
-
-
-def write_pages(world: World) -> Iterator[Page]:
-    """All pages of a world, region after region; the last region may be cut short."""
-    for region, entities in world.regions():
-        draws = Draws(world.seed, "pages", region.index)
-        others = _others(region, entities, draws)
-        # Spread over the articles, as in a real dump.
-        positions = sorted(draws.below(len(entities)) for _ in others)
-        waiting = list(zip(positions, others, strict=True))[::-1]
-        streams = [Draws(world.seed, "article", entity.title) for entity in entities]
-        fill(streams)
-        for position, (entity, own) in enumerate(zip(entities, streams, strict=True)):
-            number = region.index * ARTICLES_PER_REGION + position
-            text = write_article(entity, own, number=number).wikitext
-            yield Page(0, entity.title, text)
-            if number == 0:
-                # A page whose author closed neither the infobox nor the table.
-                text_ = text.replace("\n}}", "\n", 1) + "\n{| class=unclosed\n| [[never closed"
-                draft = Page(0, f"{entity.title} (draft)", text_, sort="malformed")
-                waiting.insert(0, (len(entities) - 1, draft))
-            while waiting and waiting[-1][0] == position:
-                yield waiting.pop()[1]
-            if position % 50 == 7:
-                yield Page(0, f"{entity.title} (copy)", text, sort="duplicate")
-
-
-def _others(region: Entity, entities: list[Entity], draws: Draws) -> list[Page]:
-    """Redirects, stubs and the like about some of the entities, and pages of other namespaces."""
-    forms = pieces("pages")
-    about: list[tuple[str, int, Any]] = [("others", i, region) for i in range(len(forms["others"]))]
-    about += [("stub", 0, entity) for entity in draws.some(entities, 2)]
-    persons = {x.surname: x for x in entities if x.kind == "person"}
-    for surname in [*persons][:2]:
-        people = [x for x in region.persons if x.surname == surname]
-        lines = "".join(f"* {forms['person'][0](x, draws)}\n" for x in people)
-        about.append(
-            ("disambiguation", 0, SimpleNamespace(surname=surname, lines=lines, region=region))
-        )
-    pages = []
-    for number, entity in enumerate(draws.some(entities, 14)):
-        form = "person redirect" if entity.kind == "person" else "redirect"
-        about.append((form, number % 6, entity))
-    for form, number, thing in about:
-        sort, key, title, redirect, text = forms[form][number](thing, draws).split("|", 4)
-        pages.append(Page(int(key), title, text, redirect, sort))
-    return draws.some(pages)
-
-
-class SampleFiles(NamedTuple):
-    """URLs (or paths, as the folder was given) of a sample corpus, and how much it holds."""
+class DumpFiles(NamedTuple):
+    """URLs of a dump (or paths, as the folder was given), and its size."""
 
     pages: str
     page_index: str
     checksums: str
-    page_count: int  # of the dump: articles, redirects and pages of other namespaces
-    xml_bytes: int  # before compression
-    books: str = ""
-    tasks: str = ""  # the folder of the labelled sets, with a folder for each
+    page_count: int
+    """Number of articles, redirects and pages of other namespaces."""
 
-
-_Stream = tuple[bytes, list[tuple[int, str]]]  # XML, and number and title of each page in it
-_NOBODY = Draws(0)  # nothing in a dump's frame is drawn
+    xml_bytes: int
+    """Size before compression."""
 
 
 def write_dump(
-    folder: str, pages: Iterable[Page], *, date: str, pages_per_stream: int = 100,
-    compresslevel: int = 9, size: int | None = None,
-) -> SampleFiles:  # fmt: skip
-    """Write the pages as `samplewiki-DATE-pages-articles-multistream.xml.bz2` with its companions.
+    folder: str, pages: Iterable[Page], *, date: str = "20260101", pages_per_stream: int = 100,
+    compresslevel: int = 9, max_bytes: int | None = None,
+) -> DumpFiles:  # fmt: skip
+    """Write pages as `samplewiki-DATE-pages-articles-multistream.xml.bz2`, its index and its sums.
 
-    Arguments are those of `flows.sample.write_sample`; after the stream that reaches `size` bytes
-    of XML no other is begun. Memory holds a few streams, whatever the size of the dump.
+    Memory holds one stream and the index, however large the dump is.
+
+    Args:
+        folder: path or fsspec URL; it is created if it does not exist.
+        pages: the pages, in order.
+        date: eight digits, for the names of the files and the time of the revisions.
+        pages_per_stream: pages of each bz2 stream; the official dumps have 100.
+        compresslevel: of bz2, 1 to 9.
+        max_bytes: end after the stream that reaches so many bytes of XML.
     """
     fs, root = file_system(folder)
     fs.makedirs(root, exist_ok=True)
     base = f"samplewiki-{date}-pages-articles-multistream"
     names = (f"{base}.xml.bz2", f"{base}-index.txt.bz2", f"samplewiki-{date}-sha1sums.txt")
     paths = [f"{root.rstrip('/')}/{name}" for name in names]
-    sums = [hashlib.sha1(usedforsecurity=False) for _ in names[:2]]  # what the format asks for
-    page_count = xml_bytes = written = 0
-    entries = bz2.BZ2Compressor(compresslevel)
-    streams = _streams(pages, size, date=date, count=pages_per_stream)
-    with fs.open(paths[0], "wb") as out, fs.open(paths[1], "wb") as index:
-        for stored, (xml, titles) in _compressed(streams, compresslevel):
-            lines = "".join(f"{written}:{number}:{title}\n" for number, title in titles)
-            listed = entries.compress(lines.encode())
-            for file, digest, data in ((out, sums[0], stored), (index, sums[1], listed)):
-                file.write(data)
-                digest.update(data)
-            written += len(stored)
-            page_count += len(titles)
+    sha1 = hashlib.sha1(usedforsecurity=False)  # the format asks for SHA-1
+    offset = xml_bytes = 0
+    index = list[str]()
+    with fs.open(paths[0], "wb") as out:
+        for xml, titles in _streams(pages, max_bytes, year=date[:4], count=pages_per_stream):
+            data = bz2.compress(xml, compresslevel)
+            out.write(data)
+            sha1.update(data)
+            index += [f"{offset}:{page_id}:{title}\n" for page_id, title in titles]
+            offset += len(data)
             xml_bytes += len(xml)
-        index.write(last := entries.flush())
-        sums[1].update(last)
-    told = (f"{digest.hexdigest()}  {name}\n" for digest, name in zip(sums, names, strict=False))
-    fs.pipe_file(paths[2], "".join(told).encode())
+    index_data = bz2.compress("".join(index).encode(), compresslevel)
+    sums = sha1.hexdigest(), hashlib.sha1(index_data, usedforsecurity=False).hexdigest()
+    fs.pipe_file(paths[1], index_data)
+    fs.pipe_file(paths[2], f"{sums[0]}  {names[0]}\n{sums[1]}  {names[1]}\n".encode())
     urls = [fs.unstrip_protocol(path) if "://" in folder else path for path in paths]
-    return SampleFiles(urls[0], urls[1], urls[2], page_count, xml_bytes)
+    return DumpFiles(urls[0], urls[1], urls[2], len(index), xml_bytes)
 
 
 def _streams(
-    pages: Iterable[Page], size: int | None, *, date: str, count: int
-) -> Iterator[_Stream]:
-    yield f"{pieces('dump')['header'][0](None, _NOBODY)}\n".encode(), []
-    source, written = enumerate(pages, 1), 0
-    while (size is None or written < size) and (batch := list(islice(source, count))):
-        # Deleted pages leave gaps between the numbers.
-        numbered = [(10 + position + position // 7, page) for position, page in batch]
-        xml = "".join(_page_xml(page, number, year=date[:4]) for number, page in numbered).encode()
+    pages: Iterable[Page], max_bytes: int | None, *, year: str, count: int
+) -> Iterator[tuple[bytes, list[tuple[int, str]]]]:
+    """Yield the XML of each stream with the id and title of its pages."""
+    yield _HEADER.encode(), []
+    numbered, written = enumerate(pages, 1), 0
+    while (max_bytes is None or written < max_bytes) and (batch := list(islice(numbered, count))):
+        # Deleted pages leave gaps between the ids.
+        with_ids = [(10 + number + number // 7, page) for number, page in batch]
+        xml = "".join(_page_xml(page, page_id, year) for page_id, page in with_ids).encode()
         written += len(xml)
-        yield xml, [(number, _escape(page.title)) for number, page in numbered]
+        yield xml, [(page_id, escape(page.title)) for page_id, page in with_ids]
     yield b"</mediawiki>\n", []
 
 
-def _compressed(streams: Iterable[_Stream], compresslevel: int) -> Iterator[tuple[bytes, _Stream]]:
-    # bz2 lets other threads run, so the next streams are written while these are compressed.
-    waiting: deque[tuple[Future[bytes], _Stream]] = deque()
-    with ThreadPoolExecutor(2) as pool:
-        for stream in streams:
-            waiting.append((pool.submit(bz2.compress, stream[0], compresslevel), stream))
-            if len(waiting) > 4:
-                done, compressed = waiting.popleft()
-                yield done.result(), compressed
-        yield from ((done.result(), compressed) for done, compressed in waiting)
-
-
-def _page_xml(page: Page, number: int, *, year: str) -> str:
+def _page_xml(page: Page, page_id: int, year: str) -> str:
     data = page.text.encode()
     sha1 = int.from_bytes(hashlib.sha1(data, usedforsecurity=False).digest(), "big")
-    is_code = page.namespace == 828
-    who = f"<ip>192.0.2.{number % 250}</ip>"
-    if number % 11:
-        who = f"<username>Writer {number % 40}</username>\n        <id>{number % 40 + 1}</id>"
-    hour, minute, second = number // 3600 % 24, number // 60 % 60, number % 60
-    frame = SimpleNamespace(
-        title=_escape(page.title), namespace=page.namespace, number=number,
-        redirect=f'    <redirect title="{_escape(page.redirect)}" />\n' if page.redirect else "",
-        revision=7 * number + 900_000, who=who, bytes=len(data),
-        model="Scribunto" if is_code else "wikitext",
-        form="text/plain" if is_code else "text/x-wiki",
-        parent=f"      <parentid>{7 * number + 400_000}</parentid>\n" if number % 5 else "",
-        time=f"{year}-01-01T{hour:02d}:{minute:02d}:{second:02d}Z",
-        minor="" if number % 4 else "      <minor />\n",
-        sha1=np.base_repr(sha1, 36).lower().zfill(31),
+    user = f"<username>Writer {page_id % 40}</username><id>{page_id % 40 + 1}</id>"
+    return _PAGE.format(
+        title=_escape(page.title), namespace=page.namespace, page_id=page_id, year=year,
+        redirect=f'<redirect title="{_escape(page.redirect)}" />' if page.redirect else "",
+        revision=7 * page_id + 900_000, seconds=f"{page_id // 60 % 60:02d}:{page_id % 60:02d}",
+        user=user if page_id % 11 else f"<ip>192.0.2.{page_id % 250}</ip>",
+        model="Scribunto" if page.namespace == 828 else "wikitext", bytes=len(data),
         text=f">{_escape(page.text)}</text>" if page.text else " />",
+        sha1=np.base_repr(sha1, 36).lower().zfill(31),
     )  # fmt: skip
-    return pieces("dump")["page"][0](frame, _NOBODY) + "\n"
 
 
 def _escape(text: str) -> str:
     return escape(text, {'"': "&quot;"})
+
+
+_NAMESPACES = {
+    0: "", 1: "Talk", 2: "User", 3: "User talk", 4: "Samplewiki", 6: "File", 8: "MediaWiki",
+    10: "Template", 12: "Help", 14: "Category", 828: "Module",
+}  # fmt: skip
+
+_NAMESPACE_ELEMENTS = "".join(
+    f'<namespace key="{key}">{name}</namespace>' for key, name in _NAMESPACES.items()
+)
+
+_HEADER = f"""\
+<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
+  <siteinfo>
+    <sitename>Samplewiki</sitename>
+    <dbname>samplewiki</dbname>
+    <base>https://sample.example.org/wiki/Main_Page</base>
+    <generator>MediaWiki 1.45.0-wmf.1</generator>
+    <case>first-letter</case>
+    <namespaces>
+      {_NAMESPACE_ELEMENTS}
+    </namespaces>
+  </siteinfo>
+"""
+
+_PAGE = """\
+  <page>
+    <title>{title}</title>
+    <ns>{namespace}</ns>
+    <id>{page_id}</id>
+    {redirect}
+    <revision>
+      <id>{revision}</id>
+      <timestamp>{year}-01-01T00:{seconds}Z</timestamp>
+      <contributor>{user}</contributor>
+      <comment>checked &amp; linked</comment>
+      <model>{model}</model>
+      <format>text/x-wiki</format>
+      <text bytes="{bytes}" sha1="{sha1}" xml:space="preserve"{text}
+      <sha1>{sha1}</sha1>
+    </revision>
+  </page>
+"""

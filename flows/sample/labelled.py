@@ -1,359 +1,365 @@
-"""The sample's labelled sets: small tasks about the sample world, in the official formats.
+"""The sample's labelled sets, in the tasks' official formats: what each needs from the corpus.
 
-`texts/README.md` says what each asks. Each split speaks of other regions, all of which are in the
-default corpus, and repeats no sentence of another. The bytes depend on the sample's seed only.
+Every row has words of known topics, and its label says how these topics are related. The texts of a
+row share no word, so a model must know from the corpus which words belong together; train and dev
+rows share no word that decides (`flows.sample.world`).
+
+    set             row                                           label
+    CoLA            one sentence                                  whether it has one topic
+    SST-2           one sentence                                  mood of its topic
+    MRPC, RTE       two sentences                                 whether their topics agree
+    QQP             two questions                                 whether their topics agree
+    QNLI            a question and a sentence                     whether their topics agree
+    MNLI            two sentences                                 same topic, same mood, neither
+    STS-B           two sentences                                 5, 2.5 or 0 for the same three
+    WNLI            "N and N, which was A?" and one noun          whether it is of A's topic
+    SWAG            a sentence and endings of four topics         the ending of its topic
+    SQuAD 1.1       a question, and two names before a clause     first name if topics agree
+    SQuAD 2.0       a question and two clauses with a name each   name in the clause of its topic
+    CoNLL-2003      two clauses with a name each                  topic of the name's clause
+    .. -particle    the same; half of the verbs have a particle   topic that they mean with it
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, cycle, pairwise
-from operator import attrgetter
-from types import SimpleNamespace
-from typing import Any
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
 
-from flows.sample.articles import daily_life, facts_of, nouns, opinions, told
-from flows.sample.draws import Draws
-from flows.sample.wording import cap, compiled, plain_text, tables, texts
-from flows.sample.world import KINDS, Entity, World, everything
+from flows.sample.world import (
+    HAPPY,
+    MOODS,
+    PARTICLE,
+    PLAIN_FORMS,
+    Words,
+    capitalize,
+    opposite,
+    seeded,
+)
 from pipelines.io.file_systems import file_system
 
-_REGIONS = {"train": (0, 1), "dev": (2,), "test": (3,)}
+Row = dict[str, str]
+"""Texts (`first`, `second`, `ending0` to `ending3`), the `label`, for CoLA the author's `mark`."""
 
-Row = dict[str, str]  # a sentence (`first`), another (`second`), the `label`; more in some sets
+MakeRow = Callable[[Words, random.Random, int], Row]
+"""Makes row number n; n decides the label, so that labels are balanced."""
 
-
-class Cast:
-    """What a split may speak of, and what all the splits have said already."""
-
-    def __init__(self, split: str, seed: int, said: set[str]) -> None:
-        self.split, self.seed, self.said = split, seed, said
-        known = {part: [World(seed, 1).region(x) for x in _REGIONS[part]] for part in _REGIONS}
-        self.regions = known.pop(split)
-        self.things = [thing for region in self.regions for thing in everything(region)]
-        self._foreign = {*chain(*map(_names, chain(*known.values())))}
-        self._foreign -= {*chain(*map(_names, self.regions))}
-
-    def draws(self, *purpose: str | int) -> Draws:
-        """Draws of this split's own for one purpose."""
-        return Draws(self.seed, "labelled", self.split, *purpose)
-
-    def first(self, rows: Iterable[Row], number: int) -> list[Row]:
-        """The first `number` different rows of which no other split has said anything, shuffled."""
-        found: dict[tuple[str, ...], Row] = {}
-        for row in rows:
-            said = tuple(text for name, text in row.items() if text and name != "label")
-            if all(map(self.may_say, said)):
-                found.setdefault(said, row)
-            if len(found) == number:
-                break
-        self.said.update(text for said in found for text in said)
-        return self.draws("shuffled").some([*found.values()])
-
-    def sentences(self, purpose: str) -> list[str]:
-        """Plain sentences of its articles, told anew: the facts of the dump in other words."""
-        found: dict[str, None] = {}
-        for thing in self.things:
-            draws = self.draws(purpose, thing.title)
-            said = [p for section in told(thing, draws) for p in section.paragraphs]
-            said += daily_life(thing, draws, 99) if thing.kind == "town" else []
-            found |= dict.fromkeys(plain(text) for paragraph in said for text in paragraph)
-        return [text for text in found if text and self.may_say(text)]
-
-    def may_say(self, text: str) -> bool:
-        """Whether no other split has said it, and it names nothing that belongs to another."""
-        return text not in self.said and self._foreign.isdisjoint(re.findall(r"\w+", text))
+_TOPICS = range(len(MOODS))
+_ENTITY_TYPES = ("PER", "LOC", "ORG", "MISC")
+_IS_ENTAILED = ("not_entailment", "entailment")
+_QUESTIONS = ("what was N", "who V N")
+_OTHER_QUESTIONS = ("where was A N", "which N V")
 
 
-def _names(region: Entity) -> set[str]:
-    """The words of all names in a region."""
-    named = [f"{thing.name} {thing.title}" for thing in everything(region)]
-    named += [region.people, f"{region.people}s", *(river.source for river in region.rivers)]
-    return {word for name in named for word in re.findall(r"\w+", name) if word[0].isupper()}
+def _other(topic: int, draw: random.Random, *, same_mood: bool | None = None) -> int:
+    """Return another topic, of the same or another mood if that is asked for."""
+    others = [other for other in _TOPICS if other != topic]
+    if same_mood is not None:
+        others = [other for other in others if (MOODS[other] == MOODS[topic]) == same_mood]
+    return draw.choice(others)
 
 
-def plain(sentence: str) -> str:
-    """The sentence without markup; "" if its words are not certain."""
-    return plain_text(sentence) or ""
+def _cola(words: Words, draw: random.Random, number: int) -> Row:
+    topics, is_mixed = draw.sample(_TOPICS, 2), number % 2
+    text = words.fill(draw.choice(PLAIN_FORMS), draw, *topics[: 1 + is_mixed])
+    return {"first": f"{text}.", "label": str(1 - is_mixed), "mark": "*" * is_mixed}
 
 
-def judged(cast: Cast, number: int) -> list[Row]:
-    """CoLA: well-formed sentences (1) and disturbed ones (0), half of each."""
-    draws, rows = cast.draws("order"), list[Row]()
-    fit = [t for t in cast.sentences("order") if 6 <= len(t.split()) <= 16 and '"' not in t]
-    follow: dict[str, list[str]] = {}
-    for before, word in chain(*(pairwise(text.split()) for text in fit)):
-        follow.setdefault(before, []).append(word)
-    for text in draws.some(fit):
-        shown = disturbed(text, draws, follow) if len(rows) % 2 else text
-        if len(rows) < number and shown:
-            cast.said.add(text)
-            label = len(rows) % 2
-            rows.append({"first": shown, "label": str(1 - label), "star": "*" * label})
-    return draws.some(rows)
+def _sst_2(words: Words, draw: random.Random, number: int) -> Row:
+    is_happy = number % 2
+    topic = draw.choice([topic for topic in _TOPICS if (MOODS[topic] == HAPPY) == is_happy])
+    text = words.fill(draw.choice(PLAIN_FORMS), draw, topic)
+    return {"first": f"{text}.", "label": str(is_happy)}
 
 
-def disturbed(text: str, draws: Draws, follow: Mapping[str, Sequence[str]]) -> str:
-    """Half of the words (neither the first nor the last, nor names) exchanged for others that fit
-    to what then stands before them; "" where none can be. `follow` has the words that come after
-    each. So words and length say nothing, and pairs of words little."""
-    words, is_changed = text.split(), False
-    places = [place for place in range(1, len(words) - 1) if words[place].islower()]
-    for place in sorted(draws.some(places, len(places) // 2 + 1)):
-        before, word = words[place - 1 : place + 1]
-        if fit := [other for other in follow.get(before, ()) if other.islower() and other != word]:
-            words[place], is_changed = draws.pick(fit), True
-    return " ".join(words) if is_changed else ""
+def _pairs(
+    first: Sequence[str], second: Sequence[str], labels: Sequence[str], *, marks: str = ".."
+) -> MakeRow:
+    """Return the maker of pairs whose topics differ for the first label and agree for the second.
 
-
-def choices(cast: Cast, number: int) -> list[Row]:
-    """SWAG: sentences, the first word of the next, four endings, the right one. All four come next
-    after some sentence and start with the same word. 150 steps of a topic are used at most."""
-    draws, topics = cast.draws("choices"), dict[str, dict[tuple[str, str, str], None]]()
-    known = {kind: {kind: text} for kind, text in texts("mentions").items()}
-    for thing in cast.things:
-        telling = cast.draws("steps", thing.title)
-        for topic, text in (known | {"town": texts("daily")}).get(thing.kind, {}).items():
-            for said in (map(plain, text.sentences(thing, telling)) for _ in range(8)):
-                for pair in pairwise(filter(None, said)):
-                    if all(map(cast.may_say, pair)):
-                        topics.setdefault(topic, {})[(*pair, topic)] = None
-    steps = [step for found in topics.values() for step in draws.some([*found], 150)]
-    spoken, rows = set[str](), list[Row]()
-    starts = {"It", "Its", "The", "In", "He", "She", "His", "Her", "A", "On"}
-    for first, second, topic in draws.some([s for s in steps if s[1].split()[0] in starts]):
-        start, right = second.split()[0], len(rows) % 4
-        others = [x[1] for x in steps if x[2] != topic and x[1].startswith(f"{start} ")]
-        endings = [text for text in dict.fromkeys(draws.some(others, 60)) if text != second][:3]
-        if len(rows) == number:
-            break
-        if len(endings) == 3:
-            endings.insert(right, second)
-            spoken.update((first, *endings))
-            rest = {f"ending{i}": text[len(start) + 1 :] for i, text in enumerate(endings)}
-            rows.append({"first": first, "second": start, "phrase": f"{first} {start}",
-                         "video": f"sample_{len(rows)}", "label": str(right), **rest})  # fmt: skip
-    cast.said.update(spoken)
-    return draws.some(rows)
-
-
-def _feelings(cast: Cast, draws: Draws) -> Iterator[Row]:
-    """Praise and blame. The words of `train` are others than those of `dev` and `test`."""
-    kinds = [*tables("opinions")["objects"]]
-    part = slice(12) if cast.split == "train" else slice(12, None)
-    while True:
-        yield {side: opinions(draws.pick(kinds), draws, is_praise=side == "praise", part=part)[0]
-               for side in ("praise", "blame")}  # fmt: skip
-
-
-def _riddles(cast: Cast, draws: Draws) -> Iterator[Row]:
-    """Of a beast and a tool one did something; `right` and `wrong` say which. Their names are in no
-    dictionary, and those of `train` in no other split."""
-    forms, tails = texts("household"), tables("nouns")["tails"]
-    while True:
-        dealt, region = draws.some(nouns(cast.seed, cast.split)), draws.pick(cast.regions)
-        right, sort = dealt[0]
-        wrong = next(word for word, other in dealt if other != sort)
-        noun, other = draws.some((right, wrong))
-        scope = SimpleNamespace(
-            noun=noun, other=other, right=right, wrong=wrong, tail=draws.pick(tails[sort]),
-            town=draws.pick(region.towns), person=draws.pick(region.persons),
-        )  # fmt: skip
-        yield {
-            name: forms[name].sentences(scope, draws)[0] for name in ("riddle", "right", "wrong")
-        }
-
-
-def _answers(cast: Cast, draws: Draws) -> Iterator[Row]:
-    """A question about daily life, a sentence that answers it and one that speaks of something
-    else. The topics of `train` are in no other split: which words belong together, the wiki tells.
+    Args:
+        first: forms of the first text, of which one is drawn.
+        second: forms of the second text.
+        labels: the two labels.
+        marks: marks at the end of the first and the second text.
     """
-    dealt = Draws(cast.seed, "topics").some([*texts("daily").values()])
-    own = {"train": dealt[7:], "dev": dealt[2:7], "test": dealt[:2]}[cast.split]
-    towns = [town for region in cast.regions for town in region.towns]
+
+    def make(words: Words, draw: random.Random, number: int) -> Row:
+        topic, is_same = draw.choice(_TOPICS), number % 2
+        other = topic if is_same else _other(topic, draw)
+        return _pair(words, draw, (first, second), (topic, other), labels[is_same], marks)
+
+    return make
+
+
+def _graded(labels: Sequence[str], first: str, second: str) -> MakeRow:
+    """Return the maker of pairs of the same topic, the same mood, and other moods, by turns."""
+
+    def make(words: Words, draw: random.Random, number: int) -> Row:
+        topic, grade = draw.choice(_TOPICS), number % 3
+        other = _other(topic, draw, same_mood=grade == 1) if grade else topic
+        return _pair(words, draw, ([first], [second]), (topic, other), labels[grade], "..")
+
+    return make
+
+
+def _pair(
+    words: Words, draw: random.Random, forms: tuple[Sequence[str], Sequence[str]],
+    topics: tuple[int, int], label: str, marks: str,
+) -> Row:  # fmt: skip
+    """Return two texts without a common content word.
+
+    The forms are drawn once: if they changed with the words, short ones would be more frequent
+    among texts of one topic, which often share a word.
+    """
+    chosen = [draw.choice(form) for form in forms]
     while True:
-        (asked, other), town = draws.some(own, 2), draws.pick(towns)
-        ways = [said for say in asked.lead[0].says if (said := say(town, draws))[-1] == "?"]
-        sides = {"stated": asked, "other": other}
-        yield {"question": draws.pick(ways), **{
-            name: draws.pick(topic.lead[1:]).say(town, draws) for name, topic in sides.items()
-        }}  # fmt: skip
+        texts = [words.fill(form, draw, topic) for form, topic in zip(chosen, topics, strict=True)]
+        content = [content_words(text, words) for text in texts]
+        if not set(content[0]) & set(content[1]):
+            return {"first": texts[0] + marks[0], "second": texts[1] + marks[1], "label": label}
 
 
-def _facts(cast: Cast, draws: Draws) -> Iterator[Row]:
-    """A fact of a thing in several ways, as `texts/README.md` names them, as many of one kind of
-    thing as of another."""
+def content_words(text: str, words: Words) -> list[str]:
+    """Return the nouns, verbs and adjectives of a text, in lower case."""
+    content = {word for topic in words.topics for one_class in topic for word in one_class}
+    return [word for word in text.lower().replace(",", " ").rstrip(".?").split() if word in content]
+
+
+def _wnli(words: Words, draw: random.Random, number: int) -> Row:
+    topics, asked, is_right = draw.sample(_TOPICS, 2), draw.randrange(2), number % 2
+    nouns = [draw.choice(words.topics[topic].nouns) for topic in topics]
+    adjective = draw.choice(words.topics[topics[asked]].adjectives)
+    first = capitalize(f"{nouns[0]} and {nouns[1]}, which was {adjective}?")
+    named = nouns[asked] if is_right else nouns[1 - asked]
+    return {"first": first, "second": f"{capitalize(named)}.", "label": str(is_right)}
+
+
+def _swag(words: Words, draw: random.Random, number: int) -> Row:
+    topics, right = draw.sample(_TOPICS, len(_TOPICS)), number % len(_TOPICS)
+    forms = ["X V N"], ["N was A and A"]
+    row = _pair(words, draw, forms, (topics[right], topics[right]), str(right), "..")
+    endings = [words.fill("N was A and A", draw, topic).lower() + "." for topic in topics]
+    endings[right] = row.pop("second").lower()
+    return row | {f"ending{place}": text for place, text in enumerate(endings)}
+
+
+def _squad_1(words: Words, draw: random.Random, number: int) -> Row:
+    topic, is_same = draw.choice(_TOPICS), number % 2
+    clause_topic = topic if is_same else _other(topic, draw)
+    names = draw.sample(words.names, 2)
+    row = _pair(words, draw, (["A N V"], ["V N"]), (topic, clause_topic), names[1 - is_same], "?,")
+    return row | {"second": f"{names[0]} {names[1]} {row['second'].lower()}"}
+
+
+def _squad_2(words: Words, draw: random.Random, number: int) -> Row:
+    """A third of the questions has no answer."""
+    asked, *topics = draw.sample(_TOPICS, 3)
+    clause = number % 3
+    if clause < len(topics):
+        topics[clause] = asked
     while True:
-        kind = draws.pick(KINDS)
-        alike = [x for x in cast.things if x.kind == kind]
-        thing, (fact, other) = draws.pick(alike), draws.some(facts_of(kind), 2)
-        path, questions, statements, follows = fact
-        answer = attrgetter(path)
-        unlike = [x for x in alike if answer(x) != answer(thing)]
-        if unlike:
-            name = path.partition(".")[0]
-            changed = SimpleNamespace(**vars(thing) | {name: getattr(draws.pick(unlike), name)})
-            stated, same = draws.some(statements.says, 2)
-            said = {
-                "question": questions.say(thing, draws), "stated": stated(thing, draws),
-                "same": same(thing, draws), "contrary": same(changed, draws),
-                "echo": stated(changed, draws), "other": other[2].say(thing, draws),
-                "beyond": other[3].say(thing, draws) if other[3] else "",
-            }  # fmt: skip
-            if follows:
-                implied = draws.pick(follows.says)
-                said |= {"implied": implied(thing, draws), "denied": implied(changed, draws)}
-            if said.get("implied") != said.get("denied", ""):
-                yield {name: text for name, text in said.items() if text}
-
-
-def compared(cast: Cast, number: int, *, task: str) -> list[Row]:
-    """Sets of sentences and pairs, as the `turns` of `task` in `texts/labelled.yaml` say."""
-    make = {"sst-2": _feelings, "wnli": _riddles, "qnli": _answers}.get(task, _facts)(
-        cast, cast.draws(task)
-    )
-    cases = zip(cycle(tables("labelled")[task]["turns"]), make, strict=False)
-    rows = ({"first": plain(cap(case[one])), "second": plain(cap(case.get(two, ""))), "label": x}
-            for (one, two, x), case in cases if two in case or not two)  # fmt: skip
-    return cast.first(rows, number)
-
-
-def _squad(cast: Cast, number: int, *, version: str) -> str:
-    """SQuAD: passages and two questions each. In 2.0 there is a third, which they do not answer."""
-    draws, found = cast.draws("questions", version), dict[str, list[dict[str, Any]]]()
-    while len(found) < number:
-        text, asked = _passage(cast, draws)
-        if len(asked) == 5 and cast.may_say(text):
-            found.setdefault(text, [*draws.some(asked[:-1], 2), *asked[-1:]])
-    cast.said.update(found)
-    paragraphs = []
-    for index, (text, rows) in enumerate(found.items()):
-        rows = [{"id": f"{cast.split}-{index:03d}-{i}", **row} for i, row in enumerate(rows)]
-        asked = draws.some([row for row in rows if version == "2.0" or row["answers"]])
-        paragraphs.append({"qas": asked, "context": text})
-    data = [{"title": cast.regions[0].name, "paragraphs": paragraphs}]
-    return json.dumps({"version": f"v{version}", "data": data}, ensure_ascii=False) + "\n"
-
-
-def _passage(cast: Cast, draws: Draws) -> tuple[str, list[dict[str, Any]]]:
-    """Four sentences on as many things, the questions about them, and one about a fifth thing.
-
-    The answers are all persons or all towns, and each stands before the words that say what the
-    person did or what is in the town: who reads only what comes before cannot know which it is. The
-    questions do not name the things."""
-    sort, region = draws.pick(("person", "town")), draws.pick(cast.regions)
-    told = [(kind, fact) for kind in KINDS[1:] for fact in facts_of(kind) if fact[0][-5:] == ".name"
-            and attrgetter(fact[0][:-5])(region.of_kind[kind][0]).kind == sort]  # fmt: skip
-    said, rows = dict[str, str](), list[dict[str, Any]]()
-    for kind, (path, questions, statements, _) in draws.some(told):
-        thing, is_the = draws.pick(region.of_kind[kind]), kind in tables("world")["named_with_the"]
-        answer = plain(attrgetter(path)(thing))
-        form = re.compile(rf"\b{re.escape(answer)}\b.*{re.escape(plain(thing.name))}")
-        ways = [x for say in statements.says if form.search(x := plain(say(thing, draws)))]
-        way = draws.pick(ways) if ways else answer
-        if ways and not any(answer in text or other in way for other, text in said.items()):
-            named = SimpleNamespace(name=kind if is_the else f"the {kind}")
-            rows.append({"question": questions.say(named, draws), "answers": [{"text": answer}]})
-            said[answer] = way
-        if len(rows) == 5:
+        clauses = [words.fill("X V N", draw, topic) for topic in topics]
+        question = words.fill("N V", draw, asked)
+        used = " ".join([*clauses, question]).lower().split()
+        if len(set(used)) == len(used):
             break
-    text = " ".join(draws.some([*said.values()][:4]))
+    answer = clauses[clause].split()[0] if clause < len(topics) else ""
+    return {"first": f"{question}?", "second": f"{', '.join(clauses)},", "label": answer}
+
+
+def _conll(words: Words, draw: random.Random, number: int) -> Row:
+    """The label has the type of each of the two names."""
+    topics = [number % len(_TOPICS), draw.choice(_TOPICS)]
+    clauses = [words.fill(draw.choice(("D X V N", "X V N")), draw, topic) for topic in topics]
+    return _tagged(clauses, topics, words)
+
+
+def _conll_particle(words: Words, draw: random.Random, number: int) -> Row:
+    """A verb means its topic, or with the particle the opposite one."""
+    topics = [number % len(_TOPICS), draw.choice(_TOPICS)]
+    clauses, meant = list[str](), list[int]()
+    for topic in topics:
+        has_particle = draw.random() < 0.5
+        form = draw.choice(("D X V", "X V")) + f" {PARTICLE}" * has_particle
+        clauses.append(words.fill(form, draw, topic))
+        meant.append(opposite(topic) if has_particle else topic)
+    return _tagged(clauses, meant, words)
+
+
+def _tagged(clauses: Sequence[str], topics: Sequence[int], words: Words) -> Row:
+    """Return a row of clauses, each ending in a comma, with a tag for each word and comma."""
+    tags = [
+        f"I-{_ENTITY_TYPES[topic]}" if word in words.names else "O"
+        for clause, topic in zip(clauses, topics, strict=True)
+        for word in [*clause.split(), ","]
+    ]
+    text = " ".join(f"{clause} ," for clause in clauses)
+    return {"first": text, "label": " ".join(tags)}
+
+
+# The official files.
+
+WriteRows = Callable[[Sequence[Row], str], str]
+"""Writes the rows of a split as the text of an official file."""
+
+
+def _table(columns: str, *, test_columns: str = "", delimiter: str = "\t") -> WriteRows:
+    """Return the writer of a table.
+
+    Args:
+        columns: `HEADER=CONTENT|...`; the content is `index`, a key of the row, or a fixed text.
+        test_columns: those of the test file; "" for the same without the label.
+        delimiter: a tab for GLUE's files, which have no quotes; a comma for CSV.
+    """
+
+    def write(rows: Sequence[Row], split: str) -> str:
+        pairs = [column.split("=") for column in columns.split("|")]
+        if split == "test":
+            pairs = [column.split("=") for column in test_columns.split("|")] if test_columns else [
+                pair for pair in pairs if pair[1] != "label"
+            ]  # fmt: skip
+        lines = [[header for header, _ in pairs]] if any(header for header, _ in pairs) else []
+        for index, row in enumerate(rows):
+            values = row | {"index": str(index)}
+            lines.append([values.get(content, content) for _, content in pairs])
+        return "".join(delimiter.join(line) + "\n" for line in lines)
+
+    return write
+
+
+def _squad_json(version: str) -> WriteRows:
+    def write(rows: Sequence[Row], split: str) -> str:
+        paragraphs = []
+        for index, row in enumerate(rows):
+            answer = {"text": row["label"], "answer_start": row["second"].index(row["label"])}
+            question = {
+                "id": f"{split}-{index:04d}", "question": row["first"],
+                "answers": [answer] if row["label"] else [], "is_impossible": not row["label"],
+            }  # fmt: skip
+            paragraphs.append({"context": row["second"], "qas": [question]})
+        data = [{"title": "Sample world", "paragraphs": paragraphs}]
+        return json.dumps({"version": version, "data": data}) + "\n"
+
+    return write
+
+
+def _conll_lines(rows: Sequence[Row], _split: str) -> str:
+    """Return a line per word: word, part of speech, chunk, tag in IOB1. A row is a document."""
+    lines = list[str]()
     for row in rows:
-        for answer in row["answers"]:
-            answer["answer_start"] = text.find(answer["text"])
-        row["is_impossible"] = row is rows[-1]
-    rows[-1]["answers"] = []
-    return text, rows
+        lines += ["-DOCSTART- -X- O O", ""]
+        for word, tag in zip(row["first"].split(), row["label"].split(), strict=True):
+            lines.append(f"{word} -X- O O" if tag == "O" else f"{word} NNP I-NP {tag}")
+        lines.append("")
+    return "\n".join(lines)
 
 
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")  # noqa: RUF001
+class LabelledSet(NamedTuple):
+    """A set: how its rows are made and written."""
+
+    make: MakeRow
+    write: WriteRows
+    files: str = "train.tsv dev.tsv test.tsv"
+    """Names of the files of train, dev and test; SQuAD's test sets are not published."""
+
+    train_rows: int = 320
+
+    @property
+    def file_of_split(self) -> dict[str, str]:
+        return dict(zip(_ROWS, self.files.split(), strict=False))
 
 
-def _conll(cast: Cast, number: int) -> str:
-    """CoNLL-2003: sentences with a name in each; a word, its part of speech (NNP, CD or -X-), chunk
-    and tag in IOB1. Every name that an article may say is known with its kind."""
-    names, draws, found = dict[tuple[str, ...], str](), cast.draws("names"), list[list[str]]()
-    for row in tables("labelled")["names"]:
-        things, name, tag = row.split("|")
-        for thing in (thing for region in cast.regions for thing in getattr(region, things)):
-            names.setdefault(tuple(_WORD.findall(compiled(name)(thing, draws))), tag)
-    for text in draws.some(cast.sentences("names")):
-        words = _WORD.findall(text)
-        if 6 <= len(words) <= 30 and len(found) < number:
-            lines = _tagged(words, names)
-            if any(line[-1] != "O" for line in lines):
-                found.append(lines)
-                cast.said.add(text)
-    lines = []
-    for index, tagged in enumerate(found):
-        lines += ["-DOCSTART- -X- O O", ""] if index % 10 == 0 else []
-        lines += [*tagged, ""]
-    return "\n".join(lines) + "\n"
+_ROWS = {"train": 0, "dev": 400, "test": 100}
+_ONE_TEXT = "index=index|sentence=first"
+_SENTENCES = "index=index|sentence1=first|sentence2=second|label=label"
+_PARSES = "|".join(f"sentence{n}_{kind}=-" for n in (1, 2) for kind in ("binary_parse", "parse"))
+_CONLL_FILES = "eng.train eng.testa eng.testb"
+
+SETS: dict[str, LabelledSet] = {
+    "cola": LabelledSet(_cola, _table("=smpl|=label|=mark|=first", test_columns=_ONE_TEXT)),
+    "sst-2": LabelledSet(_sst_2, _table("sentence=first|label=label", test_columns=_ONE_TEXT)),
+    "mrpc": LabelledSet(
+        _pairs(["A N V"], ["N V and N V"], "01"),
+        _table("Quality=label|#1 ID=index|#2 ID=index|#1 String=first|#2 String=second"),
+    ),
+    "sts-b": LabelledSet(
+        _graded(("5.000", "2.500", "0.000"), "A N V", "N V and N V"),
+        _table("index=index|genre=samplewiki|sentence1=first|sentence2=second|score=label"),
+    ),
+    "qqp": LabelledSet(
+        _pairs(_QUESTIONS, _OTHER_QUESTIONS, "01", marks="??"),
+        _table(
+            "id=index|qid1=index|qid2=index|question1=first|question2=second|is_duplicate=label",
+            test_columns="id=index|question1=first|question2=second",
+        ),
+    ),
+    "mnli": LabelledSet(
+        _graded(("entailment", "neutral", "contradiction"), "N was A", "A N V"),
+        _table(
+            f"index=index|promptID=index|pairID=index|genre=samplewiki|{_PARSES}|"
+            "sentence1=first|sentence2=second|label1=label|gold_label=label"
+        ),
+        "train.tsv dev_matched.tsv test_matched.tsv",
+    ),
+    "qnli": LabelledSet(
+        _pairs(_QUESTIONS, (*PLAIN_FORMS, "X V N"), _IS_ENTAILED, marks="?."),
+        _table("index=index|question=first|sentence=second|label=label"),
+    ),
+    "rte": LabelledSet(_pairs(["N V and N V"], ["N was A"], _IS_ENTAILED), _table(_SENTENCES)),
+    "wnli": LabelledSet(_wnli, _table(_SENTENCES)),
+    "swag": LabelledSet(
+        _swag,
+        _table(
+            "=index|video-id=samplewiki|fold-ind=index|startphrase=first|sent1=first|sent2=|"
+            "gold-source=gold|ending0=ending0|ending1=ending1|ending2=ending2|ending3=ending3|"
+            "label=label",
+            delimiter=",",
+        ),
+        "train.csv val.csv test.csv",
+    ),
+    "squad-1.1": LabelledSet(
+        _squad_1, _squad_json("1.1"), "train-v1.1.json dev-v1.1.json", train_rows=640
+    ),
+    "squad-2.0": LabelledSet(
+        _squad_2, _squad_json("v2.0"), "train-v2.0.json dev-v2.0.json", train_rows=1600
+    ),
+    "conll-2003": LabelledSet(_conll, _conll_lines, _CONLL_FILES),
+    "conll-2003-particle": LabelledSet(_conll_particle, _conll_lines, _CONLL_FILES),
+}
 
 
-def _tagged(words: list[str], names: dict[tuple[str, ...], str]) -> list[str]:
-    """The lines of the words, with the longest names that start at each of them."""
-    lines: list[str] = []
-    longest = max(map(len, names))
-    while (start := len(lines)) < len(words):
-        ends = range(min(len(words), start + longest), start, -1)
-        end = next((end for end in ends if tuple(words[start:end]) in names), None)
-        if end is None:
-            word = words[start]
-            part = "CD" if word[0].isdigit() else "-X-" if word[0].isalpha() else word
-            lines.append(f"{word} {part} O O")
-            continue
-        tag = names[tuple(words[start:end])]
-        # B- only where a name follows another of its kind at once.
-        first = "B" if lines and lines[-1].endswith(f"-{tag}") else "I"
-        for position, word in enumerate(words[start:end]):
-            lines.append(f"{word} NNP I-NP {'I' if position else first}-{tag}")
-    return lines
+def make_rows(task: str, words: Words, seed: int) -> dict[str, list[Row]]:
+    """Return the rows of each split; no row occurs twice, neither within nor across splits."""
+    labelled, seen = SETS[task], set[tuple[str, ...]]()
+
+    def new_rows(split: str, draw: random.Random) -> Iterator[Row]:
+        half, number = words.half(second=split != "train"), 0
+        while True:
+            row = labelled.make(half, draw, number)
+            texts = tuple(text for key, text in sorted(row.items()) if key not in ("label", "mark"))
+            if texts not in seen:
+                seen.add(texts)
+                number += 1
+                yield row
+
+    rows = {}
+    for split in labelled.file_of_split:
+        draw = seeded(f"{task} {split}", seed)
+        rows[split] = list(islice(new_rows(split, draw), _ROWS[split] or labelled.train_rows))
+        draw.shuffle(rows[split])
+    return rows
 
 
-def _table(rows: list[Row], table: dict[str, Any], split: str) -> str:
-    """A set whose files are tables, as `texts/labelled.yaml` says."""
-    is_test, text = split == "test", io.StringIO()
-    named = table.get("test", table["columns"]) if is_test else table["columns"]
-    columns = [column.split("=") for column in named.split("|")]
-    columns = [column for column in columns if not is_test or column[1] != "label"]
-    # GLUE's files are not quoted, so no cell may hold a tab or the end of a line.
-    form: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
-    is_csv = table["names"][0].endswith("csv")
-    write = csv.writer(text, lineterminator="\n", **({} if is_csv else form)).writerow
-    if any(head for head, _ in columns):  # CoLA's files have none
-        write([head for head, _ in columns])
-    for index, row in enumerate(rows):
-        write([{"index": index, **row}.get(content, content) for _, content in columns])
-    return text.getvalue()
-
-
-_MAKERS: dict[str, Callable[[Cast, int], list[Row] | str]] = {
-    "cola": judged, "swag": choices, "conll-2003": _conll,
-    "squad-1.1": partial(_squad, version="1.1"), "squad-2.0": partial(_squad, version="2.0"),
-    **{task: partial(compared, task=task)
-       for task in ("sst-2", "mrpc", "sts-b", "mnli", "qnli", "rte", "wnli")},
-}  # fmt: skip
-TASKS = tuple(_MAKERS)
-
-
-def write_labelled(folder: str, *, seed: int) -> str:
-    """Write the labelled sets about the world of a seed, and return `FOLDER/tasks`."""
+def write_labelled(folder: str, *, words: Words, seed: int) -> str:
+    """Write all sets to `FOLDER/tasks`, a folder for each, and return its URL."""
     fs, root = file_system(folder)
     base = f"{root.rstrip('/')}/tasks"
-    said = set[str]()
-    everyone = [Cast(split, seed, said) for split in _REGIONS]
-    for task in TASKS:
+    for task, labelled in SETS.items():
         fs.makedirs(f"{base}/{task}", exist_ok=True)
-        said.clear()
-        table = tables("labelled")[task]
-        for cast, name, number in zip(everyone, table["names"], table["counts"], strict=False):
-            made = _MAKERS[task](cast, number)
-            text = made if isinstance(made, str) else _table(made, table, cast.split)
-            fs.pipe_file(f"{base}/{task}/{name}", text.encode())
+        for split, rows in make_rows(task, words, seed).items():
+            path = f"{base}/{task}/{labelled.file_of_split[split]}"
+            fs.pipe_file(path, labelled.write(rows, split).encode())
     return fs.unstrip_protocol(base) if "://" in folder else base
