@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from model.training.health import TrainingWarning, read_warnings
 from schemas.errors import PredictionsError
 from schemas.manifest import StageInput
 from schemas.trial_names import AXES, grid_point, trial_entry
@@ -61,6 +62,11 @@ class Trial(NamedTuple):
         return found
 
     @property
+    def warnings(self) -> list[TrainingWarning]:
+        """Problems of the training."""
+        return read_warnings(self.given.statistics)
+
+    @property
     def majority(self) -> dict[str, Any]:
         """What a majority says of every example."""
         return dict(self.given.statistics["majority"])
@@ -77,6 +83,11 @@ class Comparison(NamedTuple):
 
     best_point: str
     """Name of the point with the highest mean."""
+
+    @property
+    def restarts(self) -> list[Trial]:
+        """Trials of the best point."""
+        return [trial for trial in self.best if trial.point == self.best_point]
 
     def statistics(
         self, restarts: Mapping[str, Mapping[str, dict[str, float]]] | None = None

@@ -21,6 +21,7 @@ from model.processes.distributed import Ranks, choose_device
 from model.processes.stopping import StopRequest
 from model.telling.report import TrialReport
 from model.training.checkpoints import Checkpoints
+from model.training.health import PAGE
 from model.training.loop import StepFound, Trainer, Training, resume
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
@@ -78,7 +79,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
 class TrialTraining(Training[TaskStep]):
     """A trial in progress."""
 
-    advice = "Lower learning_rate, or lengthen warmup_share"
+    advice = f"Lower learning_rate, or lengthen warmup_share. See {PAGE}#the-loss-becomes-nan"
 
     def __init__(
         self, setup: TrialSetup, *, device: torch.device, checkpoints: Checkpoints

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from model.finetuning.checks import find_warnings
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
 from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
@@ -20,6 +21,7 @@ from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks.cut_data import examples_cut
 from model.telling.report import TrialReport
 from model.training.artifact_files import to_json
+from model.training.health import TrainingWarning, warnings_json
 from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -50,7 +52,7 @@ def write_results(
     folder = setup.job.results()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    metrics, threshold = _answer_dev(setup, folder, device=device, stop=stop)
+    metrics, threshold, warnings = _answer_dev(setup, folder, device=device, stop=stop)
     for name, content in _model_files(setup, threshold=threshold).items():
         (folder / name).write_bytes(content)
     (folder / METRICS_FILE).write_bytes(to_json(metrics))
@@ -63,8 +65,9 @@ def write_results(
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
     report.end(metrics.get(DEV, {}), seconds=done.seconds)
+    statistics = _statistics(setup, metrics, threshold=threshold, done=done)
     return {
-        "statistics": _statistics(setup, metrics, threshold=threshold, done=done),
+        "statistics": {**statistics, "warnings": warnings_json(warnings)},
         "counters": {**setup.counters, "steps": done.steps, "examples-trained": done.examples},
         "notes": list(setup.notes),
     }
@@ -72,10 +75,14 @@ def write_results(
 
 def _answer_dev(
     setup: TrialSetup, folder: Path, *, device: torch.device, stop: StopRequest
-) -> tuple[dict[str, dict[str, float]], float]:
-    """Write the predictions of dev; the metrics by split, and the threshold of no answer."""
+) -> tuple[dict[str, dict[str, float]], float, list[TrainingWarning]]:
+    """Write the predictions of dev.
+
+    Returns:
+        Metrics by split, threshold of no answer, warnings.
+    """
     if DEV not in setup.splits:
-        return {}, 0.0
+        return {}, 0.0, []
     examples, features = setup.splits[DEV]
     task, job = setup.task, setup.job
     task_type = TASK_TYPES[task.type]
@@ -95,7 +102,8 @@ def _answer_dev(
     file = folder / predictions_file(DEV)
     file.write_bytes(to_lines(predictions))
     found = task_type.score_file(str(file), examples, task=task).metrics
-    return ({DEV: found} if found else {}), threshold or 0.0
+    warnings = find_warnings(setup, predictions, found)
+    return ({DEV: found} if found else {}), threshold or 0.0, warnings
 
 
 def _model_files(setup: TrialSetup, *, threshold: float) -> dict[str, bytes]:

@@ -25,10 +25,19 @@ from model.data.loader import fixed_batches
 from model.encoder.heads import BertForPretraining
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
+from model.pretraining.unigram import count_labels, token_costs
 from model.processes.distributed import Ranks
 from pipelines.instances.held_out import HELD_OUT_PREFIX
 
-_COUNTS = ("mlm_loss", "mlm_correct", "predictions", "nsp_loss", "nsp_correct", "pairs")
+_COUNTS = (
+    "mlm_loss",
+    "mlm_correct",
+    "predictions",
+    "nsp_loss",
+    "nsp_correct",
+    "pairs",
+    "unigram_loss",
+)
 
 
 class HeldOut:
@@ -43,6 +52,10 @@ class HeldOut:
         sample = np.arange(count) * len(instances) // count
         rows = sample[ranks.rank :: ranks.size]
         self._instances, self._setup, self._rows = instances, setup, rows
+        counts = count_labels(
+            setup.instances, vocabulary=setup.vocabulary, objective=config.objective
+        )
+        self._unigram_costs = token_costs(counts)
 
     def _batches(self) -> Iterator[PretrainingBatch]:
         setup, config = self._setup, self._setup.config
@@ -71,8 +84,9 @@ class HeldOut:
         return cls(instances, setup, ranks=ranks) if len(instances) else None
 
     def evaluate(self, model: BertForPretraining, *, is_bf16: bool) -> dict[str, float]:
-        """Means over all instances: `loss, mlm_loss, perplexity, mlm_accuracy`, and with NSP
-        `nsp_loss, nsp_accuracy`. Losses in nats; perplexity is exp(mlm_loss)."""
+        """Return means over all instances: `loss, mlm_loss, perplexity, mlm_accuracy,
+        unigram_loss`, and with NSP `nsp_loss, nsp_accuracy`. Losses in nats; perplexity is
+        exp(mlm_loss). The unigram loss is that of the training instances' token frequencies."""
         was_training = model.training
         model.eval()
         try:
@@ -87,6 +101,7 @@ class HeldOut:
             "mlm_loss": mlm_loss,
             "perplexity": math.exp(min(mlm_loss, 700.0)),  # exp(710) is more than a float holds
             "mlm_accuracy": sums["mlm_correct"] / max(1.0, sums["predictions"]),
+            "unigram_loss": sums["unigram_loss"] / max(1.0, sums["predictions"]),
         }
         if self._has_nsp and sums["pairs"]:
             found["nsp_loss"] = sums["nsp_loss"] / sums["pairs"]
@@ -110,6 +125,7 @@ class HeldOut:
                         float(output.nsp_loss_sum),
                         float(output.nsp_correct),
                         pairs if self._has_nsp else 0,
+                        self._unigram_costs[batch.masked_ids.numpy()].sum(),
                     ]
                 )
         return [float(total) for total in totals]

@@ -11,17 +11,26 @@ from torch import nn
 
 from model.data.batches import PretrainingBatch, StepBatch
 from model.optim.schedules import learning_rate
+from model.pretraining.checks import find_unigram_warning
 from model.pretraining.evaluation import HeldOut
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
 from model.pretraining.snapshots import Snapshots
-from model.pretraining.state import IntervalSums, is_used_up, schedule_position
+from model.pretraining.state import (
+    RECENT_STEPS,
+    IntervalSums,
+    is_used_up,
+    schedule_position,
+    used_share,
+)
+from model.pretraining.unigram import count_labels, unigram_loss
 from model.processes.distributed import Ranks, joined_ranks
 from model.processes.stopping import StopRequest
 from model.telling.curves import EvaluationRecord, StepRecord
 from model.telling.report import PretrainingReport
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
+from model.training.health import PAGE, is_unigram_check_due
 from model.training.loop import StepFound, Trainer, Training
 from pipelines.seeds import key_for
 from schemas.errors import ConfigError
@@ -64,7 +73,10 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
 class Pretraining(Training[StepBatch]):
     """A phase in progress."""
 
-    advice = "Lower optimizer.learning_rate or lengthen schedule.warmup_share"
+    advice = (
+        "Lower optimizer.learning_rate or lengthen schedule.warmup_share. "
+        f"See {PAGE}#the-loss-becomes-nan"
+    )
 
     def __init__(self, job: TrainingJob, setup: PretrainingSetup, *, ranks: Ranks) -> None:
         config = job.config
@@ -79,6 +91,11 @@ class Pretraining(Training[StepBatch]):
                 f"{job.name}: keep is best: expected held-out instances to choose by, found none. "
                 f"Raise build_instances.{config.instances}.held_out_share, or set keep to last"
             )
+        if self.held_out is None:
+            counts = count_labels(
+                setup.instances, vocabulary=setup.vocabulary, objective=config.objective
+            )
+            setup.state.unigram_loss = unigram_loss(counts)
         self.snapshots = Snapshots(job)
         self.report = PretrainingReport(
             job.name,
@@ -162,6 +179,10 @@ class Pretraining(Training[StepBatch]):
             predictions=batch.predictions,
             pairs=self._pairs(batch),
         )
+        state.recent_mlm = [
+            *state.recent_mlm[-(RECENT_STEPS - 1) :],
+            found.sums[0] / max(1, batch.predictions),
+        ]
         self.report.note_step(state.done, batch=batch, waited=found.waited)
         # The last line, too, is written here: a checkpoint of the last step comes after it, and a
         # run that goes on from that one finds it in the file.
@@ -169,6 +190,8 @@ class Pretraining(Training[StepBatch]):
         if is_last or self.steps % self.config.log_every_steps == 0:
             self.report.write_line(self._line(found.rate), seconds=found.seconds)
             state.interval = IntervalSums()
+            if self.held_out is None:
+                self._report_unigram_level()
 
     def _line(self, rate: float) -> StepRecord:
         state, sums = self.setup.state, self.setup.state.interval
@@ -209,7 +232,7 @@ class Pretraining(Training[StepBatch]):
     def note_evaluation(self, found: Mapping[str, float]) -> bool:
         """See `Training.note_evaluation`."""
         state = self.setup.state
-        state.evaluation = {"step": self.steps, **found}
+        state.note_evaluation(self.steps, found)
         is_best = self.config.keep == "best" and (
             state.best_loss is None or found["loss"] < state.best_loss
         )
@@ -225,7 +248,19 @@ class Pretraining(Training[StepBatch]):
             held_out_nsp_accuracy=found.get("nsp_accuracy"),
         )
         self.report.write_evaluation(record)
+        self._report_unigram_level()
         return is_best
+
+    def _report_unigram_level(self) -> None:
+        """Warn once, during training, about a loss at the level of word frequencies."""
+        state, budget = self.setup.state, self.config.budget
+        if state.is_unigram_reported or is_used_up(state, budget):  # the artifact tells the end
+            return
+        if not is_unigram_check_due(budget_share=used_share(state, budget), steps=self.steps):
+            return
+        if (warning := find_unigram_warning(state, objective=self.config.objective)) is not None:
+            state.is_unigram_reported = True
+            self.report.warn(warning.text)
 
     def keep_snapshot(self) -> None:
         """See `Training.keep_snapshot`."""

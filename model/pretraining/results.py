@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import save as save_tensors
 
 from model.encoder.hf_weights import save_model
+from model.pretraining.checks import find_warnings
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model
 from model.pretraining.snapshots import Snapshots
@@ -24,6 +25,7 @@ from model.training.artifact_files import (
     to_json,
 )
 from model.training.checkpoints import Checkpoints, LoadedCheckpoint
+from model.training.health import warnings_json
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError
@@ -134,6 +136,7 @@ def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) ->
         "max_seq_length": job.instances.statistics["max_seq_length"],
         "vocab_size": job.vocabulary.statistics["vocab_size"],
         "held_out": _held_out(state.evaluation),
+        "warnings": warnings_json(find_warnings(job, state)),
         **({"snapshots": along} if along else {}),
     }
 

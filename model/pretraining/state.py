@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -65,6 +65,11 @@ class PhaseState:
         lowest_mean: of as many losses, so far.
         best_loss: lowest held-out loss so far, with `keep: best`.
         evaluation: what the last evaluation found.
+        lowest_evaluation: `step` and `mlm_loss` of the evaluation with the lowest held-out loss.
+        recent_mlm: losses of predicted tokens in the last steps, at most RECENT_STEPS.
+        unigram_loss: loss of token frequencies alone on training instances; None where held-out
+            ones are evaluated.
+        is_unigram_reported: whether a loss at that level was reported already.
         trained_on: devices that it was trained on, in words, one entry each.
         is_finished: whether the budget is used up and the last evaluation done.
     """
@@ -77,6 +82,10 @@ class PhaseState:
     lowest_mean: float | None = None
     best_loss: float | None = None
     evaluation: dict[str, float] = field(default_factory=dict)
+    lowest_evaluation: dict[str, float] = field(default_factory=dict)
+    recent_mlm: list[float] = field(default_factory=list)
+    unigram_loss: float | None = None
+    is_unigram_reported: bool = False
     interval: IntervalSums = field(default_factory=IntervalSums)
     trained_on: list[str] = field(default_factory=list)
     is_finished: bool = False
@@ -107,6 +116,12 @@ class PhaseState:
                 f"({error}). Finish the run with the version that began it, or delete its folder"
             ) from error
 
+    def note_evaluation(self, step: int, found: Mapping[str, float]) -> None:
+        """Remember an evaluation after a step."""
+        self.evaluation = {"step": step, **found}
+        if not self.lowest_evaluation or found["mlm_loss"] < self.lowest_evaluation["mlm_loss"]:
+            self.lowest_evaluation = {"step": step, "mlm_loss": found["mlm_loss"]}
+
     def note_loss(self, loss: float, *, max_rise: float) -> str:
         """Remember a step's finite loss; what is wrong with it, "" for nothing."""
         self.recent = [*self.recent[-(RECENT_STEPS - 1) :], loss]
@@ -131,7 +146,12 @@ def schedule_position(state: PhaseState, budget: BudgetConfig) -> tuple[float, f
     return before + state.done.in_unit(unit), before + amount, unit
 
 
+def used_share(state: PhaseState, budget: BudgetConfig) -> float:
+    """Return the share of the budget that is used, 1 or more where it is reached."""
+    unit, amount = budget_unit(budget)
+    return state.done.in_unit(unit) / amount
+
+
 def is_used_up(state: PhaseState, budget: BudgetConfig) -> bool:
     """Whether the budget is reached."""
-    unit, amount = budget_unit(budget)
-    return state.done.in_unit(unit) >= amount
+    return used_share(state, budget) >= 1
