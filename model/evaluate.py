@@ -10,7 +10,7 @@ this module loads no torch.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
 from model.telling.amounts import evaluation_amount
 from model.training.artifact_files import to_json, write_folder
+from model.training.health import summarize_restarts, warnings_json
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.telling.progress import step_name
 from schemas.configs import ExecutionConfig
@@ -101,8 +102,12 @@ def evaluate(
                 config, task, chosen=chosen, data=str(examples.statistics.get("data", ""))
             ),
             "metrics": known,
+            "baseline": _score_majority(task_type, task, examples, splits=known),
             "cut": _cut(examples, compared, chosen=chosen),
             "threshold": threshold,
+            "warnings": warnings_json(
+                summarize_restarts([trial.warnings for trial in compared.restarts])
+            ),
             **compared.statistics(restarts),
         },
         notes=_notes(config, task, chosen=chosen),
@@ -128,8 +133,7 @@ def _statistics(
 
 def _cut(examples: StageInput, compared: Comparison, *, chosen: list[Trial]) -> dict[str, Any]:
     """What the restarts that are shown and the models that answer were not given."""
-    point = [trial for trial in compared.best if trial.point == compared.best_point]
-    trained = [trial.cut for trial in (*point, *chosen)]
+    trained = [trial.cut for trial in (*compared.restarts, *chosen)]
     return joined([examples_cut(examples.statistics), *trained])
 
 
@@ -220,8 +224,8 @@ def _score_restarts(
     found = {}
     if len(chosen) == 1:
         found[chosen[0].name] = {split: known[split] for split in splits}
-    for trial in compared.best:
-        if trial.point != compared.best_point or trial.name in found:
+    for trial in compared.restarts:
+        if trial.name in found:
             continue
         with tempfile.TemporaryDirectory(prefix="bertloom-restart-") as own:
             _ask(config, examples, [trial], splits=splits, folder=own)
@@ -249,6 +253,22 @@ def _score(
     return task_type.score_file(file, table, task=task)
 
 
+def _score_majority(
+    task_type: TaskType, task: Task, examples: StageInput, *, splits: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """Return the metrics of always giving the most frequent answer of train, by split."""
+    labels = tuple(str(label) for label in examples.statistics.get("labels", ()))
+    train = read_examples(examples, "train")
+    answer = task_type.majority_answer(train, task=task, labels=labels)
+    metrics = {}
+    for split in splits:
+        rows = read_examples(examples, split)
+        metrics[split] = task_type.score(
+            rows, task_type.majority_predictions(rows, answer), task=task
+        )
+    return metrics
+
+
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:
     notes = []
     if len(chosen) < config.ensemble:
@@ -262,7 +282,7 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
 STAGE = Stage(
     name="evaluate",
     module=__name__,
-    version=3,
+    version=4,
     run=evaluate,
     config=EvaluateConfig,
     holds="evaluation",

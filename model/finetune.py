@@ -170,7 +170,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
 STAGE = Stage(
     name="finetune",
     module=__name__,
-    version=3,
+    version=4,
     run=finetune,
     config=TrialConfig,
     holds="trial",

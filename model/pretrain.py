@@ -123,7 +123,7 @@ def _vocabulary_files(
 STAGE = Stage(
     name="pretrain",
     module=__name__,
-    version=2,
+    version=3,
     run=pretrain,
     config=PretrainConfig,
     holds="checkpoint",

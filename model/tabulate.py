@@ -60,6 +60,7 @@ def tabulate(
     from model.tables.result_rows import in_order, result_rows
     from model.tables.submission import build_submission
     from model.tables.sweeps import Sweep, all_tables
+    from model.tables.verdicts import find_verdicts
 
     del execution
     phases = {f"pretrain.{entry.phase}": entry.phase for entry in config.swept if entry.phase}
@@ -89,10 +90,13 @@ def tabulate(
     # Of variants that are compared, none is what one would hand in.
     whole = [item for item in evaluations if item.entry not in sweep.entries]
     submission = build_submission(whole, inputs=evaluated, tasks=TASKS)
+    comparisons = tuple(compare_entries(evaluations, swept=sweep.entries))
+    filled = all_tables(sweep, tasks=TASKS)
     tables = Tables(
         results=tuple(result_rows(evaluations, tasks=TASKS)),
-        comparisons=tuple(compare_entries(evaluations, swept=sweep.entries)),
-        tables=all_tables(sweep, tasks=TASKS),
+        comparisons=comparisons,
+        tables=filled,
+        verdicts=find_verdicts(evaluations, comparisons, filled, swept=sweep.entries, tasks=TASKS),
         submission=SubmittedFiles(entries=submission.entries, missing=submission.missing),
     )
     contents = _contents(tables)
@@ -131,11 +135,14 @@ def _contents(tables: Tables) -> dict[str, bytes]:
     )
 
     grids = all_grids(tables.results, tables.comparisons, tables.tables)
-    closing = _closing(tables.tables)
+    texts = {
+        "verdicts": [verdict.sentence for verdict in tables.verdicts],
+        "closing": _closing(tables.tables),
+    }
     contents = {
         JSON_FILE: tables.to_json(),
-        MARKDOWN_FILE: to_markdown(grids, closing=closing).encode(),
-        TEXT_FILE: to_text(grids, closing=closing).encode(),
+        MARKDOWN_FILE: to_markdown(grids, **texts).encode(),
+        TEXT_FILE: to_text(grids, **texts).encode(),
         CSV_FILE: to_csv(tables.results).encode(),
     }
     if any(row.variant for table in tables.tables for row in table.rows):
@@ -187,7 +194,7 @@ def _write(path: str, content: bytes, *, output: str) -> FileEntry:
 STAGE = Stage(
     name="tabulate",
     module=__name__,
-    version=4,
+    version=5,
     run=tabulate,
     config=TabulateConfig,
     holds="tables",

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from model.tables.contrasts import Contrast, chance_of, contrast, mean_difference
+from model.tables.contrasts import Contrast, chance_of, contrast, difference, mean_difference
 from model.tables.document import Tables
 from model.tables.evaluations import DEV, Record, percent
 from model.tables.filled_tables import FilledTable, OurRow
@@ -275,21 +275,38 @@ def _size(source: Source) -> Iterator[_Tested]:
 
 
 def _ensemble(source: Source) -> Iterator[_Tested]:
-    """SQuAD 1.1: the ensemble above one more of its single models; and above the best before."""
+    """Compare ensembles on SQuAD 1.1 with single models; on SQuAD itself also with the best before.
+
+    Several ensembles are compared by Welch's test. The score of one ensemble has no variance to
+    test by, so it has to lie above what one more single model reaches (t prediction interval).
+    """
     rows = source.rows("squad-1.1")
+    groups: dict[tuple[str, str, int], list[ResultRow]] = {}
     for row in rows:
-        if row.ensemble is None:
-            continue
-        single = [one for one in rows if one.data == row.data and one.method == "fine-tune"]
-        runs = row.runs or tuple(run for one in single for run in one.runs)
-        p = chance_of(row.ensemble, runs)
-        gain = row.ensemble - statistics.fmean(runs) if runs else 0.0
-        found = Contrast(gain, None, None, None, p, "")
-        ours = f"F1 {percent(row.ensemble)} on dev of {row.ensemble_of} models together"
-        if runs:
-            ours += f", {percent(statistics.fmean(runs))} of single ones"
-        is_above = bool(row.data) or 100 * row.ensemble > _PRIOR_SQUAD_1
-        yield _Tested(row.entry, row.data, ours, found, is_above)
+        if row.ensemble is not None:
+            groups.setdefault((row.data, row.start, row.ensemble_of), []).append(row)
+    for (data, _, size), group in groups.items():
+        scores = [row.ensemble for row in group if row.ensemble is not None]
+        single = [run for row in group for run in row.runs] or [
+            run
+            for row in rows
+            if (row.data, row.method) == (data, "fine-tune") and row.start != "scratch"
+            for run in row.runs
+        ]
+        mean = statistics.fmean(scores)
+        ours = f"F1 {percent(mean)} on dev of {size} models together"
+        if len(scores) > 1:
+            ours += f", mean of {len(scores)} ensembles"
+        gain = 0.0
+        if single:
+            gain = mean - statistics.fmean(single)
+            ours += f", {percent(statistics.fmean(single))} of single ones"
+        if len(scores) > 1 and single:
+            found = difference(scores, single)
+        else:
+            found = Contrast(gain, None, None, None, chance_of(mean, single), "")
+        is_above = bool(data) or 100 * mean > _PRIOR_SQUAD_1
+        yield _Tested(", ".join(row.entry for row in group), data, ours, found, is_above)
 
 
 def _squad_2(source: Source) -> Iterator[_Tested]:

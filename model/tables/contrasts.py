@@ -42,7 +42,7 @@ def contrast(
     such restarts score alike, and has half the degrees of freedom. If they do score alike, this
     test is on the careful side.
 
-    Two samples in which no run differs from another have no variance to judge by; then it is the
+    Samples in which no run differs from another have no variance to judge by; then it is the
     permutation test of the runs.
 
     Raises:
@@ -79,14 +79,21 @@ def contrast(
 def _without_variance(
     samples: Sequence[Sequence[float]], weights: Sequence[float], *, estimate: float
 ) -> Contrast:
-    """Of constant samples: how many ways to deal their runs out give as great a difference."""
+    """Test constant samples: how many ways to deal out the runs give as great a difference.
+
+    Samples with weights w and -w are a pair, whose runs are dealt out between its two sides. Pairs
+    whose differences have opposite signs are not tested.
+    """
     if estimate == 0.0:
         return Contrast(estimate, estimate, estimate, 1.0, 1.0, "permutation")
-    if len(samples) != 2 or list(weights) != [1.0, -1.0]:
+    pairs = list(zip(samples[::2], samples[1::2], strict=False))
+    is_paired = len(samples) % 2 == 0 and list(weights) == [weights[0], -weights[0]] * len(pairs)
+    gaps = [a[0] - b[0] for a, b in pairs]
+    if not is_paired or min(gaps) * max(gaps) < 0:
         return Contrast(estimate, estimate, estimate, None, None, "")
-    sizes = [len(sample) for sample in samples]
-    ways = math.comb(sum(sizes), sizes[0])
-    mirrored = 1 if sizes[0] == sizes[1] else 0
+    dealt = [pair for pair, gap in zip(pairs, gaps, strict=True) if gap]
+    ways = math.prod(math.comb(len(a) + len(b), len(a)) for a, b in dealt)
+    mirrored = 1 if all(len(a) == len(b) for a, b in dealt) else 0
     return Contrast(
         estimate,
         estimate,

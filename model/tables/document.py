@@ -8,6 +8,7 @@ from model.tables.entry_comparison import EntryComparison
 from model.tables.evaluations import DEV, Record
 from model.tables.filled_tables import FilledTable
 from model.tables.result_rows import ResultRow
+from model.tables.verdicts import Verdict
 
 JSON_FILE = "tables.json"
 
@@ -29,11 +30,18 @@ class Tables(Record):
     comparisons: tuple[EntryComparison, ...]
     tables: tuple[FilledTable, ...]
     submission: SubmittedFiles | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    """What the comparisons say, most important first."""
 
     @property
     def main(self) -> list[ResultRow]:
         """The row of every entry on dev by the metric that chooses."""
         return [row for row in self.results if row.is_main and row.split == DEV]
+
+    @property
+    def headline(self) -> str:
+        """The most important sentence; "" where nothing is compared."""
+        return self.verdicts[0].sentence if self.verdicts else ""
 
     def to_json(self) -> bytes:
         """The file: sorted keys, so that equal tables are equal bytes."""

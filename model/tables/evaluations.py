@@ -15,6 +15,7 @@ from schemas.errors import PredictionsError
 from schemas.trial_names import grid_point
 
 MAJORITY = "majority"
+MAJORITY_CLASS = "majority class"
 DEV = "dev"
 
 Metrics = dict[str, dict[str, float | None]]
@@ -109,6 +110,9 @@ class Evaluation(Record):
     metrics: Metrics
     """Scores of the chosen model, or of the ensemble where `ensemble` is above 1."""
 
+    baseline: Metrics = {}
+    """Scores of the majority class on the same rows: always the most frequent label of train."""
+
     trials: tuple[Trial, ...] = Field(default=(), alias="cells")
     best: str = ""
     """Name of the trial with the best dev score."""
@@ -169,6 +173,10 @@ class Evaluation(Record):
         has_value = number(self.metrics.get(split, {}).get(metric)) is not None
         return reference_to(self.content, f"{split}.{metric}" if has_value else "")
 
+    def majority(self, split: str, metric: str) -> float | None:
+        """Return the score of the majority class, None where it has no value."""
+        return number(self.baseline.get(split, {}).get(metric))
+
     @property
     def dev_score(self) -> float | None:
         """Main metric of the chosen model or ensemble on dev."""
@@ -225,17 +233,6 @@ def percent(value: float | None, sd: float | None = None) -> str:
     return shown if sd is None else f"{shown} ± {100 * sd:.1f}"
 
 
-def majority_scores(evaluations: Sequence[Evaluation]) -> dict[tuple[str, str, str], float]:
-    """What the majority class gives, by task, split and metric."""
-    found: dict[tuple[str, str, str], float] = {}
-    for given in (item for item in evaluations if item.is_majority):
-        for split, metrics in given.metrics.items():
-            for metric, value in metrics.items():
-                if (finite := number(value)) is not None:
-                    found.setdefault((given.task, split, metric), finite)
-    return found
-
-
 def repeats_others(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
     """Whether an ensemble's single models are all those of other entries, and stand there already.
 
@@ -267,7 +264,7 @@ def _what_ran(trial: Trial) -> str:
 def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> str:
     """A model in a few words, such as `phase-2, L=12 H=768 A=12`."""
     if method == MAJORITY:
-        return "majority class"
+        return MAJORITY_CLASS
     names = {"scratch": "from scratch", "init_checkpoint": "given checkpoint"}
     start = str(model.get("start", "?"))
     shape = [

@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, SerializerFunctionWrapHandler, computed_field, model_serializer
 
-from model.tables.evaluations import Evaluation, Record, model_label, percent, repeats_others
+from model.tables.evaluations import (
+    MAJORITY_CLASS,
+    Evaluation,
+    Record,
+    model_label,
+    percent,
+    repeats_others,
+)
 from model.tables.paper_tables import (
     GLUE_TABLE,
     PAPER_TABLES,
@@ -47,6 +54,9 @@ class FilledCell(Record):
 
     entry: str = ""
     """Whose it is; "" for an average."""
+
+    majority: float | None = None
+    """Score of the majority class on the same rows."""
 
     cut: tuple[str, ...] = ()
     """What it was not given: rows, steps, ends of texts; of an average, of any of its scores."""
@@ -87,6 +97,16 @@ class OurRow(Record):
     context: dict[str, str] = Field(default={})
     """In a sweep of several axes: the variants of the others."""
 
+    @property
+    def restarts(self) -> str:
+        """Number of restarts of its means: `3`, or `3 to 5` where columns differ."""
+        counts = sorted({cell.runs for cell in self.cells.values() if cell.runs})
+        return (
+            " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+            if counts
+            else ""
+        )
+
 
 class FilledTable(Record):
     """A table of the paper with ours, as `tables.json` has it; or ours alone, of a sweep."""
@@ -113,6 +133,20 @@ class FilledTable(Record):
         """Whether the mean of all columns stands behind them."""
         return any(row.average is not None for row in self.paper)
 
+    @property
+    def majority(self) -> OurRow | None:
+        """The majority class as a row, on the splits of our first rows; None without its scores."""
+        cells: dict[str, FilledCell] = {}
+        for cell_of in (row.cells for row in self.rows):
+            for key, cell in cell_of.items():
+                if cell.majority is not None:
+                    cells.setdefault(key, FilledCell(value=cell.majority, split=cell.split))
+        if not cells:
+            return None
+        name = _with_split(MAJORITY_CLASS, self.columns, cells)
+        average = _average(cells) if self.has_average else None
+        return OurRow(name=name, entries=(), cells=cells, average=average)
+
     @model_serializer(mode="wrap")
     def _without_averages(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = dump(self)
@@ -132,7 +166,8 @@ def fill_tables(
 
     A row is one model over all its tasks. Where two entries fine-tune the same model on the same
     task, the better on dev comes first and the other has a row of its own. An entry that lets
-    several models answer together gives a row for them and one for its single models.
+    several models answer together gives a row for them and one for its single models. Entries of
+    method `majority` have no row: every table has one for the majority class.
 
     Args:
         evaluations: of any tasks; those that no table has are passed over.
@@ -158,7 +193,7 @@ def _fill(
 ) -> FilledTable:
     models: dict[str, list[_Part]] = {}
     for evaluation in evaluations:
-        if (task := tasks.get(evaluation.task)) is not None:
+        if (task := tasks.get(evaluation.task)) is not None and not evaluation.is_majority:
             for part in _parts(evaluation, task, table, evaluations=evaluations):
                 models.setdefault(part.model, []).append(part)
     rows = _told_apart([row for parts in models.values() for row in _rows(parts, table)])
@@ -267,6 +302,7 @@ def score_cell(
         "split": split.partition("-")[0],
         "entry": evaluation.entry,
         "cut": evaluation.cut_on(split),
+        "majority": evaluation.majority(split, metric),
         "reference": evaluation.reference(split, metric),
     }
     if not is_ensemble and scores.mean is not None:
@@ -287,13 +323,17 @@ def _rows(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
     order = [column.key for column in table.columns]
     return [
         OurRow(
-            name=f"{parts[0].name} [dev]" if other_splits(table.columns, cells) else parts[0].name,
+            name=_with_split(parts[0].name, table.columns, cells),
             entries=tuple(sorted(entries)),
             cells={key: cells[key] for key in order if key in cells},
             average=_average(cells) if table is GLUE_TABLE else None,
         )
         for entries, cells in rows
     ]
+
+
+def _with_split(name: str, columns: Sequence[Column], cells: Mapping[str, FilledCell]) -> str:
+    return f"{name} [dev]" if other_splits(columns, cells) else name
 
 
 def other_splits(columns: Sequence[Column], cells: Mapping[str, FilledCell]) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from model.tables.entry_comparison import EntryComparison
-from model.tables.evaluations import percent
+from model.tables.evaluations import MAJORITY, MAJORITY_CLASS, percent
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
 from model.tables.paper_tables import Column
 from model.tables.result_rows import ResultRow
@@ -103,9 +103,8 @@ _RESULT: dict[str, Callable[[ResultRow], str]] = {
     "entry": lambda row: row.entry,
     "split": lambda row: row.split,
     "metric": lambda row: row.metric,
-    "majority": lambda row: percent(row.majority),
     "mean ± sd": lambda row: marked(percent(row.mean, row.sd), row.cut),
-    "runs": lambda row: str(row.restarts or ""),
+    "restarts": lambda row: str(row.restarts or ""),
     "best": lambda row: marked(percent(row.best), row.cut),
     "ensemble": lambda row: marked(percent(row.ensemble), row.cut),
     "BERT_BASE": lambda row: _paper_text(row, row.paper.get("BERT_BASE")),
@@ -115,15 +114,30 @@ _RESULT: dict[str, Callable[[ResultRow], str]] = {
 
 
 def results_grid(rows: Sequence[ResultRow]) -> Grid:
-    """Entries, a row for each split and metric, in groups by task."""
+    """Return the entries by task, a row for each split and metric, then the majority class."""
     columns = dict(_RESULT)
     if all(row.ensemble is None for row in rows):
         del columns["ensemble"]
     if not any(row.reference for row in rows):
         del columns[_REFERENCE]
     tasks = dict.fromkeys(row.task for row in rows)
-    groups = tuple(_cells(columns, [row for row in rows if row.task == task]) for task in tasks)
+    by_task = ([row for row in rows if row.task == task] for task in tasks)
+    groups = tuple((*_cells(columns, group), *_majority_rows(group, columns)) for group in by_task)
     return Grid("Results", tuple(columns), groups, tuple(_result_notes(rows)), texts=4)
+
+
+def _majority_rows(rows: Sequence[ResultRow], columns: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each split and metric on which no entry is the majority class."""
+    known: dict[tuple[str, str], str] = {}
+    for row in rows:
+        known.setdefault((row.split, row.metric), percent(row.majority))
+    for split, metric in {(row.split, row.metric) for row in rows if row.method == MAJORITY}:
+        del known[split, metric]
+    for (split, metric), score in known.items():
+        texts = {"task": rows[0].name, "entry": MAJORITY_CLASS, "split": split, "metric": metric}
+        texts["mean ± sd"] = score
+        if score:
+            yield tuple(texts.get(name, "") for name in columns)
 
 
 def _paper_text(row: ResultRow, value: float | None) -> str:
@@ -135,10 +149,10 @@ def _paper_text(row: ResultRow, value: float | None) -> str:
 
 def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     notes = [
-        "Times 100. mean ± sd: over the restarts (runs) of the grid point with the best mean on "
-        "dev; sd of a sample. best: the one training of all cells that is best on dev.",
-        "majority: always the most frequent label of the training data. BERT_BASE, BERT_LARGE: "
-        "the paper's, with the split where it is another.",
+        "Times 100. mean ± sd: over the restarts of the grid point with the best mean on dev; sd "
+        "of a sample. best: the one training of all cells that is best on dev.",
+        "majority class: always the most frequent answer of the training data. BERT_BASE, "
+        "BERT_LARGE: the paper's, with the split where it is another.",
     ]
     if any(row.reference for row in rows):
         notes.append(
@@ -157,15 +171,14 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
 
 _COMPARISON: dict[str, Callable[[EntryComparison], str]] = {
     "task": lambda item: item.task,
-    "better": lambda item: item.first,
-    "other": lambda item: item.second,
-    "metric": lambda item: item.metric,
-    "better mean": lambda item: marked(percent(item.first_mean), item.first_cut),
-    "other mean": lambda item: marked(percent(item.second_mean), item.second_cut),
-    "runs": lambda item: f"{item.first_runs}/{item.second_runs}",
-    "difference": lambda item: f"{100 * item.difference:+.1f}",
+    "entry": lambda item: item.first,
+    "minus": lambda item: item.second,
+    "difference": lambda item: marked(
+        f"{100 * item.difference:+.1f}", (*item.first_cut, *item.second_cut)
+    ),
     "95 % interval": lambda item: _interval(item.low, item.high),
-    "p": lambda item: "" if item.p is None else f"{item.p:.2g}",
+    "p (Holm)": lambda item: "" if item.adjusted is None else f"{item.adjusted:.2g}",
+    "restarts": lambda item: f"{item.first_runs}/{item.second_runs}",
 }
 
 
@@ -174,30 +187,36 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def comparisons_grid(comparisons: Sequence[EntryComparison]) -> Grid:
-    """Each two entries of a task: the difference of means with its 95 % interval."""
+    """Return the difference of means of each two entries of a task with its 95 % interval."""
     cut = cut_notes(
         pair
         for item in comparisons
         for pair in ((item.first, item.first_cut), (item.second, item.second_cut))
     )
     notes = (
-        "Means over the restarts of each entry's best grid point on dev, times 100; interval and "
-        "p of Welch's t test, where both have two restarts or more.",
-        "The points were chosen on the same dev rows, so means lean upward, and more after wider "
-        "grids. Neither interval nor p is corrected for the number of comparisons.",
+        "Means over the restarts of each entry's best grid point on dev, times 100. Interval and "
+        "p: Welch's t test (a permutation test where the restarts of each entry score the same), "
+        "with two restarts or more of both. p is corrected by Holm for all pairs, the interval is "
+        "not.",
+        "The grid points were chosen on the same dev rows, so means lean upward, and more after "
+        "wider grids.",
         *cut,
     )
     rows = _cells(_COMPARISON, comparisons)
-    return Grid("Entries on the same task", tuple(_COMPARISON), (rows,), notes, texts=4)
+    return Grid("Entries on the same task", tuple(_COMPARISON), (rows,), notes, texts=3)
 
 
 def paper_grid(filled: FilledTable) -> Grid:
-    """The paper's rows, and ours beneath."""
+    """Return the paper's rows, beneath them ours and the majority class."""
     header = ["system", *(column.key for column in filled.columns)]
-    header += ["Average"] if filled.has_average else []
-    paper = tuple((row.name, *_paper_cells(row, filled)) for row in filled.paper)
-    ours = tuple((f"ours: {row.name}", *_our_cells(row, filled)) for row in filled.rows)
-    return Grid(filled.title, tuple(header), (paper, ours), (*filled.notes, *_references(filled)))
+    header += ["Average", "restarts"] if filled.has_average else ["restarts"]
+    paper = tuple((row.name, *_paper_cells(row, filled), "") for row in filled.paper)
+    ours = [(f"ours: {row.name}", *_our_cells(row, filled), row.restarts) for row in filled.rows]
+    if (majority := filled.majority) is not None:
+        ours.append((majority.name, *_our_cells(majority, filled), ""))
+    return Grid(
+        filled.title, tuple(header), (paper, tuple(ours)), (*filled.notes, *_references(filled))
+    )
 
 
 def _references(filled: FilledTable) -> Iterator[str]:
@@ -243,13 +262,13 @@ _VARIANTS: dict[str, Callable[[VariantComparison], str]] = {
     "difference": lambda item: f"{100 * item.difference:+.1f}",
     "95 % interval": lambda item: _interval(item.low, item.high),
     "p (Holm)": lambda item: "" if item.adjusted is None else f"{item.adjusted:.2g}",
-    "runs": lambda item: "/".join(map(str, item.runs)),
+    "restarts": lambda item: "/".join(map(str, item.runs)),
     "the paper's": lambda item: "" if item.paper is None else f"{item.paper:+.1f}",
 }
 
 
 def variants_grid(filled: FilledTable) -> Grid:
-    """Which variants of a table are better than which, beside what the paper's difference is."""
+    """Return the comparisons of a table's variants, with the paper's differences."""
     columns = dict(_VARIANTS)
     if not any(item.context for item in filled.comparisons):
         del columns["with"]
@@ -261,9 +280,12 @@ def variants_grid(filled: FilledTable) -> Grid:
     return Grid(title, tuple(columns), (rows,), ("Times 100.", TEST_NOTE), texts=texts)
 
 
-def to_markdown(grids: Sequence[Grid], *, closing: Sequence[str] = ()) -> str:
-    """GitHub's tables, each with a heading and its notes below."""
-    blocks = []
+def to_markdown(
+    grids: Sequence[Grid], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
+) -> str:
+    """Return a list of verdicts and GitHub's tables, each with a heading and its notes below."""
+    items = "\n".join(f"- {_escaped(sentence)}" for sentence in verdicts)
+    blocks = ["## Verdicts", items] if items else []
     for grid in grids:
         lines = [_markdown_row(grid.header)]
         aligned = ["---" if n < grid.texts else "---:" for n in range(len(grid.header))]
@@ -284,9 +306,14 @@ def _escaped(text: str) -> str:
     return text
 
 
-def to_text(grids: Sequence[Grid], *, closing: Sequence[str] = ()) -> str:
-    """Columns aligned with spaces, an empty line between groups, notes below."""
-    blocks = [_text_block(grid) for grid in grids]
+def to_text(
+    grids: Sequence[Grid], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
+) -> str:
+    """Return a list of verdicts, then columns aligned with spaces, an empty line between groups and
+    notes below."""
+    items = "\n".join(f"- {sentence}" for sentence in verdicts)
+    blocks = ["Verdicts", items] if items else []
+    blocks += [_text_block(grid) for grid in grids]
     return "\n\n".join([*blocks, *closing]) + "\n"
 
 

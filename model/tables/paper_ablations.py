@@ -7,7 +7,7 @@ Numbers are as the paper prints them, on dev: times 100, but perplexities as the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from model.tables.paper_tables import Column
@@ -44,17 +44,24 @@ class Ablation:
     is_ordered: bool = False
     """Whether variants are sizes or steps, each of which is compared with the one before."""
 
+    noun: str = ""
+    """Word before a variant in a verdict: `Masking 100-0-0 instead of 80-10-10`."""
+
+    phrases: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Words in a verdict for a variant and what it is compared with: a variant of `pairs` and the
+    one before it there."""
+
     notes: tuple[str, ...] = ()
 
     def compared(self, variants: Sequence[str]) -> list[tuple[str, str]]:
-        """Which variants of an axis are compared, the one first that more is expected of.
+        """Return the pairs of an axis's variants to compare, first the one that should be better.
 
-        Those that the paper compares; ordered ones with the one before, and the last with the
-        first; a variant that the paper has not, with the first of the axis.
+        Sizes and steps: the last with the first, then each with the one before. Other axes: the
+        pairs of the paper, then the first variant with each one that the paper does not have.
         """
         if self.is_ordered:
             ends = [(variants[-1], variants[0])] if len(variants) > 2 else []
-            return [*zip(variants[1:], variants, strict=False), *ends]
+            return [*ends, *zip(variants[1:], variants, strict=False)]
         own = [(variants[0], name) for name in variants[1:] if name not in self.names]
         return [pair for pair in self.pairs if set(pair) <= set(variants)] + own
 
@@ -104,6 +111,12 @@ _TABLE_5 = Ablation(
         ("no-nsp", "left-to-right-bilstm"),
         ("left-to-right-bilstm", "left-to-right"),
     ),
+    phrases={
+        ("no-nsp", "bert-base"): "Without next-sentence prediction",
+        ("left-to-right", "no-nsp"): "Left-to-right instead of both directions",
+        ("left-to-right-bilstm", "no-nsp"): "Left-to-right with BiLSTM instead of both directions",
+        ("left-to-right", "left-to-right-bilstm"): "Left-to-right without the BiLSTM",
+    },
     notes=("Accuracy, F1 for SQuAD 1.1. The paper's model is BERT_BASE in all rows.",),
 )
 
@@ -133,6 +146,7 @@ _TABLE_6 = Ablation(
         "24-1024-16": (3.23, 86.6, 87.8, 93.7),
     },
     is_ordered=True,
+    noun="Size",
     notes=(
         "LM perplexity: of the masked LM on held-out text, lower is better. The paper's accuracies "
         "are means over five restarts.",
@@ -166,6 +180,7 @@ _TABLE_8 = Ablation(
     pairs=tuple(
         ("80-10-10", other) for other in ("100-0-0", "80-0-20", "80-20-0", "0-20-80", "0-0-100")
     ),
+    noun="Masking",
     notes=("Accuracy for MNLI, entity F1 for NER; features are of the last four layers.",),
 )
 

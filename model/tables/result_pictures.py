@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from model.tables.evaluations import DEV, percent
+from model.tables.evaluations import DEV, MAJORITY_CLASS, percent
 from model.tables.result_rows import ResultRow
 from model.tasks.cut_data import cut_notes, marked
 from schemas.errors import PredictionsError
@@ -98,9 +98,7 @@ def _colours(bars: Sequence[_Bar]) -> dict[str, str]:
     """A colour for each model; grey for the majority class and for more than there are colours."""
     models = dict.fromkeys(bar.row.model for bar in bars)
     free = iter(COLOURS)
-    return {
-        model: _MAJORITY if model == "majority class" else next(free, _OTHER) for model in models
-    }
+    return {model: _MAJORITY if model == MAJORITY_CLASS else next(free, _OTHER) for model in models}
 
 
 def _draw_bar(axes: Axes, bar: _Bar, *, colour: str) -> None:
@@ -178,7 +176,7 @@ def _marks(rows: Sequence[ResultRow], colours: dict[str, str]) -> list[Patch | L
     if any(row.ensemble not in (None, row.shown) for row in rows):
         marks.append(_mark("^", 5.5, face="white", label="ensemble"))
     if any(row.majority is not None for row in rows):
-        marks.append(Line2D([], [], color=_GREY, linestyle="--", label="majority class"))
+        marks.append(Line2D([], [], color=_GREY, linestyle="--", label=MAJORITY_CLASS))
     for name, face in (("dev", INK), ("test", "white")):
         if any(row.paper_split == name and "BERT_BASE" in row.paper for row in rows):
             label = f"paper's BERT_BASE, {name}"

@@ -11,7 +11,6 @@ from model.tables.evaluations import (
     Evaluation,
     Scores,
     feature_layers,
-    majority_scores,
     model_label,
     repeats_others,
 )
@@ -52,7 +51,7 @@ class ResultRow(Scores):
     """What the numbers were not given: rows, steps, ends of texts; a few words each."""
 
     majority: float | None
-    """What always the most frequent label gives, a share of 1; None without such an entry."""
+    """Score of the majority class on the same rows, a share of 1; None where it has no value."""
 
     trials: int = Field(alias="cells")
     """Trainings of the entry."""
@@ -94,26 +93,14 @@ def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task])
     Raises:
         ConfigError: a task names a column that its table has not.
     """
-    majority = majority_scores(evaluations)
     return [
         row
         for item in evaluations
-        for row in _rows(
-            item,
-            tasks.get(item.task),
-            majority=majority,
-            is_repeat=repeats_others(item, evaluations),
-        )
+        for row in _rows(item, tasks.get(item.task), is_repeat=repeats_others(item, evaluations))
     ]
 
 
-def _rows(
-    item: Evaluation,
-    task: Task | None,
-    *,
-    majority: Mapping[tuple[str, str, str], float],
-    is_repeat: bool,
-) -> Iterator[ResultRow]:
+def _rows(item: Evaluation, task: Task | None, *, is_repeat: bool) -> Iterator[ResultRow]:
     size = item.ensemble if is_repeat else 1
     model = model_label(item.model, method=item.method, ensemble=size)
     for split in _splits(item, task):
@@ -138,7 +125,7 @@ def _rows(
                 is_main=metric == item.metric,
                 is_listed=task is None or metric in task.metrics,
                 cut=item.cut_on(split),
-                majority=majority.get((item.task, split, metric)),
+                majority=item.majority(split, metric),
                 trials=len(item.trials),
                 ensemble_of=item.ensemble,
                 paper=paper,

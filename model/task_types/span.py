@@ -157,6 +157,10 @@ class Span(TaskType):
             for item in predictions
         ]
 
+    def list_answers(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the text of a prediction, or the first answer of an example; "" for none."""
+        return [row["text"]] if "text" in row else row["answers"][:1] or [""]
+
     def majority_answer(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
     ) -> dict[str, Any]:

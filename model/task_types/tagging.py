@@ -137,6 +137,10 @@ class Tagging(TaskType):
                 counts.add(gold[start:end], given[start:end])
         return counts.metrics() if counts.words else {}
 
+    def list_answers(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the tags of all words."""
+        return list(row["tags"])
+
     def majority_answer(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
     ) -> dict[str, Any]:

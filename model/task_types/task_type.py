@@ -167,6 +167,10 @@ class TaskType(ABC):
         """The majority's predictions, one a row of `examples`, in order."""
         return [{"id": name, **answer} for name in examples["id"].to_pylist()]
 
+    def list_answers(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the answers in a prediction or in a row of examples."""
+        return [str(row[self.answer_column])]
+
     def is_answered(self, examples: pa.Table) -> bool:
         """Whether the answers to all examples are known, so that predictions can be scored."""
         return bool(len(examples)) and examples.column(self.answer_column).null_count == 0

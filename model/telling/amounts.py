@@ -27,8 +27,8 @@ def examples_amount(manifest: Manifest) -> str:
 
 
 def trial_amount(manifest: Manifest) -> str:
-    """How well a trial does: `f1 .912, em .850 on dev`."""
-    scores = [f"{name} {share_text(value)}" for name, value in _dev_metrics(manifest)[:2]]
+    """Return how well a trial does: `f1 91.2, em 85.0 on dev`."""
+    scores = [f"{name} {percent_text(value)}" for name, value in _dev_metrics(manifest)[:2]]
     text = f"{', '.join(scores)} on dev" if scores else "no answers on dev"
     return f"{text}{_in_brackets(_cut_on_dev(manifest))}"
 
@@ -44,23 +44,23 @@ def trials_amount(manifests: Sequence[Manifest]) -> str:
     if not values or firsts[0] is None:
         return count
     cut = [text for manifest in manifests for text in _cut_on_dev(manifest)]
-    low, high = share_text(min(values)), share_text(max(values))
+    low, high = percent_text(min(values)), percent_text(max(values))
     return (
         f"{count}, {firsts[0][0]} {low if low == high else f'{low} to {high}'}{_in_brackets(cut)}"
     )
 
 
 def evaluation_amount(manifest: Manifest) -> str:
-    """How well the best do: `accuracy .912 ± .004 of 5 runs, best .917`."""
+    """Return how well the best do: `accuracy 91.2 ± 0.4, 5 restarts, best 91.7`."""
     statistics = manifest.statistics
     points = {point["name"]: point for point in statistics["points"]}
     point, metric = points[statistics["best_point"]], statistics["metric"]
     value, models = statistics["metrics"].get("dev", {}).get(metric), statistics["ensemble"]
     which = "best" if models == 1 else f"{models} together"
-    best = "" if value is None else f", {which} {share_text(value)}"
-    text = f"{metric} {share_text(point['mean'])}"
+    best = "" if value is None else f", {which} {percent_text(value)}"
+    text = f"{metric} {percent_text(point['mean'])}"
     if point["runs"] > 1:
-        text += f" ± {share_text(point['sd'])} of {point['runs']} runs{best}"
+        text += f" ± {percent_text(point['sd'])}, {point['runs']} restarts{best}"
     elif len(points) > 1 or models > 1:
         text += best
     return f"{text}{_in_brackets(_cut_on_dev(manifest))}"
@@ -86,10 +86,9 @@ def score_cut(name: str, statistics: Mapping[str, Any]) -> tuple[str, ...]:
     return cut_on(path[0], statistics.get("cut", {})) if kind == "metrics" else ()
 
 
-def share_text(value: float) -> str:
-    """A share of 1 with three digits, as tables of statistics have it: .912."""
-    text = f"{value:.3f}"
-    return text.replace("0.", ".", 1) if abs(value) < 1 else text
+def percent_text(share: float) -> str:
+    """Return a share of 1 as the paper prints it, times 100 with one decimal."""
+    return f"{100 * share:.1f}"
 
 
 def _in_brackets(texts: Iterable[str]) -> str:

@@ -129,7 +129,11 @@ class TrainingProgress:
             parts.append(f"NSP {_share(evaluation.held_out_nsp_accuracy)}")
         self.say(f"step {evaluation.step:,}, {', '.join(parts)}")
 
-    def say(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Show a warning at once."""
+        self.say(f"warning: {text}", level=logging.WARNING)
+
+    def say(self, text: str, *, level: int = logging.INFO) -> None:
         """Tell something at once."""
         if not self._is_main:
             return
@@ -137,7 +141,7 @@ class TrainingProgress:
             self._bar.write(f"{self._name}: {text}", file=sys.stderr)
             self._clear_below()
         else:
-            _LOGGER.info("%s: %s", self._name, text)
+            _LOGGER.log(level, "%s: %s", self._name, text)
 
     def finish(self, text: str) -> None:
         """Tell the result, in place of the last state."""

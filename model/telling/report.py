@@ -87,6 +87,10 @@ class PretrainingReport:
         self._writer.write_evaluation(record)
         self._progress.note_evaluation(record)
 
+    def warn(self, text: str) -> None:
+        """Report a problem of the training at once."""
+        self._progress.warn(text)
+
     def sync(self) -> None:
         """Have the record on the disk before a checkpoint says that it is there."""
         self._writer.sync()
