@@ -21,7 +21,7 @@ Scale = Literal["sample", "small", "paper"]
 _WIDTH = 100
 _ABLATIONS = ("tasks", "size", "steps", "features")
 _MORE: dict[str, tuple[str, ...]] = {
-    "sample": ("sample-full",),
+    "sample": ("sample-full", "squad-ensemble-sample"),
     "small": (),
     "paper": ("paper-tables", "squad-ensemble"),
 }

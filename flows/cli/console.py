@@ -135,7 +135,9 @@ def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
     if isinstance(error, BertloomError):
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
         if label := error.__dict__.get("said_of"):
-            return code, [f"error: {label} failed, as its line says; what was finished is kept"]
+            line = f"error: {label} failed, as its line says; what was finished is kept"
+            report = error.__dict__.get("report")
+            return code, [line, *([f"report: {report}"] if report else [])]
         return code, [f"error: {error}", *(f"  {note}" for note in getattr(error, "__notes__", ()))]
     if isinstance(error, OSError) and (remedy := _DISK.get(error.errno or 0)):
         return EXIT_ERROR, [f"error: {error}: {remedy}, and try again; what was finished is kept"]

@@ -106,11 +106,14 @@ def _planned(
 
 def _show(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
     """Masks of held-out texts filled, and how to go on."""
+    from flows.cli.last_screen import warning_lines  # start-up: 40 ms
     from flows.quickstart.asking import held_out_texts  # start-up: 200 ms, Arrow
 
     trained = [result for result in results if result.manifest.stage == PRETRAIN.name][-1]
     filler = open_filler(trained.manifest.artifact_id, store=recipe.store)
     asked = held_out_texts(trained.manifest, store=opened_store(recipe.store), wanted=_SHOWN)
+    if warnings := warning_lines(results):
+        print_lines(["", *warnings])
     if asked:
         say("\nasked for frequent words in texts of yours that it was not trained on:")
     for one in asked:

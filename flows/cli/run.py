@@ -230,11 +230,11 @@ def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: boo
         built = [_result_json(result) for result in results]
         print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": built})
         return
-    from flows.cli.last_screen import LINES, WIDTH, screen_lines  # start-up: 40 ms
+    from flows.cli.last_screen import WIDTH, screen_lines  # start-up: 40 ms
 
-    size = terminal_size() if in_terminal() else (WIDTH, LINES + 1)
+    width = terminal_size()[0] if in_terminal() else WIDTH
     say("")
-    print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page, size=size))
+    print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page, width=width))
 
 
 def _result_json(result: StepResult) -> dict[str, Any]:
@@ -247,5 +247,5 @@ def _result_json(result: StepResult) -> dict[str, Any]:
         "cache_key": manifest.cache_key,
         "content": manifest.content,
         "folder": manifest.location,
-        "warning": result.warning,
+        "warnings": list(result.warnings),
     }

@@ -29,6 +29,7 @@ from flows.store.runs import StepRecord
 from flows.trackers.records import TrackedStep, tracked_step
 from flows.trackers.tracking import tracked
 from model.processes.launcher import call_group
+from model.training.health import read_warnings
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
 from schemas.addresses import public_address
@@ -73,6 +74,12 @@ class StepResult(NamedTuple):
     seconds: float
     warning: str = ""
     """What the user should know, "" for nothing."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The step's own warning, and those of its training, of a cached one too."""
+        trained = (warning.text for warning in read_warnings(self.manifest.statistics))
+        return (*filter(None, [self.warning]), *trained)
 
     @property
     def record(self) -> StepRecord:

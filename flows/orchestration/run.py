@@ -254,7 +254,9 @@ class Run:
         record = self._record(state, texts)
         self.events.run_ended(state, "; ".join(texts.values()))
         with _reporting(self.run_id):
-            write_report(self.store, record)
+            report = write_report(self.store, record)
+            for error in self.failures.values():
+                error.__dict__["report"] = report
             write_index(self.store, anew=[self.run_id])
         return record
 
@@ -472,8 +474,9 @@ class Run:
             self._over_steps.add(step.label)
             left = [label for label in self.by_label if label not in self._over_steps]
         self.say(StepLine(result, left=left, total=len(self.by_label), at_once=self.limit))
-        if result.warning:
-            self.say(f"  warning: {result.warning}")
+        # Warnings of an earlier training are repeated at the end of the run, not at each step.
+        for warning in filter(None, [result.warning]) if result.was_cached else result.warnings:
+            self.say(f"  warning: {warning}")
         with self._lock:
             self.done[step.label] = result
             is_due = time.monotonic() - self._written >= _RECORD_SECONDS

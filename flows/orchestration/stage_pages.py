@@ -34,8 +34,8 @@ def stage_markdown(result: StepResult, *, store: ArtifactStore, run_id: str) -> 
         "",
         *(f"> {_plain(note)}\n" for note in manifest.notes),
     ]
-    if result.warning:
-        lines += [f"> **Warning**: {_plain(result.warning)}", ""]
+    for warning in result.warnings:
+        lines += [f"> **Warning**: {_plain(warning)}", ""]
     if rows := [item.row for item in balances(manifest.counters) if not item.source]:
         lines += _table(("things", "in", "kept", "dropped", "why"), rows)
     if values := _shown_values(manifest.statistics):

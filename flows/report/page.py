@@ -21,14 +21,15 @@ from markupsafe import Markup
 from flows.formats import byte_text, time_text
 from flows.lineage.kept import kept_in_memory
 from flows.report.contamination import read_contamination
-from flows.report.corpus import read_corpus
+from flows.report.corpus import Corpus, read_corpus
 from flows.report.curves import curve_figure
-from flows.report.figures import Figure, NotMadeError, kept, kept_figure
+from flows.report.figures import Figure, NotMadeError, Panel, kept, kept_figure
 from flows.report.lineage import read_lineage
-from flows.report.results import read_results
+from flows.report.results import Results, read_results
 from flows.report.samples import Dropped, Texts
 from flows.report.steps import Built, Steps, read_software, read_steps, run_seconds
 from flows.report.story import tell
+from flows.report.warnings import collect_warnings
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from model.tables.evaluations import percent
@@ -45,6 +46,7 @@ _LEAVING_OUT = ("near_duplicates", "contamination")
 
 _BRAND = '<p class="brand">bertloom</p>'
 _TEMPLATES = Path(__file__).parent / "templates"
+_SVG_ID = re.compile(r'(?<=[ "])([\w.-]+-(?:title|desc))(?=[ "])')
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -91,21 +93,24 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
     steps = read_steps(store, record)
     shows_text = text and record.recipe.get("report_text") is not False
     corpus, results = read_corpus(store, steps), read_results(store, steps)
+    tables = results.tables if results else None
+    curves = _curves(store, steps)
     sections = {
         "record": record,
         "recipe": str(record.recipe.get("name", "?")),
         "store": store.root,
         "seconds": run_seconds(record),
         "steps": steps,
-        "story": tell(store, record, steps, corpus=corpus, results=results),
+        "story": tell(store, record, steps, corpus=corpus, tables=tables),
         "corpus": corpus,
         "shows_text": shows_text,
         "texts": _texts(store, steps) if shows_text else {},
         "contamination": read_contamination(store, steps),
         "phases": steps.holding("checkpoint"),
-        "finetuned_phase": _finetuned_phase(steps),
-        "curves": _curves(store, steps),
+        "curves": curves,
         "results": results,
+        "warnings": collect_warnings(steps.built),
+        "chart": _first_chart(results, curves, corpus),
         "lineage": read_lineage(store, steps),
         "software": read_software(steps.built),
         "recipe_text": _recipe_text(record.recipe),
@@ -172,14 +177,6 @@ def section(name: str, **found: Any) -> str:
     return _environment().get_template(f"{name}.html.j2").render(found)
 
 
-def _finetuned_phase(steps: Steps) -> Any:
-    """The last phase that trials began from, of which the results are; the last, where none did."""
-    phases = steps.holding("checkpoint")
-    used = {ref.artifact_id for trial in steps.holding("trial") for ref in trial.manifest.inputs}
-    begun = [phase for phase in phases if phase.manifest.artifact_id in used]
-    return next(reversed(begun or phases), None)
-
-
 def _curves(store: ArtifactStore, steps: Steps) -> Figure | None:
     phases = steps.holding("checkpoint")
     if not phases:
@@ -188,6 +185,23 @@ def _curves(store: ArtifactStore, steps: Steps) -> Figure | None:
     return kept_figure(
         store, "curves", made_of=made_of, draw=lambda name: curve_figure(store, phases, name=name)
     )
+
+
+def _first_chart(
+    results: Results | None, curves: Figure | None, corpus: Corpus | None
+) -> Figure | None:
+    """Return the figure of the first screen: all tasks, a sweep, the training loss or lengths."""
+    if results is not None and results.overview_figure is not None:
+        return results.overview_figure
+    swept = [view.figure for view in results.paper if view.figure] if results else []
+    drawn = [*swept, *filter(None, [curves]), *(corpus.figures.values() if corpus else ())]
+    figure = next((figure for figure in drawn if figure.panels), None)
+    if figure is None:
+        return None
+    panel = figure.panels[0]
+    svg = _SVG_ID.sub(r"first-\1", panel.svg)  # the same figure has these ids in its own section
+    panels = (Panel(title=panel.title, note=panel.note, svg=svg),)
+    return Figure(panels=panels, legend=figure.legend, note=figure.note)
 
 
 def _recipe_text(recipe: Mapping[str, Any]) -> str:

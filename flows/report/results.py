@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from flows.report.charts import chart_figure
 from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Key, Panel
+from flows.report.overview import result_columns, result_figure, task_results
 from flows.report.steps import Steps
 from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
@@ -64,9 +65,11 @@ class Results:
     problem: str = ""
     """Why there are no tables; "" where there are."""
 
-    best: Sequence[ResultRow] = ()
-    """The best entry of each task, on dev by the metric that chooses."""
+    tables: Tables | None = None
+    overview: Sequence[tuple[str, Sequence[str]]] = ()
+    """Results of all tasks: title and cells of each column."""
 
+    overview_figure: Figure | None = None
     grids: Sequence[Grid] = ()
     """Results, what the entries are, and how they compare."""
 
@@ -121,14 +124,15 @@ def read_tables(store: ArtifactStore, manifest: Manifest) -> Tables:
 
 def results_of(tables: Tables, *, name: str, steps: Steps | None = None) -> Results:
     """The section about some tables; `name` is part of ids in the page, whose steps are given."""
-    main, best = tables.main, dict[str, ResultRow]()
-    for row in sorted((row for row in main if row.shown is not None), key=_by_score):
-        best.setdefault(row.task, row)
+    main = tables.main
+    by_task = [] if any(table.axis for table in tables.tables) else task_results(tables)
     grids = [results_grid(main), entries_grid(main)] if main else []
     if tables.comparisons:
         grids.append(comparisons_grid(tables.comparisons))
     return Results(
-        best=[best[task] for task in dict.fromkeys(row.task for row in main) if task in best],
+        tables=tables,
+        overview=result_columns(by_task) if by_task else (),
+        overview_figure=result_figure(by_task, name=f"overview-{name}") if by_task else None,
         grids=grids,
         paper=[_view(table, name=name) for table in tables.tables if table.rows],
         is_sweep=any(table.axis for table in tables.tables if table.rows),
@@ -161,10 +165,6 @@ def _view(table: FilledTable, *, name: str) -> TableView:
         differences=variants_grid(table) if table.comparisons else None,
         figure=chart_figure(chart, name=f"{table.key}-{name}") if chart else None,
     )
-
-
-def _by_score(row: ResultRow) -> float:
-    return -(row.shown or 0.0)
 
 
 def _figure(main: Sequence[ResultRow], *, name: str) -> Figure:

@@ -1,32 +1,33 @@
-"""A run in a few sentences: what was run, how long it took, how good it is, what to look at."""
+"""A run in a few sentences: the most important result, what it read, what is worth a look."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from flows.balances import balances
-from flows.formats import byte_text, counted, time_text
+from flows.engine.stages import amount
+from flows.formats import byte_text, counted
 from flows.report.corpus import Corpus
-from flows.report.results import Results
-from flows.report.steps import Built, Steps, read_steps, run_seconds
+from flows.report.steps import Built, Steps, read_steps
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, run_ids
-from model.tables.evaluations import percent
+from model.tables.document import Tables
 from schemas.errors import StoreError
 from schemas.trial_names import entry_label
 
-_BASE: Literal["BERT_BASE"] = "BERT_BASE"
-_EARLIER = 30
-"""Runs that are looked through for one of the same recipe."""
+_MAX_EARLIER_RUNS = 30
+"""Earlier runs that are searched for one of the same recipe."""
 
-_FEW_KEPT = 0.5
+_MIN_KEPT_SHARE = 0.5
 
 
 class Story(NamedTuple):
-    """What a run's page begins with."""
+    """Sentences of a run's report."""
 
-    told: tuple[str, ...]
+    headline: str
+    sentences: tuple[str, ...]
     look_at: tuple[tuple[str, str], ...]
     """Id of a section, and why it is worth a look."""
 
@@ -37,89 +38,90 @@ def tell(
     steps: Steps,
     *,
     corpus: Corpus | None,
-    results: Results | None,
+    tables: Tables | None,
 ) -> Story:
-    """The story of a run, of what its sections have read."""
-    told = [_what(record, steps)]
-    told += _corpus(corpus)
-    told += _training(steps)
-    told += _results(results)
-    told += _earlier(store, record, steps)
-    return Story(tuple(told), tuple(_look_at(record, steps, corpus, results)))
+    """Return the sentences about a run."""
+    headline = _ending(record) or find_headline(steps, tables)
+    sentences = (*_describe_corpus(steps), *_describe_pretraining(steps))
+    sentences += tuple(_describe_changes(store, record, steps))
+    others = tuple(sentence for sentence in sentences if sentence.rstrip(".") != headline)
+    return Story(headline, others, tuple(_look_at(steps, corpus, tables)))
 
 
-def _what(record: RunRecord, steps: Steps) -> str:
-    states = steps.states
-    done = ", ".join(f"{number:,} {state}" for state, number in states.items())
-    seconds = run_seconds(record)
-    took = f" in {time_text(seconds)}" if seconds is not None and record.state != "running" else ""
-    ended = {"completed": "was completed", "running": "is running", "failed": "failed"}
-    how = ended.get(record.state, f"was {record.state}")
-    name = record.recipe.get("name", "?")
-    return f"The run of {name} {how}{took}: {counted(states.total(), 'step')}, {done}."
+def _ending(record: RunRecord) -> str:
+    """Return how a run ended that is not completed; "" for one that is."""
+    labels = list(dict.fromkeys(entry_label(label) for label in record.failures if label))
+    if record.state == "completed":
+        return ""
+    if record.state == "failed" and labels:
+        return f"{', '.join(labels[:3])}{' ...' if len(labels) > 3 else ''} failed"
+    verb = {"failed": "failed", "running": "is running"}.get(record.state, f"was {record.state}")
+    return f"The run {verb}"
 
 
-def _corpus(corpus: Corpus | None) -> Iterator[str]:
-    if corpus is None or corpus.documents is None:
-        return
-    counters = corpus.documents.counters
-    raw, words = counters.get("raw-bytes"), counters.get("words")
-    text = f"{counters['documents-kept']:,} documents came of it"
-    if raw:
-        text = f"It read {byte_text(raw)}; {text}"
-    text += f", {words:,} words" if words else ""
-    if corpus.tokens:
-        text += f", {corpus.tokens.counters.get('tokens', 0):,} tokens"
-    number = sum(built.counters.get("instances", 0) for built in corpus.instances)
-    yield f"{text}, and {number:,} instances." if number else f"{text}."
+def find_headline(steps: Steps, tables: Tables | None) -> str:
+    """Return the most important sentence about what a run built; "" for nothing."""
+    if tables is not None and tables.headline:
+        return tables.headline
+    if evaluation := steps.last_holding("evaluation"):
+        return f"{evaluation.name}: {amount(evaluation.manifest)}"
+    sentences = itertools.chain(_describe_pretraining(steps), _describe_corpus(steps))
+    return next(sentences, "").rstrip(".")
 
 
-def _training(steps: Steps) -> Iterator[str]:
+def _describe_pretraining(steps: Steps) -> Iterator[str]:
     phases = steps.holding("checkpoint")
     if not phases:
         return
-    last = phases[-1]
     updates = sum(phase.counters.get("steps", 0) for phase in phases)
     tokens = sum(phase.counters.get("tokens", 0) for phase in phases)
-    text = f"Pretraining: {updates:,} updates over {tokens:,} tokens"
-    if (found := last.statistics.get("held_out", {})).get("perplexity") is not None:
-        text += f", held-out perplexity {found['perplexity']:,.2f} after {last.name}"
-    yield f"{text}."
+    trained = f"{updates:,} updates over {tokens:,} tokens"
+    perplexity = phases[-1].statistics.get("held_out", {}).get("perplexity")
+    if perplexity is None:
+        yield f"Pretraining made {trained}."
+    else:
+        yield f"Pretraining reached a held-out perplexity of {perplexity:,.2f} after {trained}."
 
 
-def _results(results: Results | None) -> Iterator[str]:
-    for row in results.best[:6] if results else ():
-        ours = percent(row.mean, row.sd) if row.sd is not None else percent(row.shown)
-        of = row.task if row.entry == row.task else f"{row.task}, best of {row.entry}"
-        text = f"{of}: {row.metric} {ours} on dev"
-        if (paper := row.paper.get(_BASE)) is not None and row.shown is not None:
-            gap = 100 * row.shown - paper
-            text += f", the paper\u2019s BERT_BASE {paper:.1f} ({gap:+.1f})"
-        yield f"{text}."
+def _describe_corpus(steps: Steps) -> Iterator[str]:
+    documents, tokens = (steps.last_holding(things) for things in ("documents", "tokens"))
+    read = documents.counters if documents else {}
+    counts = {
+        "documents": read.get("documents-kept", 0),
+        "words": read.get("words", 0),
+        "tokens": tokens.counters.get("tokens", 0) if tokens else 0,
+        "instances": sum(b.counters.get("instances", 0) for b in steps.holding("instances")),
+    }
+    parts = [f"{count:,} {noun}" for noun, count in counts.items() if count]
+    if not parts:
+        return
+    source = f", made of {byte_text(read['raw-bytes'])}" if read.get("raw-bytes") else ""
+    listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    yield f"The corpus has {listed}{source}."
 
 
-def _earlier(store: ArtifactStore, record: RunRecord, steps: Steps) -> Iterator[str]:
-    """How it compares with the recipe's run before, where that has other artifacts."""
-    before = _run_before(store, record)
+def _describe_changes(store: ArtifactStore, record: RunRecord, steps: Steps) -> Iterator[str]:
+    """Yield how a run differs from the recipe's run before, if they share steps."""
+    before = _find_run_before(store, record)
     if before is None:
         return
     others = {built.label: built for built in read_steps(store, before).built}
-    moved = [
+    changes = [
         text
         for built in steps.built
         if (other := others.get(built.label)) is not None
         and other.manifest.content != built.manifest.content
-        for text in _moved(other, built)
+        for text in _list_changes(other, built)
     ]
-    if moved:
-        yield f"Beside the run before ({before.run_id}): {'; '.join(moved[:4])}."
+    if changes:
+        yield f"Compared with the run before ({before.run_id}): {'; '.join(changes[:4])}."
     elif others:
-        yield f"Everything it shares with the run before ({before.run_id}) is the same."
+        yield f"All steps that it shares with the run before ({before.run_id}) are equal."
 
 
-def _run_before(store: ArtifactStore, record: RunRecord) -> RunRecord | None:
+def _find_run_before(store: ArtifactStore, record: RunRecord) -> RunRecord | None:
     earlier = [run_id for run_id in run_ids(store) if run_id < record.run_id]
-    for run_id in reversed(earlier[-_EARLIER:]):
+    for run_id in reversed(earlier[-_MAX_EARLIER_RUNS:]):
         try:
             found = read_run(store, run_id)
         except StoreError:
@@ -129,26 +131,24 @@ def _run_before(store: ArtifactStore, record: RunRecord) -> RunRecord | None:
     return None
 
 
-def _moved(before: Built, after: Built) -> Iterator[str]:
+def _list_changes(before: Built, after: Built) -> Iterator[str]:
     if "documents-kept" in after.counters and after.label == "build-documents":
         ends = (item.counters.get("documents-kept", 0) for item in (before, after))
         yield "documents {:,} \u2192 {:,}".format(*ends)
     held_out = [item.statistics.get("held_out") for item in (before, after)]
-    if all(isinstance(found, dict) and "perplexity" in found for found in held_out):
-        ends = (found["perplexity"] for found in held_out if found)
+    if all(isinstance(values, dict) and "perplexity" in values for values in held_out):
+        ends = (values["perplexity"] for values in held_out if values)
         yield "{} perplexity {:,.2f} \u2192 {:,.2f}".format(after.name, *ends)
 
 
 def _look_at(
-    record: RunRecord, steps: Steps, corpus: Corpus | None, results: Results | None
+    steps: Steps, corpus: Corpus | None, tables: Tables | None
 ) -> Iterator[tuple[str, str]]:
-    if record.failures:
-        yield "failures", "what failed" if record.state == "failed" else "why it ended early"
     if steps.states["not run"]:
         yield "steps", f"{counted(steps.states['not run'], 'step')} did not run"
     if corpus and corpus.documents:
         for item in balances(corpus.documents.counters):
-            if not item.source and item.went_in and item.kept < _FEW_KEPT * item.went_in:
+            if not item.source and item.went_in and item.kept < _MIN_KEPT_SHARE * item.went_in:
                 share = 100 * item.dropped / item.went_in
                 yield "dropped", f"{share:.0f} % of the {item.things} were dropped"
     noted = list(
@@ -157,8 +157,8 @@ def _look_at(
     if noted:
         yield "steps", f"notes on {', '.join(noted[:3])}{' ...' if len(noted) > 3 else ''}"
     if corpus and corpus.documents:
-        yield "documents", "documents beside their source"
+        yield "documents", "documents next to their source"
     if steps.holding("checkpoint"):
         yield "pretraining", "whether the held-out loss still falls"
-    if results and results.best:
-        yield "tasks", "how far the restarts lie apart"
+    if tables and tables.main:
+        yield "tasks", "every restart, next to the paper"
