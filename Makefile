@@ -73,7 +73,6 @@ $(READY): requirements.lock pyproject.toml
 run: setup
 	$(BIN)/bertloom sample runs/sample
 	$(BIN)/bertloom run sample --store runs/store
-	@echo; echo "To run these commands: source $(BIN)/activate"
 
 # A process a core; the tests of a module stay together, as they share what is slow to make.
 test: setup

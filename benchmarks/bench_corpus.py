@@ -3,7 +3,7 @@
     python -m benchmarks.bench_corpus            # rate, shares, one and two workers
     python -m benchmarks.bench_corpus --memory   # peak memory at 1x and 4x size
 
-Runs on the made-up sample world (`flows.sample`), at a size of your choice, as a multistream dump.
+Runs on the sample world (`flows.sample`), at a size of your choice, as a multistream dump.
 The bare form beside Beam is the same work objects called in a plain loop in this process.
 """
 
@@ -88,7 +88,7 @@ def run_stages(
 
     stage("documents", lambda out: documents_job.build_documents(
         documents, inputs={}, output=out, execution=how))  # fmt: skip
-    given = VocabularyConfig(vocab_file=vocab) if vocab else VocabularyConfig(vocab_size=4000)
+    given = VocabularyConfig(vocab_file=vocab) if vocab else VocabularyConfig(vocab_size=500)
     stage("vocabulary", lambda out: vocabulary_job.build_vocabulary(
         given, inputs=inputs, output=out, execution=how))  # fmt: skip
     stage("tokens", lambda out: tokens_job.build_tokens(
@@ -230,7 +230,7 @@ def _learnt_vocabulary(dump: str, folder: Path) -> str:
         DocumentsConfig(sources=(source,)), inputs={}, output=str(folder / "d"), execution=how
     )
     made = vocabulary_job.build_vocabulary(
-        VocabularyConfig(vocab_size=4000),
+        VocabularyConfig(vocab_size=500),
         inputs={"documents": as_input("documents", documents, str(folder / "d"))},
         output=str(folder / "v"),
         execution=how,

@@ -46,7 +46,7 @@ def corpus_recipe(folder: Path, books: str, *, store: str, vocab_file: str | Non
         build_documents=DocumentsConfig(
             sources=(wiki, BooksSource(name="tales", paths=(books,), split_bytes=1 << 17))
         ),
-        build_vocabulary=VocabularyConfig(vocab_size=4000, vocab_file=vocab_file),
+        build_vocabulary=VocabularyConfig(vocab_size=600, vocab_file=vocab_file),
         build_instances={"length-128": InstancesConfig(pool_bytes=1 << 10)},
     )
 
@@ -71,7 +71,7 @@ def share(results: Sequence[StepResult]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--articles", type=int, default=6000)
+    parser.add_argument("--articles", type=int, default=30_000)
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

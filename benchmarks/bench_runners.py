@@ -240,7 +240,7 @@ def _requests(dumps: Sequence[str], how: ExecutionConfig) -> str:
 
 def _dumps(folder: Path, pattern: str | None, articles: int) -> dict[str, list[str]]:
     """Dumps by size."""
-    least = write_sample(str(folder / "least"), articles=4, tales=1).pages
+    least = write_sample(str(folder / "least"), articles=20, tales=1).pages
     if pattern:
         where = Path(pattern)
         found = sorted(str(path) for path in where.parent.glob(where.name))
@@ -259,7 +259,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runners", nargs="*", default=["local", "portable"])
     parser.add_argument("--dumps", help="a pattern of Wikipedia dumps; else the made-up sample")
-    parser.add_argument("--articles", type=int, default=1500, help="of the made-up sample at 1x")
+    parser.add_argument("--articles", type=int, default=7500, help="articles of the sample at 1x")
     parser.add_argument("--workers", type=int, default=2, help="of the runner local")
     parser.add_argument("--requests", action="store_true", help="count them, at 1x")
     given = parser.parse_args()

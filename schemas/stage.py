@@ -95,7 +95,7 @@ class Stage:
         return counted(manifest)
 
     def amounts(self, manifests: Sequence[Manifest]) -> str:
-        """How much several artifacts hold together, in a few words: `5 trials, f1 .81 to .84`."""
+        """How much several artifacts hold together, in a few words: `5 trials, f1 81.0 to 84.0`."""
         if self.describe_many is not None:
             return self.describe_many(manifests)
         return f"{len(manifests):,} artifact{'s' if len(manifests) != 1 else ''}"

@@ -83,7 +83,7 @@ def digests(outputs: Mapping[str, StageOutput]) -> dict[str, dict[str, str]]:
 
 
 def small_sample(folder: Path | str) -> SampleFiles:
-    """A sample small enough to be read many times, in many bz2 streams; below a folder or URL."""
+    """Write a sample of seven bz2 streams and three books below a folder or URL."""
     return write_sample(str(folder), articles=120, tales=3, pages_per_stream=20)
 
 
@@ -99,13 +99,13 @@ def small_recipe_file(folder: Path) -> Path:
 def small_recipe(sample: SampleFiles, *, reverse: bool = False) -> Recipe:
     """A recipe over a written sample, in several splits of each source."""
     sources = [
-        WikipediaSource(name="samplewiki", paths=(sample.pages,), split_bytes=16 << 10),
-        BooksSource(name="tales", paths=(sample.books,), split_bytes=64 << 10),
+        WikipediaSource(name="samplewiki", paths=(sample.pages,), split_bytes=4 << 10),
+        BooksSource(name="tales", paths=(sample.books,), split_bytes=32 << 10),
     ]
     return Recipe(
         name="test",
         build_documents=DocumentsConfig(sources=tuple(sources[::-1] if reverse else sources)),
-        build_vocabulary=VocabularyConfig(vocab_size=1500),
+        build_vocabulary=VocabularyConfig(vocab_size=400),
         build_instances={
             "length-64": InstancesConfig(
                 max_seq_length=64,

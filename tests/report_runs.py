@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from corpus_runs import small_recipe
-from written_evaluations import SCRATCH, artifact, written
+from written_evaluations import BASE, SCRATCH, artifact, written
 
 from flows.bert import run_recipe
 from flows.engine.steps import input_ref
-from flows.sample import SampleFiles
-from flows.sample.books import write_books, write_tale
-from flows.sample.dump import write_dump, write_pages
-from flows.sample.world import World
+from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, read_run, run_ids
 from model.tabulate import tabulate
@@ -29,26 +26,11 @@ from schemas.task_configs import TabulateConfig
 def corpus_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
     """A finished run of the four corpus stages."""
     root = str(folder / "store")
-    sample = sample_without_tasks(str(folder / "sample"))
+    sample = write_sample(str(folder / "sample"), articles=60, tales=2, pages_per_stream=20)
     recipe = small_recipe(sample).model_copy(update={"store": root})
     run_recipe(recipe, say=lambda _: None, engine="local")
     store = ArtifactStore(root)
     return store, read_run(store, run_ids(store)[-1])
-
-
-def sample_without_tasks(folder: str) -> SampleFiles:
-    """A sample without the labelled sets, which take longer to write than all the rest."""
-    world = World(0, 60)
-    dump = write_dump(
-        folder,
-        write_pages(world),
-        date="20260101",
-        pages_per_stream=20,
-        compresslevel=9,
-        size=None,
-    )
-    books = write_books(folder, (write_tale(world, number) for number in range(2)))
-    return dump._replace(books=books)
 
 
 def whole_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
@@ -57,29 +39,42 @@ def whole_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
     return store, with_trainings(store, record, folder)
 
 
-def with_trainings(store: ArtifactStore, record: RunRecord, folder: Path) -> RunRecord:
+ENTRIES: Mapping[str, tuple[str, Sequence[float]]] = {
+    "cola": ("cola", [0.42, 0.51, 0.47, 0.44]),
+    "cola-scratch": ("cola", [0.05, 0.11, 0.02]),
+}
+"""Task and dev scores of each entry; names of those from scratch end so."""
+
+
+def with_trainings(
+    store: ArtifactStore,
+    record: RunRecord,
+    folder: Path,
+    entries: Mapping[str, tuple[str, Sequence[float]]] = ENTRIES,
+) -> RunRecord:
     """Write phases, trainings, evaluations and tables beside a corpus; the record with them."""
     made = Written(store, record)
     tokens, vocabulary = made.manifest("build-tokens"), made.manifest("build-vocabulary")
     first = made.phase("pretrain.first", 60, inputs={"tokens": tokens, "vocabulary": vocabulary})
     last = made.phase("pretrain.second", 20, inputs={"checkpoint": first})
-    examples = made.publish(
-        "build-examples.cola", statistics={"task": "cola", "splits": {"train": 40, "dev": 20}}
-    )
+    examples = {
+        task: made.publish(
+            f"build-examples.{task}", statistics={"task": task, "splits": {"train": 40, "dev": 20}}
+        )
+        for task in dict.fromkeys(task for task, _ in entries.values())
+    }
     evaluations = {}
-    for entry, runs, model in (
-        ("cola", [0.42, 0.51, 0.47, 0.44], {}),
-        ("cola-scratch", [0.05, 0.11, 0.02], SCRATCH),
-    ):
-        inputs = {"checkpoint": last} if not model else {"vocabulary": vocabulary}
-        given = written(entry, "cola", runs, **({"model": model} if model else {}))
+    for entry, (task, runs) in entries.items():
+        is_scratch = entry.endswith("scratch")
+        inputs = {"vocabulary": vocabulary} if is_scratch else {"checkpoint": last}
+        given = written(entry, task, runs, model=SCRATCH if is_scratch else BASE)
         cells = {}
         for cell in given["cells"]:
-            statistics = {"task": "cola", "metrics": cell["metrics"]}
+            statistics = {"task": task, "metrics": cell["metrics"]}
             label = f"finetune.{entry}.{cell['name']}"
             cells[cell["name"]] = made.publish(label, statistics=statistics, inputs=inputs)
         given["members"] = [given["best"]]
-        of = {"examples": examples, **cells}
+        of = {"examples": examples[task], **cells}
         label = f"evaluate.{entry}"
         evaluations[entry] = made.publish(label, statistics=given, inputs=of)
     made.tables(evaluations, folder)

@@ -22,11 +22,23 @@ def trial(f1: float) -> Manifest:
 
 def test_the_metric_that_chooses_comes_first() -> None:
     stage = find_stage("finetune")
-    assert stage.amount(trial(0.5)) == "f1 .500, em .400 on dev"
-    assert stage.amounts([trial(0.5), trial(0.25)]) == "2 trials, f1 .250 to .500"
+    assert stage.amount(trial(0.5)) == "f1 50.0, em 40.0 on dev"
+    assert stage.amounts([trial(0.5), trial(0.25)]) == "2 trials, f1 25.0 to 50.0"
     without = made("finetune", {"task": "rte", "metrics": {}})
     assert stage.amount(without) == "no answers on dev"
     assert stage.amounts([without]) == "1 trial"
+
+
+def test_evaluation_has_mean_deviation_and_restarts_in_percent() -> None:
+    statistics = {
+        "metric": "accuracy",
+        "points": [{"name": "point", "mean": 0.276, "sd": 0.054, "runs": 5}],
+        "best_point": "point",
+        "metrics": {"dev": {"accuracy": 0.336}},
+        "ensemble": 1,
+    }
+    amount = find_stage("evaluate").amount(made("evaluate", statistics))
+    assert amount == "accuracy 27.6 ± 5.4, 5 restarts, best 33.6"
 
 
 def test_statistics_of_another_make_are_no_fault() -> None:

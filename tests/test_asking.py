@@ -24,15 +24,17 @@ from schemas.task_configs import FeaturesConfig
 NLI = ("entailment", "not_entailment")
 
 
-def write_tuned(folder: Path, *, task: str, labels: tuple[str, ...] = ("0", "1")) -> str:
-    """A model as fine-tuning leaves it, with random weights."""
+def write_tuned(
+    folder: Path, *, task: str, labels: tuple[str, ...] = ("0", "1"), outputs: int = 0
+) -> str:
+    """A model as fine-tuning leaves it, with random weights; `outputs` of one without labels."""
     folder.mkdir(parents=True)
     found = TASKS[task]
     model = new_task_model(
         ModelConfig.model_validate(SHAPE),
         vocab_size=len(VOCAB),
         kind=found.type,
-        outputs=len(labels),
+        outputs=len(labels) or outputs,
         dropout=0.0,
         seed=3,
     )

@@ -161,6 +161,34 @@ def test_an_ensemble_is_above_its_single_models_and_the_best_before() -> None:
     assert claim("ensemble", source(written("s", "squad-1.1", GOOD))).status == "not run"
 
 
+def test_several_ensembles_are_compared_with_single_models_by_their_means() -> None:
+    def together(*values: float) -> JudgedClaim:
+        runs = [0.55, 0.95, 0.7, 0.99, 0.8, 0.75, 0.62]  # one ensemble would prove nothing
+        given = [
+            written(f"s-{n}", "squad-1.1", runs, ensemble=7, ensemble_value=value)
+            for n, value in enumerate(values)
+        ]
+        return claim("ensemble", source(*given))
+
+    (found,) = together(0.97, 0.98, 0.99, 0.98).findings
+    assert found.status == "shown"
+    assert (
+        "98.0 on dev of 7 models together, mean of 4 ensembles, 76.6 of single ones" in found.ours
+    )
+    assert found.low > 0
+    assert together(0.93, 0.75, 0.6, 0.99).status == "not shown"
+    assert together(0.99).status == "not shown"
+
+
+def test_models_from_scratch_are_not_single_models_of_an_ensemble() -> None:
+    runs = [0.93, 0.94]
+    members = written("members", "squad-1.1", runs)
+    both = written("both", "squad-1.1", runs, ensemble=2, ensemble_value=0.945)
+    scratch = written("scratch", "squad-1.1", [0.1, 0.2], model=SCRATCH)
+    (found,) = claim("ensemble", source(members, both, scratch)).findings
+    assert "93.5 of single ones" in found.ours
+
+
 def test_all_findings_have_to_show_it() -> None:
     both = claim("both-directions", of_tasks(GOOD, GOOD, POOR), of_tasks(GOOD, GOOD, GOOD))
     assert [one.status for one in both.findings] == ["shown", "not shown"]

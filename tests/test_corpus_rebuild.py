@@ -37,7 +37,7 @@ def test_a_changed_part_redoes_its_own_splits(tmp_path: Path) -> None:
         name="parts",
         store=str(tmp_path / "store"),
         build_documents=DocumentsConfig(sources=(source,)),
-        build_vocabulary=VocabularyConfig(vocab_size=900),
+        build_vocabulary=VocabularyConfig(vocab_size=400),
         build_instances={"short": InstancesConfig(max_seq_length=64, pool_bytes=1024)},
     )
     first, said = run(recipe)

@@ -130,7 +130,7 @@ def test_every_form_of_the_tables_marks_it(tabulated: dict[str, bytes]) -> None:
     text = tabulated["tables.txt"].decode()
     marked = [line for line in text.splitlines() if "81.0 ± 1.0 †" in line]
     assert len(marked) == 2  # of all results, and below the paper's Table 1
-    assert "81.0 †" in text  # among the comparisons
+    assert "+10.0 †" in text  # among the comparisons
     assert text.count(f"† sst-2: {SAID}.") == 3
     assert "71.0 ± 1.4 †" not in text
     assert "50.9 †" not in text
@@ -182,10 +182,10 @@ def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
         assert f"† sst-2: {SAID}." in text
         assert text.count("†") >= 2
     assert "81.0 ± 1.0 †" in tables[1]
-    story = {"told": [], "look_at": []}
-    tile = section("summary", results=results, story=story, corpus=None, finetuned_phase=None)
-    assert "81.0 ± 1.0 †" in tile
-    assert SAID in tile
+    story = {"headline": "", "sentences": [], "look_at": []}
+    first_screen = section("summary", results=results, story=story, chart=results.overview_figure)
+    assert "81.0 ± 1.0 †" in first_screen
+    assert SAID in first_screen
 
 
 def test_lines_of_the_command_say_it() -> None:
@@ -193,8 +193,8 @@ def test_lines_of_the_command_say_it() -> None:
         return Manifest.model_construct(statistics=statistics)
 
     trial = made({"task": "sst-2", "metrics": {"dev": {"accuracy": 0.8}}, "cut": CUT})
-    assert find_stage("finetune").amount(trial) == f"accuracy .800 on dev ({SAID})"
-    assert find_stage("finetune").amounts([trial, trial]) == f"2 trials, accuracy .800 ({SAID})"
+    assert find_stage("finetune").amount(trial) == f"accuracy 80.0 on dev ({SAID})"
+    assert find_stage("finetune").amounts([trial, trial]) == f"2 trials, accuracy 80.0 ({SAID})"
     evaluated = written("sst-2", "sst-2", [0.8, 0.82]) | {"cut": CUT}
     assert find_stage("evaluate").amount(made(evaluated)).endswith(f"({SAID})")
     split = {"splits": {"train": 40}, "cut": {"train": {"kept": 40, "of": 80, "unit": "rows"}}}

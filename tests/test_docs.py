@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 from xml.etree import ElementTree
@@ -16,16 +15,15 @@ import pytest
 import yaml
 from command_runs import Cli
 from pydantic import TypeAdapter
-from report_runs import sample_without_tasks, with_trainings
+from report_runs import with_trainings
 from shown_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks
-from task_files import write_task_file
 from typer.main import get_command
 
 from flows.cli.app import app, main
 from flows.recipes.files import load_recipe
+from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from model.tasks import TASKS
 from pipelines.runners.launch import RUNNERS
 from pipelines.sources import SOURCES
 from schemas.configs import Config
@@ -41,23 +39,12 @@ COMMANDS: Any = get_command(app)
 SMALL = """
 name: sample
 extends: sample
-build_vocabulary: {vocab_size: 1000}
+build_vocabulary: {vocab_size: 400}
 pretrain: {}
 build_examples: {}
 finetune: {}
 """
 """The corpus of the recipe `sample`, for as little text as here."""
-
-LABELLED = {
-    "cola": "dev.tsv test.tsv train.tsv",
-    "conll-2003": "eng.testa eng.testb eng.train",
-    "mnli": "dev_matched.tsv test_matched.tsv train.tsv",
-    "mrpc": "dev.tsv test.tsv train.tsv",
-    "qnli": "dev.tsv test.tsv train.tsv",
-    "squad-1.1": "dev-v1.1.json train-v1.1.json",
-    "sst-2": "dev.tsv test.tsv train.tsv",
-}
-"""Names of files by task."""
 
 
 def site_module(name: str) -> Any:
@@ -129,15 +116,9 @@ def test_shown_make_targets_exist() -> None:
 
 @pytest.fixture(scope="module")
 def beside_a_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with raw files as of the sample, fewer of them, and their corpus in a store."""
+    """Return a folder with a small sample and, in a store, its corpus."""
     folder = tmp_path_factory.mktemp("shown")
-    sample_without_tasks(str(folder / "runs" / "sample"))
-    for task, names in LABELLED.items():
-        tasks = folder / "runs" / "sample" / "tasks" / task
-        for split, globs in TASKS[task].splits.items():
-            matching = [name for name in names.split() for glob in globs if fnmatch(name, glob)]
-            if matching:
-                Path(write_task_file(TASKS[task], split, folder=tasks)).rename(tasks / matching[0])
+    write_sample(str(folder / "runs" / "sample"), articles=60, tales=2, pages_per_stream=20)
     (folder / "small.yaml").write_text(SMALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

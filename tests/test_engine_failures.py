@@ -87,13 +87,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_World]:
 
 def _recipe_file(folder: Path) -> Path:
     """A sample of a dozen pieces that take a second each: what is found again pays there."""
-    sample = write_sample(str(folder / "sample"), articles=1500, tales=12, pages_per_stream=20)
+    sample = write_sample(str(folder / "sample"), articles=7000, tales=12, pages_per_stream=20)
     wiki = WikipediaSource(name="samplewiki", paths=(sample.pages,), split_bytes=256 << 10)
     books = BooksSource(name="tales", paths=(sample.books,), split_bytes=256 << 10)
     recipe = Recipe(
         name="failures",
         build_documents=DocumentsConfig(sources=(wiki, books)),
-        build_vocabulary=VocabularyConfig(vocab_size=1500),
+        build_vocabulary=VocabularyConfig(vocab_size=500),
         build_instances={"length-64": InstancesConfig(max_seq_length=64, duplicates=2)},
     )
     path = folder / "recipe.yaml"

@@ -121,6 +121,21 @@ def test_the_best_points_restarts_are_scored_on_test(
     assert found.sd is not None
 
 
+def test_majority_class_is_scored_on_every_labeled_split(
+    examples: StageInput,
+    restarts: dict[str, StageInput],
+    asked: list[tuple[str, ...]],
+    tmp_path: Path,
+) -> None:
+    said = evaluated(tmp_path / "out", examples, restarts).statistics
+    train = read_examples(examples, "train")["label"].to_pylist()
+    most = max(sorted(set(train)), key=train.count)
+    for split in ("dev", "test"):
+        labels = read_examples(examples, split)["label"].to_pylist()
+        assert said["baseline"][split]["accuracy"] == labels.count(most) / len(labels)
+    assert set(said["baseline"]) == {"dev", "test"}  # the answers of `hidden` are not known
+
+
 def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     examples: StageInput,
     restarts: dict[str, StageInput],

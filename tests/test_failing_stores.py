@@ -23,9 +23,9 @@ _RECIPE = """
 name: buckets
 build_documents:
   sources:
-    - {{kind: wikipedia, name: wiki, paths: ["{raw}/*.xml.bz2"], split_bytes: 16384}}
-    - {{kind: books, name: tales, paths: ["{raw}/books.tar.gz"], split_bytes: 65536}}
-build_vocabulary: {{vocab_size: 700}}
+    - {{kind: wikipedia, name: wiki, paths: ["{raw}/*.xml.bz2"], split_bytes: 4096}}
+    - {{kind: books, name: tales, paths: ["{raw}/books.tar.gz"], split_bytes: 32768}}
+build_vocabulary: {{vocab_size: 400}}
 build_instances:
   short: {{max_seq_length: 32, held_out_share: 0.1, masking: {{max_predictions: 6}}}}
 pretrain:

@@ -14,8 +14,9 @@ from command_runs import Said
 from fake_site import FakeSite
 
 from flows.cli.app import app
-from flows.sample.dump import write_dump, write_pages
-from flows.sample.world import World
+from flows.sample.dump import write_dump
+from flows.sample.pages import make_pages
+from flows.sample.world import Words
 from schemas.errors import BertloomError
 
 pytestmark = pytest.mark.network
@@ -47,7 +48,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeSite]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     folder = tmp_path / "made"
-    write_dump(str(folder), write_pages(World(0, 5)), date="20260101")
+    write_dump(str(folder), make_pages(Words.of_world(0), seed=0, articles=5), date="20260101")
     with FakeSite() as served:
         monkeypatch.setenv("BERTLOOM_MIRROR", served.url)
         dumps = {path.name: path.read_bytes() for path in folder.glob("*.bz2")}

@@ -50,7 +50,7 @@ def test_a_group_of_trials_is_made_from_what_they_are(store: ArtifactStore) -> N
     assert group.id.startswith("trials:")
     assert (group.title, group.detail) == (
         "4 other trials of the grid",
-        "4 trials, matthews .000 to .300",
+        "4 trials, matthews 0.0 to 30.0",
     )
     assert {key for _, key in graph.made_from[group.id]} == {
         made["build-examples.cola"].artifact_id,

@@ -65,7 +65,6 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> No
     assert {name for name in names if ".dist-info/" not in name} - modules == data
     assert {"flows/recipes/sample.yaml", "flows/report/templates/page.html.j2"} <= data
     assert "schemas/lineage_event.schema.json" in data
-    assert {"flows/sample/texts/articles.txt", "flows/sample/texts/world.yaml"} <= data
 
 
 def test_source_archive_holds_the_packages_and_what_builds_them(
@@ -229,17 +228,6 @@ def test_setup_installs_torch_of_the_lock_when_cuda_is_chosen(
     calls = (tmp_path / "calls").read_text()
     assert "requirements.lock" in calls
     assert "+cpu" not in calls
-
-
-def test_make_run_ends_with_how_to_activate_the_environment() -> None:
-    listed = subprocess.run(
-        ["make", "--no-print-directory", "--dry-run", "run"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "source .venv/bin/activate" in listed.stdout.splitlines()[-1]
 
 
 def test_make_takes_the_newest_supported_python_and_says_which(tmp_path: Path) -> None:

@@ -89,7 +89,6 @@ def tiny_recipe(folder: Path) -> dict[str, Any]:
     sample = write_sample(str(folder / "sample"), articles=40, tales=1, pages_per_stream=20)
     recipe: Recipe = small_recipe(sample)
     written = recipe.model_dump(mode="json", exclude={"store", "execution"})
-    written["build_vocabulary"]["vocab_size"] = 600
     written["pretrain"] = {
         "tiny": {
             "instances": "length-64",

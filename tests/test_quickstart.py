@@ -22,6 +22,8 @@ from flows.quickstart.vocabulary import vocabulary_size
 from flows.recipes.files import load_recipe
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.sample import write_sample
+from flows.sample.dump import write_dump
+from flows.sample.pages import Page
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.plan import raw_files
 from pipelines.sources import SOURCES
@@ -95,7 +97,8 @@ def test_dumps_and_archives_are_found(tmp_path: Path) -> None:
     assert {form.kind for form in found.forms} >= {"books", "wikipedia"}
     assert found.guess.language == "en"
     (tmp_path / "one").mkdir()
-    dump = next((tmp_path / "mine").glob("*.xml.bz2"))
+    pages = [Page(0, f"Bells {number}", ENGLISH * 8) for number in range(10)]
+    dump = Path(write_dump(str(tmp_path / "dump"), pages).pages)
     (tmp_path / "one" / "wiki.xml").write_bytes(bz2.decompress(dump.read_bytes()))
     assert [form.kind for form in survey(tmp_path / "one").forms] == ["wikipedia"]
     (tmp_path / "one" / "wiki.xml").rename(tmp_path / "wiki.xml")

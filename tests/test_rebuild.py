@@ -22,8 +22,9 @@ from flows.publish.rebuilding import (
 )
 from flows.publish.rebuilding import corpus_recipe as recipe_of
 from flows.recipes.files import load_recipe
-from flows.sample import World, write_pages
 from flows.sample.dump import write_dump
+from flows.sample.pages import make_pages
+from flows.sample.world import Words
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
@@ -34,8 +35,8 @@ RECIPE = """
 name: monthly
 build_documents:
   sources:
-    - {kind: wikipedia, name: samplewiki, paths: ["${BERTLOOM_DUMP}/*.bz2"], split_bytes: 16384}
-build_vocabulary: {vocab_size: 500}
+    - {kind: wikipedia, name: samplewiki, paths: ["${BERTLOOM_DUMP}/*.bz2"], split_bytes: 4096}
+build_vocabulary: {vocab_size: 300}
 build_instances:
   length-32: {max_seq_length: 32, masking: {max_predictions: 5}}
 publish: {name: corpus/samplewiki}
@@ -57,7 +58,7 @@ def site() -> Iterator[FakeSite]:
 
 def add_month(site: FakeSite, date: str, folder: Path, *, articles: int, **given: str) -> None:
     """Put a dump of a small made-up wiki on a site: the first articles of always the same world."""
-    pages = write_pages(World(0, articles))
+    pages = make_pages(Words.of_world(0), seed=0, articles=articles)
     made = write_dump(str(folder / f"made-{date}"), pages, date=date, pages_per_stream=20)
     paths = [Path(made.pages), Path(made.page_index)]
     site.add_dump(WIKI, date, {path.name: path.read_bytes() for path in paths}, **given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -18,6 +19,7 @@ import pytest
 from command_runs import Cli
 from lineage_writing import put, raw_file
 from report_runs import Written
+from written_evaluations import TASKS, evaluations, written
 
 from flows.balances import balances
 from flows.lineage.graph import upstream_graph
@@ -33,12 +35,15 @@ from flows.report.lengths import (
     read_token_lengths,
 )
 from flows.report.lineage import overview
+from flows.report.overview import TaskResult, result_figure
 from flows.report.page import report_page, section, write_report
+from flows.report.results import read_tables
 from flows.report.samples import Dropped, Template
 from flows.report.steps import Built, read_steps
 from flows.report.texts import read_documents
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
+from model.tables.result_rows import result_rows
 from schemas.errors import StoreError
 from schemas.manifest import Reuse
 from schemas.sealed import read_page
@@ -108,17 +113,17 @@ def test_the_page_tells_the_whole_run(run: Run) -> None:
     page = Page(text)
     said = {name: words(content) for name, content in page.sections.items()}
     assert list(said) == [
-        "summary", "corpus", "documents", "instances", "dropped", "pretraining", "tasks", "steps",
-        "lineage", "environment", "configuration",
+        "summary", "story", "corpus", "documents", "instances", "dropped", "pretraining", "tasks",
+        "steps", "lineage", "environment", "configuration",
     ]  # fmt: skip
     manifests = {step.label: store.read_manifest(step.manifest) for step in record.steps}
-    assert f"{manifests['build-tokens'].counters['tokens']:,}" in said["summary"]
-    assert "held-out perplexity 12.18 after second" in said["summary"]
-    assert "cola, matthews 46.0 ± 3.9 4 restarts on dev, best 51.0" in said["summary"]
+    assert f"{manifests['build-tokens'].counters['tokens']:,} tokens" in said["story"]
+    assert "held-out perplexity of 12.18 after 80 updates over 80,000 tokens" in said["story"]
+    assert record.run_id in said["environment"]
     for manifest in manifests.values():
         assert f"artifact-{manifest.artifact_id}" in page.ids
         assert manifest.artifact_id in said["steps"]
-    assert "finetune.cola 4 trials, matthews .420 to .510 4 built" in said["steps"]
+    assert "finetune.cola 4 trials, matthews 42.0 to 51.0 4 built" in said["steps"]
     assert "17 built" in said["steps"]
     assert "Tokens per sentence" in said["corpus"]
     assert "first 64 60 40,000 2.500 12.18 40.0 70.0" in said["pretraining"]
@@ -167,12 +172,70 @@ def test_what_was_reused_is_said_where_something_was(run: Run) -> None:
     assert "3 of 4 pieces reused, 80 % of the work" in page
 
 
-def test_the_perplexity_is_that_of_the_phase_that_was_fine_tuned(run: Run) -> None:
+def heading(text: str) -> str:
+    """Return the text of a page's heading."""
+    [found] = re.findall(r"<h1>(.*?)</h1>", text, re.S)
+    return html.unescape(found)
+
+
+def test_first_screen_has_headline_table_and_chart(run: Run) -> None:
+    store, record = run
+    tables = read_tables(store, Written(store, record).manifest("tabulate"))
+    text = report_page(store, record)
+    assert heading(text) == tables.headline != ""
+    summary = text[text.index('<section id="summary">') : text.index('<section id="story">')]
+    cells = dict(re.findall(r'data-name="([^"]*)">([^<]*)<', summary))
+    assert cells["pretrained"] == "46.0 ± 3.9"
+    assert cells["from scratch"] == "6.0 ± 4.6"
+    assert cells["restarts"] == "4 / 3"
+    assert cells["difference (95 % interval)"].startswith("+40.0 (")
+    assert summary.count("<svg") == 1
+    assert "warnings" not in Page(text).ids
+    for sentence in (item.sentence for item in tables.verdicts[1:]):
+        assert sentence in html.unescape(summary)
+
+
+def test_warnings_stand_directly_below_results(run: Run) -> None:
     store, record = run
     made = Written(store, record)
-    made.phase("pretrain.third", 10, inputs={"tokens": made.manifest("build-tokens")})
-    said = words(Page(report_page(store, made.record)).sections["summary"])
-    assert "held-out perplexity 12.18 after second" in said
+    warnings = [{"kind": "chance", "text": "The model answers at chance."}]
+    made.publish("build-examples.warned", statistics={"splits": {}, "warnings": warnings})
+    sections = Page(report_page(store, made.record)).sections
+    assert list(sections)[:2] == ["summary", "warnings"]
+    assert "build-examples.warned The model answers at chance." in words(sections["warnings"])
+
+
+def test_chart_shows_every_task_within_its_axis() -> None:
+    def result(task: str, runs: list[float], majority: float | None) -> TaskResult:
+        [row] = result_rows(evaluations(written(task, task, runs)), tasks=TASKS)
+        row = row.model_copy(update={"majority": majority})
+        return TaskResult(title=task, pretrained=row, scratch=None, verdict=None)
+
+    results = [result("cola", [-0.1, 0.1], 0.0), result("sst-2", [1.0, 1.0], None)]
+    [panel] = result_figure(results, name="x").panels
+    dots = [float(x) for x in re.findall(r'<circle[^>]* cx="([\d.]+)"', panel.svg)]
+    assert len(dots) == 2
+    assert dots[0] < dots[1] <= 288
+    assert [key.label for key in result_figure(results, name="x").legend] == [
+        "pretrained", "majority class",
+    ]  # fmt: skip
+    assert result_figure(results[1:], name="x").legend[0].label == "pretrained"
+
+
+def test_runs_without_tasks_begin_with_what_they_built(run: Run) -> None:
+    store, record = run
+    corpus = record.model_copy(update={"steps": record.steps[:4], "planned": record.planned[:4]})
+    page = report_page(store, corpus)
+    tokens = Written(store, record).manifest("build-tokens").counters["tokens"]
+    assert f"{tokens:,} tokens" in heading(page)
+    assert 'class="cards"' in page
+    ids = Page(page).ids
+    assert any(name.startswith("first-tokens-") for name in ids)  # a figure of the corpus
+    steps = [step for step in record.steps if step.label.startswith(("build", "pretrain"))]
+    trained = record.model_copy(update={"steps": tuple(steps), "planned": ()})
+    page = report_page(store, trained)
+    assert "perplexity of 12.18" in heading(page)
+    assert any(name.startswith("first-curves-") for name in Page(page).ids)
 
 
 def test_nothing_is_loaded_and_every_link_leads_somewhere(run: Run) -> None:
@@ -200,8 +263,6 @@ def test_nothing_is_loaded_and_every_link_leads_somewhere(run: Run) -> None:
 def test_texts_are_shown_beside_their_source(run: Run) -> None:
     page = Page(text := report_page(*run))
     said = {name: words(content) for name, content in page.sections.items()}
-    assert "was completed" in said["summary"]
-    assert "over 80,000 tokens, held-out perplexity 12.18 after second" in said["summary"]
     assert "{{Infobox" in said["documents"]  # which the text beside it has not
     assert "Project Gutenberg eBook" in said["documents"]
     assert "characters before the first sentence were cut" in said["documents"]
@@ -298,13 +359,13 @@ def test_what_a_run_has_not_is_left_out(run: Run) -> None:
     record = record.model_copy(update=corpus)
     page = Page(report_page(store, record))
     assert list(page.sections) == [
-        "summary", "corpus", "documents", "instances", "dropped", "steps", "lineage",
+        "summary", "story", "corpus", "documents", "instances", "dropped", "steps", "lineage",
         "environment", "configuration",
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
     nothing = record.model_copy(update={"steps": (), "planned": (), "state": "interrupted"})
     page = Page(report_page(store, nothing))
-    assert list(page.sections) == ["summary", "steps", "configuration"]
+    assert list(page.sections) == ["steps", "environment", "configuration"]
 
 
 def test_a_failed_run_has_its_page(run: Run) -> None:
@@ -316,7 +377,11 @@ def test_a_failed_run_has_its_page(run: Run) -> None:
     }
     url = write_report(store, record.model_copy(update=changed))
     page = Page(Path(url).read_text())
-    assert "build-tokens RunnerError: the disk is full" in words(page.sections["failures"])
+    assert next(iter(page.sections)) == "failures"
+    assert heading(Path(url).read_text()) == "build-tokens failed"
+    failures = words(page.sections["failures"])
+    assert "build-tokens RunnerError: the disk is full" in failures
+    assert "run the same command again: it reuses the 2 steps that are finished" in failures
     steps = words(page.sections["steps"])
     assert "2 built 1 failed 14 not run" in steps
     assert "failed build-tokens" in steps
@@ -331,11 +396,11 @@ def test_what_ends_a_run_is_no_step(run: Run) -> None:
         "failures": {"": "it was stopped by Ctrl-C"},
     }
     page = Page(report_page(store, record.model_copy(update=changed)))
-    assert words(page.sections["failures"]) == "Why it ended early it was stopped by Ctrl-C"
+    assert "Why it ended early it was stopped by Ctrl-C" in words(page.sections["failures"])
     assert words(page.sections["steps"]).startswith(
         "What ran and what was cached 2 built 15 not run"
     )
-    assert "why it ended early" in words(page.sections["summary"])
+    assert "15 steps did not run" in words(page.sections["story"])
 
 
 def test_unknown_templates_are_told_once_with_texts_and_without(run: Run) -> None:

@@ -123,7 +123,13 @@ def scripted_losses(patch: pytest.MonkeyPatch, losses: dict[int, float]) -> None
         if self.setup.state.evaluation.get("step") == self.steps:
             return None
         loss = losses[self.steps]
-        return {"loss": loss, "mlm_loss": loss, "perplexity": loss, "mlm_accuracy": 0.0}
+        return {
+            "loss": loss,
+            "mlm_loss": loss,
+            "perplexity": loss,
+            "mlm_accuracy": 0.0,
+            "unigram_loss": 6.0,
+        }
 
     patch.setattr(Pretraining, "evaluate", evaluate)
 

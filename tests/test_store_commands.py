@@ -64,7 +64,7 @@ def test_ls_shows_the_trials_of_a_grid_as_one(cli: Cli, store: ArtifactStore) ->
         store.set_ref(name, trial(store, number))
     collapsed = cli("ls").out.splitlines()
     assert len(collapsed) == 2
-    assert "3 trials, accuracy .900 to .920" in collapsed[1]
+    assert "3 trials, accuracy 90.0 to 92.0" in collapsed[1]
     assert collapsed[1].endswith("fake/finetune.sst-2")
     assert len(cli("ls", "--trials").out.splitlines()) == 4
     assert cli("ls", "--cells").out == cli("ls", "--trials").out  # as it was called

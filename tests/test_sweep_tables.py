@@ -171,11 +171,11 @@ def test_a_task_of_ones_own_has_a_column_and_the_paper_none() -> None:
     assert [row.cells["LM perplexity"].text for row in table.rows] == ["2.50", "3.50", "4.50"]
     assert table.paper[0].values["LM perplexity"] == 5.84
     assert table.paper[0].values["cola"] is None
-    # Each with the one before, and the largest with the smallest.
+    # The largest with the smallest, then each with the one before.
     assert list(verdicts(table, "cola").items()) == [
+        (("3-768-12", "1-64-2"), "better"),
         (("2-64-2", "1-64-2"), "better"),
         (("3-768-12", "2-64-2"), "within noise"),
-        (("3-768-12", "1-64-2"), "better"),
     ]
 
 

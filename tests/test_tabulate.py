@@ -20,9 +20,9 @@ from written_evaluations import BASE, SCRATCH, TASKS, artifact, evaluations, maj
 import model.tabulate
 from model.tables.contrasts import difference
 from model.tables.entry_comparison import compare_entries
-from model.tables.evaluations import Evaluation, majority_scores, model_label
+from model.tables.evaluations import Evaluation, model_label
 from model.tables.filled_tables import fill_tables
-from model.tables.grids import Grid, to_markdown, to_text
+from model.tables.grids import Grid, paper_grid, results_grid, to_markdown, to_text
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import in_order, result_rows
 from schemas.configs import ExecutionConfig
@@ -36,8 +36,8 @@ FEATURES = {**BASE, "method": "features", "feature_layers": "concat-last-4"}
 
 def everything() -> list[dict[str, Any]]:
     return [
-        written("sst-2", "sst-2", [0.90, 0.91, 0.92], other_point=0.95),
-        written("sst-2-scratch", "sst-2", [0.80, 0.82], model=SCRATCH),
+        written("sst-2", "sst-2", [0.90, 0.91, 0.92], other_point=0.95, baseline=0.509),
+        written("sst-2-scratch", "sst-2", [0.80, 0.82], model=SCRATCH, baseline=0.509),
         majority("sst-2-majority", "sst-2", 0.509),
         written("mrpc", "mrpc", [0.88], more={"dev": {"accuracy": 0.83}}),
         written("squad", "squad-1.1", [0.7, 0.72], ensemble=2, ensemble_value=0.75),
@@ -92,8 +92,10 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
     assert (len(digits), metric) == (16, "dev.accuracy")
     (ours,) = [row for row in data["tables"][0]["ours"] if "sst-2" in row["entries"]][:1]
     assert ours["values"]["SST-2"]["reference"].startswith(digits)
+    (headline, *_) = [verdict["sentence"] for verdict in data["verdicts"]]
     for name in ("tables.md", "tables.txt"):
         text = (out / name).read_text()
+        assert f"Verdicts\n\n- {headline}\n" in text
         assert "91.0 ± 1.0" in text
         assert "93.5 (test)" in text
         assert main["reference"] in text
@@ -155,7 +157,7 @@ def test_statistics_are_plain_json_with_the_main_numbers(run: Any) -> None:
     assert found.statistics["entries"]["sst-2"]["mean"] == pytest.approx(0.91)
     assert found.statistics["entries"]["squad"]["ensemble"] == 0.75
     assert found.statistics["tables"] == {
-        "table-1": 3,
+        "table-1": 2,
         "table-2": 2,
         "table-3": 0,
         "table-4": 0,
@@ -299,13 +301,46 @@ def test_an_ensemble_over_entries_shows_itself_alone() -> None:
     assert compare_entries(evaluations(entry, together)) == []
 
 
-def test_the_majority_stands_beside_every_entry_of_the_task() -> None:
-    given = [written("a", "sst-2", [0.9]), majority("m", "sst-2", 0.509)]
-    found = rows_of(*given, written("cola", "cola", [0.3]))
-    assert found["a", "dev", "accuracy"].majority == 0.509
-    assert found["cola", "dev", "matthews"].majority is None
-    assert majority_scores(evaluations(*given)) == {("sst-2", "dev", "accuracy"): 0.509}
+def grid_rows(grid: Grid, *names: str) -> list[tuple[str, ...]]:
+    places = [grid.header.index(name) for name in names]
+    return [tuple(row[place] for place in places) for row in grid.rows]
+
+
+def test_results_of_each_task_end_with_majority_class() -> None:
+    found = rows_of(
+        written("sst-2", "sst-2", [0.9, 0.92], baseline=0.509),
+        written("cola", "cola", [0.3, 0.4], baseline=0.0),
+    )
+    grid = results_grid(list(found.values()))
+    assert grid_rows(grid, "entry", "metric", "mean ± sd", "restarts") == [
+        ("cola", "matthews", "35.0 ± 7.1", "2"),
+        ("majority class", "matthews", "0.0", ""),
+        ("sst-2", "accuracy", "91.0 ± 1.4", "2"),
+        ("majority class", "accuracy", "50.9", ""),
+    ]
+
+
+def test_majority_entry_is_not_repeated_as_majority_class() -> None:
+    given = [written("a", "sst-2", [0.9], baseline=0.509), majority("m", "sst-2", 0.509)]
+    found = rows_of(*given)
+    assert {entry for (entry,) in grid_rows(results_grid(list(found.values())), "entry")} == {
+        "a",
+        "m",
+    }
     assert found["m", "dev", "accuracy"].paper == {}
+
+
+def test_paper_table_has_majority_class_and_restarts() -> None:
+    given = [
+        written("sst-2", "sst-2", [0.9, 0.92, 0.91], baseline=0.509),
+        written("cola", "cola", [0.3, 0.4], baseline=0.0),
+        majority("wnli", "wnli", 0.56),
+    ]
+    (table,) = [one for one in fill_tables(evaluations(*given), tasks=TASKS) if one.rows]
+    assert grid_rows(paper_grid(table), "system", "SST-2", "CoLA", "restarts")[-2:] == [
+        ("ours: phase-2, L=2 H=128 A=2 [dev]", "91.0 ± 1.0", "35.0 ± 7.1", "2 to 3"),
+        ("majority class [dev]", "50.9", "0.0", ""),
+    ]
 
 
 def test_features_stand_beside_the_papers_of_the_same_layers() -> None:
@@ -348,7 +383,7 @@ def test_the_interval_holds_the_difference_as_often_as_it_says() -> None:
     ("a", "b", "expected"),
     [
         ([0.9], [0.8, 0.7], (None, None, None)),
-        ([0.9, 0.9], [0.8, 0.8], (0.1, 0.1, None)),
+        ([0.9, 0.9], [0.8, 0.8], (0.1, 0.1, 1 / 3)),  # dealt out in six ways, two as far apart
     ],
 )
 def test_too_little_to_judge_by(a: list[float], b: list[float], expected: Any) -> None:

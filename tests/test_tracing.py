@@ -102,7 +102,7 @@ def test_random_instances_are_runs_of_the_named_documents(corpus: Corpus, part: 
 
 
 def test_the_sentences_named_hold_the_segment(corpus: Corpus) -> None:
-    entry = corpus.instances.files[0]
+    entry = next(file for file in corpus.instances.files if file.path.startswith("part-"))
     told = 0
     for number in range(12):
         found = trace_row(corpus.shard("build-instances.length-64", entry.path), number)

@@ -61,7 +61,7 @@ class Job:
         self.recipe = Recipe(
             name="test",
             build_documents=DocumentsConfig(sources=sources),
-            build_vocabulary=VocabularyConfig(vocab_size=1500),
+            build_vocabulary=VocabularyConfig(vocab_size=400),
             build_instances={"x": INSTANCES},
         )
         self.made = run_corpus(self.recipe, folder)
@@ -89,9 +89,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Job:
     sample = small_sample(folder / "sample")
     return Job(
         folder / "made",
-        WikipediaSource(name="wiki", paths=(sample.pages,), split_bytes=16 << 10),
-        WikipediaSource(name="again", paths=(sample.pages,), split_bytes=32 << 10),
-        BooksSource(name="tales", paths=(sample.books,), split_bytes=64 << 10),
+        WikipediaSource(name="wiki", paths=(sample.pages,), split_bytes=4 << 10),
+        WikipediaSource(name="again", paths=(sample.pages,), split_bytes=8 << 10),
+        BooksSource(name="tales", paths=(sample.books,), split_bytes=32 << 10),
     )
 
 
@@ -176,7 +176,7 @@ def test_tokens_without_duplicates_are_those_of_the_job(corpus: Job, tmp_path: P
     def build(pipeline: beam.Pipeline) -> None:
         documents = corpus.texts(pipeline) | SplitSentences() | DropDuplicates()
         tokens = documents | Tokenize(corpus.vocab)
-        schema = tokens_schema(1500)
+        schema = tokens_schema(400)
         shards = tokens | WriteShards(str(tmp_path), schema=schema, shards=2)
         _ = shards | beam.ParDo(_Keep(tmp_path / "shards"))
 
@@ -375,7 +375,7 @@ def test_worker_processes_make_the_same(
     def build(pipeline: beam.Pipeline) -> None:
         documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
         tokens = documents | Tokenize(one_shard.vocab)
-        shards = tokens | WriteShards(str(tmp_path), schema=tokens_schema(1500), shards=2)
+        shards = tokens | WriteShards(str(tmp_path), schema=tokens_schema(400), shards=2)
         _ = shards | "Keep shards" >> beam.ParDo(_Keep(tmp_path / "shards"))
         instances = tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
         _ = instances | "Keep instances" >> beam.ParDo(_Keep(tmp_path / "instances"))

@@ -15,9 +15,9 @@ _RECIPE = """
 name: whole
 build_documents:
   sources:
-    - {{kind: wikipedia, name: wiki, paths: ["{pages}"], split_bytes: 16384}}
-    - {{kind: books, name: tales, paths: ["{books}"], split_bytes: 65536}}
-build_vocabulary: {{vocab_size: 700}}
+    - {{kind: wikipedia, name: wiki, paths: ["{pages}"], split_bytes: 4096}}
+    - {{kind: books, name: tales, paths: ["{books}"], split_bytes: 32768}}
+build_vocabulary: {{vocab_size: 400}}
 build_instances:
   short: {{max_seq_length: 32, held_out_share: 0.1, masking: {{max_predictions: 6}}}}
   long: {{max_seq_length: 64, held_out_share: 0.1, masking: {{max_predictions: 10}}}}

@@ -101,6 +101,7 @@ def written(
     ensemble: int = 1,
     ensemble_value: float | None = None,
     prefix: str = "",
+    baseline: float | None = None,
 ) -> dict[str, Any]:
     """Statistics of an `evaluate` artifact whose best point has one restart for each of `runs`.
 
@@ -108,6 +109,7 @@ def written(
         other_point: dev score of a second grid point with one restart.
         more: further metrics of the chosen model, by split.
         ensemble_value: what the ensemble scores on dev.
+        baseline: Score of the majority class on dev.
     """
     metric = TASKS[task].metrics[0]
     cells = [_cell(f"{prefix}b16-lr2e-05-e3-r{n}", 3, n, metric, run) for n, run in enumerate(runs)]
@@ -130,6 +132,7 @@ def written(
         "entry": entry,
         "metric": metric,
         "metrics": metrics,
+        "baseline": {} if baseline is None else {"dev": {metric: baseline}},
         "cells": cells,
         "points": [
             {
@@ -161,7 +164,8 @@ def _cell(name: str, epochs: int, restart: int, metric: str, value: float | None
 
 def majority(entry: str, task: str, value: float) -> dict[str, Any]:
     """Statistics of an entry that always says the most frequent label."""
-    return written(entry, task, [value], model={"start": "majority", "method": "majority"})
+    model = {"start": "majority", "method": "majority"}
+    return written(entry, task, [value], model=model, baseline=value)
 
 
 def evaluations(*given: dict[str, Any]) -> list[Evaluation]:

@@ -27,7 +27,7 @@ Made from the configurations in `schemas/` by `docs/site/reference.py`: edit tho
 
 A name in capitals (`build_instances.NAME`) is one that you choose. `--set PATH=VALUE` sets a field
 from the command line, by the path in its heading:
-`--set build_instances.length-128.masking.strategy=whole-word`.
+`--set build_instances.length-32.masking.strategy=whole-word`.
 
 **In the key** says whether a field decides what a stage makes, and so is part of its cache key
 ([concepts](concepts.md#keys)):
