@@ -97,7 +97,7 @@ pythons: setup
 	  $$python -m pip install --quiet --disable-pip-version-check -c requirements.lock setuptools ".[flows,s3]" || exit 1; \
 	  $$python -m pip uninstall --quiet --yes bertloom; \
 	done
-	$(BIN)/python -m pytest tests/test_pythons.py
+	$(BIN)/python -m pytest tests/project/test_pythons.py
 
 # Processes that are stopped or killed, servers that go away or fail: a quarter of an hour and more.
 failures: setup $(VENV).engines/.ready
@@ -128,7 +128,7 @@ docs: setup
 # A throw-away environment, so that nothing installed by hand gets into the lock. Which build of
 # torch is taken (CPU or CUDA) is the installing machine's affair, so its tag is cut off, and what
 # it brings of CUDA, which macOS has not; torch's own pins decide that. On the oldest Python;
-# tests/test_packaging.py says what another needs besides.
+# tests/project/test_packaging.py says what another needs besides.
 FROM_3_13 := whenever==0.10.5
 lock:
 	rm -rf $(VENV).lock && $(or $(PYTHON),python3.11) -m venv $(VENV).lock

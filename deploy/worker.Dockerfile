@@ -1,6 +1,6 @@
 # Images for workers, and for the launcher of a Dataflow flex template. Not built here: there is no
 # container engine on the machine that this was written on. The worker's steps were carried out in a
-# bare Debian 13, whose worker took part in a job of Flink; the launcher's were not. tests/test_deploy.py
+# bare Debian 13, whose worker took part in a job of Flink; the launcher's were not. tests/project/test_deploy.py
 # holds the pins, names and parameters to the code.
 #
 #   bertloom worker-package deploy/build --with gcs

@@ -34,7 +34,7 @@ UNCOUNTED = (
     "model.telling",
 )
 """Modules, or packages of them, that no key counts: they word errors, show progress, draw, and say
-what a stage is called. `tests/test_layers.py` sees to it that counted code gets nothing from them
+what a stage is called. `tests/project/test_layers.py` sees to it that counted code gets nothing from them
 that it could compute with."""
 
 _MAX_EXACT_INTEGER = (1 << 53) - 1  # RFC 8785 numbers are IEEE doubles

@@ -53,7 +53,7 @@ class Stage:
     """Whether every Python that we run on gives the same bytes, so that its version is in no key:
     the stage asks Python's own Unicode tables nothing that decides (`isalpha`, `\\w`, `casefold`:
     3.12 and 3.13 know characters that 3.11 does not) and adds no floats by `sum` (exact from 3.12
-    on). `tests/test_pythons.py` compares bytes."""
+    on). `tests/project/test_pythons.py` compares bytes."""
 
     inputs: tuple[str, ...] = ()
     """Names of what it always reads; ANY: and others."""

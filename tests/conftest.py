@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from command_runs import Cli
-    from counted_files import CountedFiles
-    from fake_gcs import FakeGcs
-    from fake_stages import FakeStages
+    from support.cli_runner import Cli
+    from support.counting_fs import CountedFiles
+    from support.fake_gcs import FakeGcs
+    from support.fake_stages import FakeStages
 
     from benchmarks.object_store import S3Server
     from flows.store.artifacts import ArtifactStore
@@ -86,7 +86,7 @@ def real_data() -> Path:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     """The command, run in the test's own process."""
-    from command_runs import Cli
+    from support.cli_runner import Cli
 
     return Cli(capsys)
 
@@ -108,7 +108,7 @@ def store(root: str) -> ArtifactStore:
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
     """The stages of the corpus, replaced by tiny ones."""
-    from fake_stages import installed
+    from support.fake_stages import installed
 
     with installed(tmp_path / "code", monkeypatch) as found:
         yield found
@@ -150,7 +150,7 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def counted() -> Iterator[type[CountedFiles]]:
     """Reads of `counted://` URLs, from none on."""
     import fsspec
-    from counted_files import PROTOCOL, CountedFiles
+    from support.counting_fs import PROTOCOL, CountedFiles
 
     fsspec.register_implementation(PROTOCOL, CountedFiles, clobber=True)
     CountedFiles.fetched.clear()
@@ -163,7 +163,7 @@ def counted() -> Iterator[type[CountedFiles]]:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a tiny BERT in Hugging Face's layout."""
-    from finetuning_runs import write_checkpoint
+    from support.finetuning_builder import write_checkpoint
 
     return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "bert")
 
@@ -171,7 +171,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageInput]:
     """Examples of a task of each type."""
-    from finetuning_runs import all_kinds
+    from support.finetuning_builder import all_kinds
 
     return all_kinds(tmp_path_factory.mktemp("kinds"))
 
@@ -188,7 +188,7 @@ def one_worker() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def reported_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, RunRecord]:
     """A finished run whose figures are drawn and kept; a test that changes it takes a copy."""
-    from report_runs import whole_run
+    from support.report_builder import whole_run
 
     from flows.report.page import report_page
 
@@ -223,7 +223,7 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
     """A GCS in this process; a request that it does not know fails the test."""
     import fsspec
-    from fake_gcs import FakeGcs, use_gcs
+    from support.fake_gcs import FakeGcs, use_gcs
 
     with FakeGcs() as server:
         use_gcs(server.url, monkeypatch)

@@ -2,7 +2,7 @@
 
 `common.yaml` holds what means the same everywhere, `en.yaml` and the others what belongs to one
 language: words of the markup, how dates, numbers and units are written, and what templates write.
-docs/languages.md says how a file is made; `tests/test_languages.py` holds every file to it.
+docs/languages.md says how a file is made; `tests/pipelines/mediawiki/test_languages.py` holds every file to it.
 Files are read once a process, and count as code in cache keys (`schemas.fingerprint`).
 """
 

@@ -1,0 +1,63 @@
+"""A corpus whose dump changed in one part, rebuilt through the store: what is reused, and said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.corpus_builder import small_sample
+
+from benchmarks.dump_parts import change_part, write_parts
+from flows.bert import run_recipe
+from flows.engine.steps import StepResult
+from flows.store.artifacts import ArtifactStore
+from schemas.configs import DocumentsConfig, InstancesConfig, VocabularyConfig, WikipediaSource
+from schemas.recipe import Recipe
+
+pytestmark = pytest.mark.slow
+
+
+def run(recipe: Recipe, *, rebuild: tuple[str, ...] = ()) -> tuple[list[StepResult], list[str]]:
+    said: list[str] = []
+    return run_recipe(recipe, say=said.append, engine="local", rebuild=rebuild), said
+
+
+def reused(result: StepResult) -> float:
+    reuse = result.manifest.produced_by.reuse
+    assert reuse is not None
+    return reuse.work_reused / reuse.work
+
+
+def test_a_changed_part_redoes_its_own_splits(tmp_path: Path) -> None:
+    parts = write_parts(small_sample(tmp_path / "raw"), tmp_path / "parts", parts=5)
+    source = WikipediaSource(
+        name="samplewiki", paths=(str(tmp_path / "parts/*.bz2"),), split_bytes=1 << 20
+    )
+    recipe = Recipe(
+        name="parts",
+        store=str(tmp_path / "store"),
+        build_documents=DocumentsConfig(sources=(source,)),
+        build_vocabulary=VocabularyConfig(vocab_size=400),
+        build_instances={"short": InstancesConfig(max_seq_length=64, pool_bytes=1024)},
+    )
+    first, said = run(recipe)
+    assert [reused(result) for result in first] == [0.0] * 4
+    assert not any("reused" in line for line in said)
+    change_part(parts[2])
+    second, said = run(recipe)
+    documents = second[0]
+    assert not documents.was_cached
+    assert reused(documents) > 0.7
+    assert "4 of 5 pieces reused" in said[0]
+    again, said = run(recipe)
+    assert all(result.was_cached for result in again)
+    assert not any("reused" in line for line in said)
+    # A rebuild that is asked for takes nothing over, now or later, and comes to the same.
+    whole, _ = run(recipe, rebuild=("all",))
+    assert [reused(result) for result in whole] == [0.0] * 4
+    contents = [result.manifest.content for result in second]
+    assert [result.manifest.content for result in whole] == contents
+    elsewhere, _ = run(recipe.model_copy(update={"store": str(tmp_path / "other")}))
+    assert [result.manifest.content for result in elsewhere] == contents
+    store = ArtifactStore(recipe.store)
+    assert store.ref("parts/build-documents").artifact_id == whole[0].manifest.artifact_id

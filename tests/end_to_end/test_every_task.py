@@ -1,0 +1,149 @@
+"""Every task from its official files to tables and answers, through the stages and the command."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import fsspec
+import pytest
+from support.finetuning_builder import write_checkpoint
+from support.task_file_builder import ROWS, write_task_file
+
+from flows.bert import run_recipe
+from flows.cli.asking import AskedTexts, ask, file_as_examples
+from flows.cli.models import open_predictors
+from flows.lineage.names import resolve
+from flows.store.artifacts import ArtifactStore
+from model.finetuning.prediction import Predictor
+from model.processes.launcher import end_workers
+from model.task_types.prediction_files import read_lines
+from model.tasks import TASKS
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
+
+pytestmark = pytest.mark.slow
+
+TRAINED = [name for name, task in TASKS.items() if "train" in task.splits]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Recipe, ArtifactStore]]:
+    """All tasks that have training data, in one recipe, trained for a step or two."""
+    folder = tmp_path_factory.mktemp("all")
+    checkpoint = write_checkpoint(folder / "bert")
+    common = {
+        "init_checkpoint": checkpoint, "batch": (8,), "learning_rate": (1e-3,), "epochs": (1,),
+        "max_steps": 2, "max_seq_length": 64, "threads": 1,
+    }  # fmt: skip
+    build, finetune = {}, {}
+    for name in TRAINED:
+        task = TASKS[name]
+        files = {
+            split: (write_task_file(task, split, folder=folder / "raw"),) for split in task.splits
+        }
+        build[name] = ExamplesConfig(task=name, files=files)
+        finetune[name] = FinetuneConfig(examples=name, **common)
+    finetune["wnli"] = FinetuneConfig(examples="wnli", method="majority")
+    finetune["again"] = FinetuneConfig(examples="squad-2.0", restarts=2, **common)
+    finetune["features"] = FinetuneConfig(
+        examples="conll-2003", method="features", layers="last", lstm_size=8, **common
+    )
+    recipe = Recipe(
+        name="all",
+        store=str(folder / "store"),
+        build_examples=build,
+        finetune=finetune,
+        ensembles={"both": EnsembleConfig(members=("squad-2.0", "again"), size=2)},
+    )
+    said: list[str] = []
+    run_recipe(recipe, say=said.append, engine="local")
+    yield recipe, ArtifactStore(recipe.store, create=False)
+    end_workers()
+
+
+def _file(manifest: Manifest, path: str, *, store: ArtifactStore) -> bytes:
+    (entry,) = [entry for entry in manifest.files if entry.path == path]
+    with fsspec.open(store.url(f"{manifest.data}/{entry.object}"), "rb") as source:
+        content: bytes = source.read()
+    return content
+
+
+@pytest.mark.parametrize("name", [*TRAINED, "again", "features", "both"])
+def test_rows_add_up_and_each_gets_an_answer(run: tuple[Recipe, ArtifactStore], name: str) -> None:
+    _recipe, store = run
+    of = {"again": "squad-2.0", "features": "conll-2003", "both": "squad-2.0"}.get(name, name)
+    task = TASKS[of]
+    examples = resolve(f"all/build-examples.{of}", store=store)
+    counters = examples.counters
+    dropped = sum(n for key, n in counters.items() if key.startswith("rows-dropped-")
+                  and "@" not in key)  # fmt: skip
+    assert counters["rows-in"] == counters["rows-kept"] + dropped
+    found = resolve(f"all/evaluate.{name}", store=store)
+    splits = [split for split in task.splits if split not in ("train", "augmentation")]
+    for split in splits:
+        rows = examples.statistics["splits"][split]
+        assert 0 < rows <= ROWS
+        lines = _file(found, f"predictions-{split}.jsonl", store=store).splitlines()
+        assert len(lines) == rows == found.counters[f"predictions-{split}"]
+    assert task.metrics[0] in found.statistics["metrics"]["dev"]
+    assert all(-1 <= value <= 1 for value in found.statistics["metrics"]["dev"].values()), (
+        found.statistics["metrics"]
+    )
+    if name not in ("wnli", "both"):
+        trial = resolve(f"all/finetune.{name}.b8-lr0.001-e1-r0", store=store)
+        assert trial.statistics["training"]["steps"] >= 1
+
+
+@pytest.mark.parametrize("name", [name for name in TRAINED if name != "wnli"])
+def test_the_model_answers_a_file_again_as_it_did(
+    run: tuple[Recipe, ArtifactStore], name: str
+) -> None:
+    recipe, store = run
+    task = TASKS[name]
+    split = "test" if "test" in task.splits else "dev"
+    predictors = open_predictors(f"all/evaluate.{name}", store=recipe.store)
+    (path,) = recipe.build_examples[name].files[split]
+    asked = asked_of(name, path, split=split, predictors=predictors)
+    said = [json.loads(line) for line in ask(predictors, asked, as_json=True)]
+    found = resolve(f"all/evaluate.{name}", store=store)
+    url = store.url(f"{found.data}/predictions-{split}.jsonl")
+    assert said == [task.in_words(row) for row in read_lines(url)]
+    assert len(list(ask(predictors, asked, as_json=False))) == len(said)
+
+
+def asked_of(name: str, path: str, *, split: str, predictors: Sequence[Predictor]) -> AskedTexts:
+    examples, _ = file_as_examples(TASKS[name], path, split=split, labels=predictors[0].labels)
+    return AskedTexts(examples, {})
+
+
+def test_mnlis_model_answers_the_diagnostic_set(
+    run: tuple[Recipe, ArtifactStore], tmp_path: Path
+) -> None:
+    recipe, _ = run
+    path = write_task_file(TASKS["ax"], next(iter(TASKS["ax"].splits)), folder=tmp_path)
+    predictors = open_predictors("all/evaluate.mnli", store=recipe.store)
+    split = next(iter(TASKS["ax"].splits))
+    asked = asked_of("ax", path, split=split, predictors=predictors)
+    answers = [line.split("\t")[0] for line in ask(predictors, asked, as_json=False)]
+    assert len(answers) == ROWS
+    assert set(answers) <= set(TASKS["mnli"].labels)
+
+
+def test_tables_have_a_row_for_each_and_the_zip_all_files(
+    run: tuple[Recipe, ArtifactStore],
+) -> None:
+    _, store = run
+    tables = resolve("all/tabulate", store=store)
+    text = _file(tables, "tables.txt", store=store).decode()
+    for table in ("Table 1: GLUE", "Table 2: SQuAD 1.1", "Table 3", "Table 4", "Table 7"):
+        assert table in text
+    with zipfile.ZipFile(io.BytesIO(_file(tables, "glue-submission.zip", store=store))) as files:
+        names = set(files.namelist())
+        wnli = files.read("WNLI.tsv").decode().splitlines()
+    assert names >= {"CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "QQP.tsv", "WNLI.tsv", "STS-B.tsv"}
+    assert len({line.split("\t")[1] for line in wnli[1:]}) == 1

@@ -1,0 +1,153 @@
+"""From dump to table with input and store in a bucket, beside a network that fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support.fake_gcs import FakeGcs, gcs_environment
+
+from benchmarks.object_store import Proxy, S3Server, environment
+from flows.cli.doctor import store_findings
+from flows.sample import write_sample
+from flows.store.artifacts import ArtifactStore
+from pipelines.io.file_systems import file_system
+
+pytestmark = pytest.mark.network
+
+_RECIPE = """
+name: buckets
+build_documents:
+  sources:
+    - {{kind: wikipedia, name: wiki, paths: ["{raw}/*.xml.bz2"], split_bytes: 4096}}
+    - {{kind: books, name: tales, paths: ["{raw}/books.tar.gz"], split_bytes: 32768}}
+build_vocabulary: {{vocab_size: 400}}
+build_instances:
+  short: {{max_seq_length: 32, held_out_share: 0.1, masking: {{max_predictions: 6}}}}
+pretrain:
+  first: &phase
+    instances: short
+    model: {{layers: 1, hidden_size: 16, heads: 2, max_position_embeddings: 32}}
+    budget: {{steps: 4}}
+    batch: {{instances: 8, micro_batch_tokens: 4096}}
+    checkpoints: {{every_steps: 2}}
+    threads: 1
+  second:
+    {{<<: *phase, model: null, start_from: first, optimizer_state: carry, budget: {{steps: 2}}}}
+build_examples:
+  cola: {{task: cola, folder: "{raw}/tasks/cola", max_examples: {{train: 32, dev: 32, test: 8}}}}
+finetune:
+  cola:
+    examples: cola
+    start_from: second
+    max_seq_length: 32
+    batch: [16]
+    learning_rate: [1.0e-3]
+    epochs: [1]
+    restarts: 1
+    threads: 1
+"""
+# Else so little work would be done in one process, and would not be worth a record.
+_COMMAND = (
+    "from pipelines.beam import jobs; jobs.WORTH_PROCESSES = 0; jobs.WORTH_REQUESTS = 0.0; "
+    "from flows.cli.app import main; main()"
+)
+_RETRIED = ("500", "503", "reset", "torn", "lost", "cut")
+
+FAULTY_RUNS = int(os.environ.get("BERTLOOM_FAULTS") or 1)
+"""Each with faults of its own; $BERTLOOM_FAULTS asks for more."""
+
+
+class _Place(NamedTuple):
+    """A bucket, and what a process needs to know to use it by a URL."""
+
+    url: str
+    server: str
+
+    def environment(self, endpoint: str) -> dict[str, str]:
+        is_gcs = self.url.startswith("gs:")
+        return gcs_environment(endpoint) if is_gcs else environment(endpoint)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Dump, books and a labelled set on this machine's disk."""
+    folder = tmp_path_factory.mktemp("world") / "raw"
+    write_sample(str(folder), articles=60, tales=2, pages_per_stream=20)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a run in folders publishes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    done = _run(folder, raw=str(raw), store=str(folder / "store"), more={}, workers=1)
+    assert done.returncode == 0, done.stderr
+    return _contents(str(folder / "store"))
+
+
+@pytest.fixture(params=["s3", "gs"])
+def place(request: pytest.FixtureRequest, raw: Path) -> _Place:
+    """A bucket that holds the raw files."""
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3_server")
+        found = _Place(request.getfixturevalue("bucket"), server.url)
+    else:
+        gcs: FakeGcs = request.getfixturevalue("gcs")
+        found = _Place("gs://bucket", gcs.url)
+    fs, path = file_system(found.url)
+    for file in raw.rglob("*"):
+        if file.is_file():
+            fs.pipe_file(f"{path}/raw/{file.relative_to(raw)}", file.read_bytes())
+    return found
+
+
+def _run(
+    folder: Path, *, raw: str, store: str, more: dict[str, str], workers: int
+) -> subprocess.CompletedProcess[str]:
+    recipe = folder / "buckets.yaml"
+    recipe.write_text(_RECIPE.format(raw=raw), encoding="utf-8")
+    options = ["--store", store, "--engine", "local", "--workers", str(workers)]
+    # What was digested and fetched before is not known to it.
+    given = {**os.environ, **more, "BERTLOOM_CACHE": str(folder / "cache")}
+    command = [sys.executable, "-c", _COMMAND, "run", str(recipe), *options]
+    return subprocess.run(command, env=given, capture_output=True, text=True)
+
+
+def _contents(store: str) -> dict[str, str]:
+    """Content digest by stage and key, of what is published."""
+    pointers = ArtifactStore(store, create=False).pointers()
+    return {f"{pointer.stage} {pointer.cache_key}": pointer.content for pointer in pointers}
+
+
+@pytest.mark.failures
+@pytest.mark.parametrize("seed", range(1, FAULTY_RUNS + 1))
+def test_the_whole_flow_where_one_request_in_twenty_fails(
+    seed: int, place: _Place, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    store = f"{place.url}/store"
+    with Proxy(place.server, one_in=20, seed=seed, faults=_RETRIED) as proxy:
+        more = place.environment(proxy.url)
+        done = _run(tmp_path, raw=f"{place.url}/raw", store=store, more=more, workers=2)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert set(proxy.harmed) == set(_RETRIED)
+    assert sum(proxy.harmed.values()) >= len(proxy.requests) // 20
+    assert _contents(store) == undisturbed
+    assert {finding.state for finding in store_findings(store)} == {"ok"}
+    assert _left_over(store) == []
+
+
+def _left_over(name: str) -> list[str]:
+    """Files that belong to no artifact and are no record that is kept."""
+    store = ArtifactStore(name, create=False)
+    known = set()
+    for pointer in store.pointers():
+        manifest = store.manifest(pointer.manifest)
+        known |= {manifest.path, *(f"{manifest.data}/{entry.object}" for entry in manifest.files)}
+    passing = ("artifacts", "leases", "probe", "quarantine", "tombstones", "work")
+    return sorted({path for top in passing for path in store.backend.facts(top)} - known)

@@ -1,0 +1,628 @@
+"""The corpus on an object store by HTTP: other processes, requests, a network that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import pytest
+from support.corpus_builder import small_recipe_file
+from support.fake_gcs import FakeGcs, gcs_environment, use_gcs
+from support.paths import PYTHONPATH, ROOT
+from support.store_builder import STAGE, damage, file_of, prepared, published
+from support.store_races import check_swaps
+
+from benchmarks.local_server import LocalServer
+from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
+from flows.cli.doctor import store_findings
+from flows.lineage.names import resolve
+from flows.store.artifacts import ArtifactStore
+from flows.store.backend import StoreBackend, open_backend
+from flows.store.garbage import collect_garbage
+from flows.store.leases import live_holders, try_lease
+from flows.store.listing import listed
+from flows.store.verification import verify
+from pipelines.beam import jobs as shard_jobs
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.work import WorkReport
+from pipelines.io.file_systems import A_LITTLE, file_system, read_file
+from pipelines.io.files import FileWriter
+from pipelines.io.raw_files import expand_paths, open_file
+from pipelines.telling import progress
+from pipelines.telling.progress import Reading, listening
+from schemas.configs import ExecutionConfig
+from schemas.errors import DeterminismError, InputError, MissingInputError, StoreError
+
+pytestmark = pytest.mark.network
+
+
+# The store's promises
+
+
+def test_a_store_on_s3(bucket: str) -> None:
+    store = ArtifactStore(f"{bucket}/store")
+    manifest = prepared(store)
+    assert store.commit(manifest).won
+    assert store.lookup(STAGE, manifest.cache_key) == manifest
+    twin = store.commit(prepared(store))
+    assert (twin.won, twin.manifest) == (False, manifest)
+    with pytest.raises(DeterminismError):
+        store.commit(prepared(store, "two"))
+    assert resolve(store.url(manifest.location), store=store) == manifest
+    assert verify(store, list(store.pointers()))[0].is_sound
+    damage(store, manifest, b"onf")
+    assert not verify(store, list(store.pointers()))[0].is_sound
+    store.backend.delete(file_of(store, manifest))
+    assert store.lookup(STAGE, manifest.cache_key) is None
+    assert store.lookup(STAGE, published(store).cache_key) is not None
+
+
+def test_leases_and_garbage_on_s3(bucket: str) -> None:
+    store = ArtifactStore(f"{bucket}/cleaned")
+    kept, unused = published(store), published(store, "two", spec={"seed": 1})
+    store.set_ref("fake/x", kept)
+    orphan = prepared(store, "three")
+    with try_lease(store, STAGE, kept.cache_key, holder="r"):
+        assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
+        report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
+        assert [item.path for item in report.garbage] == [unused.location]
+    assert live_holders(store) == {}
+    report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
+    assert [item.path for item in report.garbage] == [orphan.location]
+    assert {name.split("/")[2] for name in store.backend.facts("artifacts")} == {kept.artifact_id}
+    assert store.lookup(STAGE, kept.cache_key) == kept
+    assert store.backend.facts("tombstones") == store.backend.facts("leases") == {}
+
+
+def test_swaps_on_s3(bucket: str) -> None:
+    check_swaps(open_backend(f"{bucket}/swaps"))
+
+
+def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one writes between the reading and the conditional write."""
+    backend = open_backend(f"{bucket}/late")
+    backend.create("file", b"1")
+    pipe = backend.fs.pipe_file
+
+    def write_first(path: str, data: bytes, **options: Any) -> None:
+        pipe(path, b"theirs")
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", write_first)
+    assert not backend.swap("file", b"mine", expected=b"1")
+    assert backend.read("file") == b"theirs"
+
+
+def test_swaps_where_the_server_compares_a_tags_quotes(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ceph 18's gateway: `If-Match` holds for the tag without its quotes only."""
+    backend = open_backend(f"{bucket}/quotes")
+    pipe, refused = backend.fs.pipe_file, []
+
+    def write(path: str, data: bytes, **options: Any) -> None:
+        if '"' in options.get("IfMatch", ""):
+            refused.append(path)
+            raise OSError(errno.EINVAL, None)
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", write)
+    backend.probe()
+    check_swaps(backend)
+    assert len(refused) == 1  # once a process, not once a swap
+
+
+def test_swaps_on_gcs(gcs: FakeGcs) -> None:
+    backend = open_backend("gs://bucket/swaps")
+    check_swaps(backend)
+    backend.probe()
+    assert gcs.objects == {}
+
+
+@pytest.mark.parametrize("change", [b"theirs", None])
+def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
+    gcs: FakeGcs, change: bytes | None
+) -> None:
+    backend = open_backend("gs://bucket/late")
+    backend.create("file", b"1")
+    gcs.before_upload.append(lambda: gcs.put("late/file", change))
+    assert not backend.swap("file", b"mine", expected=b"1")
+    assert gcs.objects == ({} if change is None else {"late/file": change})
+
+
+def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
+    backend = open_backend("gs://bucket/probe")
+    gcs.ignored = "0"
+    with pytest.raises(StoreError, match="created twice"):
+        backend.probe()
+    gcs.ignored = "others"
+    with pytest.raises(StoreError, match="ifGenerationMatch"):
+        backend.probe()
+    assert gcs.objects == {}
+
+
+def test_an_s3_server_that_ignores_if_match_is_refused(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_backend(f"{bucket}/probe")
+    pipe = backend.fs.pipe_file
+
+    def ignore(path: str, data: bytes, **options: Any) -> None:
+        options.pop("IfMatch", None)
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", ignore)
+    with pytest.raises(StoreError, match="If-Match"):
+        backend.probe()
+
+
+def test_on_s3_one_of_many_wins(bucket: str) -> None:
+    backend = open_backend(f"{bucket}/race")
+    with ThreadPoolExecutor(12) as pool:
+        won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(36)))
+    assert won.count(True) == 1
+    assert backend.read("key") == b"%d" % won.index(True)
+
+
+def test_a_server_that_ignores_conditions_is_refused(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_backend(f"{bucket}/probe")
+    backend.probe()
+    pipe = backend.fs.pipe_file
+    monkeypatch.setattr(backend.fs, "pipe_file", lambda path, data, mode=None: pipe(path, data))
+    with pytest.raises(StoreError, match="created twice"):
+        backend.probe()
+
+
+def test_an_answer_that_got_lost_is_no_defeat(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sends the request again and finds its own file."""
+    backend = open_backend(f"{bucket}/retry")
+    pipe = backend.fs.pipe_file
+
+    def pipe_twice(path: str, data: bytes, **options: Any) -> None:
+        pipe(path, data, **options)
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", pipe_twice)
+    assert backend.create("key", b"mine")
+
+
+# Jobs
+
+
+class _Piece(NamedTuple):
+    number: int
+    weight: int
+
+
+class _SlowWork:
+    """Takes its time over each piece, and leaves a file that counts as a shard."""
+
+    def __init__(self, output: str, seconds: float) -> None:
+        self._output, self._seconds = output, seconds
+
+    def setup(self) -> None:
+        """Nothing to open."""
+
+    def process(self, piece: _Piece) -> WorkReport:
+        time.sleep(self._seconds)
+        with FileWriter(f"part-{piece.number}.arrow", output=self._output) as writer:
+            writer.file.write(bytes(SHARD_BYTES))
+        return WorkReport(piece.number, [writer.entry()])
+
+
+SHARD_BYTES = shard_jobs.WORTH_PROCESSES // 2
+PIECES = [_Piece(number, SHARD_BYTES) for number in range(4)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_that_is_watched_finds_its_reports(
+    workers: int, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_REMOTE_LOOK_SECONDS", 0.05)
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)  # workers import this module
+    output = f"{bucket}/store/artifacts/build-things/1/data"
+    told: list[Reading] = []
+    with listening(told.append):
+        done = run_shard_job(
+            "job",
+            PIECES,
+            work=_SlowWork(output, 1.6),
+            output=output,
+            execution=ExecutionConfig(workers=workers),
+        )
+    assert [report.index for report in done.reports] == [0, 1, 2, 3]
+    # The bar moves while the job goes on.
+    assert any(0 < reading.done < len(PIECES) for reading in told)
+    assert told[-1].done == len(PIECES)
+    assert told[-1].bytes == 4 * SHARD_BYTES
+
+
+def test_what_another_process_wrote_is_seen_at_once(bucket: str) -> None:
+    fs, path = file_system(f"{bucket}/folder")
+    other = fsspec.filesystem("s3", skip_instance_cache=True)
+    other.pipe_file(f"{path}/one", b"1")
+    assert len(fs.ls(path)) == 1
+    other.pipe_file(f"{path}/two", b"2")
+    assert len(fs.ls(path)) == 2
+    assert fs.exists(f"{path}/two")
+    other.rm_file(f"{path}/one")
+    assert not fs.exists(f"{path}/one")
+    assert not fs.isfile(f"{path}/one")
+
+
+# A network that fails
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """All requests of this process go by it; it spoils those that it is told to."""
+    with Proxy(s3_server.url) as started:
+        for name, value in environment(started.url, read_seconds=READ_SECONDS).items():
+            monkeypatch.setenv(name, value)
+        # As fsspec read the environment long ago.
+        monkeypatch.setitem(
+            fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": READ_SECONDS}}
+        )
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        yield started
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "cut", "stall"])
+def test_what_is_read_beside_a_failing_network_is_whole(
+    fault: str, bucket: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    backend = open_backend(f"{bucket}/store")
+    data = bytes(range(256)) * 4096
+    for name in ("one", "two"):
+        backend.replace(f"x/{name}", data)
+    proxy.next = [fault, "", fault]
+    assert backend.read("x/one") == data
+    proxy.next = [fault]
+    assert read_file(f"{bucket}/store/x/one") == data
+    proxy.next = [fault, fault]
+    assert backend.read_many(["x/one", "x/two", "x/none"]) == {"x/one": data, "x/two": data}
+    assert list(backend.read_many(["x/two", "x/one"])) == ["x/two", "x/one"]
+    proxy.next = [fault, fault]
+    assert backend.names("x") == ["x/one", "x/two"]
+    fs, path = file_system(f"{bucket}/store/x/one")
+    proxy.next = [fault]
+    fs.get_file(path, str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == data
+    assert proxy.harmed[fault] >= 5
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "lost", "cut", "stall"])
+def test_what_was_written_beside_a_failing_network_counts_once(
+    fault: str, bucket: str, proxy: Proxy
+) -> None:
+    """Also where the server has written, and its answer is lost."""
+    _check_writes(open_backend(f"{bucket}/store"), proxy, fault)
+
+
+def test_what_was_written_on_gcs_counts_once_though_its_answer_is_lost(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Proxy(gcs.url) as proxy:
+        use_gcs(proxy.url, monkeypatch)
+        _check_writes(open_backend("gs://bucket/store"), proxy, "lost")
+    assert proxy.harmed == {"lost": 6}
+    assert gcs.objects == {}
+
+
+def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
+    path = "x/file"
+    proxy.next = [fault]
+    assert backend.create(path, b"mine")
+    proxy.next = [fault]
+    assert not backend.create(path, b"another's")
+    assert backend.read(path) == b"mine"
+    proxy.next = ["", fault]  # looked at, then written
+    assert backend.swap(path, b"later", expected=b"mine")
+    proxy.next = ["", fault]
+    assert not backend.swap(path, b"too late", expected=b"mine")
+    assert backend.read(path) == b"later"
+    proxy.next = ["", fault]
+    assert backend.remove(path, expected=b"mine") is None
+    assert backend.read(path) == b"later"
+    proxy.next = ["", fault]
+    backend.remove(path, expected=b"later")
+    assert backend.names("x") == []
+
+
+def test_a_probe_is_of_the_server_and_not_of_the_network(bucket: str, proxy: Proxy) -> None:
+    backend = open_backend(f"{bucket}/store")
+    for place in range(16):
+        proxy.next = [*[""] * place, "lost"]
+        backend.probe()
+        proxy.next = [*[""] * place, "lost"]
+        assert not backend.ignores_conditions_on_delete()
+
+
+def test_a_lease_is_held_once_whatever_answers_are_lost(bucket: str, proxy: Proxy) -> None:
+    store = ArtifactStore(f"{bucket}/store")
+    for place in range(6):
+        proxy.next = [*[""] * place, "lost"]
+        with try_lease(store, "build", "key", holder="me") as other:
+            assert other is None
+            assert [holder.holder for holder in live_holders(store).values()] == ["me"]
+        assert live_holders(store) == {}
+
+
+def test_a_large_upload_whose_last_answer_is_lost_is_there(
+    bucket: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 120}})
+    output = f"{bucket}/store/data"
+    with FileWriter("large.bin", output=output) as writer:
+        writer.file.write(bytes(51 << 20))  # which is more than one request takes
+        writer.file.write(bytes(1))
+        assert proxy.counts()["POST"] == 1
+        proxy.next = ["", "lost"]  # the last part, and that it was the last
+    fs, path = file_system(f"{output}/{writer.object}")
+    assert fs.info(path)["size"] == writer.entry().size == (51 << 20) + 1
+    assert proxy.harmed["lost"] == 1
+
+
+def _command(recipe: Path, store: str, *, workers: int) -> list[str]:
+    # Else so little work would be done in one process, and would not be worth a record.
+    code = (
+        "from pipelines.beam import jobs as shard_jobs; shard_jobs.WORTH_PROCESSES = 0; "
+        "shard_jobs.WORTH_REQUESTS = 0.0; from flows.cli.app import main; main()"
+    )
+    options = ["--store", store, "--engine", "local", "--workers", str(workers)]
+    return [sys.executable, "-c", code, "run", str(recipe), *options]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_recipe_file(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    store = str(tmp_path_factory.mktemp("undisturbed") / "store")
+    subprocess.run(_command(recipe, store, workers=1), check=True, capture_output=True)
+    return _contents(store)
+
+
+def _contents(store: str) -> dict[str, str]:
+    """Content digest by stage, of what is published."""
+    pointers = ArtifactStore(store, create=False).pointers()
+    return {pointer.stage: pointer.content for pointer in pointers}
+
+
+@pytest.mark.slow
+def test_a_run_on_s3_that_was_killed_goes_on(
+    bucket: str, recipe: Path, undisturbed: dict[str, str]
+) -> None:
+    store = f"{bucket}/store"
+    fs, path = file_system(store)
+    for stage in ("build-documents", "build-instances"):
+        process = subprocess.Popen(
+            _command(recipe, store, workers=2),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None and not fs.find(f"{path}/pieces/{stage}"):
+                time.sleep(0.02)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert process.returncode == -signal.SIGKILL
+        assert not fs.find(f"{path}/keys/{stage}")
+    done = subprocess.run(
+        _command(recipe, store, workers=2), check=True, capture_output=True, text=True
+    )
+    assert "reused" in done.stdout
+    assert _contents(store) == undisturbed
+
+
+# Requests
+
+
+@pytest.mark.slow
+def test_the_corpus_half_of_the_sample_makes_fewer_than_300_requests() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_object_store", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["equal"]
+    assert sum(found["first"].values()) < 300
+    assert sum(found["again"].values()) < 80
+
+
+def test_what_is_not_there_costs_one_request(bucket: str, proxy: Proxy) -> None:
+    backend = open_backend(f"{bucket}/store")
+    backend.replace("a/file", b"x")
+    asked = [
+        lambda: backend.names("none"),
+        lambda: backend.read_many(["none"]),
+        lambda: backend.read("a/file"),
+        lambda: backend.names("a"),
+    ]
+    for ask in asked:
+        before = sum(proxy.counts().values())
+        ask()
+        assert sum(proxy.counts().values()) == before + 1
+
+
+# What a server may not promise
+
+
+def _deletes(store: str) -> tuple[str, str]:
+    [finding] = [item for item in store_findings(store) if item.check == "deletes"]
+    return finding.state, finding.text
+
+
+@pytest.mark.parametrize("kind", ["honoured", "ignored", "refused"])
+def test_doctor_tries_a_conditional_delete_on_s3(
+    kind: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = f"{bucket}/store"
+    ArtifactStore(store)
+    s3 = fsspec.get_filesystem_class("s3")
+    call = s3.call_s3
+
+    def change(self: Any, method: str, *given: Any, **options: Any) -> Any:
+        if method == "delete_object" and options.pop("IfMatch", None) and kind == "refused":
+            raise OSError("NotImplemented: a header you provided implies functionality")
+        return call(self, method, *given, **options)
+
+    if kind != "honoured":
+        monkeypatch.setattr(s3, "call_s3", change)
+    state, text = _deletes(store)
+    assert state == {"honoured": "ok", "ignored": "warn", "refused": "FAIL"}[kind]
+    assert ("free the lease of the other" in text) == (kind == "ignored")
+
+
+def test_doctor_tries_a_conditional_delete_on_gcs(gcs: FakeGcs) -> None:
+    backend = open_backend("gs://bucket/store")
+    assert not backend.ignores_conditions_on_delete()
+    assert backend.names("none") == []
+    backend.create("a/file", b"x")
+    assert backend.names("a") == ["a/file"]
+    assert backend.read_many(["a/file", "a/none"]) == {"a/file": b"x"}
+    gcs.ignored = "others"
+    assert backend.ignores_conditions_on_delete()
+
+
+def test_file_systems_are_opened_in_one_place() -> None:
+    root = ROOT
+    found = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for package in ("schemas", "pipelines", "model", "flows")
+        for path in sorted((root / package).rglob("*.py"))
+        for line in path.read_text("utf-8").splitlines()
+        if re.search(r"url_to_fs|fsspec\.(open|filesystem)\(", line)
+        and path.name != "file_systems.py"
+    ]
+    assert found == []
+
+
+def test_what_a_store_holds_is_fetched_side_by_side(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ArtifactStore(f"{bucket}/store")
+    made = {published(store, f"{n}", spec={"seed": n}).artifact_id for n in range(12)}
+    asked = type(store.backend).read
+    monkeypatch.setattr(type(store.backend), "read", lambda self, path: pytest.fail(path))
+    assert {pointer.artifact_id for pointer in store.pointers()} == made
+    assert {item.pointer.artifact_id for item in listed(store) if item.manifest} == made
+    assert store.damaged_pointers() == {}
+    monkeypatch.setattr(type(store.backend), "read", asked)
+
+
+# Who may not
+
+
+class _Denying(BaseHTTPRequestHandler):
+    """An S3 that knows no key."""
+
+    def _deny(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        text = (
+            b"<Error><Code>InvalidAccessKeyId</Code><Message>The AWS Access Key Id you provided "
+            b"does not exist in our records.</Message><AWSAccessKeyId>AKIATEST</AWSAccessKeyId>"
+            b"</Error>"
+        )
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _deny  # noqa: N815 - the server asks for them
+
+
+def test_a_bucket_that_is_not_there_is_one_error(bucket: str, gcs: FakeGcs) -> None:
+    for name in ("s3://no-such-bucket", "gs://none"):
+        with pytest.raises(StoreError, match=r"found none, or none .* credentials may see"):
+            ArtifactStore(f"{name}/store")
+        with pytest.raises(MissingInputError, match="no folder or bucket above it exists"):
+            expand_paths([f"{name}/raw/*.txt"])
+        with pytest.raises(MissingInputError, match="no folder or bucket above it exists"):
+            expand_paths([f"{name}/raw/file.txt"])
+
+
+def test_wrong_credentials_are_one_error_without_secrets(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gcs.token = "right"
+    for name in ("s3://bucket", "gs://bucket"):
+        with LocalServer(_Denying) as server:
+            given = {**environment(server.url), "AWS_ACCESS_KEY_ID": "AKIATEST"}
+            for key, value in {**given, "AWS_SECRET_ACCESS_KEY": "hidden-thing"}.items():
+                monkeypatch.setenv(key, value)
+            fsspec.get_filesystem_class("s3").clear_instance_cache()
+            with pytest.raises(StoreError, match=r"Expected a bucket bucket .* credentials") as one:
+                ArtifactStore(f"{name}/store")
+            with pytest.raises(InputError, match=r"the credentials") as other:
+                expand_paths([f"{name}/raw"])
+        for said in (str(one.value), str(other.value), caplog.text):
+            assert "AKIATEST" not in said
+            assert "hidden-thing" not in said
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_file_that_is_given_up_on_gcs_stays_away(gcs: FakeGcs) -> None:
+    """gcsfs uploads what a file holds when it is collected as garbage, unless it is closed."""
+    for size in (10, 6 << 20):
+        writer = FileWriter("file.bin", output="gs://bucket/data")
+        with contextlib.suppress(KeyError), writer:
+            writer.file.write(bytes(size))
+            raise KeyError
+        sink = writer._sink
+        assert sink.closed
+        sink.close()
+    assert gcs.objects == gcs.uploads == {}
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_what_is_read_of_a_large_file_is_little_more_than_was_asked_for(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    url = "gs://bucket" if kind == "gs" else request.getfixturevalue("bucket")
+    upstream = request.getfixturevalue("gcs" if kind == "gs" else "s3_server").url
+    fs, path = file_system(f"{url}/large")
+    fs.pipe_file(path, bytes(20 << 20))
+    with open_file(f"{url}/large", start=1 << 20, ahead=A_LITTLE) as source:
+        source.read(100)
+        assert len(source.raw._stream.cache.cache) == A_LITTLE + io.DEFAULT_BUFFER_SIZE
+    with Proxy(upstream) as proxy, pytest.MonkeyPatch.context() as patch:
+        given = gcs_environment(proxy.url) if kind == "gs" else environment(proxy.url)
+        for name, value in given.items():
+            patch.setenv(name, value)
+        type(fs).clear_instance_cache()
+        with open_file(f"{url}/large") as source:
+            while source.read(1 << 16):
+                pass
+        assert proxy.counts()["GET"] <= 5
+        before = sum(proxy.counts().values())
+        with FileWriter("small.bin", output=f"{url}/data") as writer:
+            writer.file.write(b"x")
+        assert sum(proxy.counts().values()) == before + 1
+    type(fs).clear_instance_cache()

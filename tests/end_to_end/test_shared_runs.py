@@ -1,0 +1,220 @@
+"""Two runs of one recipe share its work; and how far it is from the command to a stage."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_stages import FakeStages
+from support.paths import PYTHONPATH, ROOT
+
+from flows.store.artifacts import ArtifactStore
+from schemas.recipe import Recipe
+from schemas.task_configs import ExamplesConfig
+
+TRIALS = 12
+LEAST = TRIALS // 3
+SLOWLY = """
+
+_instances = instances
+
+
+def instances(config, *, inputs, output, execution):
+    import os
+    import time
+    from collections import Counter
+
+    # Each process begins its first, second and further trial only when the other has come as far,
+    # until each has begun a third of them: neither waits for the other's, however late it began.
+    meeting, own = Path(os.environ["MEETING"]), str(os.getpid())
+    (meeting / f"{own}-{config.seed}").touch()
+    deadline = time.monotonic() + 300
+    while True:
+        begun = Counter(path.name.partition("-")[0] for path in meeting.iterdir())
+        if len(begun) == 2 and min(begun.values()) >= min(begun[own], int(os.environ["LEAST"])):
+            break
+        assert time.monotonic() < deadline, "the other run builds nothing"
+        time.sleep(0.02)
+    time.sleep(0.1)
+    return _instances(config, inputs=inputs, output=output, execution=execution)
+"""
+RUN = f"""
+import json, sys, time
+from pathlib import Path
+
+import pytest
+
+from support.fake_stages import STAGES, installed
+from flows.bert import run_recipe
+from schemas.configs import ExecutionConfig, InstancesConfig
+
+code, store, go, engine, limit = sys.argv[1:]
+with installed(Path(code), pytest.MonkeyPatch()) as fakes:
+    fakes.write("stages", STAGES + {SLOWLY!r})
+    trials = {{f"t{{number}}": InstancesConfig(seed=number) for number in range({TRIALS})}}
+    execution = ExecutionConfig(parallel_steps=int(limit))
+    recipe = fakes.recipe(store, build_instances=trials, execution=execution)
+    Path(code, "ready").touch()
+    while not Path(go).exists():
+        time.sleep(0.01)
+    results = run_recipe(recipe, engine=engine, say=lambda line: None)
+    print(json.dumps([fakes.calls.count("instances"), len(results)]))
+"""
+
+
+def share(folder: Path, *, engine: str, limit: int, **environment: str) -> list[list[int]]:
+    """Two processes that run one recipe at once: the trials that each built, and its results."""
+    (folder / "meeting").mkdir()
+    processes = []
+    for name in ("a", "b"):
+        arguments = [str(folder / name), str(folder / "store"), str(folder / "go")]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", RUN, *arguments, engine, str(limit)],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": PYTHONPATH,
+                    "MEETING": str(folder / "meeting"),
+                    "LEAST": str(LEAST),
+                    **environment,
+                },
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    deadline = time.monotonic() + 120
+    while not all((folder / name / "ready").exists() for name in ("a", "b")):
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.02)
+    (folder / "go").touch()
+    told = [process.communicate(timeout=400)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], told
+    return [json.loads(text.splitlines()[-1]) for text in told]
+
+
+def check_shared(folder: Path, told: list[list[int]]) -> None:
+    (one, some), (other, all_of) = told
+    assert some == all_of == TRIALS + 3
+    assert one + other == TRIALS  # none is built twice
+    assert min(one, other) >= LEAST
+    pointers = list(ArtifactStore(str(folder / "store")).pointers("build-instances"))
+    assert len(pointers) == TRIALS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [1, 2])
+def test_two_processes_share_twelve_trials(tmp_path: Path, limit: int) -> None:
+    check_shared(tmp_path, share(tmp_path, engine="local", limit=limit))
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.parametrize("limit", [1, 2])
+def test_two_processes_share_twelve_trials_with_prefect(
+    prefect_server: None, tmp_path: Path, limit: int
+) -> None:
+    from prefect.settings import get_current_settings
+
+    url = str(get_current_settings().api.url)
+    told = share(tmp_path, engine="prefect", limit=limit, PREFECT_API_URL=url)
+    check_shared(tmp_path, told)
+
+
+MOST = 8
+"""Frames of ours from the command to the function of a stage, which is not counted."""
+
+OURS = tuple(str(ROOT / name) for name in ("bertloom", "flows", "model", "pipelines", "schemas"))
+
+
+def own_frames() -> list[str]:
+    """What of ours is on this thread's stack, the outermost first."""
+    frames = traceback.extract_stack()
+    return [
+        f"{Path(frame.filename).relative_to(ROOT)}:{frame.name}"
+        for frame in frames
+        if frame.filename.startswith(OURS)
+    ]
+
+
+def call_command(recipe: Recipe, folder: Path, *options: str) -> None:
+    """`bertloom run` of a recipe, in this process."""
+    from flows import __main__ as command
+
+    file = folder / "recipe.yaml"
+    file.write_text(recipe.model_dump_json(exclude={"store", "execution"}))
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
+        patch.setattr(
+            sys, "argv", ["bertloom", "run", str(file), "--store", recipe.store, *options]
+        )
+        command.main()
+
+
+def look_from_documents(fakes: FakeStages, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The frames of ours that the stage is called from, each time that it is."""
+    found: list[list[str]] = []
+    documents = fakes.module.documents
+
+    def look(*given: object, **named: object) -> object:
+        found.append(own_frames())
+        return documents(*given, **named)
+
+    monkeypatch.setattr(fakes.module, "documents", look)
+    return found
+
+
+def test_from_the_command_to_a_stage_there_are_eight_frames_at_most(
+    fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = look_from_documents(fakes, monkeypatch)
+    call_command(fakes.recipe(str(tmp_path / "store")), tmp_path, "--engine", "local")
+    [frames] = found
+    assert frames[0].endswith("app.py:main")
+    assert len(frames) <= MOST, "\n".join(frames)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("limit", [1, 2])
+def test_with_prefect_there_are_no_more(
+    prefect_server: None,
+    fakes: FakeStages,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+) -> None:
+    """Nor where a part has a flow run of its own, and its tasks run in threads.
+
+    The path is then that of the thread, after the one to where its task was submitted.
+    """
+    from prefect.task_runners import ThreadPoolTaskRunner
+
+    from flows.orchestration import run as runs
+
+    submitted: dict[str, list[str]] = {}
+    submit = ThreadPoolTaskRunner.submit
+
+    def look(runner: Any, task: Any, parameters: dict[str, Any], *rest: Any, **more: Any) -> Any:
+        submitted[parameters["title"]] = own_frames()
+        return submit(runner, task, parameters, *rest, **more)
+
+    monkeypatch.setattr(ThreadPoolTaskRunner, "submit", look)
+    monkeypatch.setattr(runs, "check_inputs", lambda steps: None)
+    found = look_from_documents(fakes, monkeypatch)
+    # Of two parts, each is a flow run; that of examples fails.
+    examples = {"a": ExamplesConfig(task="cola", folder=str(tmp_path / "cola"))}
+    recipe = fakes.recipe(str(tmp_path / "store"), build_examples=examples)
+    call_command(recipe, tmp_path, "--engine", "prefect", "--parallel", str(limit))
+    [frames] = found
+    assert ("build-documents" in submitted) == (limit > 1)
+    path = [*submitted.get("build-documents", []), *frames]
+    assert path[0].endswith("app.py:main")
+    assert [name.rpartition(":")[2] for name in path].count("run_step_task") == 1
+    assert len(path) <= MOST, "\n".join(path)

@@ -1,0 +1,105 @@
+"""`bertloom contamination`, and recipes that leave out what their tasks are tested on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from support.cli_runner import Cli
+
+from flows.bert import steps
+from flows.corpus import build_corpus
+from flows.finetuning import finetune
+from flows.lineage.names import resolve
+from flows.recipes.files import load_recipe
+from flows.store.artifacts import ArtifactStore
+from schemas.errors import ConfigError
+
+SHARED = "A long sentence that stands in the corpus and in the test of the task, word for word."
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a recipe, texts, and a task one of whose sentences is in a text."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"Text number {n} tells of things of its own {n * n} times over." for n in range(12)]
+    rows[7] += f" {SHARED.upper()}"
+    lines = [
+        json.dumps({"id": f"t{n}", "title": f"Title {n}", "text": t}) for n, t in enumerate(rows)
+    ]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    folder = tmp_path / "sst"
+    folder.mkdir()
+    for split, more in (("train", "learnt from"), ("dev", "never seen anywhere else before now")):
+        some = [f"{n} is a sentence that is {more}\t{n % 2}" for n in range(6)]
+        kept = [f"{SHARED}\t1"] if split == "dev" else []
+        (folder / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *some, *kept]) + "\n")
+    recipe = {
+        "name": "mine",
+        "build_documents": {
+            "sources": [
+                {"kind": "text", "name": "t", "paths": ["texts.jsonl"], "id_column": "id",
+                 "title_column": "title"}
+            ]
+        },
+        "build_vocabulary": {"vocab_size": 160, "min_count": 1},
+    }  # fmt: skip
+    (tmp_path / "plain.yaml").write_text(yaml.safe_dump(recipe))
+    recipe |= {
+        "build_examples": {"feelings": {"task": "sst-2", "folder": "sst"}},
+        "decontaminate": {"tasks": ["feelings"]},
+    }
+    (tmp_path / "clean.yaml").write_text(yaml.safe_dump(recipe))
+    return tmp_path
+
+
+def test_examples_are_read_before_the_corpus_is_searched(here: Path) -> None:
+    plain, clean = (load_recipe(f"{name}.yaml") for name in ("plain", "clean"))
+    before = [step.label for step in steps(plain)]
+    found = steps(clean)
+    assert [step.label for step in found] == [
+        before[0], "build-examples.feelings", "find-contamination", *before[1:],
+    ]  # fmt: skip
+    readers = {step.label for step in found if "contamination" in step.inputs}
+    assert readers == {"build-vocabulary", "build-tokens"}
+    # The flow of the corpus reads the examples, so that it need not wait for that of fine-tuning.
+    assert "build-examples.feelings" in {step.label for step in build_corpus.own(found)}
+    assert {step.label for step in finetune.own(found)} == {"build-examples.feelings"}
+    with pytest.raises(ConfigError, match="no 'other' in build_examples, which has feelings"):
+        load_recipe("clean.yaml", changes=["decontaminate.tasks=[other]"])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_worker")
+def test_from_the_command_to_a_corpus_without_the_text(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli, store = Cli(capsys), str(here / "store")
+    said = cli("contamination", "plain.yaml", "sst-2=sst", "--store", store)
+    assert said.code == 0, said.err
+    assert "1 of 7 texts are in 1 of 12 documents" in said.out
+    assert f"18 of 18 words, in Title 7 (t:t7) from word 12 on\n  {SHARED[:-1]}" in said.out
+    opened = ArtifactStore(store)
+    report = opened.backend.read("reports/contamination-mine.html").decode()
+    assert "Evaluation texts in the corpus" in report
+    assert SHARED[:-1] in report
+    again = cli(
+        "contamination", "contamination-mine/build-documents",
+        "contamination-mine/build-examples.sst-2", "--store", store, "--json",
+    )  # fmt: skip
+    assert again.code == 0, again.err
+    (row,) = (row for row in json.loads(again.out)["fields"] if row["contaminated"])
+    assert (row["split"], row["field"], row["texts"]) == ("dev", "text_a", 7)
+    wrong = cli(
+        "contamination", "contamination-mine/build-examples.sst-2", "sst-2=sst", "--store", store
+    )
+    assert (wrong.code, "expected an artifact of build-documents" in wrong.err) == (1, True)
+
+    run = cli("run", "clean.yaml", "--store", store, "--engine", "local", "--until", "build-tokens")
+    assert run.code == 0, run.err
+    for stage in ("build-vocabulary", "build-tokens"):
+        counters = resolve(f"mine/{stage}", store=opened).counters
+        assert counters["documents-dropped-contaminated"] == 1, stage
+        assert (counters["documents-in"], counters["documents-kept"]) == (12, 11)

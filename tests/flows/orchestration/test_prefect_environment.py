@@ -1,0 +1,65 @@
+"""What Prefect is told before it is loaded, also where a flow is imported from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+SETTINGS = """
+import json, os
+import flows.corpus
+from prefect.settings import get_current_settings
+found = get_current_settings()
+print(json.dumps({
+    "home": str(found.home),
+    "analytics": found.server.analytics_enabled,
+    "timeout": found.server.ephemeral.startup_timeout_seconds,
+    "track": os.environ["DO_NOT_TRACK"],
+}))
+"""
+
+
+def settings(home: Path, **more: str) -> dict[str, object]:
+    """Prefect's, in a new process that imports a flow, of a user with this home folder."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PREFECT", "DO_NOT", "BERTLOOM", "XDG"))
+    }
+    environment = {**kept, "HOME": str(home), **more}
+    done = subprocess.run(
+        [sys.executable, "-c", SETTINGS],
+        env=environment, capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_no_telemetry_and_a_folder_of_our_own(tmp_path: Path) -> None:
+    assert settings(tmp_path) == {
+        "home": str(tmp_path / ".cache" / "bertloom" / "prefect"),
+        "analytics": False,
+        "timeout": 120,
+        "track": "1",
+    }
+    assert not (tmp_path / ".prefect").exists()
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_what_the_user_says_stays(tmp_path: Path, is_named: bool) -> None:
+    own = tmp_path / ".prefect"
+    more = {"PREFECT_SERVER_ANALYTICS_ENABLED": "true"}
+    if is_named:
+        own = tmp_path / "named"
+        more["PREFECT_HOME"] = str(own)
+    else:
+        own.mkdir()
+        (own / "profiles.toml").write_text('active = "mine"\n[profiles.mine]\n')
+    found = settings(tmp_path, **more)
+    assert (found["home"], found["analytics"]) == (str(own), True)

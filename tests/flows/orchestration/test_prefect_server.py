@@ -1,0 +1,215 @@
+"""Schedules, cancelling, crashes and going on, with a real Prefect server, work pool and worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.corpus_builder import small_recipe
+from support.prefect_server import ROOT, PrefectServer, running
+from support.training_builder import TINY
+
+from flows.sample import write_sample
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import RunRecord, read_run, run_ids
+from schemas.recipe import Recipe
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+LABELS = [
+    "build-documents",
+    "build-vocabulary",
+    "build-tokens",
+    "build-instances.length-64",
+    "pretrain.tiny",
+]
+
+
+class Scheduled:
+    """The deployment `nightly` of a recipe that takes seconds."""
+
+    def __init__(self, server: PrefectServer, folder: Path) -> None:
+        self.server = server
+        self.store = str(folder / "store")
+        recipe = folder / "recipe.yaml"
+        recipe.write_text(yaml.safe_dump(tiny_recipe(folder)), encoding="utf-8")
+        # As it is in the repository, but for what is run and how often.
+        deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+        (nightly,) = [d for d in deployments["deployments"] if d["name"] == "nightly"]
+        nightly["parameters"] = {"recipe": str(recipe), "store": self.store}
+        nightly["schedules"] = [{"slug": "nightly", "interval": 10}]
+        file = folder / "prefect.yaml"
+        file.write_text(yaml.safe_dump({**deployments, "deployments": [nightly]}))
+        server.command("work-pool", "create", nightly["work_pool"]["name"], "--type", "process")
+        server.start("worker", "start", "--pool", nightly["work_pool"]["name"])
+        server.command("deploy", "--all", "--prefect-file", str(file))
+        (self.deployment,) = server.post("/deployments/filter")
+
+    def runs(self, *states: str) -> list[dict[str, Any]]:
+        return self.server.flow_runs(states=states)
+
+    def pause(self) -> None:
+        """No further firings; a run that another is in the way of would be cancelled."""
+        self.server.post(f"/deployments/{self.deployment['id']}/pause_deployment")
+        unfinished = ("SCHEDULED", "PENDING", "RUNNING")
+        self.server.wait_for("end of all runs", lambda: not self.runs(*unfinished))
+
+    def start(self, **parameters: Any) -> str:
+        """A run with further parameters, and its id."""
+        path = f"/deployments/{self.deployment['id']}/create_flow_run"
+        parameters = {**self.deployment["parameters"], **parameters}
+        run: dict[str, Any] = self.server.post(path, parameters=parameters)
+        return str(run["id"])
+
+    def record(self, flow_run_id: str) -> RunRecord | None:
+        """The newest one of a flow run."""
+        store = ArtifactStore(self.store)
+        records = [read_run(store, run_id) for run_id in run_ids(store)]
+        own = [record for record in records if record.flow_run_id == flow_run_id]
+        return own[-1] if own else None
+
+    def running_record(self, flow_run_id: str) -> RunRecord:
+        """That of a run which has begun to build."""
+
+        def look() -> RunRecord | None:
+            record = self.record(flow_run_id)
+            return record if record and record.state == "running" else None
+
+        found: RunRecord = self.server.wait_for("running record", look)
+        return found
+
+
+def tiny_recipe(folder: Path) -> dict[str, Any]:
+    """A corpus of a few pages and a pretraining of a few steps."""
+    sample = write_sample(str(folder / "sample"), articles=40, tales=1, pages_per_stream=20)
+    recipe: Recipe = small_recipe(sample)
+    written = recipe.model_dump(mode="json", exclude={"store", "execution"})
+    written["pretrain"] = {
+        "tiny": {
+            "instances": "length-64",
+            "model": TINY,
+            "budget": {"steps": 2},
+            "batch": {"instances": 4, "micro_batch_tokens": 256},
+            "evaluation": {"instances": 4},
+            "threads": 1,
+        }
+    }
+    return written
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
+    folder = tmp_path_factory.mktemp("scheduled")
+    with running(folder) as server:
+        yield Scheduled(server, folder)
+
+
+def test_a_schedule_fires_and_the_next_firing_reuses_everything(scheduled: Scheduled) -> None:
+    server = scheduled.server
+    completed: list[dict[str, Any]] = server.wait_for(
+        "two completed runs", lambda: (r := scheduled.runs("COMPLETED"))[1:] and r
+    )
+    scheduled.pause()
+    assert not scheduled.runs("FAILED", "CRASHED")
+    first, second = (scheduled.record(run["id"]) for run in completed[:2])
+    assert first is not None
+    assert second is not None
+    assert [step.label for step in first.steps] == LABELS
+    assert not any(step.was_cached for step in first.steps)
+    assert [step.manifest for step in second.steps] == [step.manifest for step in first.steps]
+    assert all(step.was_cached for step in second.steps)
+    assert all(run["auto_scheduled"] for run in completed[:2])
+    # Parts that build are flow runs of their own; those that find are tasks.
+    parts = {name.rpartition("-")[0] for name in server.task_states(completed[0]["id"])}
+    assert parts == {"bertloom-corpus", "bertloom-pretraining"}
+    graph = server.client.get(f"/flow_runs/{completed[0]['id']}/graph-v2").json()
+    corpus, pretraining = (node for _, node in graph["nodes"])
+    assert {parent["id"] for parent in pretraining["parents"]} == {corpus["id"]}
+    shown = {(found["type"], found["key"]) for found in server.post("/artifacts/filter")}
+    assert {("markdown", f"test-{label.replace('.', '-')}") for label in LABELS} <= shown
+    assert ("table", "metrics-test-pretrain-tiny") in shown
+    found = server.wait_for(
+        "states of the tasks",
+        lambda: (s := server.task_states(completed[1]["id"])) and len(s) == len(LABELS) and s,
+    )
+    assert found == dict.fromkeys(LABELS, "Cached")
+
+
+def test_the_automation_for_silent_runs_is_taken(scheduled: Scheduled) -> None:
+    file = ROOT / "flows" / "automations.yaml"
+    scheduled.server.command("automation", "create", "--from-file", str(file))
+    (automation,) = scheduled.server.post("/automations/filter")
+    assert automation["actions"][0]["type"] == "change-flow-run-state"
+    assert automation["trigger"]["within"] == 70
+
+
+def test_cancelled_the_training_stops_and_the_record_says_so(scheduled: Scheduled) -> None:
+    flow_run_id = scheduled.start(changes=["pretrain.tiny.budget.steps=1000000"])
+    work = Path(scheduled.store) / "work" / "pretrain"
+    scheduled.server.wait_for("training", lambda: list(work.glob("*/reading.json")))
+    assert trainings(work)
+    state = {"type": "CANCELLING", "name": "Cancelling"}
+    scheduled.server.post(f"/flow_runs/{flow_run_id}/set_state", state=state, force=True)
+    assert scheduled.server.ended(flow_run_id)["state_type"] == "CANCELLED"
+    record: RunRecord = scheduled.server.wait_for(
+        "interrupted record",
+        lambda: (r := scheduled.record(flow_run_id)) and r.state != "running" and r,
+    )
+    assert record.state == "interrupted"
+    assert not trainings(work)
+    assert list(work.glob("*/checkpoints/*"))  # where the next run goes on
+
+
+def trainings(work: Path) -> list[str]:
+    """Command lines of processes that train there."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if str(work).encode() in (words := path.read_bytes()):
+                found.append(words.decode().replace("\0", " "))
+    return found
+
+
+def test_killed_the_worker_says_so_and_a_retry_completes(scheduled: Scheduled) -> None:
+    flow_run_id = scheduled.start(rebuild=["build-documents"])
+    os.kill(scheduled.running_record(flow_run_id).pid, signal.SIGKILL)
+    assert scheduled.server.ended(flow_run_id)["state_type"] == "CRASHED"
+    record: RunRecord = scheduled.server.wait_for(
+        "crashed record",
+        lambda: (r := scheduled.record(flow_run_id)) and r.state == "crashed" and r,
+    )
+    assert "SIGKILL" in record.failures[""]
+    assert _retried(scheduled.server, flow_run_id) == "COMPLETED"
+    again = scheduled.record(flow_run_id)
+    assert again is not None
+    assert again.run_id != record.run_id
+    assert again.state == "completed"
+    assert _is_whole(scheduled.store)
+
+
+def _retried(server: PrefectServer, flow_run_id: str) -> str:
+    """How a retry ends, once there is room for one.
+
+    Prefect gives a crashed run's place free a while after the crash, and cancels who comes before.
+    """
+
+    def look() -> str | None:
+        server.command("flow-run", "retry", flow_run_id)
+        state: str = server.ended(flow_run_id)["state_type"]
+        return None if state == "CANCELLED" else state
+
+    found: str = server.wait_for("retry that was let in", look, seconds=400)
+    return found
+
+
+def _is_whole(store: str) -> bool:
+    """Whether everything that is published is, to the byte, what its manifest says."""
+    from flows.store.verification import verify
+
+    opened = ArtifactStore(store)
+    return all(verdict.is_sound for verdict in verify(opened, list(opened.pointers()), deep=True))

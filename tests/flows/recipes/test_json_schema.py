@@ -1,0 +1,135 @@
+"""`bertloom schema`: what editors check recipes by says of each what reading it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+from support.cli_runner import RECIPE, Cli
+
+from flows.recipes.files import load_recipe, packaged_recipes, packaged_text, parse_yaml
+from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
+from schemas.errors import ConfigError
+
+SCHEMA = json.loads(schema_text())
+CHECK = jsonschema.Draft202012Validator(SCHEMA)
+
+MORE = """\
+finetune:
+  sst: {examples: sst, start_from: one, batch: 16, learning_rate: 5.0e-5}
+build_examples:
+  sst: {task: sst-2, folder: "${GLUE:-glue}", files: {dev: dev.tsv}}
+pretrain:
+  one:
+    instances: length-64
+    model: {preset: tiny, hidden_dropout: "${DROPOUT:-0.1}"}
+    budget: {steps: "${STEPS:-1000}"}
+sweep:
+  size: {variants: {as-is:, more: {pretrain.one.seed: 1}}}
+  other:
+"""
+WHOLE = RECIPE + MORE
+
+
+def is_valid(text: str) -> bool:
+    found: bool = CHECK.is_valid(parse_yaml(text, where="x"))
+    return found
+
+
+def is_read(text: str, folder: Path) -> bool:
+    file = folder / "mine.yaml"
+    file.write_text(text)
+    try:
+        load_recipe(str(file))
+    except ConfigError:
+        return False
+    return True
+
+
+def test_it_is_a_schema_that_explains_every_field() -> None:
+    CHECK.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert "swept" not in SCHEMA["properties"]
+    properties = SCHEMA["$defs"]["MaskingConfig"]["properties"]
+    assert properties["strategy"]["anyOf"][0]["enum"] == ["wordpiece", "whole-word", "span", "none"]
+    assert properties["strategy"]["default"] == "wordpiece"
+    assert properties["masked_lm_prob"]["description"].startswith("Share of an instance's tokens")
+    assert properties["masked_lm_prob"]["title"]
+    assert "sst-2" in SCHEMA["$defs"]["ExamplesConfig"]["properties"]["task"]["anyOf"][0]["enum"]
+
+
+@pytest.mark.parametrize("name", [*packaged_recipes(), "_template"])
+def test_packaged_recipes_are_valid(name: str) -> None:
+    data = parse_yaml(packaged_text(name), where=name)
+    assert [error.message for error in CHECK.iter_errors(data)] == []
+
+
+def test_what_the_file_may_say_is_valid(tmp_path: Path) -> None:
+    assert is_valid(WHOLE)
+    assert is_read(WHOLE, tmp_path)
+    by_variable = WHOLE.replace("kind: text", "kind: ${KIND:-text}")
+    assert by_variable != WHOLE
+    assert is_valid(by_variable)
+    assert is_read(by_variable, tmp_path)
+    extending = RECIPE.replace("name: mine", "name: mine\nextends: english")
+    assert is_valid(extending)
+    assert is_read(extending, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "by"),
+    [
+        ("kind: text", "kind: pdf"),
+        ("kind: text", "text_column: x"),
+        ("kind: text", "kind: wikipedia\n      text_column: x"),
+        ("max_seq_length: 64", "max_seq_len: 64"),
+        ("max_seq_length: 64", "max_seq_length: four"),
+        ("max_seq_length: 64", "max_seq_length: 4"),
+        ("max_predictions: 10", "strategy: whole_word"),
+        ("length-64: {", "Length 64: {"),
+        ("preset: tiny", "preset: tyni"),
+        ("preset: tiny, ", ""),
+        ("task: sst-2", "task: sst2"),
+        ("batch: 16", "batch: []"),
+        ("as-is:", "as-is: 5"),
+        ("name: mine", "nam: mine"),
+        ("name: mine", "name: mine\nexecution: {runner: locl}"),
+    ],
+)
+def test_what_is_wrong_for_one_is_wrong_for_both(what: str, by: str, tmp_path: Path) -> None:
+    text = WHOLE.replace(what, by)
+    assert text != WHOLE
+    assert not is_valid(text)
+    if "runner" not in by:  # which is looked at where it is run
+        assert not is_read(text, tmp_path)
+
+
+def test_init_writes_it_beside_the_recipe(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = cli("init", "first.yaml")
+    assert said.out.splitlines()[1].startswith(f"wrote {SCHEMA_FILE}")
+    text = Path("first.yaml").read_text()
+    assert text.startswith(MODELINE)
+    beside = Path("first.yaml").parent / MODELINE.strip().partition("$schema=")[2]
+    assert json.loads(beside.read_text()) == SCHEMA
+    assert SCHEMA_FILE not in cli("init", "second.yaml", "--from", "english").out
+    beside.write_text("{}")
+    said = cli("init", "third.yaml")
+    assert "of another version of bertloom, and stays" in said.out
+    assert beside.read_text() == "{}"
+    refused = cli("schema", "--output", SCHEMA_FILE)
+    assert (refused.code, beside.read_text()) == (1, "{}")
+    assert "--force" in refused.err
+    assert cli("schema", "--output", SCHEMA_FILE, "--force").code == 0
+    assert beside.read_text() == cli("schema").out
+    assert cli("schema", "-o", SCHEMA_FILE).out == f"{SCHEMA_FILE} is there already, and the same\n"
+    shutil.copy("first.yaml", "elsewhere.yaml")
+    assert cli("init", "elsewhere.yaml").code == 1
+    assert sorted(path.name for path in Path().iterdir()) == sorted(
+        [SCHEMA_FILE, "elsewhere.yaml", "first.yaml", "second.yaml", "third.yaml"]
+    )

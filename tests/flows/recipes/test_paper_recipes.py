@@ -1,0 +1,170 @@
+"""The recipes of the paper's own pretraining, and what `bertloom recipes` says of all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.cli_runner import Cli
+
+from flows.bert import steps
+from flows.recipes.files import load_recipe, packaged_recipes
+from flows.recipes.packaged import described_recipe, described_recipes
+from schemas.recipe import Recipe
+
+PAPER: dict[str, object] = {
+    # 3: shapes are in `SHAPES`; positions up to 512, WordPiece of some 30,000
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "vocab_size": 30_522,  # of the vocabulary that was released
+    "lowercase": True,
+    # 3.1: masks and pairs
+    "masked_lm_prob": 0.15,
+    "mask_rate": 0.8,
+    "random_rate": 0.1,
+    "keep_rate": 0.1,
+    "strategy": "wordpiece",
+    "pairing": "nsp",
+    "random_next_prob": 0.5,
+    "objective": "mlm+nsp",
+    "masking": "stored",
+    # A.2: batches, steps, Adam
+    "instances": 256,
+    "steps": {128: 900_000, 512: 100_000},  # 90 % of one million
+    "total": 1_000_000,
+    "warm-up steps": 10_000,
+    "decay": "linear",
+    "end_share": 0.0,
+    "optimizer": "bert-adam",
+    "learning_rate": 1e-4,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "weight_decay": 0.01,
+    "hidden_dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation": "gelu",
+}
+SHAPES = {"bert-base": (12, 768, 12, 3072), "bert-large": (24, 1024, 16, 4096)}
+
+
+@pytest.fixture(autouse=True)
+def corpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in {variable for each in described_recipes() for variable in each.variables}:
+        monkeypatch.setenv(name, f"/data/{name.lower()}")
+
+
+def settings_of(recipe: Recipe) -> list[dict[str, object]]:
+    """What the phases of a recipe are set to, under the names of PAPER, each in a mapping."""
+    found = []
+    first, *_ = recipe.pretrain.values()
+    assert first.model is not None
+    for phase in recipe.pretrain.values():
+        instances = recipe.build_instances[phase.instances]
+        schedule = phase.schedule
+        assert schedule.total is not None
+        found.append(
+            {
+                **first.model.model_dump(),
+                **recipe.build_vocabulary.model_dump(),
+                **instances.model_dump(),
+                **instances.masking.model_dump(),
+                **phase.model_dump(include={"objective", "masking"}),
+                **phase.optimizer.model_dump(exclude={"name"}),
+                **schedule.model_dump(),
+                "optimizer": phase.optimizer.name,
+                "instances": phase.batch.instances,
+                "steps": phase.budget.steps,
+                "warm-up steps": schedule.warmup_share * schedule.total,
+            }
+        )
+    return found
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_papers_pretraining_has_the_papers_settings(name: str) -> None:
+    recipe = load_recipe(name)
+    settings = settings_of(recipe)
+    assert [each["max_seq_length"] for each in settings] == [128, 512]
+    for each in settings:
+        length = each["max_seq_length"]
+        paper = {**PAPER, "steps": PAPER["steps"][length]}  # type: ignore[index]
+        assert {key: each[key] for key in paper} == paper
+    model = next(iter(recipe.pretrain.values())).model
+    assert model is not None
+    assert SHAPES[name] == (
+        model.layers,
+        model.hidden_size,
+        model.heads,
+        model.feed_forward_size,
+    )
+    assert [phase.start_from for phase in recipe.pretrain.values()] == [None, "phase-1"]
+    assert recipe.pretrain["phase-2"].optimizer_state == "carry"
+
+
+def test_both_sizes_share_their_corpus_and_differ_in_the_model_alone() -> None:
+    base, large = (load_recipe(name).model_dump() for name in SHAPES)
+    for recipe in (base, large):
+        recipe.pop("name")
+        recipe["pretrain"]["phase-1"].pop("model")
+        for phase in recipe["pretrain"].values():
+            phase["batch"].pop("micro_batch_tokens")  # memory alone
+    assert base == large
+
+
+def test_a_day_on_one_gpu_takes_a_day_and_trains_no_position_that_it_does_not_have() -> None:
+    recipe = load_recipe("bert-base-1gpu-24h")
+    assert sum(phase.budget.minutes or 0 for phase in recipe.pretrain.values()) == 24 * 60
+    (phase,) = recipe.pretrain.values()
+    instances = recipe.build_instances[phase.instances]
+    assert phase.model is not None
+    assert phase.model.max_position_embeddings == instances.max_seq_length
+    share = phase.dynamic_masking.masked_lm_prob * instances.max_seq_length
+    assert phase.dynamic_masking.max_predictions >= share  # or fewer were masked than it says
+
+
+def test_table_2_has_its_single_model_and_seven_of_different_checkpoints_and_seeds() -> None:
+    recipe = load_recipe("squad-ensemble")
+    (ensemble,) = recipe.ensembles.values()
+    members = [recipe.finetune[name] for name in ensemble.members]
+    assert ensemble.size == 7
+    assert len({member.seed for member in members}) == 7
+    assert len({member.init_checkpoint for member in members}) == 7
+    for entry in recipe.finetune.values():  # 4.2
+        assert (entry.batch, entry.learning_rate, entry.epochs) == ((32,), (5e-5,), (3,))
+        assert entry.dropout == 0.1
+    with_triviaqa = recipe.build_examples[members[0].examples]
+    assert set(with_triviaqa.files) == {"augmentation"}
+    assert not recipe.build_examples[recipe.finetune["single"].examples].files
+    assert steps(recipe)
+
+
+@pytest.mark.parametrize("name", packaged_recipes())
+def test_each_recipe_says_what_it_is_and_what_it_needs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = described_recipe(name)
+    assert 10 < len(described.about) < 160
+    load_recipe(name)
+    for variable in described.variables:
+        monkeypatch.delenv(variable)
+        with pytest.raises(Exception, match=f"{variable} is not set"):
+            load_recipe(name)
+        monkeypatch.setenv(variable, "/data/other")
+
+
+def test_recipes_are_listed_and_written_to_edit(cli: Cli) -> None:
+    said = cli("recipes")
+    assert said.code == 0
+    for name in packaged_recipes():
+        assert f"\n{name} " in said.out
+    assert "ENWIKI ITWIKI JAWIKI" in said.out
+    assert {each["name"] for each in json.loads(cli("recipes", "--json").out)} == set(
+        packaged_recipes()
+    )
+    assert cli("init", "mine.yaml", "--from", "bert-large").code == 0
+    assert load_recipe("mine.yaml").name == "bert-large"
+    refused = cli("init", "other.yaml", "--from", "bert-huge")
+    assert refused.code == 2
+    assert "bert-large" in refused.err

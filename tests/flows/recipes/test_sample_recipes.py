@@ -1,0 +1,77 @@
+"""The two recipes of the sample: one for the first minutes, one for everything."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from support.paths import ROOT
+
+from flows.bert import stages, steps
+from flows.recipes.files import load_recipe, packaged_recipes
+from schemas.recipe import Recipe
+
+
+@pytest.fixture(scope="module")
+def short() -> Recipe:
+    return load_recipe("sample")
+
+
+@pytest.fixture(scope="module")
+def full() -> Recipe:
+    return load_recipe("sample-full")
+
+
+ASKED_FOR = {"find-contamination", "find-near-duplicates"}
+"""Stages of corpora that the sample, whose documents are all new, has no use for."""
+
+
+def test_the_first_run_has_every_kind_of_stage_and_little_of_each(short: Recipe) -> None:
+    found = steps(short)
+    assert {step.stage.name for step in found} == set(stages()) - ASKED_FOR
+    # Two minutes on two quiet cores: about 50 steps of pretraining a second, 2 s a trial.
+    assert sum(phase.budget.steps or 1 << 30 for phase in short.pretrain.values()) <= 2_300
+    assert sum(step.stage.name == "finetune" for step in found) <= 24
+
+
+def test_every_task_is_compared_with_the_same_from_scratch(short: Recipe) -> None:
+    pretrained = {name for name, tuned in short.finetune.items() if tuned.start_from}
+    assert pretrained == {name for name in short.finetune if not name.endswith("-scratch")}
+    for name in pretrained:
+        ours = short.finetune[name].model_dump(exclude={"start_from", "model"})
+        scratch = short.finetune[f"{name}-scratch"]
+        assert scratch.model_dump(exclude={"start_from", "model"}) == ours
+        assert scratch.model is not None
+        assert short.finetune[name].restarts >= 3  # an interval needs them
+    # The last number leads back to the dump.
+    assert [*short.finetune][-1] in pretrained
+
+
+def test_sample_full_shares_artifacts_of_sample(short: Recipe, full: Recipe) -> None:
+    full_steps = {step.label: step for step in steps(full)}
+    for step in steps(short):
+        if step.stage.name == "tabulate":
+            continue
+        same = full_steps[step.label]
+        assert same.config.identity() == step.config.identity(), step.label
+        assert same.inputs == step.inputs
+
+
+def test_sample_full_compares_every_task_of_the_paper_with_scratch(full: Recipe) -> None:
+    glue = {"cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli"}
+    others = {"squad-1.1", "squad-2.0", "swag", "conll-2003"}
+    assert {examples.task for examples in full.build_examples.values()} == glue | others
+    for name in glue | others:
+        pretrained, scratch = full.finetune[name], full.finetune[f"{name}-scratch"]
+        assert pretrained.start_from == "phase-2"
+        assert scratch.model is not None
+        exclude = {"start_from", "model"}
+        assert pretrained.model_dump(exclude=exclude) == scratch.model_dump(exclude=exclude)
+
+
+def test_what_runs_by_itself_names_recipes_that_there_are() -> None:
+    packaged = set(packaged_recipes())
+    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    assert {item["parameters"]["recipe"] for item in deployments} <= packaged
+    (nightly,) = [item for item in deployments if item["name"] == "nightly"]
+    assert nightly["parameters"]["recipe"] == "sample-full"
+    assert "run sample --store" in (ROOT / "Makefile").read_text()

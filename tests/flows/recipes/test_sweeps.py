@@ -1,0 +1,352 @@
+"""The sweep of a recipe: which entries there are for which variants, and what cannot be meant."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from flows.bert import bert, steps
+from flows.engine.plan import PlannedStep
+from flows.engine.sharing import addition_rows, additions
+from flows.recipes.files import load_recipe, recipe_from
+from schemas.errors import ConfigError
+from schemas.recipe import Recipe
+from schemas.task_configs import SweptAxis, TabulateConfig
+
+BASE = """\
+name: mine
+build_documents: {sources: [{kind: text, name: notes, paths: [notes.txt]}]}
+build_instances:
+  short: {max_seq_length: 32}
+  long: {max_seq_length: 64}
+pretrain:
+  first: {instances: short, model: {preset: tiny}, budget: {steps: 20}}
+  second: {instances: long, start_from: first, budget: {steps: 10}}
+build_examples:
+  cola: {task: cola, folder: cola}
+  ner: {task: conll-2003, folder: ner}
+finetune:
+  cola: {examples: cola, start_from: second, batch: 8, learning_rate: 1.0e-3, epochs: 1}
+  ner: {examples: ner, start_from: second, batch: 8, learning_rate: 1.0e-3, epochs: 1}
+  scratch: {examples: cola, model: {preset: tiny}, batch: 8, learning_rate: 1.0e-3, epochs: 1}
+ensembles:
+  both: {members: [cola], size: 2}
+"""
+SWEEP = """\
+sweep:
+  tasks:
+    table: table-5
+    variants:
+      full:
+      no-nsp: {pretrain.*.objective: mlm}
+      ltr: {pretrain: {first: {objective: left-to-right}, second.objective: left-to-right}}
+      ltr-longer: {pretrain.*.objective: left-to-right, finetune.cola.epochs: 2}
+"""
+STEPS = """\
+  rate:
+    variants:
+      low: {finetune.cola.learning_rate: 1.0e-4}
+      high: {finetune.cola.learning_rate: 1.0e-2}
+"""
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recipe]:
+    monkeypatch.chdir(tmp_path)
+
+    def read(text: str, *changes: str) -> Recipe:
+        Path("mine.yaml").write_text(text)
+        return load_recipe("mine.yaml", changes=changes)
+
+    return read
+
+
+def test_what_differs_is_there_once_for_each_way_and_all_else_once(read) -> None:
+    recipe = read(BASE + SWEEP)
+    assert [*recipe.build_instances] == ["short", "long"]
+    assert [*recipe.pretrain] == [
+        *("first", "first.no-nsp", "first.ltr"),
+        *("second", "second.no-nsp", "second.ltr"),
+    ]
+    # The last two variants pretrain alike, and so on one phase.
+    assert {name: entry.start_from for name, entry in recipe.finetune.items()} == {
+        "cola": "second",
+        "cola.no-nsp": "second.no-nsp",
+        "cola.ltr": "second.ltr",
+        "cola.ltr-longer": "second.ltr",
+        "ner": "second",
+        "ner.no-nsp": "second.no-nsp",
+        "ner.ltr": "second.ltr",
+        "scratch": None,
+    }
+    assert recipe.pretrain["second.ltr"].start_from == "first.ltr"
+    assert recipe.pretrain["second.ltr"].objective == "left-to-right"
+    assert recipe.finetune["cola.ltr-longer"].epochs == (2,)
+    assert {name: entry.members for name, entry in recipe.ensembles.items()} == {
+        "both": ("cola",),
+        "both.no-nsp": ("cola.no-nsp",),
+        "both.ltr": ("cola.ltr",),
+        "both.ltr-longer": ("cola.ltr-longer",),
+    }
+
+
+def test_tables_know_which_entry_is_of_which_variant(read) -> None:
+    recipe = read(BASE + SWEEP)
+    found = [(item.entry, item.of, item.variants["tasks"], item.phase) for item in recipe.swept]
+    assert found == [
+        ("cola", "cola", "full", "second"),
+        ("cola.no-nsp", "cola", "no-nsp", "second.no-nsp"),
+        ("cola.ltr", "cola", "ltr", "second.ltr"),
+        ("cola.ltr-longer", "cola", "ltr-longer", "second.ltr"),
+        ("ner", "ner", "full", "second"),
+        ("ner.no-nsp", "ner", "no-nsp", "second.no-nsp"),
+        ("ner.ltr", "ner", "ltr", "second.ltr"),
+        ("ner.ltr", "ner", "ltr-longer", "second.ltr"),  # one entry stands for two variants
+        ("both", "both", "full", "second"),
+        ("both.no-nsp", "both", "no-nsp", "second.no-nsp"),
+        ("both.ltr", "both", "ltr", "second.ltr"),
+        ("both.ltr-longer", "both", "ltr-longer", "second.ltr"),
+    ]
+    tables = steps(recipe)[-1]
+    variants = ("full", "no-nsp", "ltr", "ltr-longer")
+    axes = {"tasks": SweptAxis(table="table-5", variants=variants)}
+    assert tables.config == TabulateConfig(axes=axes, swept=recipe.swept)
+    assert tables.inputs["ner.ltr"] == "evaluate.ner.ltr"
+    phases = {name for name in tables.inputs if name.startswith("pretrain.")}
+    assert phases == {"pretrain.second", "pretrain.second.no-nsp", "pretrain.second.ltr"}
+    assert all(tables.inputs[name] == name for name in phases)
+
+
+def test_what_a_variant_leaves_is_what_the_recipe_makes_without_a_sweep(read) -> None:
+    plain, swept = read(BASE), read(BASE + SWEEP)
+    by_label = {step.label: step for step in steps(swept)}
+    for step in steps(plain):
+        if step.label != "tabulate":
+            assert by_label[step.label] == step
+    assert plain.swept is None
+    assert steps(plain)[-1].config == TabulateConfig()
+    assert read(BASE + SWEEP, "sweep=null") == plain
+    assert read(BASE + SWEEP, "sweep.tasks=null") == plain
+
+
+def test_several_axes_make_every_combination_of_what_they_change(read) -> None:
+    recipe = read(BASE + SWEEP.replace("finetune.cola.epochs: 2", "finetune.ner.epochs: 2") + STEPS)
+    assert [name for name in recipe.finetune if name.startswith("cola")] == [
+        f"cola.{tasks}.{rate}" for tasks in ("full", "no-nsp", "ltr") for rate in ("low", "high")
+    ]
+    assert [name for name in recipe.finetune if name.startswith("ner")] == [
+        *("ner", "ner.no-nsp", "ner.ltr", "ner.ltr-longer")
+    ]
+    first = recipe.swept[0]
+    assert (first.entry, first.variants) == ("cola.full.low", {"tasks": "full", "rate": "low"})
+    assert [item.variants for item in recipe.swept if item.of == "ner"][1] == {"tasks": "no-nsp"}
+
+
+def test_set_reaches_entries_before_the_sweep_and_variants_themselves(read) -> None:
+    recipe = read(
+        BASE + SWEEP,
+        "pretrain.first.seed=7",
+        "sweep.tasks.variants.ltr.pretrain.first.model.preset=mini",
+        "sweep.tasks.variants.other.finetune.ner.epochs=3",
+    )
+    assert {phase.seed for name, phase in recipe.pretrain.items() if "first" in name} == {7}
+    assert recipe.pretrain["first.ltr"].model.layers == 4
+    assert recipe.pretrain["first.ltr-longer"].model.layers == 2
+    assert recipe.finetune["ner.other"].epochs == (3,)
+    assert recipe.finetune["ner.other"].start_from == "second"
+
+
+def test_a_recipe_that_was_read_is_read_again_as_it_is(read) -> None:
+    recipe = read(BASE + SWEEP)
+    again = recipe_from(recipe.model_dump(mode="json"), where="again", folder=Path.cwd())
+    assert again == recipe
+    with pytest.raises(ValueError, match="swept: is written when a recipe with a sweep is read"):
+        Recipe.model_validate(recipe.model_dump() | {"swept": None})
+
+
+def test_until_names_an_entry_with_its_copies_or_one_copy(read) -> None:
+    recipe = read(BASE + SWEEP)
+    labels = {step.label for step in bert.steps(recipe, "evaluate.ner.ltr")}
+    assert {label for label in labels if label.startswith("pretrain")} == {
+        *("pretrain.first.ltr", "pretrain.second.ltr")
+    }
+    labels = {step.label for step in bert.steps(recipe, "finetune.ner")}
+    assert len([label for label in labels if label.startswith("finetune")]) == 3
+
+
+@pytest.mark.parametrize(
+    ("variants", "said"),
+    [
+        ("a: {}\n      b: {}", "sweep.x.variants: a and b make the same recipe"),
+        (
+            "a: {}\n      b: {pretrain.first.objective: mlm+nsp}",
+            "sweep.x.variants: a and b make the same recipe",
+        ),
+        ("a: {}", "sweep.x: variants: expected two or more, found a: what is always so"),
+        (
+            "a: {}\n      b: {pretrain.frist.seed: 1}",
+            "sweep.x.variants.b.pretrain.frist.seed: no 'frist' in pretrain, which has first, "
+            "second; did you mean 'first'?",
+        ),
+        (
+            "a: {}\n      b: {build_documents.min_words: 1}",
+            "sweep.x.variants.b.build_documents.min_words: a sweep changes entries of",
+        ),
+        (
+            "a: {}\n      b: {pretrain.first.sed: 1}",
+            "with sweep.x.variants.b: pretrain.first.sed: no such key; did you mean 'seed'?",
+        ),
+        (
+            "a: {}\n      b: {pretrain.first.seed: one}",
+            "with sweep.x.variants.b: pretrain.first.seed:",
+        ),
+        (
+            "a: {}\n      b: {pretrain.second.start_from: third}",
+            "with sweep.x.variants.b: pretrain.second.start_from: no phase 'third' before",
+        ),
+        ("a: {}\n      b: {pretrain.first: 3}", "variants.b.pretrain.first: expected fields with"),
+        ("a: {}\n      b: {pretrain: 3}", "sweep.x.variants.b.pretrain: expected fields with"),
+        ("a: {}\n      b: 3", "sweep.x.variants.b: expected keys with values, found 3"),
+        ("a: {}\n      B: {}", "sweep.x.variants"),
+        (
+            f"a: {{}}\n      b{'b' * 62}: {{pretrain.first.seed: 1}}",
+            "has a name of 69 characters: expected at most 64",
+        ),
+        (
+            "a: {}\n      b8-lr1e-05-e3-r0: {finetune.ner.seed: 1}",
+            "has a name as trials have them: rename the variant",
+        ),
+        (
+            "a: {}\n      b: {finetune.ner.seed: 1}\n    tabel: table-5",
+            "sweep.x.tabel: no such key; did you mean 'table'?",
+        ),
+        ("a: {}\n      b: {finetune.ner.seed: 1}\n    table: table-9", "sweep.x.table: expected"),
+        (
+            "a: {}\n      b: {finetune.ner.seed: 1}\n  y:\n    variants: {c: {}, "
+            "d: {finetune.*: {seed: 2}}}",
+            "sweep.x.variants.b and sweep.y.variants.d change the same, finetune.ner.seed",
+        ),
+    ],
+)
+def test_a_sweep_that_cannot_be_meant_is_refused(read, variants: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(f"{BASE}sweep:\n  x:\n    variants:\n      {variants}\n")
+    assert said in str(caught.value)
+    assert re.match(r"mine\.yaml, line \d+, column \d+: ", str(caught.value))
+
+
+def test_a_copy_has_no_name_that_is_there(read) -> None:
+    text = BASE.replace("  scratch:", "  ner.no-nsp:")
+    with pytest.raises(ConfigError, match=r"the copy 'ner\.no-nsp' of finetune\.ner"):
+        read(text + SWEEP)
+
+
+def test_too_many_combinations_are_refused(read) -> None:
+    axes = "".join(
+        f"  x{axis}:\n    variants: {{{', '.join(f'v{n}: {{}}' for n in range(7))}}}\n"
+        for axis in range(3)
+    )
+    with pytest.raises(ConfigError, match="7 of x0 x 7 of x1 x 7 of x2 make 343 combinations"):
+        read(f"{BASE}sweep:\n{axes}")
+
+
+def test_a_recipe_extends_another_by_whole_keys(read, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "base.yaml").write_text(BASE)
+    child = "name: child\nextends: there/base.yaml\nfinetune: {}\nensembles: {}\n"
+    recipe = read(child)
+    assert (recipe.name, recipe.finetune) == ("child", {})
+    assert [*recipe.pretrain] == ["first", "second"]
+    # Paths are relative to the file that they stand in.
+    assert recipe.build_documents.sources[0].paths == (str(tmp_path / "there" / "notes.txt"),)
+    assert recipe.build_examples["cola"].folder == str(tmp_path / "there" / "cola")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mine.yaml", "extends leads in a circle: mine.yaml, "),
+        ("no.yaml", "extends: no recipe"),
+        (
+            "englsh",
+            "line 2, column 10: extends: no recipe 'englsh' (did you mean 'english'?)",
+        ),
+        ("[english]", "extends: expected a recipe's name or file, found ['english']"),
+    ],
+)
+def test_a_recipe_that_cannot_be_extended_is_said(read, name: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(f"name: child\nextends: {name}\n")
+    assert said in str(caught.value)
+
+
+def test_a_plan_says_what_is_shared_and_what_each_variant_adds(read) -> None:
+    recipe = read(BASE + SWEEP)
+    whole = steps(recipe)
+    planned = [
+        PlannedStep(step.label, "cached" if step.stage.name == "build-instances" else "build")
+        for step in whole
+    ]
+    rows = addition_rows(additions(recipe, whole, planned))
+    assert rows == [
+        ("sweep of tasks", "steps", "to build", "trainings"),
+        # Five of the corpus, two of examples, the one from scratch with its evaluation, the tables.
+        ("all share", "10", "8", "1 finetune"),
+        ("full", "7", "7", "2 pretrain, 2 finetune"),
+        ("no-nsp", "7", "7", "2 pretrain, 2 finetune"),
+        ("ltr", "7", "7", "2 pretrain, 2 finetune"),
+        ("ltr-longer", "3", "3", "1 finetune"),
+        ("together", "34", "32", "6 pretrain, 8 finetune"),
+    ]
+    assert len(whole) == 34
+    until = [step for step in planned if step.label.startswith("pretrain")]
+    assert [one.steps for one in additions(recipe, whole, until)] == [
+        *({}, {"pretrain": 2}, {"pretrain": 2}, {"pretrain": 2}, {})
+    ]
+    assert additions(read(BASE), whole, planned) == []
+
+
+TABLES = {
+    "tasks": ("table-5", {"mnli", "qnli", "mrpc", "sst-2", "squad-1.1"}),
+    "size": ("table-6", {"mnli", "mrpc", "sst-2"}),
+    "features": ("table-7", {"ner"}),
+    "steps": ("figure-5", {"mnli"}),
+    "masking": ("table-8", {"mnli", "ner", "ner-features"}),
+}
+
+
+@pytest.mark.parametrize("scale", ["", "-small", "-sample"])
+@pytest.mark.parametrize("name", TABLES)
+def test_each_ablation_has_the_rows_and_columns_of_its_table(
+    name: str, scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("ENWIKI", "BOOKS", "GLUE", "SQUAD", "CONLL"):
+        monkeypatch.setenv(variable, f"/data/{variable}")
+    recipe, paper = load_recipe(f"ablation-{name}{scale}"), load_recipe(f"ablation-{name}")
+    table, columns = TABLES[name]
+    if (name, scale) == ("steps", "-sample"):
+        columns = columns | {"conll-2003"}  # where both directions matter most
+    assert {axis.table for axis in recipe.sweep.values()} == {table}
+    rows = [*itertools.product(*(axis.variants for axis in recipe.sweep.values()))]
+    found = [(item.of, *item.variants.values()) for item in recipe.swept]
+    assert sorted(found) == sorted((column, *row) for column in columns for row in rows)
+    (axis, *_), (papers, *_) = (each.sweep.values() for each in (recipe, paper))
+    if name != "size":  # whose rows are the sizes that a scale can have
+        assert [*axis.variants] == [*papers.variants]
+    assert recipe.code_identity == "version"
+    own = {entry.restarts for entry in recipe.finetune.values()}
+    assert own == {5} or scale == ""
+
+
+def test_the_shown_sweep_is_one(read) -> None:
+    page = ROOT / "docs" / "sweeps.md"
+    (text,) = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    recipe = read(text, "sweep.masked.variants.more.pretrain.phase-1.seed=1")
+    assert recipe.build_instances["length-16.more"].masking.masked_lm_prob == 0.3
+    assert [*recipe.finetune] == ["cola", "cola.more", "cola.whole-words"]
+    assert recipe.pretrain["phase-1.more"].seed == 1

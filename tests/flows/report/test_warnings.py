@@ -1,0 +1,93 @@
+"""Display of training warnings: after a step, at the end of a run, on the page of the run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_stages import FakeStages
+from support.lineage_builder import put, put_recipe
+from support.report_builder import Written
+
+from flows.bert import run_recipe
+from flows.cli.last_screen import screen_lines
+from flows.engine.steps import StepResult
+from flows.report.page import report_page
+from flows.report.steps import Built
+from flows.report.warnings import collect_warnings
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import RunRecord
+
+TEXT = "The masked-LM loss (6.91) is no better than that of <word> frequencies alone (6.88)"
+
+
+def warned(text: str = TEXT, kind: str = "unigram-loss") -> dict[str, Any]:
+    return {"warnings": [{"kind": kind, "text": text}]}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore(str(tmp_path / "store"))
+
+
+def test_trials_are_left_out_where_an_evaluation_sums_them_up(store: ArtifactStore) -> None:
+    phase = put(store, "pretrain", statistics=warned())
+    read = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
+    alone = put(store, "finetune", key="alone", statistics=warned("alone", "chance"))
+    summed = put(
+        store, "evaluate", {"r0": read}, statistics=warned("1 of 3 restarts: one restart", "chance")
+    )
+    built = [
+        Built("pretrain.phase-1", phase),
+        Built("finetune.a.r0", read),
+        Built("finetune.b.r0", alone),
+        Built("evaluate.a", summed),
+    ]
+    assert [tuple(found) for found in collect_warnings(built)] == [
+        ("pretrain.phase-1", "unigram-loss", TEXT),
+        ("finetune.b.r0", "chance", "alone"),
+        ("evaluate.a", "chance", "1 of 3 restarts: one restart"),
+    ]
+
+
+@pytest.mark.parametrize("was_cached", [False, True])
+def test_end_of_run_repeats_warnings(store: ArtifactStore, was_cached: bool) -> None:
+    made = put_recipe(store)
+    made["pretrain.phase-2"] = put(store, "pretrain", key="warned", statistics=warned())
+    del made["tabulate"]
+    results = [StepResult(label, one, was_cached, 1.0) for label, one in made.items()]
+    lines = screen_lines(results, store=store, recipe="mine", report="report.html")
+    assert f"warning: pretrain.phase-2: {TEXT}" in lines
+
+
+def test_step_reports_its_warnings_when_it_is_built_and_not_when_cached(
+    fakes: FakeStages, store: ArtifactStore
+) -> None:
+    warnings = repr(warned()["warnings"])
+    text = (fakes.package / "stages.py").read_text()
+    made = 'statistics={"vocab_size": config.vocab_size'
+    fakes.write("stages", text.replace(made, f'{made}, "warnings": {warnings}'))
+    recipe = fakes.recipe(store.root)
+    first, second = list[str](), list[str]()
+    run_recipe(recipe, say=first.append, engine="local")
+    results = run_recipe(recipe, say=second.append, engine="local")
+    assert first.count(f"  warning: {TEXT}") == 1
+    assert not any("warning" in line for line in second)
+    assert [result.label for result in results if result.warnings] == ["build-vocabulary"]
+
+
+def test_page_has_a_box_of_warnings_after_its_summary(
+    reported_run: tuple[ArtifactStore, RunRecord], tmp_path: Path
+) -> None:
+    store, record = reported_run
+    assert 'id="warnings"' not in report_page(store, record)
+    shutil.copytree(store.root, tmp_path / "copy")
+    copy = ArtifactStore(str(tmp_path / "copy"))
+    changed = Written(copy, record)
+    changed.publish("pretrain.third", statistics=warned(), counters={"steps": 5, "tokens": 9})
+    page = report_page(copy, changed.record)
+    assert page.index('id="summary"') < page.index('id="warnings"') < page.index('id="corpus"')
+    assert TEXT.replace("<", "&lt;").replace(">", "&gt;") in page
+    assert "<strong>pretrain.third</strong>" in page

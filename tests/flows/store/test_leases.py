@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.cli_runner import Cli
+from support.fake_stages import FakeStages
+from support.store_builder import STAGE, held_by_another, this_one
+
+from flows.bert import run_recipe
+from flows.store import processes
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import (
+    Lease,
+    lease_or_holder,
+    lease_path,
+    live_holder,
+    live_holders,
+    try_lease,
+)
+from flows.store.runs import run_ids
+from pipelines import build_vocabulary
+from pipelines.io.file_systems import file_system
+from pipelines.io.files import write_text_file
+from schemas.errors import LeaseLostError
+from schemas.manifest import StageOutput
+
+KEY = "ab" * 32
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+    if request.param == "local":
+        return ArtifactStore(str(tmp_path / "store"))
+    return ArtifactStore(f"memory://{tmp_path.name}/leases")
+
+
+def write_lease(store: ArtifactStore, **changes: object) -> None:
+    """As another process left it."""
+    lease = {**this_one(), "holder": "theirs", "expires_at": time.time() + 3600, "token": "0"}
+    store.backend.replace(lease_path(STAGE, KEY), json.dumps({**lease, **changes}).encode())
+
+
+def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None:
+    assert live_holder(store, STAGE, KEY) is None
+    with try_lease(store, STAGE, KEY, holder="mine") as other:
+        assert other is None
+        found = live_holder(store, STAGE, KEY)
+        assert found is not None
+        assert found.holder == "mine"
+        assert live_holders(store) == {(STAGE, KEY): found}
+        assert live_holder(store, STAGE, "cd" * 32) is None
+    assert live_holder(store, STAGE, KEY) is None
+    assert store.backend.names("leases") == []
+
+
+def test_a_lease_says_which_job_builds_its_key(store: ArtifactStore) -> None:
+    with lease_or_holder(store, STAGE, KEY, holder="mine") as lease:
+        assert isinstance(lease, Lease)
+        before = live_holder(store, STAGE, KEY)
+        lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
+        found = live_holder(store, STAGE, KEY)
+        assert before is not None
+        assert found is not None
+        assert (before.job_id, found.job_id, found.token) == ("", "7f", before.token)
+        assert str(found).endswith("; job 7f http://flink:8081/#/job/7f/overview)")
+        with lease_or_holder(store, STAGE, KEY, holder="yours") as other:
+            assert other == found
+    assert store.backend.names("leases") == []
+
+
+def test_a_lease_is_let_go_by_a_block_that_raises(store: ArtifactStore) -> None:
+    lease = try_lease(store, STAGE, KEY, holder="mine")
+    with pytest.raises(ValueError, match="of the stage"), lease:
+        raise ValueError("of the stage")
+    assert live_holder(store, STAGE, KEY) is None
+
+
+def test_a_lease_can_be_tried_without_waiting(store: ArtifactStore) -> None:
+    with try_lease(store, STAGE, KEY, holder="mine") as other:
+        assert other is None
+        with try_lease(store, STAGE, KEY, holder="yours") as mine:
+            assert mine is not None
+            assert mine.holder == "mine"
+        assert live_holder(store, STAGE, KEY) == mine  # who did not get it frees nothing
+        with try_lease(store, STAGE, "cd" * 32, holder="yours") as another:
+            assert another is None
+    assert store.backend.names("leases") == []
+
+
+def test_a_lease_is_renewed(store: ArtifactStore) -> None:
+    with try_lease(store, STAGE, KEY, holder="mine", ttl_seconds=0.6):
+        first = live_holder(store, STAGE, KEY)
+        time.sleep(1.5)
+        second = live_holder(store, STAGE, KEY)
+        assert first is not None
+        assert second is not None
+        assert second.expires_at > first.expires_at
+        assert second.token == first.token
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"expires_at": 1.0, "host": "elsewhere"},
+        {"pid": 2**22 + 1},  # above the largest number that there can be
+        {"process_start": "1"},  # the number was given out again
+    ],
+    ids=["expired", "gone", "number-reused"],
+)
+def test_a_lease_that_nobody_has_is_taken(store: ArtifactStore, left: dict[str, object]) -> None:
+    write_lease(store, **left)
+    assert live_holder(store, STAGE, KEY) is None
+    with try_lease(store, STAGE, KEY, holder="mine") as other:
+        assert other is None
+
+
+@pytest.mark.parametrize("left", [{"host": "elsewhere"}, {"system": "another container"}])
+def test_of_another_machine_only_the_time_counts(
+    store: ArtifactStore, left: dict[str, object]
+) -> None:
+    write_lease(store, pid=2**22 + 1, **left)
+    assert live_holder(store, STAGE, KEY) is not None
+
+
+def test_a_lease_that_is_none_blocks_nobody(store: ArtifactStore) -> None:
+    store.backend.replace(lease_path(STAGE, KEY), b"{half")
+    assert live_holders(store) == {}
+    with try_lease(store, STAGE, KEY, holder="mine") as other:
+        assert other is None
+
+
+def test_a_lease_that_another_took_is_left_to_it(
+    store: ArtifactStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    with try_lease(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
+        write_lease(store)
+        while "another run took the lease" not in caplog.text:
+            time.sleep(0.02)
+    found = live_holder(store, STAGE, KEY)
+    assert found is not None
+    assert found.holder == "theirs"
+
+
+def test_lost_lease_calls_on_lost_until_block_ends(store: ArtifactStore) -> None:
+    calls = threading.Semaphore(0)
+    with lease_or_holder(store, STAGE, KEY, holder="mine", ttl_seconds=0.3) as lease:
+        assert isinstance(lease, Lease)
+        lease.on_lost = calls.release
+        assert lease.renew()
+        assert not calls.acquire(blocking=False)
+        write_lease(store)
+        assert calls.acquire(timeout=30)
+        assert calls.acquire(timeout=30)
+        assert not lease.renew()
+        assert lease.new_holder().startswith("theirs ")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a new store."""
+    if request.param == "disk":
+        return str(tmp_path / "store")
+    return f"{request.getfixturevalue('bucket')}/store"
+
+
+class TakenOver:
+    """A stage that keeps a checkpoint. Another run takes its lease over while it runs first."""
+
+    def __init__(self, place: str) -> None:
+        self.store = ArtifactStore(place)
+        self.checkpoints: list[bytes] = []
+        self.lease = ""
+
+    def __call__(self, config: object, *, output: str, work: str, **_: object) -> StageOutput:
+        fs, folder = file_system(work)
+        if not self.lease:
+            [self.lease] = self.store.backend.names("leases")
+            theirs = {**this_one(), "holder": "theirs", "expires_at": time.time() + 99, "token": ""}
+            self.store.backend.replace(self.lease, json.dumps(theirs).encode())
+            fs.pipe_file(f"{folder}/step", b"theirs")
+        self.checkpoints.append(fs.cat_file(f"{folder}/step"))
+        return StageOutput(files=(write_text_file("vocab.txt", "a", output=output),))
+
+
+@pytest.fixture
+def taken_over(fakes: FakeStages, place: str, monkeypatch: pytest.MonkeyPatch) -> TakenOver:
+    """That stage in the place of the one that learns a vocabulary."""
+    stage = TakenOver(place)
+    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, resumes=True)
+    monkeypatch.setattr(build_vocabulary, "STAGE", replaced)
+    return stage
+
+
+def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
+    fakes: FakeStages, taken_over: TakenOver, place: str
+) -> None:
+    store, recipe = taken_over.store, fakes.recipe(place)
+    with pytest.raises(LeaseLostError) as caught:
+        run_recipe(recipe, engine="local", until="build-vocabulary", say=lambda _: None)
+    error = caught.value
+    assert (error.step, error.holder.split()[0]) == ("build-vocabulary", "theirs")
+    assert error.run in run_ids(store)
+    assert list(store.pointers("build-vocabulary")) == []
+    assert store.backend.names("leases") == [taken_over.lease]
+    # The new holder goes on from its own checkpoint, and publishes.
+    store.backend.delete(taken_over.lease)
+    run_recipe(recipe, engine="local", until="build-vocabulary", say=lambda _: None)
+    assert taken_over.checkpoints == [b"theirs", b"theirs"]
+    assert len(list(store.pointers("build-vocabulary"))) == 1
+    assert store.backend.names("work") == []
+
+
+@pytest.mark.parametrize("place", ["disk"], indirect=True)
+def test_command_names_new_holder_when_lease_is_lost(
+    fakes: FakeStages, taken_over: TakenOver, place: str, cli: Cli, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(fakes.recipe(place).model_dump_json(exclude={"store", "execution"}))
+    said = cli("run", str(recipe), "--store", place, "--engine", "local")
+    assert said.code == 1
+    assert "build-vocabulary  FAILED" in said.err
+    assert "theirs (process" in said.err
+
+
+def test_a_disk_that_fails_ends_no_work(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+
+    def fail(*_: object, **__: object) -> bool:
+        failed.set()
+        raise ConnectionError("no answer")
+
+    with try_lease(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
+        monkeypatch.setattr(store.backend, "swap", fail)
+        assert failed.wait(30)
+        monkeypatch.undo()
+
+
+def test_after_a_kill_nobody_waits(tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    with held_by_another(store.root, STAGE, KEY) as process:
+        found = live_holder(store, STAGE, KEY)
+        assert found is not None
+        assert found.pid == process.pid
+        process.kill()  # and nobody has asked for its end yet, so that it is still listed
+        while live_holder(store, STAGE, KEY) is not None:
+            time.sleep(0.01)
+        with try_lease(store, STAGE, KEY, holder="mine") as other:
+            assert other is None
+
+
+def test_a_killed_process_that_nobody_waited_for_is_gone() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    start = processes.start_of(process.pid)
+    assert start
+    process.kill()
+    while processes.start_of(process.pid) is not None:
+        time.sleep(0.01)
+    process.wait()
+    assert processes.start_of(process.pid) is None
+
+
+def test_without_proc_processes_are_told_by_ps() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert processes._start_without_proc(process.pid) is not None
+    finally:
+        process.kill()
+        process.wait()
+    assert processes._start_without_proc(process.pid) is None
+
+
+def test_of_many_one_at_a_time_builds(store: ArtifactStore) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def build(number: int) -> None:
+        is_built = False
+        while not is_built:
+            with try_lease(store, STAGE, KEY, holder=str(number)) as other:
+                if other is None:
+                    inside.append(number)
+                    most.append(len(inside))
+                    time.sleep(0.02)
+                    inside.remove(number)
+                    is_built = True
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=build, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == [1] * 5

@@ -1,0 +1,295 @@
+"""Secrets in the addresses of sources: a run reads by them and records none of them."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from support.cli_runner import RECIPE, Cli
+from support.dump_builder import dump, page
+
+from benchmarks.local_server import LocalServer
+from flows.cli.app import main
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import read_run, run_ids
+from model.tasks import find_task
+from model.tasks.official_files import find_files, raw_inputs_of
+from pipelines.io import raw_files
+from pipelines.io.raw_files import digest_file, expand_paths
+from pipelines.io.splits import Split
+from pipelines.sources import wikipedia
+from schemas.addresses import public_address
+from schemas.configs import ExecutionConfig, WikipediaSource
+from schemas.disclosure import recorded, without_secrets
+from schemas.errors import ChecksumError, InputError, NetworkError, StoreError
+from schemas.task_configs import ExamplesConfig
+
+pytestmark = pytest.mark.network
+
+FORMS = {
+    "token": "http://HOST/PATH?access_token=SECRET",
+    "s3": "http://HOST/PATH?X-Amz-Credential=SECRET%2F2026&X-Amz-Signature=SECRET",
+    "gcs": "http://HOST/PATH?X-Goog-Signature=SECRET&X-Goog-Expires=60",
+    "apikey": "http://HOST/PATH?apikey=SECRET",
+    "azure": "http://HOST/PATH?sv=2024&sp=r&sig=SECRET",
+    "upper-case": "http://HOST/PATH?TOKEN=SECRET",
+    "pwd": "http://HOST/PATH?pwd=SECRET",
+    "parameter": "http://HOST/PATH;password=SECRET",
+    "fragment": "http://HOST/PATH#token=SECRET",
+    "user": "http://user:SECRET@HOST/PATH",
+    "other-name": "http://HOST/PATH?other-name=SECRET",
+}
+
+
+def secret_of(form: str) -> str:
+    return f"Zq7x{form.replace('-', '')}5ecret"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Serves sentences at `/FORM.txt` to requests with the form's secret, or a newer one."""
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self.wfile.write(self._answer())
+
+    def _answer(self) -> bytes:
+        form = re.sub(r"^/|\.txt.*", "", self.path)
+        password = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic "))
+        told = self.path + password.decode()
+        # A fragment stays with the client.
+        is_allowed = form == "fragment" or secret_of(form) in told or "rotated" in told
+        if form not in FORMS or not is_allowed:
+            self.send_error(403 if form in FORMS else 404)
+            return b""
+        data = "".join(f"Goose {n} of {form} flew. It came back.\n\n" for n in range(30)).encode()
+        self.send_response(200)
+        if asked := re.match(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""):
+            data = data[int(asked[1]) : int(asked[2]) + 1]
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", form)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        return data
+
+
+class Ran(NamedTuple):
+    """A run that reads one file by each form of address, and what was printed and written."""
+
+    folder: Path
+    host: str
+    printed: str
+
+    @property
+    def store(self) -> str:
+        return f"{self.folder}/store"
+
+    def address(self, form: str, *, path: str = "", secret: str = "") -> str:
+        address = FORMS[form].replace("HOST", self.host).replace("PATH", path or f"{form}.txt")
+        return address.replace("SECRET", secret or secret_of(form))
+
+
+def _recipe(folder: Path, addresses: list[str]) -> str:
+    recipe = yaml.safe_load(RECIPE)
+    recipe["build_documents"]["sources"][0]["paths"] = addresses
+    path = folder / f"recipe-{len(list(folder.glob('*.yaml')))}.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    folder, recipes = tmp_path_factory.mktemp("ran"), tmp_path_factory.mktemp("recipes")
+    told = io.StringIO()
+    with LocalServer(_Handler) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERTLOOM_CACHE", str(folder / "cache"))
+        found = Ran(folder, server.url.removeprefix("http://"), "")
+
+        def command(*arguments: str) -> None:
+            with (
+                contextlib.redirect_stdout(told),
+                contextlib.redirect_stderr(told),
+                pytest.raises(SystemExit, match=r"^0$"),
+            ):
+                main([*arguments, f"--store={found.store}"])
+
+        for secret in ("", "rotated"):
+            addresses = [found.address(form, secret=secret) for form in FORMS]
+            command("run", "--engine=local", _recipe(recipes, addresses))
+        documents = next(ArtifactStore(found.store).pointers("build-documents")).artifact_id
+        command("show", documents)
+        command("lineage", documents)
+        command("report")
+        yield found._replace(printed=told.getvalue())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_run_writes_and_prints_no_secret_of_an_address(ran: Ran, form: str) -> None:
+    files = {path: path.read_bytes() for path in ran.folder.rglob("*") if path.is_file()}
+    kinds = {path.name.rpartition(".")[2] for path in files}
+    assert {"json", "ndjson", "arrow", "md", "html"} <= kinds
+    assert any(f"notes:{form}.txt".encode() in data for data in files.values())
+    assert [path for path, data in files.items() if secret_of(form).encode() in data] == []
+    assert secret_of(form) not in ran.printed
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_names_of_task_files_hold_no_secret_of_an_address(ran: Ran, form: str) -> None:
+    address = ran.address(form)
+    config = ExamplesConfig(task="cola", files={"train": [address], "dev": [address]})
+    task = find_task("cola")
+    inputs = raw_inputs_of(find_files(config, task=task), task=task)
+    assert [item.name for item in inputs] == [f"train/{form}.txt", f"dev/{form}.txt"]
+
+
+def test_new_signature_of_an_address_changes_no_cache_key(ran: Ran) -> None:
+    store = ArtifactStore(ran.store)
+    first, second = (read_run(store, run_id).steps for run_id in run_ids(store))
+    assert not any(step.was_cached for step in first)
+    assert all(step.was_cached for step in second)
+    assert [step.manifest for step in first] == [step.manifest for step in second]
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - {"other-name"}))
+def test_error_of_an_address_holds_no_secret(ran: Ran, tmp_path: Path, cli: Cli, form: str) -> None:
+    recipe = _recipe(tmp_path, [ran.address(form, path="missing.txt")])
+    store = f"--store={tmp_path}/store"
+    said = [
+        cli("plan", store, recipe),
+        cli("--debug", "run", "--engine=local", store, recipe),
+    ]
+    assert [one.code for one in said] == [1, 1]
+    assert secret_of(form) not in "".join(one.out + one.err for one in said)
+    for path in tmp_path.rglob("*.*"):
+        assert path.suffix == ".yaml" or secret_of(form).encode() not in path.read_bytes()
+
+
+def test_reproduction_holds_no_secret_and_asks_for_the_file(
+    ran: Ran, tmp_path: Path, cli: Cli
+) -> None:
+    documents = next(ArtifactStore(ran.store).pointers("build-documents")).artifact_id
+    store = f"--store={ran.store}"
+    assert cli("reproduce", store, documents, str(tmp_path / "written")).code == 0
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file())
+    assert f"http://{ran.host}/azure.txt".encode() in written
+    assert not any(secret_of(form).encode() in written for form in FORMS)
+    said = cli("reproduce", "--copy-inputs", store, documents, str(tmp_path / "copied"))
+    assert said.code == 1
+    assert "inputs/" in said.err
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "simplecache::s3"])
+@pytest.mark.parametrize("key", ["Zq7key:Zq7secret", "Zq7key:Zq7/sec/ret", "Zq7secret"])
+def test_key_in_a_bucket_address_is_refused_and_not_repeated(
+    bucket: str, scheme: str, key: str
+) -> None:
+    address = f"{scheme}://{key}@{bucket.removeprefix('s3://')}/a.txt"
+    for read in (lambda: expand_paths([address]), lambda: digest_file(address)):
+        with pytest.raises(InputError) as caught:
+            read()
+        assert "Zq7" not in f"{caught.value} {caught.value.__cause__}"
+    with pytest.raises(StoreError) as refused:
+        ArtifactStore(address.removeprefix("simplecache::"))
+    assert "Zq7" not in f"{refused.value} {refused.value.__cause__}"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("http://u:p@host:80/a;v=1/b.txt;w=2?x=1#y", "http://host:80/a/b.txt"),
+        ("HTTPS://token@host/a@b.txt", "HTTPS://host/a@b.txt"),
+        ("zip://a.txt::http://host/a.zip?x=http://other/b", "zip://a.txt::http://host/a.zip"),
+        ("sftp://user:p@host/a?b#c;d", "sftp://host/a?b#c;d"),
+        ("abfs://container@account.dfs.core.windows.net/a", None),
+        ("s3://bucket/a@b:c?d#e;f", None),
+        ("/data/a;b?c#d@e.txt", None),
+    ],
+)
+def test_public_address_keeps_what_names_the_file(address: str, expected: str | None) -> None:
+    assert public_address(address) == (expected or address)
+
+
+def test_options_of_a_runner_hold_no_secret() -> None:
+    options = ExecutionConfig(options=["--x_password", "Zq7secret", "--job=a", "--flag"]).options
+    assert options == ("--x_password=Zq7secret", "--job=a", "--flag")
+    assert "Zq7" not in str(recorded(list(options)))
+    assert "Zq7" not in without_secrets(f"Discarding unparseable args: {list(options)}")
+
+
+class _DumpHandler(BaseHTTPRequestHandler):
+    """Serves `/dump.xml` to signed requests, and answers `/` with its listing or a status."""
+
+    status: int
+    data: bytes
+    digest: str
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self.wfile.write(self._answer())
+
+    def _answer(self) -> bytes:
+        files = {
+            "/": b'<a href="/md5sums.txt">checksums</a>',
+            "/md5sums.txt": f"{self.digest}  dump.xml\n".encode(),
+            "/dump.xml?signature=a": self.data,
+        }
+        data = files.get(self.path)
+        if data is None or (self.path == "/" and self.status != 200):
+            self.send_error(self.status if self.path == "/" else 404)
+            return b""
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        return data
+
+
+def _plan_dump(url: str) -> list[Split]:
+    source = WikipediaSource(name="wiki", paths=(f"{url}/dump.xml?signature=a",), language="en")
+    return wikipedia.plan(source)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_dump_is_read_when_its_folder_may_not_be_listed(status: int, fresh_cache: None) -> None:
+    with LocalServer(
+        _DumpHandler, status=status, data=dump([page(1, "Ink.")]), digest=""
+    ) as server:
+        (split,) = _plan_dump(server.url)
+    assert split.file.checksum == ""
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_fault_of_the_server_is_a_network_error(
+    status: int, fresh_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raw_files, "READ_RETRY_DELAYS", (0,))
+    with (
+        LocalServer(_DumpHandler, status=status, data=b"", digest="") as server,
+        pytest.raises(NetworkError),
+    ):
+        raw_files.list_folder_of(f"{server.url}/dump.xml")
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_dump_at_signed_address_is_compared_with_its_checksum(
+    is_right: bool, fresh_cache: None
+) -> None:
+    data = dump([page(1, "Ink.")])
+    digest = hashlib.md5(data if is_right else b"", usedforsecurity=False).hexdigest()
+    with LocalServer(_DumpHandler, status=200, data=data, digest=digest) as server:
+        if is_right:
+            assert _plan_dump(server.url)[0].file.checksum == f"md5:{digest}"
+            return
+        with pytest.raises(ChecksumError):
+            _plan_dump(server.url)

@@ -1,0 +1,195 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.instance_builder import random_shards, write_artifact
+
+from model.data.batching import BatchPlan, micro_batch_bounds, padded_length, share_of
+from model.data.instances import InstanceSet
+from model.data.permutation import stream_rows
+from schemas.errors import ConfigError
+from schemas.model_configs import BatchConfig
+
+ROWS, LONGEST = 130, 40
+
+
+@pytest.fixture(scope="module")
+def instances(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    artifact = write_artifact(
+        str(folder), random_shards(rows=ROWS), vocab_size=300, longest=LONGEST
+    )
+    return InstanceSet.open(artifact, vocab_size=300, max_seq_length=LONGEST)
+
+
+def windows(plan, count):
+    found = [plan.window(0)]
+    while len(found) < count:
+        found.append(plan.window(found[-1].end))
+    return found
+
+
+def batches_of(window):
+    return [window.rows[a:b] for a, b in zip(window.bounds[:-1], window.bounds[1:], strict=True)]
+
+
+def pairs(rows, epochs):
+    return sorted(zip(epochs.tolist(), rows.tolist(), strict=True))
+
+
+CONFIGS = [
+    {"instances": 7, "layout": "packed"},
+    {"instances": 7, "layout": "binned", "window_batches": 3},
+    {"instances": 32, "layout": "padded"},
+    {"instances": 200, "layout": "binned", "window_batches": 2},  # more than an epoch
+    {"tokens": 300, "layout": "packed"},
+    {"tokens": 300, "layout": "binned", "window_batches": 5},
+    {"tokens": 5000, "layout": "padded"},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_windows_hold_the_stream_without_a_gap(instances, config):
+    plan = BatchPlan(instances, batch=BatchConfig(**config), seed=4)
+    position = 0
+    for window in windows(plan, 4):
+        assert window.start == position
+        wanted = stream_rows(position, window.end - position, size=ROWS, seed=4)
+        assert pairs(window.rows, window.epochs) == pairs(wanted.rows, wanted.epochs)
+        assert window.bounds[0] == 0
+        assert window.bounds[-1] == len(window.rows)
+        assert (np.diff(window.bounds) > 0).all()
+        position = window.end
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_batches_have_the_size_asked_for(instances, config):
+    plan = BatchPlan(instances, batch=BatchConfig(**config), seed=4)
+    for window in windows(plan, 4):
+        for rows in batches_of(window):
+            tokens = int(instances.lengths(rows).sum())
+            if "instances" in config:
+                assert len(rows) == config["instances"]
+            elif config["layout"] == "binned":
+                assert tokens <= config["tokens"]
+                assert tokens > (config["tokens"] - 3 * LONGEST) / 2
+            else:
+                assert config["tokens"] - LONGEST < tokens <= config["tokens"]
+
+
+def test_batches_by_tokens_take_all_that_fits(instances):
+    plan = BatchPlan(instances, batch=BatchConfig(tokens=300), seed=1)
+    window = plan.window(0)
+    lengths = instances.lengths(window.rows)
+    for begin, end in zip(window.bounds[:-2], window.bounds[1:-1], strict=True):
+        assert lengths[begin:end].sum() <= 300 < lengths[begin : end + 1].sum()
+
+
+def test_batches_of_packed_and_padded_follow_the_stream(instances):
+    for layout in ("packed", "padded"):
+        plan = BatchPlan(instances, batch=BatchConfig(instances=9, layout=layout), seed=2)
+        window = plan.window(18)
+        wanted = stream_rows(18, len(window.rows), size=ROWS, seed=2)
+        assert window.rows.tolist() == wanted.rows.tolist()
+
+
+def test_binned_batches_are_of_similar_length_and_in_no_order(instances):
+    config = BatchConfig(instances=10, layout="binned", window_batches=10)
+    window = BatchPlan(instances, batch=config, seed=2).window(0)
+    ranges = [
+        (int(lengths.min()), int(lengths.max()))
+        for lengths in (instances.lengths(rows) for rows in batches_of(window))
+    ]
+    ordered = sorted(ranges)
+    assert all(one[1] <= two[0] for one, two in pairwise(ordered))
+    assert ranges != ordered
+    other = BatchPlan(instances, batch=config, seed=2).window(window.end)
+    assert [len(rows) for rows in batches_of(other)] == [10] * 10
+
+
+def test_ranks_do_not_change_the_batches(instances):
+    for config in CONFIGS:
+        one, two = (
+            BatchPlan(instances, batch=BatchConfig(**config), seed=0, ranks=ranks).window(0)
+            for ranks in (1, 2)
+        )
+        assert one.rows.tolist() == two.rows.tolist()
+        assert one.bounds.tolist() == two.bounds.tolist()
+
+
+@pytest.mark.parametrize(
+    ("config", "ranks"),
+    [
+        ({"instances": 3}, 4),
+        ({"tokens": 4 * LONGEST - 1}, 4),
+        ({"tokens": LONGEST - 1}, 1),
+        ({"tokens": 7 * LONGEST - 1, "layout": "binned"}, 2),
+    ],
+)
+def test_batches_too_small_for_the_ranks_are_refused(instances, config, ranks):
+    with pytest.raises(ConfigError, match=r"batch\.(instances|tokens): expected at least"):
+        BatchPlan(instances, batch=BatchConfig(**config), seed=0, ranks=ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_the_smallest_batches_allowed_give_every_rank_an_instance(instances, ranks):
+    for config in (
+        {"instances": ranks},
+        {"tokens": ranks * LONGEST},
+        {"tokens": (2 * ranks + 3) * LONGEST, "layout": "binned", "window_batches": 2},
+    ):
+        plan = BatchPlan(instances, batch=BatchConfig(**config), seed=3, ranks=ranks)
+        for window in windows(plan, 10):
+            assert np.diff(window.bounds).min() >= ranks
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=90), st.integers(1, 8))
+def test_shares_are_a_balanced_partition(lengths, ranks):
+    lengths = np.array(lengths)
+    shares = [share_of(lengths, rank=rank, ranks=ranks) for rank in range(ranks)]
+    assert sorted(np.concatenate(shares).tolist()) == list(range(len(lengths)))
+    sizes = [len(share) for share in shares]
+    tokens = [int(lengths[share].sum()) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(tokens) - min(tokens) <= lengths.max()
+    assert all((np.diff(lengths[share]) <= 0).all() for share in shares)
+
+
+@settings(max_examples=300)
+@example([32, 16, 16, 16], 51, "binned")  # halving never ended
+@given(
+    st.lists(st.integers(1, 128), min_size=1, max_size=90),
+    st.integers(8, 2000),
+    st.sampled_from(["packed", "binned", "padded"]),
+)
+def test_micro_batches_hold_what_fits_and_are_few(lengths, limit, layout):
+    lengths = np.sort(np.array(lengths))[::-1]
+    bounds = micro_batch_bounds(lengths, layout=layout, limit=limit, row_length=128)
+    assert bounds[0] == 0
+    assert bounds[-1] == len(lengths)
+    assert (np.diff(bounds) > 0).all()
+    places = []
+    for begin, end in pairwise(bounds):
+        own = lengths[begin:end]
+        width = {"padded": 128, "binned": int(padded_length(own[0], row_length=128))}.get(layout)
+        places.append(int(own.sum()) if width is None else width * len(own))
+        assert places[-1] <= limit or len(own) == 1
+    if layout == "packed" and limit >= 128:
+        assert len(places) <= 1 + lengths.sum() // (limit - 127)
+    if layout == "padded":
+        per = max(1, limit // 128)
+        assert len(places) == -(-len(lengths) // per)
+
+
+def test_micro_batches_are_of_about_equal_size():
+    lengths = np.full(260, 100)
+    bounds = micro_batch_bounds(lengths, layout="packed", limit=10_000, row_length=128)
+    assert len(bounds) == 4
+    assert np.diff(bounds).max() <= 89
+
+
+def test_padded_lengths_are_multiples_of_eight_or_the_row():
+    found = padded_length(np.array([1, 8, 9, 120, 121, 125]), row_length=125)
+    assert found.tolist() == [8, 8, 16, 120, 125, 125]

@@ -1,0 +1,367 @@
+import gc
+import logging
+import os
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.instance_builder import Row, random_shards, training_rows, write_artifact
+
+from model.data import address_space
+from model.data.instances import InstanceSet
+from schemas.arrow import VERSION_KEY, instances_schema
+from schemas.errors import ArtifactCorruptError, InstancesError
+
+pytestmark = pytest.mark.usefixtures("fresh_cache")
+
+VOCAB_SIZE, LONGEST = 300, 40
+
+
+@pytest.fixture
+def shards():
+    return random_shards(rows=90)
+
+
+@pytest.fixture
+def artifact(tmp_path, shards):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return write_artifact(str(folder), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+
+
+def opened(artifact, **changes):
+    given = {"vocab_size": VOCAB_SIZE, "max_seq_length": LONGEST, **changes}
+    return InstanceSet.open(artifact, **given)
+
+
+def file_of(artifact, number=1) -> Path:
+    return Path(artifact.data) / artifact.files[number].object
+
+
+def check_rows(found, rows, numbers):
+    assert found.rows.tolist() == list(numbers)
+    assert len(found.offsets) == len(found.masked_offsets) == len(numbers) + 1
+    for at, number in enumerate(numbers):
+        row = rows[number]
+        tokens = slice(found.offsets[at], found.offsets[at + 1])
+        masked = slice(found.masked_offsets[at], found.masked_offsets[at + 1])
+        assert found.input_ids[tokens].tolist() == row.input_ids
+        assert found.segment_b_start[at] == row.segment_b_start
+        assert found.masked_positions[masked].tolist() == row.positions
+        assert found.masked_ids[masked].tolist() == row.masked_ids
+        assert found.next_sentence_label[at] == row.label
+
+
+def test_rows_come_as_they_were_written_in_any_order(artifact, shards):
+    instances, rows = opened(artifact), training_rows(shards)
+    assert len(instances) == len(rows) == 90
+    assert instances.tokens == sum(len(row.input_ids) for row in rows)
+    numbers = np.random.default_rng(0).integers(0, 90, 400)
+    found = instances.gather(numbers)
+    check_rows(found, rows, numbers)
+    check_rows(found.part(7, 30), rows, numbers[7:30])
+    assert instances.lengths(numbers).tolist() == [len(rows[n].input_ids) for n in numbers]
+    check_rows(instances.gather(np.array([], np.int64)), rows, [])
+
+
+def test_wide_ids_are_read_as_they_are(tmp_path):
+    row = Row([2, 90_000, 3], 3, [1], [99_999], -1)
+    artifact = write_artifact(
+        str(tmp_path), {"part-0.arrow": [[row]]}, vocab_size=100_000, longest=8
+    )
+    instances = InstanceSet.open(artifact, vocab_size=100_000, max_seq_length=8)
+    found = instances.gather(np.array([0]))
+    assert found.input_ids.dtype == np.uint32
+    check_rows(found, [row], [0])
+
+
+def test_tokens_are_counted_where_the_manifest_does_not_say(artifact, shards):
+    files = tuple(entry.model_copy(update={"statistics": {}}) for entry in artifact.files)
+    instances = opened(artifact.model_copy(update={"files": files}))
+    assert instances.tokens == sum(len(row.input_ids) for row in training_rows(shards))
+
+
+def test_the_order_of_the_files_in_the_manifest_decides_nothing(artifact, shards):
+    turned = artifact.model_copy(update={"files": artifact.files[::-1]})
+    check_rows(opened(turned).gather(np.arange(90)), training_rows(shards), range(90))
+
+
+def test_held_out_rows_are_a_set_of_their_own(artifact, shards):
+    held_out = opened(artifact, part="held-out")
+    (rows,) = shards["__held-out__/held-out-00000.arrow"]
+    check_rows(held_out.gather(np.arange(len(held_out))), rows, range(4))
+
+
+def test_places_name_shard_and_row(artifact, shards):
+    instances, row = opened(artifact), 0
+    for path in sorted(shards):
+        if path.startswith("part-"):
+            for place in range(sum(map(len, shards[path]))):
+                assert instances.place(row) == (path, place)
+                row += 1
+    for wrong in (-1, 90):
+        with pytest.raises(IndexError, match="expected a row of 0 to 89"):
+            instances.place(wrong)
+        with pytest.raises(IndexError, match="expected rows of 0 to 89"):
+            instances.gather(np.array([0, wrong]))
+
+
+def test_no_file_stays_open_and_arrays_outlive_the_set(artifact, shards):
+    files = Path("/proc/self/fd")
+    before = len(list(files.iterdir())) if files.exists() else 0
+    instances = opened(artifact)
+    if before:
+        assert len(list(files.iterdir())) <= before
+    found = instances.gather(np.arange(90))
+    del instances
+    gc.collect()
+    check_rows(found, training_rows(shards), range(90))
+
+
+def test_the_table_is_small_whatever_the_shards_hold(artifact):
+    batches = opened(artifact)._shards.batches
+    assert sum(column.nbytes for column in batches) == len(batches.first_row) * 12 * 8
+
+
+def test_a_flipped_byte_is_found_by_name(artifact):
+    path = file_of(artifact)
+    opened(artifact)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ArtifactCorruptError, match=r"part-00001-pass-00\.arrow .* is damaged"):
+        opened(artifact)
+
+
+def test_a_missing_shard_is_named(artifact):
+    file_of(artifact).unlink()
+    with pytest.raises(InstancesError, match=r"part-00001-pass-00\.arrow .* no such file"):
+        opened(artifact)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(("change", "problem"), [(-1, "is cut short"), (1, "is too long")])
+def test_a_file_of_another_size_is_named(artifact, verify, change, problem):
+    path = file_of(artifact)
+    os.truncate(path, artifact.files[1].size + change)
+    with pytest.raises(ArtifactCorruptError, match=rf"part-00001-pass-00\.arrow .* {problem}"):
+        opened(artifact, verify=verify)
+
+
+def test_another_vocabulary_or_too_long_instances_are_refused(artifact):
+    with pytest.raises(InstancesError, match="vocabulary of 300 pieces, the model one of 301"):
+        opened(artifact, vocab_size=301)
+    with pytest.raises(InstancesError, match="up to 40 tokens, the model has positions for 39"):
+        opened(artifact, max_seq_length=39)
+    assert len(opened(artifact, max_seq_length=512)) == 90
+
+
+def test_an_artifact_of_another_stage_is_refused(artifact):
+    with pytest.raises(InstancesError, match="not one of build-instances"):
+        opened(artifact.model_copy(update={"statistics": {"vocab_size": VOCAB_SIZE}}))
+
+
+@pytest.mark.parametrize(("part", "hint"), [("training", "corpus"), ("held-out", "held_out_share")])
+def test_no_instances_at_all_is_an_error(tmp_path, part, hint):
+    empty = {"part-00000-pass-00.arrow": [], "__held-out__/held-out-00000.arrow": [[]]}
+    artifact = write_artifact(str(tmp_path), empty, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    with pytest.raises(InstancesError, match=f"has no {part} instances.*{hint}"):
+        opened(artifact, part=part)
+
+
+def test_another_version_of_the_table_is_refused(tmp_path, shards):
+    schema = instances_schema(VOCAB_SIZE)
+    newer = schema.with_metadata({**schema.metadata, VERSION_KEY: b"9"})
+    artifact = write_artifact(
+        str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST, schema=newer
+    )
+    with pytest.raises(ArtifactCorruptError, match=r"part-00000.*found 'instances' version 9"):
+        opened(artifact)
+
+
+def test_a_file_that_is_no_table_is_refused(artifact):
+    path = file_of(artifact)
+    path.write_bytes(b"x" * artifact.files[1].size)
+    with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected an Arrow IPC file"):
+        opened(artifact, verify=False)
+
+
+def test_another_number_of_rows_is_refused(artifact):
+    files = list(artifact.files)
+    files[1] = files[1].model_copy(update={"rows": 99})
+    with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected 99 rows, found 18"):
+        opened(artifact.model_copy(update={"files": tuple(files)}))
+
+
+def test_compressed_shards_are_refused(tmp_path, shards):
+    artifact = write_artifact(
+        str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST, compression="zstd"
+    )
+    with pytest.raises(ArtifactCorruptError, match="compressed"):
+        opened(artifact)
+
+
+GOOD = Row([2, 10, 3, 11, 3], 3, [1], [12], 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "problem"),
+    [
+        (GOOD._replace(input_ids=[2, 300, 3, 11, 3]), InstancesError, "token id 300"),
+        (GOOD._replace(masked_ids=[301]), InstancesError, "token id 301"),
+        (GOOD._replace(input_ids=[5] * 41), ArtifactCorruptError, r"more than max_seq_length \(40"),
+        (GOOD._replace(input_ids=[]), ArtifactCorruptError, "it has no token"),
+        (GOOD._replace(segment_b_start=6), ArtifactCorruptError, "segment_b_start is past"),
+        (GOOD._replace(positions=[5]), ArtifactCorruptError, "masked_lm_position is past"),
+        (GOOD._replace(positions=[1, 3]), ArtifactCorruptError, "differ in length"),
+        (GOOD._replace(label=2), ArtifactCorruptError, "none of -1, 0 and 1"),
+    ],
+)
+def test_a_wrong_row_is_named_when_it_is_read(tmp_path, row, kind, problem):
+    shards = {"part-0.arrow": [[GOOD] * 4], "part-1.arrow": [[GOOD] * 3, [GOOD, row, GOOD]]}
+    artifact = write_artifact(str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    instances = opened(artifact)
+    check_rows(instances.gather(np.arange(8)), [GOOD] * 8, range(8))
+    with pytest.raises(kind, match=rf"shard part-1\.arrow, row 4: .*{problem}"):
+        instances.gather(np.array([9, 8, 1]))
+
+
+def test_offsets_that_lead_out_of_their_buffer_are_refused(tmp_path):
+    artifact = write_artifact(
+        str(tmp_path), {"part-0.arrow": [[GOOD] * 4]}, vocab_size=VOCAB_SIZE, longest=LONGEST
+    )
+    path = file_of(artifact, 0)
+    content = path.read_bytes()
+    offsets = np.array([0, 5, 10, 15, 20], np.int32).tobytes()
+    assert content.count(offsets) == 1
+    wrong = np.array([0, 5, 10, 15, 1 << 30], np.int32).tobytes()
+    path.write_bytes(content.replace(offsets, wrong))
+    instances = opened(artifact, verify=False)
+    for read in (instances.gather, instances.lengths):
+        with pytest.raises(ArtifactCorruptError, match=r"row 3: a list lies outside"):
+            read(np.array([0, 3]))
+
+
+@pytest.fixture
+def remote(shards):
+    folder = "memory://instances-of-a-test/data"
+    yield write_artifact(folder, shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    fsspec.filesystem("memory").rm("/instances-of-a-test", recursive=True)
+
+
+def copies(tmp_path):
+    return sorted((tmp_path / "cache" / "shards").rglob("*"))
+
+
+def test_remote_shards_are_copied_once(remote, shards, tmp_path):
+    check_rows(opened(remote).gather(np.arange(90)), training_rows(shards), range(90))
+    files = [path for path in copies(tmp_path) if path.is_file()]
+    used = {entry.sha256 for entry in remote.files if entry.path.startswith("part-")}
+    assert {path.stem for path in files} == used
+    memory = fsspec.filesystem("memory")
+    for entry in remote.files:  # nothing is fetched a second time
+        memory.rm_file(f"/instances-of-a-test/data/{entry.object}")
+    check_rows(opened(remote).gather(np.arange(90)), training_rows(shards), range(90))
+    memory.pipe_file("/instances-of-a-test/data/keep", b"")
+
+
+def test_a_damaged_copy_is_fetched_again(remote, shards, tmp_path, caplog):
+    opened(remote)
+    path = next(path for path in copies(tmp_path) if path.is_file())
+    content = path.read_bytes()
+    path.write_bytes(b"\0" * len(content))
+    with caplog.at_level(logging.WARNING):
+        check_rows(opened(remote).gather(np.arange(90)), training_rows(shards), range(90))
+    assert path.read_bytes() == content
+    assert "fetched again" in caplog.text
+
+
+def test_a_damaged_or_missing_remote_shard_leaves_no_copy(remote, tmp_path):
+    memory = fsspec.filesystem("memory")
+    for entry in remote.files:
+        if entry.path == "part-00002-pass-00.arrow":
+            path = f"/instances-of-a-test/data/{entry.object}"
+            memory.pipe_file(path, memory.cat_file(path)[:-1] + b"?")
+    with pytest.raises(ArtifactCorruptError, match=r"part-00002.*is damaged"):
+        opened(remote)
+    memory.rm_file(path)
+    with pytest.raises(InstancesError, match=r"part-00002.*no such file"):
+        opened(remote)
+    bad = next(entry for entry in remote.files if "00002" in entry.path).sha256
+    assert not [path for path in copies(tmp_path) if bad in path.name or path.suffix == ".part"]
+
+
+def test_instances_of_the_stage_itself_are_read(tmp_path):
+    from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
+
+    made = run_corpus(small_recipe(small_sample(tmp_path / "sample")), tmp_path / "run")
+    folder = tmp_path / "run" / "build-instances.length-64"
+    artifact = as_input("instances", made["build-instances.length-64"], str(folder))
+    instances = InstanceSet.open(
+        artifact, vocab_size=artifact.statistics["vocab_size"], max_seq_length=64
+    )
+    used = [entry for entry in artifact.files if entry.path.startswith("part-")]
+    assert len(instances) == sum(entry.rows for entry in used)
+    paths = {entry.path: folder / entry.object for entry in used}
+    for row in range(0, len(instances), 97):
+        shard, place = instances.place(row)
+        with pa.memory_map(str(paths[shard])) as file:
+            wanted = pa.ipc.open_file(file).read_all().slice(place, 1).to_pylist()[0]
+        found = instances.gather(np.array([row]))
+        assert found.input_ids.tolist() == wanted["input_ids"]
+        assert found.masked_positions.tolist() == wanted["masked_lm_positions"]
+        assert found.masked_ids.tolist() == wanted["masked_lm_ids"]
+        assert found.next_sentence_label.tolist() == [wanted["next_sentence_label"]]
+
+
+def maps_of(folder: str) -> int:
+    """How many maps of this process are of files in a folder."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    return sum(f"{folder}/" in line for line in lines)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 39])
+def test_more_shards_than_maps_are_read_alike(tmp_path, monkeypatch, limit):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    shards = random_shards(rows=400, shards=40)
+    artifact = write_artifact(str(folder), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    before = maps_of(str(folder))
+    monkeypatch.setattr(address_space, "most_files", lambda: limit)
+    instances, rows = opened(artifact), training_rows(shards)
+    for numbers in np.random.default_rng(0).integers(0, 400, (5, 300)):
+        check_rows(instances.gather(numbers), rows, numbers)
+        assert instances.lengths(numbers).tolist() == [len(rows[n].input_ids) for n in numbers]
+        if limit_is_told():
+            assert 0 < maps_of(str(folder)) - before <= limit
+    check_rows(instances.gather(np.array([], np.int64)), rows, [])
+    files = tuple(entry.model_copy(update={"statistics": {}}) for entry in artifact.files)
+    uncounted = opened(artifact.model_copy(update={"files": files}))
+    assert uncounted.tokens == instances.tokens
+
+
+def limit_is_told() -> bool:
+    return Path("/proc/self/maps").exists()
+
+
+def test_a_shard_that_goes_while_it_is_not_mapped_is_an_error(artifact, monkeypatch):
+    monkeypatch.setattr(address_space, "most_files", lambda: 1)
+    instances = opened(artifact)
+    instances.gather(np.array([0]))
+    file_of(artifact, 2).write_bytes(b"short")
+    with pytest.raises(InstancesError, match=r"cannot be mapped: expected .* bytes, found 5"):
+        instances.gather(np.arange(90))
+    file_of(artifact, 2).unlink()
+    with pytest.raises(InstancesError, match=r"cannot be mapped: .*No such file"):
+        instances.gather(np.arange(90))
+
+
+def test_half_of_the_kernels_maps_are_used_at_most(monkeypatch, tmp_path):
+    told = tmp_path / "max_map_count"
+    told.write_text("65530\n")
+    monkeypatch.setattr(address_space, "_LIMIT_FILE", told)
+    assert 25_000 < address_space.most_files() < 65_530 // 2
+    monkeypatch.setattr(address_space, "_LIMIT_FILE", tmp_path / "none")
+    assert 25_000 < address_space.most_files() < 65_530 // 2

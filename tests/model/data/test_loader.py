@@ -1,0 +1,446 @@
+import gc
+import itertools
+import threading
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+from support.instance_builder import (
+    CLS,
+    random_shards,
+    training_rows,
+    vocabulary_of,
+    write_artifact,
+)
+
+from model.data import loader as loader_module
+from model.data.batches import LoaderState
+from model.data.instances import InstanceSet
+from model.data.layouts import IGNORED
+from model.data.loader import Loader, fixed_batches
+from model.data.permutation import stream_rows
+from model.data.prefetch import Prefetcher
+from model.data.targets import drawn_counts, masked_anew, masking_keys
+from pipelines.instances.masking import mask_batch
+from pipelines.seeds import key_for, random_bits
+from schemas.configs import MaskingConfig
+from schemas.errors import ConfigError, InstancesError
+from schemas.model_configs import BatchConfig
+
+ROWS, LONGEST, VOCAB_SIZE, PAD = 90, 40, 300, 1
+SHARDS = random_shards(rows=ROWS)
+WRITTEN = training_rows(SHARDS)
+
+
+@pytest.fixture(scope="module")
+def instances(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("data"))
+    artifact = write_artifact(folder, SHARDS, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    return InstanceSet.open(artifact, vocab_size=VOCAB_SIZE, max_seq_length=LONGEST)
+
+
+def arguments(config, **changes):
+    return {
+        "batch": config,
+        "seed": 5,
+        "vocabulary": vocabulary_of(VOCAB_SIZE),
+        "pad_id": PAD,
+        "objective": "mlm+nsp",
+        "masking": "stored",
+        "dynamic_masking": MaskingConfig(max_predictions=9),
+        "row_length": 44,
+        "prefetch": 0,
+        **changes,
+    }
+
+
+def make(instances, *, batch=None, **changes):
+    small = {"instances": 16, "micro_batch_tokens": 200, "window_batches": 4}
+    return Loader(instances, **arguments(BatchConfig(**{**small, **(batch or {})}), **changes))
+
+
+def take(loader, count):
+    return list(itertools.islice(loader, count))
+
+
+def rows_of(batch):
+    return sorted(row for part in batch.micro_batches for row in part.rows.tolist())
+
+
+def assert_same(one, two):
+    assert one._replace(micro_batches=()) == two._replace(micro_batches=())
+    for a, b in zip(one.micro_batches, two.micro_batches, strict=True):
+        for x, y in zip(flat(a), flat(b), strict=True):
+            assert np.array_equal(x, y)
+
+
+def flat(part):
+    tensors = [*part.tokens[:4], part.masked_positions, part.masked_ids, part.next_sentence_labels]
+    assert all(tensor.dtype == torch.int64 for tensor in tensors)
+    return [*map(np.asarray, tensors), part.tokens.lengths, part.rows, part.tokens.padded_length]
+
+
+def decoded(part):
+    """Each instance of a micro-batch: row, ids, segments, {position: id to predict}, label."""
+    tokens = part.tokens
+    chosen = dict(zip(part.masked_positions.tolist(), part.masked_ids.tolist(), strict=True))
+    assert part.masked_positions.tolist() == sorted(chosen)
+    for number, start in enumerate(tokens.starts.tolist()):
+        length = int(tokens.lengths[number])
+        place = slice(start, start + length)
+        assert tokens.position_ids[place].tolist() == list(range(length))
+        targets = {p - start: token for p, token in chosen.items() if start <= p < start + length}
+        yield (
+            int(part.rows[number]),
+            tokens.input_ids[place].tolist(),
+            tokens.segment_ids[place].tolist(),
+            targets,
+            int(part.next_sentence_labels[number]),
+        )
+
+
+LAYOUTS = ["packed", "binned", "padded"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_batch_holds_what_the_shards_hold(instances, layout):
+    for batch in take(make(instances, batch={"layout": layout}), 12):
+        found = [one for part in batch.micro_batches for one in decoded(part)]
+        for row, ids, segments, targets, label in found:
+            written = WRITTEN[row]
+            assert ids == written.input_ids
+            b_start = written.segment_b_start
+            assert segments == [0] * b_start + [1] * (len(ids) - b_start)
+            assert targets == dict(zip(written.positions, written.masked_ids, strict=True))
+            assert label == (IGNORED if written.label < 0 else written.label)
+        written = [WRITTEN[one[0]] for one in found]
+        assert batch.instances == len(found) == 16
+        assert batch.tokens == sum(len(row.input_ids) for row in written)
+        assert batch.predictions == sum(len(row.positions) for row in written)
+        assert batch.pairs == sum(row.label >= 0 for row in written)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_place_instances_as_they_say(instances, layout):
+    for batch in take(make(instances, batch={"layout": layout}), 12):
+        for part in batch.micro_batches:
+            tokens, lengths = part.tokens, part.tokens.lengths
+            total = len(tokens.input_ids)
+            assert len(tokens.segment_ids) == len(tokens.position_ids) == total
+            assert total <= 200
+            assert (np.diff(lengths) <= 0).all()
+            if layout == "packed":
+                assert tokens.padded_length is None
+                assert tokens.starts.tolist() == (np.cumsum(lengths) - lengths).tolist()
+                assert total == lengths.sum()
+                continue
+            width = 44 if layout == "padded" else -(-int(lengths.max()) // 8) * 8
+            assert tokens.padded_length == width
+            assert tokens.starts.tolist() == [width * row for row in range(len(lengths))]
+            ids = tokens.input_ids.reshape(-1, width)
+            assert tokens.position_ids.reshape(-1, width).tolist() == [list(range(width))] * len(
+                ids
+            )
+            for row, length in enumerate(lengths):
+                assert set(ids[row, length:].tolist()) <= {PAD}
+                assert not tokens.segment_ids.reshape(-1, width)[row, length:].any()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [{}, {"instances": None, "tokens": 600}])
+def test_every_instance_comes_once_an_epoch(instances, layout, ranks, size):
+    config = BatchConfig(**{"instances": 15, "layout": layout, "window_batches": 3, **size})
+    loaders = [
+        iter(Loader(instances, **arguments(config, rank=rank, ranks=ranks)))
+        for rank in range(ranks)
+    ]
+    seen, position = [], 0
+    while position < 3 * ROWS:
+        steps = [next(loader) for loader in loaders]
+        seen += [row for step in steps for row in rows_of(step)]
+        if steps[0].state.batch == 0:  # a whole window
+            position = steps[0].state.window
+            assert len(seen) == position
+    wanted = stream_rows(0, position, size=ROWS, seed=5).rows
+    assert sorted(seen) == sorted(wanted.tolist())
+    assert np.bincount(wanted[: 3 * ROWS]).tolist() == [3] * ROWS
+
+
+@pytest.mark.parametrize("masking", ["stored", "wordpiece", "whole-word"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_shares_of_ranks_unite_to_the_same_global_batches(instances, layout, masking):
+    given = {"batch": {"layout": layout}}
+    if masking != "stored":
+        given |= {"masking": "dynamic", "dynamic_masking": MaskingConfig(strategy=masking)}
+    alone = take(make(instances, **given), 14)
+    parts = [take(make(instances, rank=rank, ranks=3, **given), 14) for rank in range(3)]
+    for whole, *shares in zip(alone, *parts, strict=True):
+        assert sorted(row for share in shares for row in rows_of(share)) == rows_of(whole)
+        wanted = sorted(map(str, (one for part in whole.micro_batches for one in decoded(part))))
+        found = sorted(
+            str(one) for share in shares for part in share.micro_batches for one in decoded(part)
+        )
+        assert found == wanted
+        for share in shares:
+            assert share.micro_batches
+            assert share._replace(micro_batches=()) == whole._replace(micro_batches=())
+        assert whole.predictions == sum(len(part.masked_ids) for part in whole.micro_batches)
+        tokens = [sum(int(p.tokens.lengths.sum()) for p in s.micro_batches) for s in shares]
+        assert max(tokens) - min(tokens) <= LONGEST
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [{}, {"instances": None, "tokens": 400}])
+def test_going_on_at_any_step_gives_the_same_batches(instances, layout, size):
+    config = BatchConfig(**{"instances": 16, "layout": layout, "window_batches": 4, **size})
+    given = arguments(config, masking="dynamic")
+    whole = take(Loader(instances, **given), 14)
+    for step in range(13):
+        rest = take(Loader(instances, **given, state=whole[step].state), 13 - step)
+        for one, two in zip(whole[step + 1 :], rest, strict=True):
+            assert_same(one, two)
+
+
+def test_going_on_with_another_number_of_ranks_gives_the_same_global_batches(instances):
+    for layout in LAYOUTS:
+        given = {"batch": {"layout": layout}, "masking": "dynamic"}
+        whole = take(make(instances, **given), 12)
+        first = take(make(instances, rank=1, ranks=2, **given), 5)
+        rest = [
+            take(make(instances, rank=rank, ranks=4, state=first[-1].state, **given), 7)
+            for rank in range(4)
+        ]
+        for number in range(7):
+            found = sorted(row for loaded in rest for row in rows_of(loaded[number]))
+            assert found == rows_of(whole[5 + number])
+            assert rest[0][number].state == whole[5 + number].state
+            assert rest[0][number].predictions == whole[5 + number].predictions
+
+
+def test_how_many_batches_are_made_at_once_decides_nothing(instances, monkeypatch):
+    given = {"masking": "dynamic"}
+    whole = take(make(instances, **given), 10)
+    monkeypatch.setattr(loader_module, "_GROUP", 1)
+    for one, two in zip(whole, take(make(instances, **given), 10), strict=True):
+        assert_same(one, two)
+
+
+def test_seeds_decide_the_order(instances):
+    one, two = (rows_of(next(iter(make(instances, seed=seed)))) for seed in (0, 1))
+    assert one != two
+
+
+@pytest.mark.parametrize("strategy", ["wordpiece", "whole-word", "span"])
+def test_dynamic_masks_are_those_of_seed_epoch_and_row(instances, strategy):
+    config = MaskingConfig(strategy=strategy, max_predictions=9)
+    loader = make(instances, batch={"layout": "binned"}, masking="dynamic", dynamic_masking=config)
+    masks = {}
+    for batch in take(loader, 3 * ROWS // 16):
+        for part in batch.micro_batches:
+            for row, ids, _, targets, _ in decoded(part):
+                masks.setdefault(row, []).append((ids, targets))
+                original = list(ids)
+                for position, token in targets.items():
+                    original[position] = token
+                assert original == WRITTEN[row].original_ids
+                assert 1 <= len(targets) <= 9
+                assert not {original[position] for position in targets} & {CLS}
+    again = [one for one in masks.values() if len(one) > 1]
+    assert len(again) > ROWS // 2
+    assert sum(one[0] == one[1] for one in again) < len(again) // 4
+    for row, found in list(masks.items())[:20]:
+        for epoch, (ids, targets) in enumerate(found[:1]):
+            wanted = mask_alone(WRITTEN[row], row, epoch=epoch, config=config)
+            assert (ids, targets) == wanted
+
+
+def mask_alone(written, row, *, epoch, config):
+    key = np.array([key_for(5, "dynamic-masking", epoch)], np.uint64)
+    masked = mask_batch(
+        random_bits(key, np.array([row])),
+        np.array(written.original_ids, np.uint16),
+        offsets=np.array([0, len(written.input_ids)]),
+        segment_b_start=np.array([written.segment_b_start]),
+        vocabulary=vocabulary_of(VOCAB_SIZE),
+        config=config,
+    )
+    pairs = zip(masked.positions.tolist(), masked.original_ids.tolist(), strict=True)
+    return masked.input_ids.tolist(), dict(pairs)
+
+
+@pytest.mark.parametrize("strategy", ["none", "wordpiece"])
+def test_counts_told_ahead_are_those_drawn(instances, strategy):
+    config = MaskingConfig(strategy=strategy, max_predictions=4)
+    rows, epochs = np.arange(ROWS), np.arange(ROWS) % 3
+    drawn = masked_anew(
+        instances.gather(rows), epochs, seed=1, vocabulary=vocabulary_of(VOCAB_SIZE), config=config
+    )
+    counts = drawn_counts(instances.headers(rows), config)
+    assert counts.tolist() == np.diff(drawn.masked_offsets).tolist()
+    assert len(set(masking_keys(rows, epochs, seed=1).tolist())) == ROWS
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_left_to_right_predicts_every_next_token(instances, layout, ranks):
+    loader = make(
+        instances, batch={"layout": layout}, objective="left-to-right", ranks=ranks, rank=0
+    )
+    for batch in take(loader, 8):
+        for part in batch.micro_batches:
+            for row, ids, _, targets, label in decoded(part):
+                assert ids == WRITTEN[row].original_ids
+                assert targets == dict(enumerate(ids[1:]))
+                assert label == IGNORED
+        assert batch.pairs == 0
+        assert batch.predictions == batch.tokens - batch.instances
+
+
+def test_mlm_alone_has_no_next_sentence_labels(instances):
+    for batch in take(make(instances, objective="mlm"), 4):
+        assert batch.pairs == 0
+        assert all((part.next_sentence_labels == IGNORED).all() for part in batch.micro_batches)
+        assert batch.predictions == sum(len(part.masked_ids) for part in batch.micro_batches) > 0
+
+
+def test_an_instance_longer_than_a_micro_batch_goes_alone(instances):
+    config = BatchConfig(instances=16, micro_batch_tokens=8)
+    batch = next(iter(Loader(instances, **arguments(config))))
+    sizes = [len(part.rows) for part in batch.micro_batches]
+    assert sum(sizes) == 16
+    assert all(len(part.rows) == 1 for part in batch.micro_batches if part.tokens.lengths.max() > 4)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("objective", ["mlm+nsp", "left-to-right"])
+def test_fixed_batches_hold_each_row_once(instances, layout, objective):
+    rows = np.arange(60)[1::2]
+    found = {}
+    for part in fixed_batches(
+        instances,
+        rows=rows,
+        objective=objective,
+        vocabulary=vocabulary_of(VOCAB_SIZE),
+        pad_id=PAD,
+        layout=layout,
+        row_length=44,
+        micro_batch_tokens=200,
+    ):
+        assert len(part.tokens.input_ids) <= 200
+        found |= {one[0]: one for one in decoded(part)}
+    assert sorted(found) == rows.tolist()
+    for row, ids, _, targets, label in found.values():
+        if objective == "mlm+nsp":
+            written = dict(zip(WRITTEN[row].positions, WRITTEN[row].masked_ids, strict=True))
+            assert (ids, targets) == (WRITTEN[row].input_ids, written)
+            assert label == (WRITTEN[row].label if WRITTEN[row].label >= 0 else IGNORED)
+        else:
+            assert (ids, targets) == (WRITTEN[row].original_ids, dict(enumerate(ids[1:])))
+
+
+def test_what_cannot_be_is_refused_up_front(instances):
+    with pytest.raises(InstancesError, match="vocabulary of 300 pieces, the one given has 301"):
+        make(instances, vocabulary=vocabulary_of(301))
+    with pytest.raises(ConfigError, match="rows of 39 places cannot hold"):
+        make(instances, row_length=39)
+    with pytest.raises(ConfigError, match="expected a rank of 0 to 1, found 2"):
+        make(instances, rank=2, ranks=2)
+    with pytest.raises(ConfigError, match=r"batch\.instances"):
+        make(instances, ranks=17)
+    with pytest.raises(ConfigError, match="batch 257 of a window"):
+        next(iter(make(instances, state=LoaderState(0, 257))))
+
+
+def test_the_state_knows_its_epoch():
+    assert LoaderState(270, 3).epoch(instances=ROWS) == 3.0
+
+
+def prefetch_threads():
+    return [one for one in threading.enumerate() if one.name.startswith("bertloom-prefetch")]
+
+
+def all_threads_end():
+    deadline = time.monotonic() + 5
+    while prefetch_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not prefetch_threads()
+
+
+def test_a_thread_ahead_changes_no_batch(instances):
+    with closing(make(instances, prefetch=3)) as loader:
+        batches = iter(loader)
+        for one, two in zip(take(make(instances), 20), batches, strict=False):
+            assert_same(one, two)
+        assert prefetch_threads()
+    assert not prefetch_threads()
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+def test_every_iterator_begins_at_the_given_state(instances):
+    with closing(make(instances, prefetch=1)) as loader:
+        assert_same(next(iter(loader)), next(iter(loader)))
+
+
+def test_an_iterator_that_is_dropped_ends_its_thread(instances):
+    loader = make(instances, prefetch=1)
+    batches = iter(loader)
+    next(batches)
+    del batches
+    gc.collect()
+    assert all_threads_end()
+
+
+def test_errors_of_the_thread_come_in_their_turn(instances, monkeypatch):
+    batches = iter(make(instances, prefetch=2))
+    monkeypatch.setattr(
+        InstanceSet, "headers", lambda *_: (_ for _ in ()).throw(InstancesError("row 7 is wrong"))
+    )
+    with pytest.raises(InstancesError, match="row 7 is wrong"):
+        take(batches, 20_000)
+    with pytest.raises(StopIteration):
+        next(batches)
+    assert all_threads_end()
+
+
+def test_a_prefetcher_makes_no_more_than_it_was_told():
+    made = []
+
+    def items():
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    with closing(Prefetcher(items(), ahead=3)) as prefetcher:
+        assert [next(prefetcher), next(prefetcher)] == [0, 1]
+        time.sleep(0.05)
+        assert len(made) <= 2 + 3 + 1  # taken, waiting, and one that waits for room
+        assert list(prefetcher) == list(range(2, 100))
+    prefetcher.close()
+    with pytest.raises(StopIteration):
+        next(prefetcher)
+
+
+def test_a_consumer_that_waits_gets_nothing_after_closing():
+    release = threading.Event()
+
+    def items():
+        release.wait(5)
+        yield 1
+
+    prefetcher = Prefetcher(items(), ahead=1)
+    found = []
+    consumer = threading.Thread(target=lambda: found.append(list(prefetcher)))
+    consumer.start()
+    closer = threading.Thread(target=prefetcher.close)
+    closer.start()
+    while not prefetcher._is_closed:
+        time.sleep(0.001)
+    release.set()
+    consumer.join(5)
+    closer.join(5)
+    assert found == [[]]
+    assert not prefetch_threads()

@@ -1,0 +1,404 @@
+"""Checkpoints in Hugging Face's layout: out, in, there and back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from support.batch_builder import (
+    VOCAB,
+    peer_inputs,
+    random_batch,
+    random_model,
+    small_config,
+    write_files,
+)
+
+from model.encoder.heads import BertForPretraining
+from model.encoder.hf_config import READ_ACTIVATIONS, hf_config, model_config
+from model.encoder.hf_weights import LoadedModel, load_pretrained, save_model
+from schemas.errors import CheckpointError
+from schemas.model_configs import Objective
+
+Tensors = dict[str, torch.Tensor]
+
+
+def load(folder: Path | str, *, objective: Objective = "mlm+nsp", seed: int = 5) -> LoadedModel:
+    return load_pretrained(str(folder), objective=objective, seed=seed)
+
+
+def written(folder: Path, model: BertForPretraining | None = None) -> Path:
+    return write_files(save_model(model or random_model()), folder)
+
+
+def change(folder: Path, edit: Callable[[Tensors], Tensors]) -> Path:
+    """Rewrite the weights of a checkpoint."""
+    path = folder / "model.safetensors"
+    tensors = edit(load_tensors(path.read_bytes()))
+    path.write_bytes(save_tensors(tensors, metadata={"format": "pt"}))
+    return folder
+
+
+def change_config(folder: Path, **fields: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return folder
+
+
+def assert_equal(one: BertForPretraining, other: BertForPretraining) -> None:
+    theirs = dict(other.named_parameters())
+    for name, value in one.named_parameters():
+        assert torch.equal(value, theirs[name]), name
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "left-to-right"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+def test_there_and_back_to_the_byte(activation: str, objective: Objective, tmp_path: Path) -> None:
+    config = small_config(activation=activation, intermediate_size=96, hidden_dropout=0.2)
+    model = random_model(config, objective=objective)
+    files = save_model(model)
+    loaded = load(write_files(files, tmp_path), objective=objective)
+    assert loaded.model.config == config
+    assert (loaded.initialized, loaded.notes) == ((), ())
+    assert_equal(loaded.model, model)
+    assert save_model(loaded.model) == files
+
+
+@pytest.mark.parametrize("preset", ["tiny", "mini"])
+def test_a_preset_is_equal_to_itself_read_back(preset: str, tmp_path: Path) -> None:
+    model = random_model(small_config(preset))
+    assert load(written(tmp_path, model)).model.config == model.config
+
+
+def test_transformers_loads_it_as_it_is(tmp_path: Path) -> None:
+    from transformers import AutoModelForPreTraining
+
+    model, batch = random_model(), random_batch()
+    with torch.random.fork_rng():
+        peer, info = AutoModelForPreTraining.from_pretrained(
+            written(tmp_path, model), output_loading_info=True, local_files_only=True
+        )
+    assert {name: list(found) for name, found in info.items() if found} == {}
+    inputs = peer_inputs(batch)
+    places = inputs.pop("labels") != -100
+    with torch.no_grad():
+        theirs = peer.eval()(**inputs)
+        encoded = model.bert(batch.tokens)
+        mlm = model.mlm_logits(encoded.sequence, batch.masked_positions)
+        nsp = model.nsp_logits(encoded.pooled)
+    torch.testing.assert_close(mlm, theirs.prediction_logits[places], rtol=0, atol=1e-5)
+    torch.testing.assert_close(nsp, theirs.seq_relationship_logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("objective", "name"), [("mlm", "BertForMaskedLM"), ("left-to-right", "BertLMHeadModel")]
+)
+def test_other_classes_of_transformers_miss_nothing(
+    objective: Objective, name: str, tmp_path: Path
+) -> None:
+    import transformers
+
+    folder = written(tmp_path, random_model(objective=objective))
+    with torch.random.fork_rng():
+        _, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["mismatched_keys"]
+    assert json.loads((folder / "config.json").read_text())["architectures"] == [name]
+
+
+def peer(**fields: Any) -> Any:
+    """A random model of transformers."""
+    from transformers import BertConfig, BertForPreTraining
+
+    shape = {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(11)
+        return BertForPreTraining(BertConfig(**shape, **fields))
+
+
+def test_transformers_to_ours_and_back(tmp_path: Path) -> None:
+    from transformers import BertForPreTraining
+
+    theirs = peer(hidden_act="gelu_new")
+    theirs.save_pretrained(tmp_path / "theirs")
+    loaded = load(tmp_path / "theirs")
+    assert (loaded.initialized, loaded.notes) == ((), ())
+    assert loaded.model.config.activation == "gelu_tanh"
+    with torch.random.fork_rng():
+        back = BertForPreTraining.from_pretrained(written(tmp_path / "ours", loaded.model))
+    expected = dict(theirs.state_dict())
+    for name, value in back.state_dict().items():
+        assert torch.equal(value, expected.pop(name)), name
+    assert not expected
+
+
+def test_shards_of_transformers_are_read(tmp_path: Path) -> None:
+    theirs = peer()
+    theirs.save_pretrained(tmp_path / "one")
+    theirs.save_pretrained(tmp_path / "many", max_shard_size="60KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 1
+    assert_equal(load(tmp_path / "one").model, load(tmp_path / "many").model)
+
+
+def test_old_names_are_read(tmp_path: Path) -> None:
+    model = random_model()
+
+    def to_old(tensors: Tensors) -> Tensors:
+        old = {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            ): tensor
+            for name, tensor in tensors.items()
+        }
+        words = old["bert.embeddings.word_embeddings.weight"]
+        return {
+            **old,
+            "bert.embeddings.position_ids": torch.arange(512)[None],
+            "cls.predictions.decoder.weight": words.clone(),
+        }
+
+    loaded = load(change(written(tmp_path, model), to_old))
+    assert loaded.initialized == ()
+    assert_equal(loaded.model, model)
+
+
+def test_the_decoders_bias_may_stand_for_the_output_bias(tmp_path: Path) -> None:
+    model = random_model()
+
+    def rename(tensors: Tensors) -> Tensors:
+        tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
+        return tensors
+
+    assert_equal(load(change(written(tmp_path, model), rename)).model, model)
+
+
+@pytest.mark.parametrize("prefix", ["bert.", ""])
+def test_an_encoder_alone_gets_new_heads(prefix: str, tmp_path: Path) -> None:
+    model = random_model()
+
+    def encoder(tensors: Tensors) -> Tensors:
+        return {
+            prefix + name.removeprefix("bert."): tensor
+            for name, tensor in tensors.items()
+            if not name.startswith("cls.")
+        }
+
+    loaded = load(change(written(tmp_path, model), encoder), seed=8)
+    new = BertForPretraining(model.config, vocab_size=VOCAB, seed=8)
+    assert_equal_parts(loaded.model, model, "bert.")
+    assert_equal_parts(loaded.model, new, "mlm_head.")
+    assert_equal_parts(loaded.model, new, "nsp_head.")
+    assert {name.partition(".")[0] for name in loaded.initialized} == {"mlm_head", "nsp_head"}
+    assert len(loaded.initialized) == 7
+    masked, following = loaded.notes
+    assert "no masked LM head: drawn anew with seed 8" in masked
+    assert "no NSP head" in following
+
+
+def assert_equal_parts(one: BertForPretraining, other: BertForPretraining, begin: str) -> None:
+    theirs = dict(other.named_parameters())
+    for name, value in one.named_parameters():
+        if name.startswith(begin):
+            assert torch.equal(value, theirs[name]), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_types_become_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = random_model()
+    folder = change(
+        written(tmp_path, model),
+        lambda tensors: {name: tensor.to(dtype) for name, tensor in tensors.items()},
+    )
+    loaded = dict(load(folder).model.named_parameters())
+    for name, value in model.named_parameters():
+        assert loaded[name].dtype == torch.float32
+        assert torch.equal(loaded[name], value.to(dtype).to(torch.float32))
+
+
+def test_any_url_is_read() -> None:
+    fs = fsspec.filesystem("memory")
+    model = random_model()
+    for name, content in save_model(model).items():
+        fs.pipe_file(f"/hf-weights/checkpoint/{name}", content)
+    assert_equal(load("memory://hf-weights/checkpoint/").model, model)
+
+
+def test_another_objective_is_said(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    assert load(folder, objective="mlm").notes == ()
+    (note,) = load(folder, objective="left-to-right").notes
+    assert "bidirectional model, which goes on as left-to-right" in note
+    (note,) = load(written(tmp_path, random_model(objective="left-to-right"))).notes
+    assert "causal model, which goes on as mlm+nsp" in note
+
+
+def without(*names: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {name: tensor for name, tensor in tensors.items() if name not in names}
+
+
+def with_tensor(name: str, tensor: torch.Tensor) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {**tensors, name: tensor}
+
+
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("name", ["bert.pooler.dense.weight", "cls.predictions.bias"])
+def test_weights_that_are_not_finite_are_refused(name: str, value: float, tmp_path: Path) -> None:
+    def spoil(tensors: Tensors) -> Tensors:
+        tensors[name].view(-1)[-1] = value
+        return tensors
+
+    with pytest.raises(CheckpointError, match=name):
+        load(change(written(tmp_path), spoil))
+
+
+def test_weights_whose_sum_overflows_are_read(tmp_path: Path) -> None:
+    def enlarge(tensors: Tensors) -> Tensors:
+        tensors["cls.predictions.bias"].fill_(3e38)
+        return tensors
+
+    loaded = load(change(written(tmp_path), enlarge))
+    assert loaded.model.mlm_head.output_bias.max() == torch.tensor(3e38)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (with_tensor("classifier.weight", torch.ones(2)), r"classifier\.weight: no such tensor"),
+        (without(QUERY), rf"no {QUERY}: expected every tensor of the encoder"),
+        (
+            without("cls.predictions.transform.dense.bias"),
+            r"no cls.*dense\.bias: .*each head whole",
+        ),
+        (
+            with_tensor(QUERY, torch.ones(128, 64)),
+            rf"{QUERY} has shape \(128, 64\), expected \(128, 128\)",
+        ),
+        (
+            with_tensor("bert.embeddings.word_embeddings.weight", torch.ones(VOCAB + 8, 128)),
+            r"word_embeddings\.weight has shape \(1008, 128\), expected \(1000, 128\)",
+        ),
+        (
+            with_tensor(QUERY, torch.ones(128, 128, dtype=torch.int8)),
+            rf"{QUERY} is int8, expected floating point",
+        ),
+        (
+            with_tensor("cls.predictions.decoder.weight", torch.ones(VOCAB, 128)),
+            r"decoder\.weight differs from bert\.embeddings\.word_embeddings\.weight",
+        ),
+        (
+            with_tensor("embeddings.word_embeddings.weight", torch.ones(VOCAB, 128)),
+            r"two tensors are bert\.embeddings\.word_embeddings\.weight",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(
+    edit: Callable[[Tensors], Tensors], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load(change(written(tmp_path), edit))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_type": "roberta"}, "model_type is 'roberta', expected 'bert'"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu', expected one of gelu"),
+        ({"position_embedding_type": "relative_key"}, "is 'relative_key', expected 'absolute'"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
+        ({"num_attention_heads": 3}, "hidden_size must be a multiple of heads"),
+        ({"vocab_size": "many"}, "vocab_size is 'many'"),
+    ],
+)
+def test_other_architectures_are_refused_by_name(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load(change_config(written(tmp_path), **fields))
+
+
+def test_a_pickle_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"pickle.*save_pretrained"):
+        load(folder)
+
+
+def test_a_pickle_beside_safetensors_is_left_alone(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    (folder / "pytorch_model.bin").write_bytes(b"never read")
+    load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.safetensors", b"cut", r"model\.safetensors: no safetensors file"),
+        ("model.safetensors", None, r"no model\.safetensors; found config\.json"),
+        ("config.json", b"{", r"config\.json: no JSON"),
+        ("config.json", b"[]", r"expected a JSON object, found list"),
+        ("config.json", b"{}", r"no vocab_size, hidden_size"),
+        ("config.json", None, r"config\.json: no such file"),
+    ],
+)
+def test_missing_and_damaged_files_are_named(
+    name: str, content: bytes | None, message: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({"a": "../model.safetensors"}, "outside the folder"),
+        ({"a": "part.safetensors"}, r"part\.safetensors: no a, which"),
+        ({"a": "gone.safetensors"}, r"gone\.safetensors: no such file"),
+        ([], "expected a weight_map"),
+    ],
+)
+def test_an_index_that_does_not_hold_is_refused(
+    weight_map: Any, message: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path)
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    index = json.dumps({"weight_map": weight_map})
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+def test_each_name_of_gelu_means_what_transformers_computes() -> None:
+    from transformers.activations import ACT2FN
+
+    x = torch.linspace(-5, 5, 201)
+    for name, ours in READ_ACTIVATIONS.items():
+        form = "tanh" if ours == "gelu_tanh" else "none"
+        mine = torch.nn.functional.gelu(x, approximate=form)
+        torch.testing.assert_close(ACT2FN[name](x), mine, rtol=0, atol=2e-6)
+
+
+def test_old_config_without_model_type_is_read() -> None:
+    described = hf_config(small_config(), vocab_size=VOCAB, objective="mlm")
+    del described["model_type"], described["position_embedding_type"]
+    assert model_config(described, where="x") == (small_config(), VOCAB, "mlm")

@@ -1,0 +1,232 @@
+"""Checkpoints whose vocabulary is in a tokenizer.json, without a vocab.txt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cli_runner import Cli
+from support.finetuning_builder import (
+    VOCAB,
+    sentiment,
+    trial_config,
+    trial_job,
+    write_checkpoint,
+    write_tuned,
+)
+from support.training_builder import SmallCorpus
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import bertloom
+from benchmarks.local_server import LocalServer
+from model.finetune import raw_inputs
+from model.finetuning.prediction import Predictor
+from model.finetuning.setup import open_trial
+from model.pretraining.setup import open_model
+from pipelines.io.stage_inputs import input_file
+from pipelines.wordpiece.ids import tokenizer_json
+from pipelines.wordpiece.plan import raw_inputs as vocabulary_inputs
+from pipelines.wordpiece.vocab_files import (
+    TOKENIZER_FILE,
+    VOCAB_FILE,
+    read_lowercase,
+    read_vocab,
+    vocab_text,
+)
+from schemas.configs import VocabularyConfig
+from schemas.errors import CheckpointError, InstancesError, VocabularyError
+
+
+def keep_only_tokenizer(folder: str, *, lowercase: bool = True) -> str:
+    """Replace the vocab.txt of a checkpoint by a tokenizer.json."""
+    vocab = Path(folder, VOCAB_FILE)
+    text = tokenizer_json(vocab.read_text().splitlines(), lowercase=lowercase)
+    Path(folder, TOKENIZER_FILE).write_text(text)
+    vocab.unlink()
+    return folder
+
+
+def write_json(path: Path, change: Callable[[dict[str, Any]], object]) -> str:
+    """Write a tokenizer.json with a change to it."""
+    described = json.loads(tokenizer_json(VOCAB, lowercase=True))
+    change(described)
+    path.write_text(json.dumps(described))
+    return str(path)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_tokenizer_of_transformers_is_read(tmp_path: Path, lowercase: bool) -> None:
+    from transformers import BertTokenizerFast
+
+    (tmp_path / VOCAB_FILE).write_text(vocab_text(VOCAB))
+    theirs = BertTokenizerFast.from_pretrained(str(tmp_path), do_lower_case=lowercase)
+    theirs.save_pretrained(str(tmp_path / "saved"))
+    url = str(tmp_path / "saved" / TOKENIZER_FILE)
+    assert read_vocab(url) == list(VOCAB)
+    assert read_lowercase(url) == lowercase
+
+
+def test_tokenizer_of_early_versions_is_read(tmp_path: Path) -> None:
+    """They wrote no type for a WordPiece model."""
+    url = write_json(tmp_path / TOKENIZER_FILE, lambda described: described["model"].pop("type"))
+    assert read_vocab(url) == list(VOCAB)
+
+
+def test_added_tokens_are_part_of_the_vocabulary(tmp_path: Path) -> None:
+    token = {"id": len(VOCAB), "content": "[NAME]"}
+    url = write_json(
+        tmp_path / TOKENIZER_FILE, lambda described: described["added_tokens"].append(token)
+    )
+    assert read_vocab(url) == [*VOCAB, "[NAME]"]
+
+
+@pytest.mark.parametrize(("model", "kind"), [(models.BPE(), "BPE"), (models.Unigram(), "Unigram")])
+def test_tokenizer_that_is_not_wordpiece_is_named(
+    tmp_path: Path, model: models.Model, kind: str, cli: Cli
+) -> None:
+    folder = write_checkpoint(tmp_path / "bert")
+    Path(folder, VOCAB_FILE).unlink()
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.save(str(Path(folder, TOKENIZER_FILE)))
+    with pytest.raises(VocabularyError, match=kind):
+        raw_inputs(trial_config(folder))
+    answer = cli("fill", "[MASK]", "--model", folder)
+    assert answer.code == 1
+    assert kind in answer.err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described: described.pop("model"),
+        lambda described: described.update(model=[]),
+        lambda described: described["model"].update(vocab=["[PAD]"]),
+        lambda described: described["model"].update(vocab={"[PAD]": None}),
+        lambda described: described["model"]["vocab"].pop("film"),
+        lambda described: described["model"]["vocab"].update(film=0),
+        lambda described: described["model"].update(continuing_subword_prefix="@@"),
+        lambda described: described["model"].update(unk_token="<unk>"),
+        lambda described: described.update(added_tokens=[{"id": 0}]),
+        lambda described: described.update(added_tokens=3),
+    ],
+)
+def test_damaged_tokenizer_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object]
+) -> None:
+    with pytest.raises(VocabularyError):
+        read_vocab(write_json(tmp_path / TOKENIZER_FILE, change))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 200_000])
+def test_file_that_is_not_a_json_object_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / TOKENIZER_FILE
+    path.write_bytes(content)
+    with pytest.raises(VocabularyError):
+        read_vocab(str(path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described: described["normalizer"].update(strip_accents=False),
+        lambda described: described["normalizer"].update(lowercase=False, strip_accents=True),
+        lambda described: described["normalizer"].update(clean_text=False),
+        lambda described: described["normalizer"].update(handle_chinese_chars=False),
+        lambda described: described["normalizer"].update(type="Lowercase"),
+        lambda described: described.update(normalizer=None),
+        lambda described: described.update(pre_tokenizer={"type": "Whitespace"}),
+    ],
+)
+def test_tokenizer_with_other_rules_than_berts_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object]
+) -> None:
+    with pytest.raises(VocabularyError):
+        read_lowercase(write_json(tmp_path / TOKENIZER_FILE, change))
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_finetuning_starts_from_checkpoint_without_vocab_txt(
+    tmp_path: Path, lowercase: bool
+) -> None:
+    folder = keep_only_tokenizer(
+        write_checkpoint(tmp_path / "bert", lowercase=None), lowercase=lowercase
+    )
+    examples = sentiment(tmp_path / "sst", train=4, dev=2)
+    config = trial_config(folder, max_seq_length=16)
+    opened = open_trial(trial_job(tmp_path / "work", examples, config=config))
+    assert opened.tokenizer.vocab == VOCAB
+    assert opened.tokenizer.lowercase == lowercase
+    before = {item.name: item.sha256 for item in raw_inputs(config)}
+    Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=not lowercase))
+    after = {item.name: item.sha256 for item in raw_inputs(config)}
+    assert {name for name in before if before[name] != after[name]} == {TOKENIZER_FILE}
+
+
+def test_masks_are_filled_without_vocab_txt(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "bert")
+    [expected] = bertloom.fill(["The good [MASK]"], model=folder, k=3)
+    [answer] = bertloom.fill(["The good [MASK]"], model=keep_only_tokenizer(folder), k=3)
+    assert answer == expected
+
+
+def test_model_predicts_without_vocab_txt(tmp_path: Path) -> None:
+    folder = keep_only_tokenizer(write_tuned(tmp_path / "sst-2", task="sst-2"))
+    assert Predictor.open(folder, device="cpu").tokenizer.vocab == VOCAB
+
+
+def test_pretraining_compares_vocabulary_of_tokenizer_json(tmp_path: Path) -> None:
+    corpus = SmallCorpus(tmp_path / "corpus")
+    vocab = input_file(corpus.vocabulary, VOCAB_FILE)
+    pieces = read_vocab(vocab)
+    folder = keep_only_tokenizer(write_checkpoint(tmp_path / "bert", vocab=tuple(pieces)))
+    job = corpus.job(tmp_path / "work", init_checkpoint=folder)
+    assert open_model(job, vocab=vocab).vocab_size == len(pieces)
+    pieces[-2:] = reversed(pieces[-2:])
+    Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(pieces, lowercase=True))
+    with pytest.raises(InstancesError):
+        open_model(job, vocab=vocab)
+
+
+@pytest.mark.parametrize("added", [-1, 1])
+def test_pretraining_refuses_checkpoint_without_one_piece_per_embedding(
+    tmp_path: Path, added: int
+) -> None:
+    corpus = SmallCorpus(tmp_path / "corpus")
+    vocab = input_file(corpus.vocabulary, VOCAB_FILE)
+    pieces = read_vocab(vocab)
+    folder = write_checkpoint(tmp_path / "bert", vocab=tuple(pieces))
+    Path(folder, VOCAB_FILE).write_text(vocab_text([*pieces, "[NAME]"][: len(pieces) + added]))
+    job = corpus.job(tmp_path / "work", init_checkpoint=folder)
+    with pytest.raises(CheckpointError):
+        open_model(job, vocab=vocab)
+
+
+def test_recipe_takes_vocabulary_from_tokenizer_json(tmp_path: Path) -> None:
+    (tmp_path / VOCAB_FILE).write_text(vocab_text(VOCAB))
+    (tmp_path / TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=True))
+    text, described = (
+        vocabulary_inputs(VocabularyConfig(vocab_file=str(tmp_path / name)))
+        for name in (VOCAB_FILE, TOKENIZER_FILE)
+    )
+    assert [item.identity for item in text] == [item.identity for item in described]
+    cased = VocabularyConfig(vocab_file=str(tmp_path / TOKENIZER_FILE), lowercase=False)
+    with pytest.raises(VocabularyError):
+        vocabulary_inputs(cased)
+
+
+@pytest.mark.network
+def test_recipe_takes_tokenizer_json_from_url_with_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=True))
+    monkeypatch.chdir(tmp_path)  # the handler serves the working directory
+    with LocalServer(SimpleHTTPRequestHandler) as server:
+        url = f"{server.url}/{TOKENIZER_FILE}?signature=a"
+        assert read_vocab(url) == list(VOCAB)
+        (item,) = vocabulary_inputs(VocabularyConfig(vocab_file=url))
+    assert item.name == TOKENIZER_FILE

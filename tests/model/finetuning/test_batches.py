@@ -1,0 +1,136 @@
+"""Units as batches: what every layout must keep, and the order of epochs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from support.finetuning_builder import KINDS, features_of
+
+from model.finetuning.batches import TaskStep, epoch_order, task_batches
+from model.task_types.features import IGNORED, Features
+
+PAD = 0
+
+
+def steps_of(features: Features, order: np.ndarray, **changes: object) -> list[TaskStep]:
+    given = {
+        "batch": 5,
+        "layout": "packed",
+        "micro_batch_tokens": 20,
+        "pad_id": PAD,
+        **changes,
+    }
+    return list(task_batches(features, order, **given))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize(("kind", "per_unit"), KINDS)
+def test_every_unit_comes_once_with_its_own_tokens(kind: str, per_unit: int, layout: str) -> None:
+    features = features_of(kind, per_unit=per_unit)
+    order = epoch_order(features.units, seed=1, restart=0, phase="train", epoch=0)
+    steps = steps_of(features, order, layout=layout)
+    assert [len(step.units) for step in steps] == [5, 5, 5, 5, 3]
+    assert np.concatenate([step.units for step in steps]).tolist() == order.tolist()
+    for step in steps:
+        widths = set()
+        for part in step.micro_batches:
+            widths.add(part.tokens.padded_length)
+            check_tokens(part, features)
+            check_labels(part, features)
+            places = len(part.tokens.input_ids)
+            assert places <= max(20, per_unit * (part.tokens.padded_length or 11))
+        assert widths == {None} if layout == "packed" else len(widths) == 1
+        assert step.tokens == sum(int(part.tokens.lengths.sum()) for part in step.micro_batches)
+
+
+def check_tokens(part, features: Features) -> None:
+    tokens = part.tokens
+    sequences = [
+        int(unit) * features.per_unit + number
+        for unit in part.units
+        for number in range(features.per_unit)
+    ]
+    expected_start = 0
+    for place, sequence in enumerate(sequences):
+        begin, end = features.offsets[sequence], features.offsets[sequence + 1]
+        length = int(end - begin)
+        start = int(tokens.starts[place])
+        assert start == expected_start
+        width = tokens.padded_length or length
+        expected_start += width
+        assert tokens.lengths[place] == length
+        own = slice(start, start + length)
+        assert tokens.input_ids[own].tolist() == features.input_ids[begin:end].tolist()
+        assert tokens.position_ids[start : start + width].tolist() == list(range(width))
+        segments = [0] * int(features.b_starts[sequence])
+        segments += [1] * (length - len(segments))
+        assert tokens.segment_ids[own].tolist() == segments
+        rest = slice(start + length, start + width)
+        assert set(tokens.input_ids[rest].tolist()) <= {PAD}
+        assert set(tokens.segment_ids[rest].tolist()) <= {0}
+    assert len(tokens.input_ids) == expected_start
+
+
+def check_labels(part, features: Features) -> None:
+    if features.kind != "tagging":
+        assert part.positions is None
+        own = features.labels[part.units]
+        assert (
+            part.labels.tolist()
+            == (own.astype(np.float32) if features.kind == "regression" else own).tolist()
+        )
+        wanted = torch.float32 if features.kind == "regression" else torch.int64
+        assert part.labels.dtype == wanted
+        return
+    positions, labels = [], []
+    for place, unit in enumerate(part.units):
+        own = slice(features.position_offsets[unit], features.position_offsets[unit + 1])
+        positions += (features.positions[own] + int(part.tokens.starts[place])).tolist()
+        labels += features.labels[own].tolist()
+    assert part.positions.tolist() == positions
+    assert part.labels.tolist() == labels
+
+
+def test_the_mean_of_tags_is_over_labelled_tokens() -> None:
+    features = features_of("tagging")
+    order = np.arange(features.units)
+    steps = steps_of(features, order, batch=7)
+    assert sum(step.count for step in steps) == int((features.labels != IGNORED).sum())
+    whole = steps_of(features_of("span"), order, batch=7)
+    assert [step.count for step in whole] == [7, 7, 7, 2]
+
+
+def test_a_unit_that_is_too_long_is_a_micro_batch_of_its_own() -> None:
+    features = features_of(units=9)
+    (step,) = steps_of(features, np.arange(9), batch=9, micro_batch_tokens=1)
+    assert len(step.micro_batches) == 9
+    (step,) = steps_of(features, np.arange(9), batch=9, micro_batch_tokens=1 << 20)
+    assert len(step.micro_batches) == 1
+
+
+def test_there_may_be_no_labels() -> None:
+    features = features_of("choice", per_unit=4)
+    unknown = Features(**{**vars(features), "labels": None})
+    (step,) = steps_of(unknown, np.arange(5), batch=5, micro_batch_tokens=1000)
+    assert step.micro_batches[0].labels is None
+    assert step.count == 5
+
+
+def test_epochs_are_shuffles_of_the_whole() -> None:
+    given = {"seed": 1, "restart": 0, "phase": "train", "epoch": 0}
+    first = epoch_order(1000, **given)
+    assert sorted(first.tolist()) == list(range(1000))
+    for name, value in {"seed": 2, "restart": 1, "phase": "augmentation", "epoch": 1}.items():
+        other = epoch_order(1000, **{**given, name: value})
+        assert sorted(other.tolist()) == list(range(1000))
+        assert (other == first).mean() < 0.05, name
+    assert epoch_order(1000, **given).tolist() == first.tolist()
+    # Of data sorted by label (MNLI is), a batch has all labels: no buffer shuffles so far.
+    labels = np.repeat([0, 1, 2], 400)
+    shuffled = labels[epoch_order(1200, **given)]
+    for begin, end in pairwise(range(0, 1201, 100)):
+        assert set(np.bincount(shuffled[begin:end], minlength=3) > 15) == {True}
+    assert epoch_order(0, **given).tolist() == []

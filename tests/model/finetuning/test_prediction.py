@@ -1,0 +1,86 @@
+"""Predicting a split: every output at its place, whatever the micro-batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.finetuning_builder import KINDS, features_of
+
+from model.finetuning.batches import task_batches
+from model.finetuning.prediction import predict
+from model.finetuning.task_model import TaskModel
+from model.processes.stopping import StopRequest
+from model.task_types.features import Features
+from schemas.errors import TrainingError
+from schemas.model_configs import ModelConfig
+
+CONFIG = ModelConfig(layers=1, hidden_size=16, heads=2, max_position_embeddings=16)
+OUTPUTS = {"classification": 3, "regression": 1, "choice": 1, "span": 2, "tagging": 3}
+
+
+def model_of(kind: str) -> TaskModel:
+    return TaskModel(CONFIG, vocab_size=1000, kind=kind, outputs=OUTPUTS[kind], seed=4)  # type: ignore[arg-type]
+
+
+def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
+    """Each unit alone, in order."""
+    model.eval()
+    found = []
+    with torch.no_grad():
+        for step in task_batches(
+            features,
+            np.arange(features.units),
+            batch=1,
+            layout="packed",
+            micro_batch_tokens=1,
+            pad_id=0,
+        ):
+            (batch,) = step.micro_batches
+            found.append(model(batch._replace(labels=None)).logits.numpy())
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("limit", [1, 30, 10_000])
+@pytest.mark.parametrize(("kind", "per_unit"), KINDS)
+def test_outputs_lie_where_their_features_lie(kind: str, per_unit: int, limit: int) -> None:
+    features, model = features_of(kind, per_unit=per_unit), model_of(kind)
+    model.train()
+    found = predict(model, features, micro_batch_tokens=limit, device="cpu", pad_id=0)
+    assert model.training
+    expected = one_by_one(model, features)
+    assert found.dtype == np.float32
+    assert found.shape == expected.shape
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def test_there_may_be_nothing_to_predict() -> None:
+    for kind, per_unit in KINDS:
+        whole = features_of(kind, per_unit=per_unit)
+        empty = np.empty(0, np.int64)
+        offsets = np.zeros(1, np.int64)
+        none = Features(
+            kind=whole.kind,
+            offsets=offsets,
+            input_ids=empty,
+            b_starts=empty,
+            rows=empty,
+            per_unit=per_unit,
+            position_offsets=offsets if kind == "tagging" else None,
+            positions=empty if kind == "tagging" else None,
+        )
+        model = model_of(kind)
+        found = predict(model, none, micro_batch_tokens=10, device="cpu", pad_id=0)
+        expected = predict(model, whole, micro_batch_tokens=10, device="cpu", pad_id=0)
+        assert found.shape == (0, *expected.shape[1:])
+
+
+def test_it_stops_when_asked() -> None:
+    stop = StopRequest()
+    stop.ask("SIGTERM")
+    model = model_of("span")
+    with pytest.raises(TrainingError, match=r"stopped.*SIGTERM"):
+        predict(
+            model, features_of("span"), micro_batch_tokens=10, device="cpu", pad_id=0, stop=stop
+        )

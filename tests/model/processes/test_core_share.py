@@ -1,0 +1,218 @@
+"""Threads that wait do not burn the cores: what each process is told, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from flows.cli import doctor
+from model.processes import core_share
+from model.processes.core_share import OWN_CHOICE, CoreShare, bound_spinning, measured_share
+from model.processes.launcher import Worker
+
+QUIET = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
+BUSY = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
+
+SITE = """
+import importlib.util, sys
+from importlib.abc import MetaPathFinder
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in {names!r}:
+            return importlib.util.spec_from_file_location(name, {folder!r} + '/' + name + '.py')
+sys.meta_path.insert(0, Finder())
+import model.processes.core_share
+model.processes.core_share.measured_share = lambda: model.processes.core_share.CoreShare(2, {share})
+"""
+"""Stands in for the measure of a machine that may be anything; the modules are a probe's."""
+
+TOLD = """
+import os, sys
+os.environ["WITHOUT_TORCH"] = str("torch" not in sys.modules)
+import torch  # whose OpenMP says on standard error what it has read
+"""
+
+
+def site(folder: Path, share: float, **modules: str) -> dict[str, str]:
+    """Environment of a process with a measured share, and modules in place of others."""
+    names = [name.replace("__", ".") for name in modules]
+    for name, code in zip(names, modules.values(), strict=True):
+        (folder / f"{name}.py").write_text(code)
+    text = SITE.format(names=names, folder=str(folder), share=share)
+    (folder / "sitecustomize.py").write_text(text)
+    given = {name: value for name, value in os.environ.items() if name not in OWN_CHOICE}
+    path = os.pathsep.join((str(folder), str(ROOT)))
+    return {**given, "PYTHONPATH": path, "OMP_DISPLAY_ENV": "VERBOSE"}
+
+
+def test_a_share_is_measured_and_said() -> None:
+    found = measured_share(seconds=0.02)
+    assert 0 < found.share <= 1
+    assert found.cores >= 1
+    assert CoreShare(2, 0.97).text == "1.9 of 2 cores are to be had"
+    said = CoreShare(2, 0.5).text
+    assert said.startswith("1.0 of 2 cores are to be had")
+    assert "expect 2.0 times the time" in said
+
+
+def test_what_others_take_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A thread that sleeps runs as little as one whose core is another's.
+    class Asleep:
+        def __init__(self, data: bytes) -> None:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(core_share.hashlib, "sha256", Asleep)
+    found = measured_share(seconds=0.05)
+    assert found.share < 0.5
+    assert found.is_busy
+
+
+def test_the_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert measured_share(seconds=0.01).cores == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
+    assert measured_share(seconds=0.01).cores == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.98, QUIET), (0.5, BUSY)])
+def test_a_training_process_is_told_before_torch_is_loaded(
+    tmp_path: Path, share: float, told: dict[str, str]
+) -> None:
+    train = f"""{TOLD}
+from model.pretraining.job import TrainingJob
+def train(job: TrainingJob, *, stop):
+    print(os.environ["WITHOUT_TORCH"])
+"""
+    environment = site(tmp_path, share, model__pretraining__loop=train)
+    (tmp_path / "job.json").write_text(JOB)
+    done = train_process(tmp_path, environment)
+    assert done.stdout.strip() == "True"
+    assert displayed(done.stderr) == told["GOMP_SPINCOUNT"]
+    assert f"pretrain length-32: {CoreShare(2, share).text}" in done.stderr
+    quiet = train_process(tmp_path, {**environment, "RANK": "1"})  # the first rank says it for all
+    assert "to be had" not in quiet.stderr
+
+
+def train_process(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "model.pretraining.process", str(folder / "job.json")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+JOB = """{"name": "pretrain length-32", "work": "work",
+"config": {"instances": "length-32", "model": {"preset": "tiny"}, "budget": {"steps": 1}},
+"instances": {"name": "instances", "artifact_id": "a", "data": "d", "files": []},
+"vocabulary": {"name": "vocabulary", "artifact_id": "a", "data": "d", "files": []}}"""
+
+
+def displayed(text: str) -> str:
+    """The spin count that GNU's OpenMP says it has read."""
+    [found] = [line for line in text.splitlines() if "GOMP_SPINCOUNT" in line]
+    return found.split("'")[1]
+
+
+PROBE = f"""{TOLD}
+from pydantic import BaseModel
+class Question(BaseModel):
+    name: str = ""
+def told(question: Question) -> dict:
+    return {{name: os.environ.get(name) for name in (*{OWN_CHOICE!r}, "WITHOUT_TORCH")}}
+"""
+
+
+def ask_worker(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, share: float, **own: str
+) -> dict[str, str]:
+    """What the process that fine-tunes and evaluates finds in its environment."""
+    from model.finetuning.jobs import EvaluationJob  # any pydantic model
+
+    for name in OWN_CHOICE:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**site(folder, share, model__probe=PROBE), **own}.items():
+        monkeypatch.setenv(name, value)
+    process = Worker()
+    try:
+        found = process.call("model.probe:told", EvaluationJob.model_construct(name="the probe"))
+    finally:
+        process.end()
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.98, QUIET), (0.5, BUSY)])
+def test_a_process_for_trials_and_evaluations_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    share: float,
+    told: dict[str, str],
+) -> None:
+    found = ask_worker(tmp_path, monkeypatch, share)
+    assert found == {**told, "WITHOUT_TORCH": "True"}
+    said = capfd.readouterr().err
+    assert displayed(said) == told["GOMP_SPINCOUNT"]
+    assert f"fine-tuning and answering: {CoreShare(2, share).text}" in said
+
+
+@pytest.mark.parametrize(
+    "own", [{"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "PASSIVE"}, {"KMP_BLOCKTIME": "200"}]
+)
+def test_the_users_own_choice_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, str]
+) -> None:
+    found = ask_worker(tmp_path, monkeypatch, 0.5, **own)
+    assert found == {**own, "WITHOUT_TORCH": "True"}
+
+
+def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> None:
+    environment = site(tmp_path, 0.98, model__finetuning__prediction=f"{TOLD}\nPredictor = None")
+    code = """
+import os
+from flows.cli.models import open_predictors
+from flows.cli.scoring import score_model
+from model.tasks import find_task
+from schemas.errors import ConfigError
+for ask in (
+    lambda: open_predictors("no-such-model", store="no-such-store"),
+    lambda: score_model(
+        find_task("sst-2"), "x", model="no-such", split="dev", out=None, store="no-such"
+    ),
+):
+    try:
+        ask()
+    except ConfigError:
+        pass
+print(os.environ["WITHOUT_TORCH"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True"
+    assert displayed(done.stderr) == QUIET["GOMP_SPINCOUNT"]
+
+
+def test_where_torch_is_loaded_it_is_too_late() -> None:
+    environment: dict[str, str] = {}
+    if "torch" not in sys.modules:
+        pytest.importorskip("torch")
+    assert bound_spinning(environment) is None
+    assert environment == {}
+
+
+def test_doctor_says_what_share_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "measured_share", lambda: CoreShare(2, 0.97))
+    [fine] = [item for item in doctor.examine("no-such-store") if item.check == "cores"]
+    assert (fine.state, fine.text) == ("ok", "1.9 of 2 cores are to be had")
+    busy = doctor.cores(CoreShare(2, 0.25))
+    assert busy.state == "warn"
+    assert "0.5 of 2 cores" in busy.text
+    assert "threads" in busy.remedy

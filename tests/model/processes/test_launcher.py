@@ -1,0 +1,278 @@
+"""The process that lives from call to call: results, errors, stops, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from support.paths import ROOT
+
+import schemas.errors as errors
+from model.processes.launcher import IDLE_VARIABLE, Worker, Workers
+from schemas.errors import ConfigError, DivergenceError, RunnerError, TrainingError
+
+PROBE = "model.probe:answer"  # made by the fixture below, in a folder of its own
+PROBE_CODE = """
+import os, time
+from pydantic import BaseModel
+import schemas.errors as errors
+
+class Question(BaseModel):
+    name: str = "the probe"
+    do: str = ""
+    text: str = ""
+
+def answer(question: Question, *, stop) -> dict:
+    print("what a library prints")
+    if question.do == "wait":
+        open(question.text, "w").close()
+        while not stop.reason:
+            time.sleep(0.01)
+        raise errors.TrainingError("stopped and written: " + stop.reason)
+    if question.do == "fault":
+        raise ZeroDivisionError("by nought")
+    if question.do:
+        error = getattr(errors, question.do)("as it is said there")
+        error.add_note("and a note")
+        raise error
+    return {"pid": os.getpid(), "text": question.text, "folder": os.getcwd()}
+
+def deaf(question: Question) -> dict:
+    open(question.text, "w").close()
+    time.sleep(60)
+    return {}
+
+"""
+TORCH_CODE = """
+import os, torch
+from model.probe import Question
+
+def environment(question: Question) -> dict:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(int(question.text))
+    return {"threads": threads, "tunables": os.environ["GLIBC_TUNABLES"]}
+"""
+
+
+class Question(BaseModel):
+    name: str = "the probe"
+    do: str = ""
+    text: str = ""
+
+
+@pytest.fixture(autouse=True)
+def _probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the package `model` that only these tests' processes have."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import sys\n"
+        "from importlib.util import module_from_spec, spec_from_file_location\n"
+        "from importlib.abc import MetaPathFinder\n"
+        "class Finder(MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.startswith('model.probe'):\n"
+        f"            file = {str(site)!r} + '/' + name[6:] + '.py'\n"
+        "            return spec_from_file_location(name, file)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    (site / "probe.py").write_text(PROBE_CODE)
+    (site / "probe_torch.py").write_text(TORCH_CODE)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+
+
+@pytest.fixture
+def process() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.end()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
+    found: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_one_process_takes_all_calls(
+    process: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = process.call(PROBE, Question(text="Käse\n" * 100_000))
+    assert first["pid"] != os.getpid()
+    assert first["text"] == "Käse\n" * 100_000
+    monkeypatch.chdir(tmp_path)  # relative paths mean the same in both
+    second = process.call(PROBE, Question(text="again"))
+    assert second == {"pid": first["pid"], "text": "again", "folder": str(tmp_path)}
+    threads = [in_thread(lambda: process.call(PROBE, Question())) for _ in range(4)]
+    for thread, found in threads:
+        thread.join()
+        assert found == []
+
+
+def test_its_environment_is_that_of_training(process: Worker) -> None:
+    first = process.call("model.probe_torch:environment", Question(text="3"))
+    assert "glibc.malloc.mmap_max=0" in first["tunables"]
+    # Threads that one call asks for are not those of the next.
+    second = process.call("model.probe_torch:environment", Question(text="3"))
+    assert second["threads"] == first["threads"]
+
+
+def test_errors_come_back_as_they_are(process: Worker) -> None:
+    for name in ("DivergenceError", "ExamplesError", "VocabularyError"):
+        with pytest.raises(getattr(errors, name), match="as it is said there") as caught:
+            process.call(PROBE, Question(do=name))
+        assert caught.value.__notes__ == ["and a note"]
+    assert issubclass(DivergenceError, TrainingError)
+
+
+def test_a_fault_ends_it_and_the_next_call_has_a_new_one(process: Worker) -> None:
+    before = process.call(PROBE, Question())["pid"]
+    with pytest.raises(RunnerError, match="the probe: ZeroDivisionError: by nought"):
+        process.call(PROBE, Question(do="fault"))
+    assert process.call(PROBE, Question())["pid"] != before
+    wait_for(lambda: not is_alive(before))
+
+
+def test_only_functions_of_the_package_are_called(process: Worker) -> None:
+    with pytest.raises(RunnerError, match="expected a function of the package model"):
+        process.call("os:system", Question())
+
+
+def test_data_in_memory_is_refused_by_name(process: Worker) -> None:
+    with pytest.raises(ConfigError, match=r"the probe: memory://store.*processes of its own"):
+        process.call(PROBE, Question(text="memory://store"))
+
+
+def test_a_killed_process_is_said_and_replaced(process: Worker, tmp_path: Path) -> None:
+    pid = process.call(PROBE, Question())["pid"]
+    begun = tmp_path / "begun"
+    thread, found = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
+    wait_for(begun.exists)
+    os.kill(pid, signal.SIGKILL)
+    thread.join(60)
+    assert isinstance(found[0], RunnerError)
+    assert "was ended by SIGKILL" in str(found[0])
+    assert "the probe" in str(found[0])
+    assert process.call(PROBE, Question())["pid"] != pid
+
+
+def test_one_that_died_between_calls_is_replaced_in_silence(process: Worker) -> None:
+    pid = process.call(PROBE, Question())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    assert process.call(PROBE, Question())["pid"] != pid
+
+
+def test_a_call_in_progress_can_be_stopped(process: Worker, tmp_path: Path) -> None:
+    pid = process.call(PROBE, Question())["pid"]
+    begun = tmp_path / "begun"
+    thread, found = in_thread(lambda: process.call(PROBE, Question(do="wait", text=str(begun))))
+    wait_for(begun.exists)
+    waiting, also_found = in_thread(lambda: process.call(PROBE, Question(name="the next")))
+    time.sleep(0.2)
+    process.stop()
+    thread.join(60)
+    waiting.join(60)
+    assert str(found[0]) == "stopped and written: SIGTERM"
+    assert isinstance(found[0], TrainingError)
+    assert str(also_found[0]) == "the next: stopped before it began"
+    # It lives on, and what is asked for after the stop is done.
+    assert process.call(PROBE, Question())["pid"] == pid
+
+
+def test_a_function_that_looks_at_no_stop_is_interrupted(process: Worker, tmp_path: Path) -> None:
+    process.call(PROBE, Question())
+    begun = tmp_path / "begun"
+    thread, found = in_thread(lambda: process.call("model.probe:deaf", Question(text=str(begun))))
+    wait_for(begun.exists)
+    process.stop()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert isinstance(found[0], TrainingError)
+    assert "stopped (SIGTERM)" in str(found[0])
+
+
+def test_it_ends_when_it_is_idle(process: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(IDLE_VARIABLE, "0.3")
+    pid = process.call(PROBE, Question())["pid"]
+    wait_for(lambda: not is_alive(pid))
+    assert process.call(PROBE, Question())["pid"] != pid
+
+
+def test_it_ends_with_its_launcher(tmp_path: Path) -> None:
+    for how in ("kill", "exit", "interrupt"):
+        begun = tmp_path / f"begun-{how}"
+        do = "" if how == "exit" else "wait"
+        code = (
+            "import sys; sys.path.insert(0, 'tests')\n"
+            "from test_launcher import *\n"
+            "from model.processes.launcher import call\n"
+            "print(call(PROBE, Question())['pid'], flush=True)\n"
+            f"call(PROBE, Question(do={do!r}, text={str(begun)!r}))\n"
+        )
+        launcher = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert launcher.stdout is not None
+        pid = int(launcher.stdout.readline())
+        if how != "exit":
+            wait_for(begun.exists)
+            launcher.send_signal(signal.SIGKILL if how == "kill" else signal.SIGINT)
+        _, said = launcher.communicate(timeout=60)
+        assert ("KeyboardInterrupt" in said) == (how == "interrupt")
+        wait_for(lambda pid=pid: not is_alive(pid), seconds=20)  # type: ignore[misc]
+
+
+def test_calls_side_by_side_have_a_process_each(tmp_path: Path) -> None:
+    both = Workers()
+    try:
+        begun = [tmp_path / "first", tmp_path / "second"]
+        waiting = [
+            in_thread(lambda file=file: both.call(PROBE, Question(do="wait", text=str(file))))
+            for file in begun
+        ]
+        wait_for(lambda: all(file.exists() for file in begun))
+        both.stop()
+        for thread, found in waiting:
+            thread.join(60)
+            assert str(found[0]) == "stopped and written: SIGTERM"
+        pids = {both.call(PROBE, Question())["pid"] for _ in range(3)}
+        assert len(pids) == 1  # calls one after the other share one
+        assert len(both.workers) == 2
+    finally:
+        both.end()
+    assert not any(is_alive(pid) for pid in pids)

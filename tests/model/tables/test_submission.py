@@ -1,0 +1,263 @@
+"""GLUE's zip file: its names, rows, labels and bytes, and what does not go into it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.evaluation_builder import (
+    SCRATCH,
+    TASKS,
+    artifact,
+    evaluations,
+    glue_task,
+    majority,
+    written,
+)
+
+from model.tables.submission import SERVER_FILES, Submission, build_submission, to_zip
+from model.tasks import TASKS as REAL_TASKS
+from model.tasks.task import Task
+from schemas.errors import ArtifactCorruptError, PredictionsError
+from schemas.manifest import StageInput
+
+Predictions = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def labels(*names: str) -> list[dict[str, str]]:
+    return [{"id": str(number), "label": name} for number, name in enumerate(names)]
+
+
+def submit(
+    folder: Path,
+    *given: tuple[dict[str, Any], Predictions],
+    tasks: Mapping[str, Task] = TASKS,
+) -> Submission:
+    inputs = {item["entry"]: artifact(folder, item, predictions=made) for item, made in given}
+    return build_submission(evaluations(*(item for item, _ in given)), inputs=inputs, tasks=tasks)
+
+
+def texts(data: bytes) -> dict[str, str]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+def test_a_file_has_a_header_and_a_row_for_each_id_in_order(tmp_path: Path) -> None:
+    # As texts, "10" would come before "2".
+    shuffled = [{"id": str(n), "label": "1" if n == 10 else "0"} for n in (10, 3, 0, 1, 2)]
+    shuffled += [{"id": str(n), "label": "0"} for n in range(4, 10)]
+    found = submit(tmp_path, (written("cola", "cola", [0.5]), {"test": shuffled}))
+    rows = [f"{n}\t{int(n == 10)}" for n in range(11)]
+    assert texts(found.data) == {"CoLA.tsv": "\n".join(["index\tprediction", *rows]) + "\n"}
+    assert found.entries == {"CoLA.tsv": "cola"}
+
+
+def test_all_files_have_the_servers_names_and_order(tmp_path: Path) -> None:
+    number = [{"id": "0", "score": 2.5}]
+    nli = labels("entailment", "not_entailment")
+    mnli = labels("neutral", "contradiction", "entailment")
+    two = labels("0", "1")
+    found = submit(
+        tmp_path,
+        (majority("w", "wnli", 0.5), {"test": labels("0", "0")}),
+        (written("rte", "rte", [0.5]), {"test": nli}),
+        (written("qnli", "qnli", [0.5]), {"test": nli}),
+        (
+            written("mnli", "mnli", [0.5]),
+            {"test": mnli, "test-mismatched": mnli[:2], "diagnostic": mnli[:1]},
+        ),
+        (written("qqp", "qqp", [0.5]), {"test": two}),
+        (written("sts-b", "sts-b", [0.5]), {"test": number}),
+        (written("mrpc", "mrpc", [0.5]), {"test": two}),
+        (written("sst-2", "sst-2", [0.5]), {"test": two}),
+        (written("cola", "cola", [0.5]), {"test": two}),
+        (written("squad", "squad-1.1", [0.5]), {"dev": [{"id": "q", "text": "x"}]}),
+    )
+    assert list(texts(found.data)) == list(SERVER_FILES)
+    assert found.missing == ()
+    assert texts(found.data)["MNLI-m.tsv"].splitlines()[1:] == [
+        "0\tneutral",
+        "1\tcontradiction",
+        "2\tentailment",
+    ]
+    assert texts(found.data)["RTE.tsv"].splitlines()[1:] == ["0\tentailment", "1\tnot_entailment"]
+    # Only the rows of each are too few, and the notes say so of each file.
+    assert len([note for note in found.notes if "the server expects" in note]) == 11
+
+
+def test_numbers_of_sts_b_are_cut_to_the_scale_and_have_three_decimals(tmp_path: Path) -> None:
+    scores = [-0.3, 5.2, 3.14159, 0, -0.0]
+    made = [{"id": str(n), "score": score} for n, score in enumerate(scores)]
+    found = submit(tmp_path, (written("sts-b", "sts-b", [0.5]), {"test": made}))
+    rows = [row.split("\t")[1] for row in texts(found.data)["STS-B.tsv"].splitlines()[1:]]
+    assert rows == ["0.000", "5.000", "3.142", "0.000", "0.000"]
+
+
+def test_labels_are_told_as_the_server_calls_them(tmp_path: Path) -> None:
+    named = glue_task(
+        "cola",
+        "CoLA",
+        "matthews",
+        labels=("bad", "good"),
+        submitted_labels={"bad": "0", "good": "1"},
+    )
+    given = (written("cola", "cola", [0.5]), {"test": labels("good", "bad")})
+    found = submit(tmp_path, given, tasks={"cola": named})
+    assert texts(found.data)["CoLA.tsv"] == "index\tprediction\n0\t1\n1\t0\n"
+
+
+def test_equal_predictions_are_equal_bytes_whatever_the_order_and_place(tmp_path: Path) -> None:
+    cola = (written("cola", "cola", [0.5]), {"test": labels("0", "1")})
+    rte = (written("rte", "rte", [0.5]), {"test": labels("entailment")})
+    one = submit(tmp_path / "a", cola, rte)
+    other = submit(tmp_path / "b", rte, cola)
+    assert one.data == other.data
+    with zipfile.ZipFile(io.BytesIO(one.data)) as archive:
+        for about in archive.infolist():
+            assert about.date_time == (1980, 1, 1, 0, 0, 0)
+            assert about.compress_type == zipfile.ZIP_STORED
+            assert about.external_attr == 0o644 << 16
+
+
+def test_the_zip_is_the_same_bytes_as_ever() -> None:
+    data = to_zip({"CoLA.tsv": "index\tprediction\n0\t1\n"})
+    digest = hashlib.sha256(data).hexdigest()
+    assert digest == "23acfb05cfa9bcd4212920821556ef1c08eb88a87931ca95240cdbae589458d6"
+
+
+def test_of_two_entries_the_better_on_dev_is_taken_and_both_are_named(tmp_path: Path) -> None:
+    found = submit(
+        tmp_path,
+        (written("scratch", "cola", [0.1, 0.2], model=SCRATCH), {"test": labels("0")}),
+        (written("tuned", "cola", [0.4, 0.5]), {"test": labels("1")}),
+    )
+    assert found.entries == {"CoLA.tsv": "tuned"}
+    assert texts(found.data)["CoLA.tsv"].endswith("0\t1\n")
+    (note,) = [note for note in found.notes if "answer it" in note]
+    assert "tuned (matthews 50.0 on dev), scratch (matthews 20.0 on dev)" in note
+    assert "taken: tuned" in note
+
+
+def test_wnli_is_the_majority_class_even_if_a_model_is_better_on_dev(tmp_path: Path) -> None:
+    found = submit(
+        tmp_path,
+        (written("wnli-tuned", "wnli", [0.9]), {"test": labels("0", "1")}),
+        (majority("wnli-majority", "wnli", 0.56), {"test": labels("0", "0")}),
+    )
+    assert found.entries == {"WNLI.tsv": "wnli-majority"}
+    assert any("the majority class, which the paper submits" in note for note in found.notes)
+
+
+def test_wnli_without_a_majority_entry_is_noted(tmp_path: Path) -> None:
+    found = submit(tmp_path, (written("wnli", "wnli", [0.9]), {"test": labels("0", "1")}))
+    assert found.entries == {"WNLI.tsv": "wnli"}
+    assert any("method majority is needed" in note for note in found.notes)
+
+
+def test_what_the_server_asks_for_and_is_missing_is_noted(tmp_path: Path) -> None:
+    found = submit(tmp_path, (written("cola", "cola", [0.5]), {"test": labels("0")}))
+    assert found.missing == tuple(name for name in SERVER_FILES if name != "CoLA.tsv")
+    assert any("missing: SST-2.tsv" in note for note in found.notes)
+    assert any("1 rows of cola; the server expects 1,063" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["0", "2"], "with ids such as 2 and without 1"),
+        (["1", "2"], "with ids such as 2 and without 0"),
+        (["0", "0", "1"], "ids twice: 0"),
+        (["0", "01"], "with ids such as 01 and without 1"),
+        (["a", "b"], "with ids such as a, b and without 0, 1"),
+        ([], "none"),
+    ],
+)
+def test_ids_other_than_0_to_n_are_left_out_with_a_note(
+    tmp_path: Path, ids: list[str], message: str
+) -> None:
+    made = [{"id": item, "label": "0"} for item in ids]
+    found = submit(
+        tmp_path,
+        (written("cola", "cola", [0.5]), {"test": made}),
+        (written("rte", "rte", [0.5]), {"test": labels("entailment")}),
+    )
+    assert list(found.entries) == ["RTE.tsv"]
+    assert "CoLA.tsv" in found.missing
+    (note,) = [note for note in found.notes if "left out" in note]
+    assert message in note
+    assert "cola has" in note
+
+
+def test_nothing_to_submit_is_no_zip(tmp_path: Path) -> None:
+    found = submit(tmp_path, (written("cola", "cola", [0.5]), {"dev": labels("0")}))
+    assert found.data == b""
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("task", "prediction", "message"),
+    [
+        ("cola", {"label": "2"}, "expected one of the labels 0, 1, found '2'"),
+        ("cola", {"label": 1}, "expected one of the labels 0, 1, found 1"),
+        ("cola", {}, "found None"),
+        ("sts-b", {"label": "1"}, "expected a number as score, found None"),
+        ("sts-b", {"score": float("nan")}, "expected a finite score, found nan"),
+    ],
+)
+def test_predictions_without_an_answer_are_refused(
+    tmp_path: Path, task: str, prediction: dict[str, Any], message: str
+) -> None:
+    made = {"test": [{"id": "0", **prediction}]}
+    with pytest.raises(PredictionsError, match=message) as raised:
+        submit(tmp_path, (written("mine", task, [0.5]), made))
+    assert "predictions-test.jsonl of mine, id 0" in str(raised.value)
+
+
+def test_predictions_that_are_not_those_of_the_manifest_are_refused(tmp_path: Path) -> None:
+    given = written("cola", "cola", [0.5])
+    made: StageInput = artifact(tmp_path, given, predictions={"test": labels("0")})
+    (tmp_path / "cola" / "predictions-test.jsonl").write_text('{"id": "0", "label": "1"}\n')
+    with pytest.raises(ArtifactCorruptError, match="of cola 0000"):
+        build_submission(evaluations(given), inputs={"cola": made}, tasks=TASKS)
+
+
+def test_the_tasks_of_glue_make_every_file_of_the_server() -> None:
+    made = {name for task in REAL_TASKS.values() for name in task.submission.values()}
+    assert made == set(SERVER_FILES)
+    for task in REAL_TASKS.values():
+        assert set(task.submission) <= set(task.splits)
+        assert not task.submission or task.labels or task.type == "regression"
+        # By name for inference, by number for the rest.
+        told = {task.submitted_labels.get(label, label) for label in task.labels}
+        if task.submission:
+            inference = {"entailment", "not_entailment", "neutral", "contradiction"}
+            assert told <= inference or told == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "file"),
+    [
+        ("CoLA", "CoLA.tsv"),
+        ("SST-2", "SST-2.tsv"),
+        ("STS-B", "STS-B.tsv"),
+        ("QNLI", "QNLI.tsv"),
+        ("RTE", "RTE.tsv"),
+        ("WNLI", "WNLI.tsv"),
+        ("AX", "AX.tsv"),
+    ],
+)
+def test_rows_that_the_server_expects_are_those_of_the_real_files(
+    real_data: Path, folder: str, file: str
+) -> None:
+    name = "diagnostic.tsv" if folder == "AX" else "test.tsv"
+    lines = (real_data / "glue" / folder / name).read_bytes().rstrip(b"\n").split(b"\n")
+    assert len(lines) - 1 == SERVER_FILES[file]
+    assert [line.split(b"\t")[0].decode() for line in lines[1:]] == [
+        str(number) for number in range(len(lines) - 1)
+    ]

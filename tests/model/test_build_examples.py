@@ -1,0 +1,385 @@
+"""`build-examples`: every row counted, tables as later stages read them, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.task_file_builder import ROWS, write_task_file
+
+from model.build_examples import build_examples, raw_inputs
+from model.tasks import TASKS
+from model.tasks.examples import read_examples, splits_of
+from model.tasks.split_build import SplitBuild
+from schemas.arrow import EXAMPLES
+from schemas.configs import ExecutionConfig
+from schemas.errors import (
+    ArtifactCorruptError,
+    ConfigError,
+    CountError,
+    ExamplesError,
+    InputError,
+    MissingInputError,
+)
+from schemas.manifest import StageInput, StageOutput
+from schemas.task_configs import ExamplesConfig
+
+
+def build(output: Path | str, **config: Any) -> tuple[StageOutput, StageInput]:
+    made = build_examples(
+        ExamplesConfig(**config), inputs={}, output=str(output), execution=ExecutionConfig()
+    )
+    given = StageInput(
+        name="examples",
+        artifact_id="0" * 16,
+        data=str(output),
+        files=made.files,
+        counters=made.counters,
+        statistics=made.statistics,
+    )
+    return made, given
+
+
+def write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def sentences(count: int, *, labels: str = "01", first: int = 0) -> str:
+    lines = (f"film {n}\t{labels[n % len(labels)]}\n" for n in range(first, first + count))
+    return "sentence\tlabel\n" + "".join(lines)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "in/train.tsv", sentences(20))
+    write(tmp_path / "in/dev.tsv", sentences(6))
+    write(tmp_path / "in/test.tsv", "index\tsentence\n0\tfilm 0\n1\tfilm 1\n")
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_every_task_becomes_tables(task: Any, tmp_path: Path) -> None:
+    files = {split: (write_task_file(task, split, folder=tmp_path),) for split in task.splits}
+    made, given = build(tmp_path / "out", task=task.name, files=files)
+    assert made.statistics["task"] == task.name
+    assert made.statistics["kind"] == task.type
+    assert splits_of(given) == tuple(task.splits)
+    for split in task.splits:
+        table = read_examples(given, split)
+        assert table.schema.equals(EXAMPLES[task.type], check_metadata=True)
+        assert table.num_rows == made.statistics["splits"][split] > 0
+        assert made.counters[f"rows-in@{split}"] == ROWS
+    total = sum(n for name, n in made.counters.items() if name.startswith("rows-dropped-")
+                and "@" not in name)  # fmt: skip
+    assert made.counters["rows-in"] == made.counters["rows-kept"] + total
+    labels = made.statistics["labels"]
+    if task.labels:
+        assert labels == list(task.labels)
+    elif task.type == "tagging":
+        assert labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    else:
+        assert labels == (["blue", "green"] if task.type == "classification" else [])
+
+
+def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path) -> None:
+    made, given = build(tmp_path / "out", task="sst-2", folder=str(folder))
+    assert made.statistics["splits"] == {"train": 20, "dev": 6, "test": 2}
+    assert read_examples(given, "test").to_pylist()[1] == {
+        "id": "1", "text_a": "film 1", "text_b": None, "label": None, "score": None,
+    }  # fmt: skip
+    assert [file.name for file in made.raw_inputs] == ["train/train.tsv", "dev/dev.tsv",
+                                                       "test/test.tsv"]  # fmt: skip
+    assert made.table == "text-examples"
+    assert made.notes == ()
+
+
+def test_the_same_files_make_the_same_bytes_wherever_they_are(folder: Path, tmp_path: Path) -> None:
+    first, _ = build(tmp_path / "a", task="sst-2", folder=str(folder))
+    data = gzip.compress((folder / "train.tsv").read_bytes())
+    with fsspec.open("memory://build-a/odd name", "wb") as stream:
+        stream.write(data)
+    files = {"train": ("memory://build-a/odd name",)}
+    second, _ = build("memory://build-a-out", task="sst-2", folder=str(folder), files=files)
+    assert [(f.path, f.sha256) for f in first.files] == [(f.path, f.sha256) for f in second.files]
+    assert first.statistics == second.statistics
+
+
+def test_the_hubs_parquet_in_parts_through_memory() -> None:
+    for number, split in [(0, "train"), (1, "train"), (0, "validation")]:
+        count = 2 if split == "train" else 1
+        table = pa.table({
+            "sentence": [f"{split} {number} {n}" for n in range(3)],
+            "label": [0, 1, 1],
+            "idx": [3 * number + n for n in range(3)],
+        })  # fmt: skip
+        name = f"memory://hub/sst2/{split}-{number:05d}-of-{count:05d}.parquet"
+        with fsspec.open(name, "wb") as stream:
+            pq.write_table(table, stream)
+    made, given = build("memory://hub-out", task="sst-2", folder="memory://hub")
+    assert made.statistics["splits"] == {"train": 6, "dev": 3}
+    train = read_examples(given, "train")
+    assert train["id"].to_pylist() == ["0", "1", "2", "3", "4", "5"]
+    assert train["text_a"][4].as_py() == "train 1 1"
+    assert [item.identity.split(" sha256")[0] for item in made.raw_inputs] == [
+        "train 0", "train 1", "dev 0",
+    ]  # fmt: skip
+
+
+def test_a_file_and_its_compressed_copy_are_one(folder: Path, tmp_path: Path) -> None:
+    (folder / "train.tsv.gz").write_bytes(gzip.compress((folder / "train.tsv").read_bytes()))
+    made, _ = build(tmp_path / "out", task="sst-2", folder=str(folder))
+    assert made.counters["rows-in@train"] == 20
+
+
+def test_an_unpacked_benchmarks_own_folder_will_do(folder: Path, tmp_path: Path) -> None:
+    folder.rename(tmp_path / "SST-2")
+    made, _ = build(tmp_path / "out", task="sst-2", folder=str(tmp_path))
+    assert made.statistics["splits"] == {"train": 20, "dev": 6, "test": 2}
+
+
+# --- counting
+
+
+def test_bad_rows_are_left_out_counted_and_told(folder: Path, tmp_path: Path) -> None:
+    bad = sentences(18) + "film\tgood\n" + " \t1\n" + "film\t1\t1\n\n"
+    write(folder / "train.tsv", bad)
+    made, _ = build(tmp_path / "out", task="sst-2", folder=str(folder), max_bad_share=0.2)
+    counters = made.counters
+    assert counters["rows-in@train"] == 22
+    assert counters["rows-kept@train"] == 18
+    assert counters["rows-dropped-unknown-label"] == 1
+    assert counters["rows-dropped-empty-text@train"] == 1
+    assert counters["rows-dropped-too-many-columns@train"] == 1
+    assert counters["rows-dropped-blank-line@train"] == 1
+    (note,) = made.notes
+    assert "train.tsv: 3 of 21 rows are bad: line 20: unknown-label: good, expected" in note
+
+
+def test_too_many_bad_rows_make_an_error(folder: Path, tmp_path: Path) -> None:
+    write(folder / "dev.tsv", sentences(98) + "x\tyes\n" * 2)
+    with pytest.raises(
+        ExamplesError,
+        match=r"dev\.tsv: as sst-2 dev, 2 of 100 rows are bad: line 100: unknown-label: yes.*"
+        r"At most 1\.00% may be.*max_bad_share",
+    ):
+        build(tmp_path / "out", task="sst-2", folder=str(folder))
+    made, _ = build(tmp_path / "b", task="sst-2", folder=str(folder), max_bad_share=0.02)
+    assert made.counters["rows-kept@dev"] == 98
+
+
+def test_rows_left_out_by_rule_are_not_held_against_a_file(tmp_path: Path) -> None:
+    head = "index\tsentence1\tsentence2\tgold_label\n"
+    good = "".join(f"{n}\ta {n}\tb\tneutral\n" for n in range(5))
+    dev = head + good + "".join(f"{n}\ta\tb\t-\n" for n in range(5, 15))
+    files = {"train": (write(tmp_path / "t", head + good),), "dev": (write(tmp_path / "d", dev),)}
+    made, _ = build(tmp_path / "out", task="mnli", files=files)
+    assert made.counters["rows-dropped-left-out-label@dev"] == 10
+    assert made.notes == ()
+
+
+def test_the_first_examples_are_taken_and_the_others_counted(folder: Path, tmp_path: Path) -> None:
+    made, given = build(
+        tmp_path / "out", task="sst-2", folder=str(folder), max_examples={"train": 8, "test": 50}
+    )
+    assert made.counters["rows-kept@train"] == 8
+    assert made.counters["rows-dropped-over-limit"] == 12
+    assert read_examples(given, "train")["text_a"].to_pylist() == [f"film {n}" for n in range(8)]
+    assert made.notes == ("train: the first 8 examples are used, 12 are left out (max_examples).",)
+
+
+def test_rows_that_vanish_are_an_error(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count_twice(build: Any, _row: Any) -> None:
+        build.counters.count("rows-in")
+
+    monkeypatch.setattr(SplitBuild, "_remember_id", count_twice)
+    with pytest.raises(CountError, match=r"sst-2 train .*do not add up"):
+        build(tmp_path / "out", task="sst-2", folder=str(folder))
+
+
+def test_a_split_without_examples_is_an_error(folder: Path, tmp_path: Path) -> None:
+    write(folder / "test.tsv", "index\tsentence\n")
+    with pytest.raises(ExamplesError, match=r"sst-2 test .*found none in 0 rows"):
+        build(tmp_path / "out", task="sst-2", folder=str(folder))
+
+
+def test_ids_given_twice_are_told_or_refused_where_they_are_handed_in(
+    folder: Path, tmp_path: Path
+) -> None:
+    write(folder / "train.tsv", "index\tsentence\tlabel\n3\ta\t1\n3\tb\t0\n")
+    made, _ = build(tmp_path / "a", task="sst-2", folder=str(folder))
+    assert made.notes == ("train: 1 rows have an id that an earlier row has, such as 3.",)
+    write(folder / "test.tsv", "index\tsentence\n3\ta\n3\tb\n")
+    with pytest.raises(ExamplesError, match=r"sst-2 test .*handed in by id"):
+        build(tmp_path / "b", task="sst-2", folder=str(folder))
+
+
+# --- labels of one's own data
+
+
+def own(tmp_path: Path, **labels: str) -> dict[str, tuple[str, ...]]:
+    return {
+        split: (write(tmp_path / f"{split}.own", sentences(40, labels=given)),)
+        for split, given in labels.items()
+    }
+
+
+def test_labels_are_those_of_the_training_data(tmp_path: Path) -> None:
+    files = own(tmp_path, train="cab", dev="ab")
+    made, _ = build(tmp_path / "out", task="single-sentence", files=files)
+    assert made.statistics["labels"] == ["a", "b", "c"]
+
+
+def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
+    text = "text\tlabel\n" + "".join(f"x\t{label}\n" for label in ("10", "9", "-1", "x"))
+    files = {split: (write(tmp_path / split, text),) for split in ("train", "dev")}
+    made, _ = build(tmp_path / "out", task="single-sentence", files=files)
+    assert made.statistics["labels"] == ["-1", "9", "10", "x"]
+
+
+def test_a_label_that_training_lacks_makes_a_bad_row(tmp_path: Path) -> None:
+    files = own(tmp_path, train="ab", dev="abcd")
+    with pytest.raises(ExamplesError, match="20 of 40 rows are bad: line 4: label-not-in-train: c"):
+        build(tmp_path / "a", task="single-sentence", files=files)
+    made, _ = build(tmp_path / "b", task="single-sentence", files=files, max_bad_share=0.5)
+    assert made.counters["rows-dropped-label-not-in-train@dev"] == 20
+    assert made.statistics["labels"] == ["a", "b"]
+
+
+def test_one_label_is_nothing_to_learn(tmp_path: Path) -> None:
+    with pytest.raises(ExamplesError, match="two labels or more"):
+        build(tmp_path / "out", task="single-sentence", files=own(tmp_path, train="a", dev="a"))
+
+
+def test_types_of_tags_are_those_of_train_and_dev(tmp_path: Path) -> None:
+    files = {
+        "train": (write(tmp_path / "a", "Rome B-LOC\nis O\n"),),
+        "dev": (write(tmp_path / "b", "Ada B-PER\nis O\n"),),
+        "test": (write(tmp_path / "c", "ACME B-ORG\nis O\n"),),
+    }
+    made, given = build(tmp_path / "out", task="tagging", files=files)
+    assert made.statistics["labels"] == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    assert read_examples(given, "test")["tags"].to_pylist() == [["B-ORG", "O"]]
+
+
+# --- files
+
+
+def test_what_is_missing_is_told_with_what_is_there(folder: Path, tmp_path: Path) -> None:
+    (folder / "dev.tsv").unlink()
+    (folder / "extra").mkdir()
+    config = {"task": "sst-2", "folder": str(folder)}
+    with pytest.raises(
+        MissingInputError, match=r"expected dev\.tsv.* for sst-2 dev, found extra, test\.tsv, train"
+    ):
+        build(tmp_path / "out", **config)
+    with pytest.raises(MissingInputError):
+        raw_inputs(ExamplesConfig(**config))
+    with pytest.raises(MissingInputError, match=r"found nothing"):
+        raw_inputs(ExamplesConfig(task="ax", folder=str(tmp_path / "nowhere")))
+    with pytest.raises(InputError, match=r"nosuch://x: cannot be reached"):
+        raw_inputs(ExamplesConfig(task="ax", folder="nosuch://x"))
+    with pytest.raises(MissingInputError, match=r"files are those of train: add dev"):
+        raw_inputs(ExamplesConfig(task="rte", files={"train": (str(folder / "train.tsv"),)}))
+
+
+def test_splits_and_tasks_that_do_not_exist_are_refused(folder: Path) -> None:
+    files = {"holdout": (str(folder / "dev.tsv"),)}
+    with pytest.raises(ConfigError, match=r"sst-2 has no split holdout. Expected some of train"):
+        raw_inputs(ExamplesConfig(task="sst-2", folder=str(folder), files=files))
+    with pytest.raises(ConfigError, match=r"max_examples: .*no split dve"):
+        raw_inputs(ExamplesConfig(task="sst-2", folder=str(folder), max_examples={"dve": 1}))
+    with pytest.raises(ConfigError, match="no task 'sst'"):
+        raw_inputs(ExamplesConfig(task="sst", folder=str(folder)))
+
+
+def test_the_cache_key_knows_split_and_bytes_not_names(folder: Path, tmp_path: Path) -> None:
+    def identities(**files: str) -> list[str]:
+        given = {split: (path,) for split, path in files.items()}
+        return [item.identity for item in raw_inputs(ExamplesConfig(task="sst-2", files=given))]
+
+    train, dev = str(folder / "train.tsv"), str(folder / "dev.tsv")
+    renamed = write(tmp_path / "other", (folder / "train.tsv").read_text())
+    assert identities(train=train, dev=dev) == identities(train=renamed, dev=dev)
+    assert sorted(identities(train=train, dev=dev)) != sorted(identities(train=dev, dev=train))
+
+
+def test_the_list_of_mrpcs_dev_pairs_is_in_the_cache_key(tmp_path: Path) -> None:
+    head = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    lines = "".join(f"{n % 2}\t{n}\t{n + 100}\tone {n}\ttwo {n}\n" for n in range(10))
+    write(tmp_path / "in/msr_paraphrase_train.txt", head + lines)
+    write(tmp_path / "in/dev_ids.tsv", "3\t103\n")
+    made, given = build(tmp_path / "out", task="mrpc", folder=str(tmp_path / "in"))
+    assert made.statistics["splits"] == {"train": 9, "dev": 1}
+    assert made.counters["rows-dropped-other-split"] == 10
+    assert read_examples(given, "dev")["text_a"].to_pylist() == ["one 3"]
+    before = [item.identity for item in made.raw_inputs]
+    assert [item.split(" sha256")[0] for item in before] == [
+        "train 0", "train beside", "dev 0", "dev beside",
+    ]  # fmt: skip
+    write(tmp_path / "in/dev_ids.tsv", "4\t104\n")
+    config = ExamplesConfig(task="mrpc", folder=str(tmp_path / "in"))
+    assert before != [item.identity for item in raw_inputs(config)]
+
+
+# --- reading the artifact
+
+
+def test_a_split_that_is_not_there_is_answered_with_those_that_are(
+    folder: Path, tmp_path: Path
+) -> None:
+    _, given = build(tmp_path / "out", task="sst-2", folder=str(folder))
+    with pytest.raises(ExamplesError, match=r"no split dev-mismatched.*train, dev, test"):
+        read_examples(given, "dev-mismatched")
+
+
+def test_a_damaged_table_is_not_read(folder: Path, tmp_path: Path) -> None:
+    made, given = build(tmp_path / "out", task="sst-2", folder=str(folder))
+    path = tmp_path / "out" / made.files[0].object
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArtifactCorruptError, match=r"train\.arrow .*damaged"):
+        read_examples(given, "train")
+    path.unlink()
+    with pytest.raises(ArtifactCorruptError, match="no such file"):
+        read_examples(given, "train")
+    with pytest.raises(ArtifactCorruptError, match="expected an artifact of build-examples"):
+        splits_of(given.model_copy(update={"statistics": {}}))
+
+
+# --- the real files
+
+
+def test_real_tasks_from_their_folders(real_data: Path, tmp_path: Path) -> None:
+    counts = {
+        "cola": (8551, 1043, 1063),
+        "sts-b": (5749, 1500, 1379),
+        "rte": (2490, 277, 3000),
+        "wnli": (635, 71, 146),
+    }
+    for task, (train, dev, test) in counts.items():
+        made, _ = build(tmp_path / task, task=task, folder=str(real_data / "glue"))
+        assert made.statistics["splits"] == {"train": train, "dev": dev, "test": test}
+        assert made.counters["rows-in"] == made.counters["rows-kept"] == train + dev + test
+        assert made.notes == ()
+
+
+def test_a_question_in_two_files_of_dev_is_refused_before_anything_is_trained(
+    tmp_path: Path,
+) -> None:
+    task = TASKS["squad-1.1"]
+    train = write_task_file(task, "train", folder=tmp_path / "one")
+    twice = [write_task_file(task, "dev", folder=tmp_path / name) for name in ("one", "two")]
+    with pytest.raises(ExamplesError, match="scored by id"):
+        build(tmp_path / "a", task="squad-1.1", files={"train": (train,), "dev": tuple(twice)})
+    made, _ = build(tmp_path / "b", task="squad-1.1", files={"train": twice, "dev": (train,)})
+    assert made.counters["rows-kept@train"] == 2 * ROWS

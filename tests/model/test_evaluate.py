@@ -1,0 +1,190 @@
+"""`evaluate`: scores of the chosen model, of the restarts beside it, and of ensembles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.finetuning_builder import (
+    VOCAB,
+    sentiment,
+    text_rows,
+    trial_config,
+    trial_job,
+    write_checkpoint,
+)
+
+import model.evaluate
+from model.evaluate import evaluate
+from model.finetuning.loop import train_trial
+from model.finetuning.prediction import Predictor, answer, run_evaluation
+from model.processes.stopping import StopRequest
+from model.tables.evaluations import Evaluation, repeats_others
+from model.task_types.by_name import TASK_TYPES
+from model.task_types.prediction_files import read_lines
+from model.tasks import TASKS
+from model.tasks.examples import read_examples
+from pipelines.io.raw_files import digest_file
+from schemas.configs import ExecutionConfig
+from schemas.errors import PredictionsError
+from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.task_configs import EvaluateConfig
+from schemas.trial_names import trial_name
+
+
+def trained(folder: Path, examples: StageInput, checkpoint: str, **changes: Any) -> StageInput:
+    """The artifact of a trial that learnt for two steps."""
+    config = trial_config(checkpoint, max_steps=2, **changes)
+    job = trial_job(folder / trial_name(config), examples, config=config)
+    found = train_trial(job, stop=StopRequest())
+    files = []
+    for file in sorted(job.results().iterdir()):
+        digest = digest_file(str(file)).digests["sha256"]
+        files.append(
+            FileEntry(path=file.name, object=file.name, size=file.stat().st_size, sha256=digest)
+        )
+    return StageInput(
+        name=trial_name(config),
+        artifact_id="0" * 16,
+        data=str(job.results()),
+        files=tuple(files),
+        statistics=found["statistics"],
+    )
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> StageInput:
+    more = {"test": text_rows(14, split="test"), "hidden": text_rows(3, split="hidden")}
+    for row in more["hidden"]:
+        row["label"] = None
+    return sentiment(tmp_path_factory.mktemp("sst"), **more)
+
+
+@pytest.fixture(scope="module")
+def restarts(
+    examples: StageInput, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, StageInput]:
+    folder = tmp_path_factory.mktemp("trials")
+    checkpoint = write_checkpoint(folder / "bert")
+    points = [{"restart": n, "learning_rate": rate} for rate in (1e-3, 1e-5) for n in range(2)]
+    found = [trained(folder, examples, checkpoint, **point) for point in points]
+    return {given.name: given for given in found}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The folders that were predicted with, call by call, in this process."""
+    calls: list[tuple[str, ...]] = []
+
+    def call(target: str, job: Any) -> dict[str, Any]:
+        assert target == "model.finetuning.prediction:run_evaluation"
+        calls.append(tuple(member.data for member in job.members))
+        return run_evaluation(job)
+
+    monkeypatch.setattr(model.evaluate, "call", call)
+    return calls
+
+
+def evaluated(
+    folder: Path, examples: StageInput, trials: dict[str, StageInput], **config: Any
+) -> StageOutput:
+    given = EvaluateConfig(examples="sst", device="cpu", **{"entry": "sst", **config})
+    folder.mkdir(exist_ok=True)
+    inputs = {"examples": examples, **trials}
+    return evaluate(given, inputs=inputs, output=str(folder), execution=ExecutionConfig())
+
+
+def test_the_best_points_restarts_are_scored_on_test(
+    examples: StageInput,
+    restarts: dict[str, StageInput],
+    asked: list[tuple[str, ...]],
+    tmp_path: Path,
+) -> None:
+    output = evaluated(tmp_path / "out", examples, restarts)
+    said = output.statistics
+    point = said["best_point"]
+    scored = {cell["name"]: cell["metrics"] for cell in said["cells"]}
+    own = [name for name in restarts if name.startswith(point)]
+    assert len(own) == 2
+    chosen = said["best"]
+    assert {name for name, found in scored.items() if "test" in found} == {*own, chosen}
+    assert all("hidden" not in found for found in scored.values())
+    assert len(asked) == len({*own, chosen})  # the chosen one is asked once
+    assert scored[chosen]["test"] == said["metrics"]["test"]
+    task, table = TASKS["sst-2"], read_examples(examples, "test")
+    for name in own:
+        # By its own model, asked anew; and by the file that is kept.
+        predictor = Predictor.open(restarts[name].data, device="cpu")
+        metrics = TASK_TYPES[task.type].score(table, answer([predictor], table), task=task)
+        assert scored[name]["test"]["accuracy"] == pytest.approx(metrics["accuracy"])
+        if name != chosen:
+            kept = read_lines(str(tmp_path / "out" / f"predictions-test-{name}.jsonl"))
+            again = TASK_TYPES[task.type].score(table, kept, task=task)
+            assert again["accuracy"] == metrics["accuracy"]
+    found = Evaluation.read("sst", said).scores("test", "accuracy")
+    assert sorted(found.runs) == sorted(scored[name]["test"]["accuracy"] for name in own)
+    assert found.best == said["metrics"]["test"]["accuracy"]
+    assert found.sd is not None
+
+
+def test_majority_class_is_scored_on_every_labeled_split(
+    examples: StageInput,
+    restarts: dict[str, StageInput],
+    asked: list[tuple[str, ...]],
+    tmp_path: Path,
+) -> None:
+    said = evaluated(tmp_path / "out", examples, restarts).statistics
+    train = read_examples(examples, "train")["label"].to_pylist()
+    most = max(sorted(set(train)), key=train.count)
+    for split in ("dev", "test"):
+        labels = read_examples(examples, split)["label"].to_pylist()
+        assert said["baseline"][split]["accuracy"] == labels.count(most) / len(labels)
+    assert set(said["baseline"]) == {"dev", "test"}  # the answers of `hidden` are not known
+
+
+def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
+    examples: StageInput,
+    restarts: dict[str, StageInput],
+    asked: list[tuple[str, ...]],
+    tmp_path: Path,
+) -> None:
+    single = evaluated(tmp_path / "single", examples, restarts).statistics
+    checkpoint = write_checkpoint(tmp_path / "other", layers=1)  # as another phase's model may be
+    others = {"one": trained(tmp_path / "trials", examples, checkpoint, restart=0)}
+    trials = {f"a.{name}": given for name, given in restarts.items()}
+    trials |= {f"b.{given.name}": given for given in others.values()}
+    asked.clear()
+    said = evaluated(tmp_path / "both", examples, trials, entry="both", ensemble=5).statistics
+    assert len(asked) == 1
+    assert len(asked[0]) == said["ensemble"] == 5
+    assert others["one"].data in asked[0]
+    assert all("test" not in cell["metrics"] for cell in said["cells"])
+    predictors = [Predictor.open(folder, device="cpu") for folder in asked[0]]
+    table = read_examples(examples, "test")
+    task_type = TASK_TYPES["classification"]
+    together = answer(predictors, table)
+    expected = task_type.score(table, together, task=TASKS["sst-2"])
+    assert said["metrics"]["test"]["accuracy"] == expected["accuracy"]
+    shares = [answer([each], table) for each in predictors]
+    assert together not in shares
+    # Of the trials of one entry alone, an ensemble's single models stand in that entry's row.
+    of_one = {f"a.{name}": given for name, given in restarts.items()}
+    told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble=4).statistics
+    rows = [Evaluation.read("a", single), Evaluation.read("four", told)]
+    assert repeats_others(rows[1], rows)
+
+
+def test_members_of_other_vocabularies_are_refused(
+    examples: StageInput,
+    restarts: dict[str, StageInput],
+    asked: list[tuple[str, ...]],
+    tmp_path: Path,
+) -> None:
+    vocab = (*VOCAB[:-17], *reversed(VOCAB[-17:]))
+    checkpoint = write_checkpoint(tmp_path / "other", vocab=vocab)
+    other = trained(tmp_path / "trials", examples, checkpoint)
+    trials = {f"a.{name}": given for name, given in restarts.items()} | {f"b.{other.name}": other}
+    with pytest.raises(PredictionsError, match="expected models with one vocabulary"):
+        evaluated(tmp_path / "out", examples, trials, entry="both", ensemble=5)
+    assert len(asked) == 1

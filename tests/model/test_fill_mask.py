@@ -1,0 +1,115 @@
+"""Filling masks: equal to transformers' pipeline, and errors that say what to do."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from safetensors.torch import load_file, save_file
+from support.cli_runner import Cli
+from support.finetuning_builder import (
+    SHAPE,
+    VOCAB,
+    sentiment,
+    trial_config,
+    trial_job,
+    write_checkpoint,
+    write_tuned,
+)
+
+import bertloom
+from model.encoder.heads import BertForPretraining
+from model.encoder.hf_weights import save_model
+from model.finetuning.setup import open_trial
+from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+from schemas.errors import CheckpointError
+from schemas.model_configs import ModelConfig
+
+TEXTS = ["The good [MASK] was a [MASK] one.", "[MASK] film"]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model as pretraining leaves it, with random weights."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    shape = ModelConfig.model_validate({**SHAPE, "initializer_range": 0.5})
+    model = BertForPretraining(shape, vocab_size=len(VOCAB), seed=3)
+    for name, data in save_model(model).items():
+        (folder / name).write_bytes(data)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCAB))
+    (folder / "tokenizer.json").write_text(tokenizer_json(VOCAB, lowercase=True))
+    (folder / "tokenizer_config.json").write_text(tokenizer_config_json(lowercase=True))
+    return str(folder)
+
+
+def test_it_is_transformers_pipeline(pretrained: str) -> None:
+    from transformers import pipeline
+
+    theirs = pipeline("fill-mask", model=pretrained, tokenizer=pretrained, top_k=7)
+    ours = bertloom.fill(TEXTS, model=pretrained, k=7)
+    for text, found in zip(TEXTS, ours, strict=True):
+        said = theirs(text)
+        masks = said if isinstance(said[0], list) else [said]
+        assert len(masks) == len(found.masks) == text.count("[MASK]")
+        for mask, candidates in zip(masks, found.masks, strict=True):
+            assert [each.token_id for each in candidates] == [each["token"] for each in mask]
+            expected = [each["score"] for each in mask]
+            assert [each.probability for each in candidates] == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_command_answers_a_line_for_each_text(
+    cli: Cli, pretrained: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "".join(f"{text}\n" for text in TEXTS).encode()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
+    said = cli("fill", "--model", pretrained, "--json", "-k", "2")
+    found = [json.loads(line) for line in said.out.splitlines()]
+    assert [one["text"] for one in found] == TEXTS
+    first = found[0]["masks"][0][0]["token"].removeprefix("##")
+    assert first in found[0]["filled"]
+    assert "[MASK]" not in found[0]["filled"]
+    # Text is lower-cased by the vocabulary's rule, as a tokenizer does.
+    one, other = (cli("fill", f"{w} [MASK]", "--model", pretrained) for w in ("Good", "good"))
+    assert one.out.splitlines()[1] == other.out.splitlines()[1]
+
+
+def test_what_cannot_be_filled_is_said(cli: Cli, pretrained: str, tmp_path: Path) -> None:
+    tuned = write_tuned(tmp_path / "sst-2", task="sst-2")
+    for text, model, told in (
+        ("no mask at all", pretrained, "no [MASK] in it"),
+        ("[MASK] " + "good " * 600, pretrained, "positions for"),
+        ("[MASK]", tuned, "bertloom predict"),
+        ("[MASK]", "nowhere", "nowhere"),
+    ):
+        said = cli("fill", text, "--model", model, "--store", str(tmp_path / "none"))
+        assert said.code == 1
+        assert told in said.err
+    assert "quickstart" in cli("fill", "[MASK]", "--store", _empty_store(tmp_path)).err
+
+
+def test_weights_that_are_not_finite_are_refused(cli: Cli, tmp_path: Path) -> None:
+    """Every command that loads a checkpoint fails instead of answering with NaN."""
+    bert, tuned = write_checkpoint(tmp_path / "bert"), write_tuned(tmp_path / "tuned", task="sst-2")
+    name = "bert.encoder.layer.0.intermediate.dense.weight"
+    for folder in (bert, tuned):
+        path = Path(folder, "model.safetensors")
+        tensors = load_file(path)
+        tensors[name][0, 0] = float("nan")
+        save_file(tensors, path, metadata={"format": "pt"})
+    for command in (("fill", "[MASK]", "--model", bert), ("predict", tuned, "good")):
+        answer = cli(*command)
+        assert answer.code == 1
+        assert name in answer.err
+        assert not answer.out
+    examples = sentiment(tmp_path / "sst", train=4, dev=2)
+    with pytest.raises(CheckpointError, match=name):
+        open_trial(trial_job(tmp_path / "work", examples, config=trial_config(bert)))
+
+
+def _empty_store(folder: Path) -> str:
+    from flows.store.artifacts import ArtifactStore
+
+    return ArtifactStore(str(folder / "store")).root

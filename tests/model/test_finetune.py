@@ -1,0 +1,305 @@
+"""The stage of one trial: its artifact, its raw inputs, the majority, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.finetuning_builder import (
+    CASED_VOCAB,
+    VOCAB,
+    sentiment,
+    trial_config,
+    write_checkpoint,
+)
+from support.store_builder import as_given
+
+import model.processes.launcher
+from model.finetune import finetune, raw_inputs
+from model.finetuning.jobs import CURVE_FILE, RECORDS, TrialJob
+from model.finetuning.prediction import Predictor, answer
+from model.processes.launcher import stop_running_calls
+from model.task_types.by_name import TASK_TYPES
+from model.task_types.prediction_files import read_lines
+from model.tasks import TASKS
+from model.tasks.examples import read_examples
+from pipelines.wordpiece.ids import tokenizer_config_json
+from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
+from schemas.configs import ExecutionConfig
+from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
+from schemas.manifest import StageInput, StageOutput
+from schemas.task_configs import TrialConfig
+
+pytestmark = pytest.mark.usefixtures("one_worker")
+
+
+def run(folder: Path, config: TrialConfig, **inputs: StageInput) -> StageOutput:
+    return finetune(
+        config,
+        inputs=inputs,
+        output=str(folder / "output"),
+        execution=ExecutionConfig(),
+        work=str(folder / "work"),
+    )
+
+
+def content(output: StageOutput) -> dict[str, str]:
+    return {entry.path: entry.sha256 for entry in output.files if not entry.is_record}
+
+
+def test_the_artifact_is_a_model_with_its_tokenizer_and_scores(
+    checkpoint: str, kinds: dict[str, StageInput], tmp_path: Path
+) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    examples = kinds["sst-2"]
+    config = trial_config(checkpoint, epochs=10, learning_rate=3e-3)
+    output = run(tmp_path, config, examples=examples)
+    assert {entry.path for entry in output.files} == {
+        "config.json",
+        "curve.jsonl",
+        "metrics.json",
+        "model.safetensors",
+        "predictions-dev.jsonl",
+        "timing.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
+    assert {entry.path for entry in output.files if entry.is_record} == RECORDS
+    assert all(entry.object == entry.path for entry in output.files)
+    folder = tmp_path / "output"
+    assert json.loads((folder / "metrics.json").read_text()) == output.statistics["metrics"]
+    dev = read_examples(examples, "dev")
+    predictions = read_lines(str(folder / "predictions-dev.jsonl"))
+    again = TASK_TYPES["classification"].score(dev, predictions, task=TASKS["sst-2"])
+    assert again == output.statistics["metrics"]["dev"]
+    assert output.statistics["cell"] == {
+        "batch": 8,
+        "learning_rate": 3e-3,
+        "epochs": 10,
+        "restart": 0,
+    }
+    assert output.statistics["model"] == {"layers": 2, "hidden_size": 32, "heads": 2}
+    assert output.statistics["training"]["steps"] == 50
+    assert "seconds" not in json.dumps(output.statistics)
+    assert output.counters["examples@dev"] == 16
+    assert {item.name for item in output.raw_inputs} >= {"vocab.txt", "tokenizer_config.json"}
+    # What is not ours reads it, too, and says the same.
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    theirs = AutoModelForSequenceClassification.from_pretrained(str(folder)).eval()
+    for row, said in zip(dev.to_pylist(), predictions, strict=True):
+        with torch.no_grad():
+            logits = theirs(**tokenizer(row["text_a"], return_tensors="pt")).logits[0]
+        shares = logits.softmax(-1).tolist()
+        assert list(said["probabilities"].values()) == pytest.approx(shares, abs=1e-4)
+    # And so does what answers the other splits.
+    own = answer([Predictor.open(str(folder), device="cpu")], dev)
+    assert [item["label"] for item in own] == [item["label"] for item in predictions]
+
+
+def test_a_second_run_gives_the_same_bytes_and_a_restart_others(
+    checkpoint: str, kinds: dict[str, StageInput], tmp_path: Path
+) -> None:
+    examples = kinds["squad-2.0"]
+    first = run(tmp_path / "1", trial_config(checkpoint), examples=examples)
+    again = run(tmp_path / "2", trial_config(checkpoint), examples=examples)
+    assert content(first) == content(again)
+    assert first.statistics == again.statistics
+    assert first.counters == again.counters
+    other = run(tmp_path / "3", trial_config(checkpoint, restart=1), examples=examples)
+    assert content(other)["model.safetensors"] != content(first)["model.safetensors"]
+
+
+def test_a_phase_a_folder_and_a_new_model(
+    checkpoint: str, kinds: dict[str, StageInput], tmp_path: Path
+) -> None:
+    examples = kinds["sst-2"]
+    from_folder = run(tmp_path / "folder", trial_config(checkpoint), examples=examples)
+    config = trial_config(None, start_from="phase-1")
+    given = as_given("checkpoint", checkpoint)
+    from_phase = run(tmp_path / "phase", config, examples=examples, checkpoint=given)
+    assert content(from_phase) == content(from_folder)
+    assert from_phase.raw_inputs == ()
+    with pytest.raises(ConfigError, match="start_from names a phase"):
+        run(tmp_path / "lost", config, examples=examples)
+    shape = {"layers": 1, "hidden_size": 16, "heads": 2, "max_position_embeddings": 40}
+    config = trial_config(None, model=shape, start_from=None)
+    vocabulary = as_given("vocabulary", checkpoint)
+    scratch = run(tmp_path / "scratch", config, examples=examples, vocabulary=vocabulary)
+    assert scratch.statistics["model"] == {"layers": 1, "hidden_size": 16, "heads": 2}
+
+
+def test_raw_inputs_are_all_that_is_read(checkpoint: str, tmp_path: Path) -> None:
+    names = {item.name for item in raw_inputs(trial_config(checkpoint))}
+    assert names == {"config.json", "model.safetensors", VOCAB_FILE, TOKENIZER_CONFIG_FILE}
+    assert raw_inputs(trial_config(None, start_from="phase")) == ()
+    with pytest.raises(MissingInputError, match="expected a checkpoint"):
+        raw_inputs(trial_config(str(tmp_path / "nothing")))
+    lacking = write_checkpoint(tmp_path / "lacking")
+    Path(lacking, VOCAB_FILE).unlink()
+    with pytest.raises(MissingInputError):
+        raw_inputs(trial_config(lacking))
+
+
+@pytest.mark.parametrize(
+    ("task", "said", "metric"),
+    [
+        ("sst-2", {"label": "0"}, ("accuracy", 0.5)),
+        ("sts-b", {"score": None}, ("spearman", 0.0)),
+        ("swag", {"label": 0}, None),
+        ("squad-1.1", {}, None),
+        ("squad-2.0", {"text": ""}, ("em", 1 / 3)),
+        ("conll-2003", {"tag": "O"}, ("entity-f1", 0.0)),
+    ],
+)
+def test_the_majority_is_no_model(
+    task: str,
+    said: dict[str, Any],
+    metric: tuple[str, float] | None,
+    kinds: dict[str, StageInput],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model.processes.launcher, "call", None)
+    config = trial_config(None, method="majority")
+    output = run(tmp_path, config, examples=kinds[task])
+    answers = output.statistics["majority"]
+    train = read_examples(kinds[task], "train").to_pylist()
+    if task == "sts-b":
+        assert answers["score"] == pytest.approx(np.mean([row["score"] for row in train]))
+    elif task == "swag":
+        counts = np.bincount([row["label"] for row in train], minlength=4)
+        assert answers["label"] == counts.argmax()
+        assert answers["probabilities"] == pytest.approx(counts / counts.sum())
+    elif task == "squad-1.1":
+        texts = [row["answers"][0] for row in train]
+        assert texts.count(answers["text"]) == max(texts.count(text) for text in texts)
+    elif task == "squad-2.0":
+        texts = [(row["answers"] or [""])[0] for row in train]
+        assert texts.count("") == max(texts.count(text) for text in texts)
+        assert answers["text"] == ""
+    else:
+        assert {name: answers[name] for name in said} == said
+    dev = output.statistics["metrics"]["dev"]
+    assert set(TASKS[task].metrics) <= set(dev)
+    if metric is not None:
+        assert dev[metric[0]] == pytest.approx(metric[1])
+    assert {entry.path for entry in output.files} == {
+        "majority.json",
+        "metrics.json",
+        "predictions-dev.jsonl",
+    }
+    assert json.loads((tmp_path / "output" / "majority.json").read_text()) == answers
+
+
+def wait_for_lines(folder: Path, count: int, thread: threading.Thread) -> None:
+    curve = folder / "work" / CURVE_FILE
+    end = time.monotonic() + 60
+    while not curve.exists() or len(curve.read_bytes().splitlines()) < count:
+        assert thread.is_alive()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_stopped_and_killed_trials_go_on(checkpoint: str, tmp_path: Path) -> None:
+    examples = sentiment(tmp_path / "examples", train=80)
+    # Long enough to be met in the middle; a checkpoint now and then.
+    config = trial_config(checkpoint, epochs=40, checkpoints={"every_steps": 20})
+    found: list[BaseException] = []
+
+    def try_it() -> None:
+        try:
+            run(tmp_path / "stopped", config, examples=examples)
+        except (TrainingError, RunnerError) as error:
+            found.append(error)
+
+    for lines, end in ((30, stop_running_calls), (60, kill_process)):
+        thread = threading.Thread(target=try_it)
+        thread.start()
+        wait_for_lines(tmp_path / "stopped", lines, thread)
+        end()
+        thread.join(60)
+    assert isinstance(found[0], TrainingError)
+    assert "stopped after step" in str(found[0])
+    assert isinstance(found[1], RunnerError)
+    assert "was ended by SIGKILL" in str(found[1])
+    assert not (tmp_path / "stopped" / "output").exists()
+    at_last = run(tmp_path / "stopped", config, examples=examples)
+    whole = run(tmp_path / "whole", config, examples=examples)
+    assert content(at_last) == content(whole)
+    curves = [
+        (tmp_path / name / "output" / CURVE_FILE).read_text() for name in ("stopped", "whole")
+    ]
+    assert curves[0] == curves[1]
+
+
+def kill_process() -> None:
+    process = model.processes.launcher._SHARED.workers[0]._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def test_another_run_of_the_trial_leaves_the_files_of_this_one_alone(
+    checkpoint: str,
+    kinds: dict[str, StageInput],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where checkpoints are on s3://, and no lock keeps two runs apart."""
+    begun: list[str] = []
+
+    def train(function: str, job: TrialJob) -> dict[str, Any]:
+        shutil.rmtree(job.results(), ignore_errors=True)
+        job.results().mkdir(parents=True)
+        (job.results() / "weights").write_text(begun[-1])
+        if begun == ["first"]:
+            tune("second")
+        return {"counters": {}, "statistics": {}, "notes": []}
+
+    def tune(output: str) -> None:
+        begun.append(output)
+        finetune(
+            trial_config(checkpoint),
+            inputs={"examples": kinds["sst-2"]},
+            output=str(tmp_path / output),
+            execution=ExecutionConfig(),
+            work=str(tmp_path / "work"),
+        )
+
+    monkeypatch.setattr("model.finetune.call", train)
+    tune("first")
+    for name in ("first", "second"):
+        assert (tmp_path / name / "weights").read_text() == name
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_data_in_memory_is_refused(checkpoint: str, kinds: dict[str, StageInput]) -> None:
+    with pytest.raises(ConfigError, match=r"memory://store.*processes of its own"):
+        finetune(
+            trial_config(checkpoint),
+            inputs={"examples": kinds["sst-2"]},
+            output="memory://store/output",
+            execution=ExecutionConfig(),
+            work="memory://store/work",
+        )
+
+
+def test_a_cased_vocabulary_is_kept_cased(kinds: dict[str, StageInput], tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "bert", vocab=CASED_VOCAB, lowercase=False)
+    output = run(tmp_path, trial_config(folder), examples=kinds["conll-2003"])
+    assert output.statistics["lowercase"] is False
+    written = (tmp_path / "output" / TOKENIZER_CONFIG_FILE).read_text()
+    assert written == tokenizer_config_json(lowercase=False)
+    text = (tmp_path / "output" / VOCAB_FILE).read_text()
+    assert text.splitlines() == list(CASED_VOCAB)
+    assert len(VOCAB) < len(CASED_VOCAB)

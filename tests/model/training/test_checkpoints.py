@@ -1,0 +1,532 @@
+"""Checkpoints: exact, whole or not there, and the earlier ones safe whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import uuid
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as library_bytes
+from support.paths import ROOT
+
+from model.training import checkpoint_files
+from model.training.checkpoint_files import RECORD_FILE, CheckpointFiles
+from model.training.checkpoints import Checkpoints
+from schemas.errors import CheckpointError
+
+
+def _tensors(step: int = 0, *, size: int = 6) -> dict[str, dict[str, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(step)
+    weight = torch.randn(size, 7, generator=draw)
+    return {
+        "model": {
+            "b.bfloat16": weight.to(torch.bfloat16),
+            "a.float32": weight,
+            "rows": torch.arange(5) + (1 << 40) + step,
+            "flag": torch.tensor([True, False, True]),
+            "scalar": torch.tensor(float(step)),
+            "empty": torch.zeros(0, 3),
+            "turned": weight.t(),
+        },
+        "optimizer": {"first_moment.a": weight * 3, "step": torch.tensor(7.0)},
+    }
+
+
+def _equal(found: dict[str, dict[str, torch.Tensor]], step: int, *, size: int = 6) -> bool:
+    expected = _tensors(step, size=size)
+    return found.keys() == expected.keys() and all(
+        found[file].keys() == expected[file].keys()
+        and all(
+            found[file][name].dtype == tensor.dtype and torch.equal(found[file][name], tensor)
+            for name, tensor in expected[file].items()
+        )
+        for file in expected
+    )
+
+
+def _save(checkpoints: Checkpoints, step: int, loss: float | None = None) -> Path:
+    saved = checkpoints.save(step, tensors=_tensors(step), state={"step": step}, loss=loss)
+    return Path(saved.url)
+
+
+def _steps(checkpoints: Checkpoints) -> list[int]:
+    return [saved.step for saved in checkpoints.list()]
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "run") if request.param == "local" else f"memory://{uuid.uuid4().hex}"
+
+
+def test_everything_comes_back_exactly(folder: str) -> None:
+    checkpoints = Checkpoints(folder, keep_last=2)
+    assert checkpoints.latest() is None
+    assert checkpoints.list() == ()
+    state = {
+        "step": 3,
+        "seed": (1 << 63) - 1,
+        "loss": 0.1 + 0.2,
+        "loader": {"window": 1},
+        "x": None,
+    }
+    saved = checkpoints.save(3, tensors=_tensors(3), state=state, loss=2.5)
+    loaded = Checkpoints(folder, keep_last=2).latest()
+    assert loaded is not None
+    assert loaded.saved == saved == checkpoints.list()[0]
+    assert (saved.step, saved.loss) == (3, 2.5)
+    assert _equal(loaded.tensors, 3)
+    assert loaded.state == state
+
+
+def test_second_writer_keeps_first_from_saving_on_object_store() -> None:
+    folder = f"memory://{uuid.uuid4().hex}"
+    first, second = Checkpoints(folder, keep_last=1), Checkpoints(folder, keep_last=1)
+    with first.lock():
+        _save(first, 1)
+        with second.lock():
+            _save(second, 2)
+            with pytest.raises(CheckpointError):
+                _save(first, 3)
+    assert _steps(second) == [2]
+
+
+def test_loaded_tensors_outlive_their_file(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    _save(checkpoints, 1)
+    loaded = checkpoints.latest()
+    assert loaded is not None
+    _save(checkpoints, 2)
+    assert _steps(checkpoints) == [2]
+    assert _equal(loaded.tensors, 1)
+    loaded.tensors["model"]["a.float32"].add_(1.0)  # and are the caller's to change
+
+
+def test_the_files_are_what_the_library_reads_and_the_same_each_time(tmp_path: Path) -> None:
+    first = _save(Checkpoints(str(tmp_path / "a"), keep_last=1), 5)
+    turned = {file: dict(reversed(t.items())) for file, t in reversed(_tensors(5).items())}
+    saved = Checkpoints(str(tmp_path / "b"), keep_last=1).save(5, tensors=turned, state={})
+    names = ["model.safetensors", "optimizer.safetensors"]
+    assert sorted(path.name for path in first.iterdir()) == [RECORD_FILE, *names]
+    for name in names:
+        assert (first / name).read_bytes() == (Path(saved.url) / name).read_bytes()
+    read = {name.split(".")[0]: load_file(first / name) for name in names}
+    assert _equal(read, 5)
+
+
+def test_the_bytes_and_their_digest_are_those_of_the_librarys_writer(tmp_path: Path) -> None:
+    odd = {"b": torch.arange(3_000_000.0), "a": torch.zeros(2, 0), "\u00e9": torch.tensor(7.0)}
+    halves = {"h": torch.ones(3, dtype=torch.float16), "i": torch.arange(5, dtype=torch.int64)}
+    for number, tensors in enumerate((odd, halves, {})):
+        entry = CheckpointFiles(str(tmp_path)).write_tensors(str(number), "w.safetensors", tensors)
+        data = (tmp_path / str(number) / "w.safetensors").read_bytes()
+        assert data == library_bytes(tensors, metadata={"format": "pt"})
+        assert entry.sha256 == hashlib.sha256(data).hexdigest()
+        assert entry.size == len(data)
+
+
+def test_a_disk_that_writes_something_else_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    write = checkpoint_files._write
+
+    def write_wrongly(sink: IO[bytes], header: bytes, order: list[torch.Tensor]) -> str:
+        digest = write(sink, header, order)
+        sink.seek(len(header))
+        sink.write(b"\xff")
+        return digest
+
+    monkeypatch.setattr(checkpoint_files, "_write", write_wrongly)
+    _save(checkpoints, 1)
+    with pytest.raises(CheckpointError, match="not those that were written"):
+        checkpoints.latest()
+
+
+def test_one_tensor_at_a_time_is_copied_to_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[weakref.ref[torch.Tensor]] = []
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        assert [copy for copy in copies[:-1] if copy() is not None] == []
+        copy = tensor.clone()
+        copies.append(weakref.ref(copy))
+        return copy
+
+    monkeypatch.setattr(torch.Tensor, "cpu", copied)
+    tensors = {f"w{number}": torch.ones(4) for number in range(5)}
+    CheckpointFiles(str(tmp_path)).write_tensors("a", "w.safetensors", tensors)
+    assert len(copies) == 5
+
+
+def test_the_newest_and_the_best_are_kept(folder: str) -> None:
+    checkpoints = Checkpoints(folder, keep_last=2)
+    losses = [5.0, 2.0, 3.0, None, 2.5, 4.0]
+    seen = []
+    for step, loss in enumerate(losses, start=1):
+        checkpoints.save(step, tensors=_tensors(step), state={"step": step}, loss=loss)
+        seen.append(_steps(checkpoints))
+    assert seen == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
+    assert checkpoints.best().saved.step == 2
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert latest.saved.step == 6
+    assert latest.state == {"step": 6}
+
+
+def test_best_checkpoint_needs_a_loss(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    checkpoints.save(1, tensors=_tensors(1), state={}, loss=None)
+    with pytest.raises(CheckpointError):
+        checkpoints.best()
+
+
+def test_going_back_and_on_is_newer_than_what_was_left_behind(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+    for step in (10, 20, 15):
+        _save(checkpoints, step)
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert latest.saved.step == 15
+    _save(checkpoints, 20)
+    assert _steps(checkpoints) == [15, 20]
+    assert len(list(tmp_path.glob("step-*"))) == 2
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+@pytest.mark.parametrize("damage", [_flip, _truncate, Path.unlink])
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", RECORD_FILE])
+def test_a_damaged_newest_is_reported_and_passed_over(
+    file: str, damage: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+    _save(checkpoints, 1)
+    newest = _save(checkpoints, 2)
+    damage(newest / file)
+    with caplog.at_level(logging.WARNING):
+        latest = checkpoints.latest()
+    assert latest is not None
+    assert latest.saved.step == 1
+    assert _equal(latest.tensors, 1)
+    if (file, damage) == (RECORD_FILE, Path.unlink):
+        assert caplog.messages == []  # no different from what a crash leaves
+    else:
+        (problem,) = caplog.messages
+        assert str(newest / file) in problem
+    # The damaged one takes nobody's place, and goes.
+    _save(checkpoints, 3)
+    assert _steps(checkpoints) == [1, 3]
+    assert not newest.exists()
+
+
+def test_all_damaged_is_an_error_and_not_a_fresh_start(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+    first, second = _save(checkpoints, 1), _save(checkpoints, 2)
+    _flip(first / RECORD_FILE)
+    _flip(second / "model.safetensors")
+    with pytest.raises(CheckpointError, match="found none") as raised:
+        Checkpoints(str(tmp_path), keep_last=2).latest()
+    assert "step-00000001" in str(raised.value)
+    assert "step-00000002" in str(raised.value)
+
+
+def test_another_format_is_not_taken_for_damage(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    path = _save(checkpoints, 1) / RECORD_FILE
+    record = json.loads(path.read_bytes())["checkpoint"] | {"format": 2}
+    text = json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
+    whole = {"checkpoint": record, "sha256": hashlib.sha256(text).hexdigest()}
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    for act in (checkpoints.latest, lambda: _save(checkpoints, 2)):
+        with pytest.raises(CheckpointError, match="format 1, found 2"):
+            act()
+    assert path.exists()
+
+
+def test_what_a_crash_left_goes_at_the_next_save(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+    _save(checkpoints, 1)
+    left = tmp_path / "step-00000002-0002-abcdef"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    (left / f".{RECORD_FILE}.partial").write_bytes(b"{")
+    others = tmp_path / "notes"
+    others.mkdir()
+    assert _steps(checkpoints) == [1]
+    assert left.exists()  # readers delete nothing
+    _save(checkpoints, 3)
+    assert not left.exists()
+    assert others.exists()
+    assert _steps(checkpoints) == [1, 3]
+
+
+_WRITER = """
+import sys, torch
+from model.training.checkpoints import Checkpoints
+checkpoints = Checkpoints(sys.argv[1], keep_last=2)
+with checkpoints.lock():
+    latest = checkpoints.latest()
+    step = latest.saved.step if latest else 0
+    while True:
+        step += 1
+        values = torch.full((100_000,), float(step))
+        tensors = {"model": {"w": values, "v": values + 1}, "optimizer": {"m": values}}
+        checkpoints.save(step, tensors=tensors, state={"step": step}, loss=1.0 / step)
+        print(step, flush=True)
+"""
+
+
+def _start_writer(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_killed_at_any_moment_the_last_one_is_whole(tmp_path: Path) -> None:
+    left_overs = 0
+    for attempt in range(6):
+        writer = _start_writer(tmp_path)
+        assert writer.stdout is not None
+        said = int(writer.stdout.readline())
+        try:
+            # Another moment each time; a save takes some milliseconds.
+            deadline = time.monotonic() + 0.02 + 0.0037 * attempt
+            while time.monotonic() < deadline:
+                pass
+        finally:
+            writer.send_signal(signal.SIGKILL)
+            rest, _ = writer.communicate()
+        said = max([said, *map(int, rest.split())])
+        checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+        folders = set(tmp_path.glob("step-*"))
+        left_overs += any(not (path / RECORD_FILE).exists() for path in folders)
+        latest = checkpoints.latest()
+        assert latest is not None
+        assert latest.saved.step in (said, said + 1)  # what save() returned for is there
+        step = float(latest.saved.step)
+        assert latest.state == {"step": step}
+        assert torch.equal(latest.tensors["model"]["w"], torch.full((100_000,), step))
+        assert torch.equal(latest.tensors["optimizer"]["m"], torch.full((100_000,), step))
+        with checkpoints.lock():  # the kernel gave it back
+            pass
+    assert left_overs, "no kill came in the middle of a save"
+
+
+def test_only_one_writes(tmp_path: Path) -> None:
+    writer = _start_writer(tmp_path)
+    try:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        with (
+            pytest.raises(CheckpointError, match=f"process {writer.pid} writes"),
+            Checkpoints(str(tmp_path), keep_last=1).lock(),
+        ):
+            pass
+        with pytest.raises(CheckpointError, match=f"process {writer.pid} writes"):
+            _save(Checkpoints(str(tmp_path), keep_last=1), 1)
+    finally:
+        writer.kill()
+        writer.communicate()
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    with checkpoints.lock():
+        _save(checkpoints, 1_000_000)
+        with pytest.raises(CheckpointError, match=f"process {os.getpid()} writes"):
+            _save(Checkpoints(str(tmp_path), keep_last=1), 2)
+    _save(Checkpoints(str(tmp_path), keep_last=1), 2)
+
+
+_FORKS = """
+import os, sys, time
+from model.training.checkpoints import Checkpoints
+with Checkpoints(sys.argv[1], keep_last=1).lock():
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(60)
+"""
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """Loader workers may outlive a run that was killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FORKS, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    try:
+        with (
+            pytest.raises(CheckpointError, match=f"process {process.pid} writes"),
+            Checkpoints(str(tmp_path), keep_last=1).lock(),
+        ):
+            pass
+        process.kill()
+        process.wait()
+        os.kill(child, 0)  # still there
+        with Checkpoints(str(tmp_path), keep_last=1).lock():
+            pass
+    finally:
+        process.kill()
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
+
+
+def test_no_lock_on_a_remote_folder() -> None:
+    checkpoints = Checkpoints(f"memory://{uuid.uuid4().hex}", keep_last=1)
+    with checkpoints.lock(), checkpoints.lock():
+        assert checkpoints.save(1, tensors=_tensors(), state={}).step == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS])
+@pytest.mark.parametrize("place", ["tensors", "sync", "record"])
+def test_a_write_that_fails_leaves_the_earlier_ones(
+    place: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    _save(checkpoints, 1, 2.0)
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    def write_some(sink: IO[bytes], *_: Any) -> None:
+        sink.write(b"some")
+        fail()
+
+    with monkeypatch.context() as patch:
+        if place == "tensors":
+            patch.setattr(checkpoint_files, "_write", write_some)
+        elif place == "sync":
+            patch.setattr(os, "fsync", fail)
+        else:
+            patch.setattr(Path, "replace", fail)
+        with pytest.raises(CheckpointError, match="step 2 cannot be written") as raised:
+            _save(checkpoints, 2)
+    message = str(raised.value)
+    assert os.strerror(number) in message
+    assert str(tmp_path) in message
+    assert "The last good one is" in message
+    assert "step-00000001" in message
+    assert "MB is free" in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert latest.saved.step == 1
+    _save(checkpoints, 3)  # and it goes on when there is room
+
+
+def test_no_earlier_one_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_files, "_write", fail)
+    with pytest.raises(CheckpointError, match="There is no other"):
+        _save(Checkpoints(str(tmp_path), keep_last=1), 1)
+
+
+def test_an_interrupted_save_clears_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CheckpointFiles, "publish", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _save(Checkpoints(str(tmp_path), keep_last=1), 1)
+    assert list(tmp_path.glob("step-*")) == []
+
+
+def test_a_limit_on_file_sizes(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    _save(checkpoints, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    big = {"model": {"w": torch.zeros(1_000_000)}}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        with pytest.raises(CheckpointError, match=r"needs 4\.0 MB.*ulimit -f"):
+            checkpoints.save(2, tensors=big, state={})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert _steps(checkpoints) == [1]
+    assert len(list(tmp_path.glob("step-*"))) == 1
+
+
+_ON_A_SMALL_DISK = """
+import sys, torch
+from model.training.checkpoints import Checkpoints
+from schemas.errors import CheckpointError
+checkpoints = Checkpoints(sys.argv[1], keep_last=1)
+checkpoints.save(1, tensors={"model": {"w": torch.ones(500_000)}}, state={})
+try:
+    checkpoints.save(2, tensors={"model": {"w": torch.ones(1_000_000)}}, state={})
+except CheckpointError as error:
+    print(error)
+latest = checkpoints.latest()
+print("whole", latest.saved.step)
+checkpoints.save(3, tensors={"model": {"w": torch.ones(200_000)}}, state={})
+print([saved.step for saved in checkpoints.list()])
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """4 MB of tmpfs in a mount namespace of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = 'mount -t tmpfs -o size=4m none "$1" || exit 77; exec "$2" -c "$3" "$1"'
+    command = ["sh", "-c", mount, "sh", str(folder), sys.executable, _ON_A_SMALL_DISK]
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "--map-root-user", *command],
+            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        pytest.skip("no unshare here to mount a small disk with")
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip(f"cannot mount a small disk here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    message, whole, steps = done.stdout.strip().split("\n")
+    assert "step 2 cannot be written (No space left on device): it needs 4.0 MB, 2." in message
+    assert "The last good one is" in message
+    assert whole == "whole 1"
+    assert steps == "[3]"
+
+
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path / "run"), keep_last=1)
+    with pytest.raises(CheckpointError, match="state: expected plain JSON"):
+        checkpoints.save(1, tensors={}, state={"x": torch.zeros(1)})
+    with pytest.raises(CheckpointError, match="state: expected plain JSON"):
+        checkpoints.save(1, tensors={}, state={"x": float("inf")})
+    with pytest.raises(CheckpointError, match="loss: expected a finite"):
+        checkpoints.save(1, tensors={}, state={}, loss=float("nan"))
+    with pytest.raises(ValueError, match="named like"):
+        checkpoints.save(1, tensors={"../m": {}}, state={})
+    with pytest.raises(CheckpointError, match="nosuch"):
+        Checkpoints("nosuch://x", keep_last=1)
+    assert not (tmp_path / "run").exists()
+    for odd in (torch.eye(2).to_sparse(), torch.zeros(2, dtype=torch.complex64)):
+        with pytest.raises(CheckpointError, match="tensor w: expected a dense one of F64"):
+            checkpoints.save(1, tensors={"m": {"w": odd}}, state={})
+    assert not list((tmp_path / "run").glob("step-*"))

@@ -1,0 +1,290 @@
+"""Models along pretraining that are kept, and fine-tunings that start from them."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.finetuning_builder import sentiment, trial_config, trial_job
+from support.training_builder import (
+    TINY,
+    SmallCorpus,
+    as_phase,
+    curve_lines,
+    published,
+    start_process,
+    tiny_config,
+)
+
+from flows.evaluation import evaluate
+from model import pretrain as stage
+from model.finetuning.setup import open_trial
+from model.pretraining.loop import Pretraining, train
+from model.processes.stopping import StopRequest
+from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
+from model.training.checkpoints import Checkpoints
+from schemas.errors import CheckpointError, ConfigError
+from schemas.manifest import StageOutput
+from schemas.model_configs import PretrainConfig
+from schemas.recipe import Recipe
+
+STEPS = (4, 7, 12)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> SmallCorpus:
+    return SmallCorpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(autouse=True)
+def _same_threads() -> Any:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def contents(output: StageOutput) -> dict[str, str]:
+    return {entry.path: entry.sha256 for entry in output.files if not entry.is_record}
+
+
+def test_a_snapshot_is_the_model_that_ends_there(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path / "whole", snapshots=STEPS)
+    output = published(job)
+    found = contents(output)
+    folders = {path.rpartition("/")[0] for path in found if "/" in path}
+    assert folders == {snapshot_folder(4), snapshot_folder(7)}  # the last is the phase's own
+    schedule = {"warmup_share": 0.2, "total": 12}
+    for step in (4, 7):
+        short = published(
+            corpus.job(tmp_path / str(step), budget={"steps": step}, schedule=schedule)
+        )
+        ends = contents(short)
+        for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer.json"):
+            assert found[f"{snapshot_folder(step)}/{name}"] == ends[name]
+        assert output.statistics["snapshots"][str(step)]["held_out"] == short.statistics["held_out"]
+        assert output.statistics["snapshots"][str(step)]["tokens"] == short.counters["tokens"]
+    # What is asked along the way changes nothing of the rest, and is in the curves.
+    plain = published(corpus.job(tmp_path / "plain"))
+    assert {name: digest for name, digest in found.items() if "/" not in name} == contents(plain)
+    assert "snapshots" not in plain.statistics
+    lines = curve_lines(tmp_path / "whole")
+    assert [line["step"] for line in lines if line["kind"] != "train"] == [4, 7, 12]
+
+
+def break_after_step(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Let training raise MemoryError after an update, before anything of it is saved."""
+    note_step = Pretraining.note_step
+
+    def note_step_and_break(self: Pretraining, *given: Any) -> None:
+        note_step(self, *given)
+        if self.steps == step:
+            raise MemoryError
+
+    patch.setattr(Pretraining, "note_step", note_step_and_break)
+
+
+def test_a_run_that_ended_badly_has_its_snapshots_afterwards(
+    corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = published(corpus.job(tmp_path / "whole", snapshots=STEPS))
+    # After a snapshot and before the next checkpoint; after a checkpoint that is later than one.
+    for number, last in enumerate((8, 10)):
+        job = corpus.job(tmp_path / str(number), snapshots=STEPS)
+        with monkeypatch.context() as patch:
+            break_after_step(patch, last)
+            with pytest.raises(MemoryError):
+                train(job, stop=StopRequest())
+        assert contents(published(job)) == contents(whole)
+    for path in sorted((tmp_path / "1" / "snapshots").glob("step-00000004-*/checkpoint.json")):
+        path.unlink()
+    with pytest.raises(CheckpointError, match="expected one of step 4, found none"):
+        stage._publish(job, output="unused")
+
+
+def scripted_losses(patch: pytest.MonkeyPatch, losses: dict[int, float]) -> None:
+    """Let evaluations find these held-out losses, by step."""
+
+    def evaluate(self: Pretraining) -> dict[str, float] | None:
+        if self.setup.state.evaluation.get("step") == self.steps:
+            return None
+        loss = losses[self.steps]
+        return {
+            "loss": loss,
+            "mlm_loss": loss,
+            "perplexity": loss,
+            "mlm_accuracy": 0.0,
+            "unigram_loss": 6.0,
+        }
+
+    patch.setattr(Pretraining, "evaluate", evaluate)
+
+
+LOSSES = {3: 5.0, 6: 4.0, 9: 4.5, 12: 4.2}
+
+
+def test_last_model_is_published_and_no_best_checkpoint_is_written(
+    corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_losses(monkeypatch, LOSSES)
+    save, saved_steps = Checkpoints.save, list[int]()
+
+    def record_step(self: Checkpoints, step: int, **given: Any) -> Any:
+        saved_steps.append(step)
+        return save(self, step, **given)
+
+    monkeypatch.setattr(Checkpoints, "save", record_step)
+    job = corpus.job(tmp_path, evaluation={"every_steps": 3}, checkpoints={})
+    output = published(job)
+    assert saved_steps == [12]
+    assert output.counters["steps"] == 12
+    assert output.statistics["held_out"]["loss"] == LOSSES[12]
+
+
+def test_best_model_is_published_when_recipe_asks(
+    corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_losses(monkeypatch, LOSSES)
+    options: dict[str, Any] = {
+        "keep": "best",
+        "evaluation": {"every_steps": 3},
+        "checkpoints": {"every_steps": 4, "keep_last": 1},
+    }
+    whole = published(corpus.job(tmp_path / "whole", **options))
+    schedule = {"warmup_share": 0.2, "total": 12}
+    short = published(corpus.job(tmp_path / "6", budget={"steps": 6}, schedule=schedule))
+    assert contents(whole) == contents(short)  # model, optimizer and place in the schedule
+    assert whole.counters == short.counters
+    assert whole.statistics["held_out"]["loss"] == LOSSES[6]
+    # A run that stops after the best step resumes from there or from a later checkpoint.
+    for step in (7, 11):
+        job = corpus.job(tmp_path / f"stops-{step}", **options)
+        with monkeypatch.context() as patch:
+            break_after_step(patch, step)
+            with pytest.raises(MemoryError):
+                train(job, stop=StopRequest())
+        assert contents(published(job)) == contents(whole)
+
+
+def test_best_model_needs_held_out_instances(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path, keep="best", evaluation={"every_steps": 3})
+    files = [entry for entry in job.instances.files if entry.path.startswith("part-")]
+    instances = job.instances.model_copy(update={"files": tuple(files)})
+    with pytest.raises(ConfigError):
+        train(job.model_copy(update={"instances": instances}), stop=StopRequest())
+    with pytest.raises(ValueError, match="every_steps"):
+        tiny_config(keep="best")
+
+
+@pytest.mark.slow
+def test_killed_and_on_two_processes(corpus: SmallCorpus, tmp_path: Path) -> None:
+    calm = {**TINY, "hidden_dropout": 0.0, "attention_dropout": 0.0}
+    job = corpus.job(tmp_path / "whole", model=calm, snapshots=STEPS)
+    whole = published(job)
+    killed = job.model_copy(update={"work": str(tmp_path / "killed")})
+    process = start_process(killed)
+    snapshot = tmp_path / "killed" / "snapshots"
+    end = time.monotonic() + 60
+    while not list(snapshot.glob("step-00000007-*/checkpoint.json")):
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert contents(published(killed)) == contents(whole)
+    config = job.config.model_copy(update={"processes": 2})
+    two = job.model_copy(update={"work": str(tmp_path / "two"), "config": config})
+    two.run()
+    other = stage._publish(two, output=str(tmp_path / "two" / "artifact"))
+    assert contents(other).keys() == contents(whole).keys()
+    for step in (4, 7):
+        file = f"artifact/{snapshot_folder(step)}/model.safetensors"
+        one, same = (load_file(tmp_path / name / file) for name in ("whole", "two"))
+        for name, value in one.items():
+            torch.testing.assert_close(same[name], value, rtol=0, atol=1e-4)
+
+
+def test_a_fine_tuning_starts_from_it(corpus: SmallCorpus, tmp_path: Path) -> None:
+    job = corpus.job(tmp_path / "phase", snapshots=STEPS)
+    phase = as_phase(job, published(job))
+    examples = sentiment(tmp_path / "sst", train=4, dev=2)
+    config = trial_config(None, start_from="phase-1", max_seq_length=16)
+    encoders = []
+    for given in (at_snapshot(phase, 4), at_snapshot(phase, 7), without_snapshots(phase)):
+        trial = trial_job(tmp_path / "work", examples, config=config, checkpoint=given)
+        read = load_file(f"{given.data}/model.safetensors")[
+            "bert.embeddings.word_embeddings.weight"
+        ]
+        opened = open_trial(trial)
+        assert torch.equal(opened.model.bert.embeddings.word.weight, read)
+        assert not opened.notes  # the vocabulary and its casing lie beside it
+        encoders.append(read)
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(encoders, 2))
+    with pytest.raises(ConfigError, match=r"no snapshot of step 5; it has 4, 7"):
+        at_snapshot(phase, 5)
+
+
+# Recipes
+
+
+def recipe(phase: PretrainConfig | None = None, **entry: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "steps",
+            "build_documents": {"sources": [{"kind": "books", "name": "b", "paths": ["/none"]}]},
+            "build_instances": {"length-32": {"max_seq_length": 32}},
+            "pretrain": {"phase-1": (phase or tiny_config(snapshots=STEPS[:2])).model_dump()},
+            "build_examples": {"sst": {"task": "sst-2", "folder": "/none"}},
+            "finetune": {
+                name: {"examples": "sst", "max_seq_length": 32, "restarts": 1, **given}
+                for name, given in entry.items()
+            },
+        }
+    )
+
+
+def test_a_step_that_is_not_kept_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match=r"finetune.a.at_step: .* step 5; it has 4, 7, 12"):
+        recipe(a={"start_from": "phase-1", "at_step": 5})
+    with pytest.raises(ValueError, match=r"at_step: 4 is a step of a phase .* names none"):
+        recipe(a={"init_checkpoint": "x", "at_step": 4})
+    for wrong, message in (
+        ({"snapshots": [3, 13]}, "13 is after the last step, 12"),
+        ({"snapshots": [7, 4]}, "different steps in order"),
+        ({"snapshots": [7], "budget": {"tokens": 5}}, "expected a budget in steps"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tiny_config(**wrong)
+
+
+def test_the_last_step_is_the_phase_itself_and_others_have_keys_of_their_own() -> None:
+    grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1"}
+    given = recipe(plain=grid, last={**grid, "at_step": 12}, first={**grid, "at_step": 4})
+    configs = {step.label: step.config for step in evaluate.steps(given)}
+    trial = "b8-lr0.0001-e1-r0"
+    plain, last, first = (
+        configs[f"finetune.{name}.{trial}"] for name in ("plain", "last", "first")
+    )
+    assert plain.identity() == last.identity()
+    assert first.identity() == {**plain.identity(), "at_step": 4}
+    starts = [configs[f"evaluate.{name}"].model_dump()["start"] for name in given.finetune]
+    assert starts == ["phase-1", "phase-1 at step 12", "phase-1 at step 4"]
+    assert "snapshots" not in tiny_config().identity()
+    assert tiny_config(snapshots=[4]).identity()["snapshots"] == [4]
+    assert PretrainConfig.model_validate(tiny_config().model_dump()).kept_steps == ()
+
+
+def test_last_step_is_a_snapshot_of_its_own_when_best_model_is_published() -> None:
+    options: dict[str, Any] = {"keep": "best", "evaluation": {"every_steps": 2}}
+    grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1", "at_step": 12}
+    given = recipe(tiny_config(snapshots=[4, 12], **options), last=grid)
+    configs = {step.label: step.config for step in evaluate.steps(given)}
+    assert configs["finetune.last.b8-lr0.0001-e1-r0"].identity()["at_step"] == 12
+    with pytest.raises(ValueError, match="at_step"):
+        recipe(tiny_config(snapshots=[4], **options), last=grid)

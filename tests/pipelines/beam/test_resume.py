@@ -1,0 +1,530 @@
+"""A piece whose worker was stopped goes on from the files that were whole, to the same end."""
+
+from __future__ import annotations
+
+import bz2
+import collections
+import functools
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.dump_builder import COMPRESS, dump, page
+from support.item_runs import run_stages, told
+from support.paths import PYTHONPATH
+
+from pipelines.beam.parts import Parts
+from pipelines.beam.reuse import reusing
+from pipelines.beam.work import WorkReport
+from pipelines.counters import check_balance
+from pipelines.documents import splits
+from pipelines.documents.plan import DocumentPiece, plan
+from pipelines.documents.splits import BuildDocumentShard, document_batches
+from pipelines.io import compression
+from pipelines.mediawiki import pages
+from pipelines.sources import books, text
+from schemas.configs import (
+    AnySource,
+    BookCorpusSource,
+    BooksSource,
+    DocumentsConfig,
+    TextSource,
+    WikipediaSource,
+)
+from schemas.errors import CorruptInputError
+from schemas.recipe import Recipe
+
+_SAID = "The town of {0} is {{{{odd {1}}}}} large. It lies by the sea, and it is {0} years old. "
+
+
+def _pages(*, malformed: bool = True) -> list[str]:
+    """Pages of each kind that is kept, counted or dropped, in turn."""
+    written = []
+    for number in range(1, 51):
+        said = _SAID.format(number, number % 7) * 8
+        kinds: dict[int, dict[str, Any]] = {
+            1: {"text": "#REDIRECT [[Page 2]]"},
+            3: {"text": "{{only|a template}}"},
+            5: {"text": said, "namespace": 1},
+            6: {"text": said, "inside": "    <revision><id>5</id></revision>\n"},
+            8: {"text": "Short."},
+        }
+        whole = page(number, **kinds.get(number % 10, {"text": said}))
+        is_whole = number % 20 != 9 or not malformed
+        written.append(whole if is_whole else whole.replace("</title>", "</tilte>"))
+    return written
+
+
+class _Died(BaseException):
+    """What ends a worker: no code catches it."""
+
+
+class _Job(NamedTuple):
+    """The one piece of a source, in a folder laid out as a store."""
+
+    root: Path
+    config: DocumentsConfig
+
+    @property
+    def piece(self) -> DocumentPiece:
+        (piece,) = plan(self.config)
+        return piece
+
+    def run(self, attempt: str, *, store: str = "store", pieces: bool = True) -> WorkReport:
+        """What becomes of the piece; `attempt` names the output folder."""
+        root = self.root / store
+        output, records = root / f"artifacts/build-documents/{attempt}/data", self.records(store)
+        for folder in (output, records):
+            folder.mkdir(parents=True, exist_ok=True)
+        inner = BuildDocumentShard(self.config, str(output))
+        work = reusing(inner, pieces=str(records) if pieces else "", output=str(output))
+        work.setup()
+        report = work.process(self.piece)
+        for entry in report.files:
+            assert (output / entry.object).stat().st_size == entry.size
+        return report
+
+    def records(self, store: str = "store") -> Path:
+        return self.root / store / "pieces/build-documents/0"
+
+    def left(self, store: str = "store") -> list[str]:
+        """Names of the records, by what they are of."""
+        names = (path.name for path in self.records(store).glob("*/*"))
+        return sorted(name.partition(".")[2] for name in names)
+
+
+def _said(report: WorkReport) -> Any:
+    """All that a report says as it reaches the launching process, but for names and reuse."""
+    stored = json.loads(report.to_json())
+    del stored["reused"]
+    for entry in stored["files"]:
+        del entry["object"]
+    return stored, report.blobs
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = functools.partial(document_batches, batch_characters=1_500)
+    monkeypatch.setattr(splits, "document_batches", small)
+
+
+@pytest.fixture
+def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has a worker die at the number of the file that it hands over, from 1; 0 for never."""
+    leave = Parts.leave
+
+    def at(number: int, *, recorded: bool = True) -> None:
+        def left(self: Parts, report: WorkReport) -> None:
+            is_last = len(report.files) == number
+            if recorded or not is_last:
+                leave(self, report)
+            if is_last:
+                raise _Died
+
+        monkeypatch.setattr(Parts, "leave", left)
+
+    return at
+
+
+@pytest.fixture
+def cleaned(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[int | None]:
+    """How often each page was cleaned."""
+    found: collections.Counter[int | None] = collections.Counter()
+    clean = pages.clean_page
+
+    def counted(item: Any, *args: Any, **options: Any) -> Any:
+        found[item.page_id] += 1
+        return clean(item, *args, **options)
+
+    monkeypatch.setattr(pages, "clean_page", counted)
+    return found
+
+
+def _wikipedia(folder: Path, suffix: str = ".gz", **options: Any) -> WikipediaSource:
+    path = folder / f"xxwiki.xml{suffix}"
+    path.write_bytes(COMPRESS[suffix](dump(_pages())))
+    options = {"on_corrupt": "keep-whole-pages"} | options
+    return WikipediaSource(name="wiki", paths=(str(path),), **options)
+
+
+def _job(folder: Path, source: AnySource, *, shard_bytes: int = 3_000) -> _Job:
+    return _Job(folder, DocumentsConfig(sources=(source,), shard_bytes=shard_bytes, min_words=3))
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_dump_goes_on_behind_each_file_and_no_page_is_cleaned_twice(
+    tmp_path: Path,
+    suffix: str,
+    dies: Callable[..., None],
+    cleaned: collections.Counter[int | None],
+) -> None:
+    job = _job(tmp_path, _wikipedia(tmp_path, suffix))
+    whole = job.run("whole", store="alone", pieces=False)
+    once = collections.Counter(cleaned)
+    assert len(whole.files) == 5
+    assert set(once.values()) == {1}
+    names = {name for name in whole.counters if name.startswith("pages-dropped-")}
+    assert {name.partition("@")[0].removeprefix("pages-dropped-") for name in names} == {
+        *("redirect", "namespace", "no-text-left", "malformed"),
+    }
+    assert whole.counters["templates-unknown"] > 100
+    assert len(whole.details[1]) == 7
+    for number in range(1, len(whole.files)):
+        store = f"store-{number}"
+        cleaned.clear()
+        dies(number)
+        with pytest.raises(_Died):
+            job.run("first", store=store)
+        assert job.left(store) == [f"part-{part:05d}.json" for part in range(number)]
+        dies(0)
+        assert _said(job.run("second", store=store)) == _said(whole)
+        assert cleaned == once
+        assert job.left(store) == ["json"]
+    assert _said(job.run("third", store="alone")) == _said(whole)  # nobody died
+
+
+def test_files_of_the_same_job_are_taken_where_they_are(
+    tmp_path: Path, dies: Callable[..., None]
+) -> None:
+    job = _job(tmp_path, _wikipedia(tmp_path))
+    whole = job.run("whole", store="alone", pieces=False)
+    dies(3)
+    with pytest.raises(_Died):
+        job.run("first")
+    dies(0)
+    report = job.run("first")
+    assert _said(report) == _said(whole)
+    data = tmp_path / "store/artifacts/build-documents/first/data"
+    assert {path.name for path in data.iterdir()} == {entry.object for entry in report.files}
+
+
+def test_each_of_many_workers_may_die(
+    tmp_path: Path, dies: Callable[..., None], cleaned: collections.Counter[int | None]
+) -> None:
+    job = _job(tmp_path, _wikipedia(tmp_path, ".zst"))
+    whole = job.run("whole", store="alone", pieces=False)
+    once = collections.Counter(cleaned)
+    cleaned.clear()
+    for number in range(1, len(whole.files)):
+        dies(number)
+        with pytest.raises(_Died):
+            job.run(f"attempt-{number % 3}")
+    dies(0)
+    assert _said(job.run("last")) == _said(whole)
+    assert cleaned == once
+
+
+def test_a_file_without_its_record_is_made_again(tmp_path: Path, dies: Callable[..., None]) -> None:
+    job = _job(tmp_path, _wikipedia(tmp_path))
+    whole = job.run("whole", store="alone", pieces=False)
+    dies(4, recorded=False)
+    with pytest.raises(_Died):
+        job.run("first")
+    assert len(job.left()) == 3
+    dies(0)
+    assert _said(job.run("second")) == _said(whole)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def _recount(path: Path) -> None:
+    """Give a record the digest of another content, as nobody but a fault of ours would."""
+    from schemas.sealed import read_sealed, sealed_json
+
+    record = read_sealed(path.read_bytes()).value
+    record["counters"]["documents-kept"] += 1
+    path.write_bytes(sealed_json(record))
+
+
+@pytest.mark.parametrize(
+    ("what", "damage"),
+    [
+        ("record", Path.unlink),
+        ("record", _cut),
+        ("record", _recount),
+        ("file", Path.unlink),
+        ("file", _cut),
+    ],
+)
+@pytest.mark.parametrize("part", [0, 2])
+def test_what_is_behind_a_damaged_part_is_made_again(
+    tmp_path: Path,
+    dies: Callable[..., None],
+    cleaned: collections.Counter[int | None],
+    damage: Callable[[Path], None],
+    what: str,
+    part: int,
+) -> None:
+    job = _job(tmp_path, _wikipedia(tmp_path))
+    whole = job.run("whole", store="alone", pieces=False)
+    dies(4)
+    with pytest.raises(_Died):
+        job.run("first")
+    found = {
+        "record": sorted(job.records().glob("*/*.json")),
+        "file": sorted((tmp_path / "store/artifacts/build-documents/first/data").iterdir()),
+    }
+    damage(found[what][part])
+    cleaned.clear()
+    dies(0)
+    assert _said(job.run("second")) == _said(whole)
+    rows = sum(entry.rows or 0 for entry in whole.files[part:])
+    assert sum(cleaned.values()) >= rows > sum(entry.rows or 0 for entry in whole.files[part + 1 :])
+    assert job.left() == ["json"]
+
+
+def test_a_changed_dump_takes_over_nothing(
+    tmp_path: Path, dies: Callable[..., None], cleaned: collections.Counter[int | None]
+) -> None:
+    job = _job(tmp_path, _wikipedia(tmp_path))
+    dies(3)
+    with pytest.raises(_Died):
+        job.run("first")
+    path = tmp_path / "xxwiki.xml.gz"
+    path.write_bytes(gzip.compress(dump([*_pages(), page(51)])))
+    dies(0)
+    cleaned.clear()
+    job.run("second")
+    anew = collections.Counter(cleaned)
+    assert set(anew.values()) == {1}
+    assert min(filter(None, anew)) == 2  # the first that is no redirect
+    assert job.left() == sorted(["json", *(f"part-{part:05d}.json" for part in range(3))])
+
+
+def _with_wrong_byte(data: bytes, at: float) -> bytes:
+    place = int(len(data) * at)
+    return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data[: len(data) * 3 // 4],
+        lambda data: data[:-8] + b"\0" * 8,  # the checksum and the size at the very end
+        lambda data: _with_wrong_byte(data, 0.9),
+    ],
+    ids=["cut off", "checksum", "wrong byte"],
+)
+@pytest.mark.parametrize("on_corrupt", ["fail", "keep-whole-pages"])
+def test_damage_is_what_it_is_without_an_end_in_between(
+    tmp_path: Path,
+    dies: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[bytes], bytes],
+    on_corrupt: str,
+    number: int,
+) -> None:
+    monkeypatch.setattr(compression, "_READ", 512)
+    source = _wikipedia(tmp_path, on_corrupt=on_corrupt)
+    pages_of_dump = _pages(malformed=on_corrupt != "fail")
+    Path(source.paths[0]).write_bytes(change(gzip.compress(dump(pages_of_dump))))
+    job = _job(tmp_path, source)
+
+    def outcome(attempt: str, **options: Any) -> Any:
+        try:
+            return _said(job.run(attempt, **options))
+        except CorruptInputError as error:
+            return str(error), error.offset, error.last_record
+
+    whole = outcome("whole", store="alone", pieces=False)
+    dies(number)
+    with pytest.raises(_Died):
+        job.run("first")
+    dies(0)
+    assert outcome("second") == whole
+    assert outcome("third") == whole
+
+
+def test_a_dump_that_has_become_shorter_is_noticed(
+    tmp_path: Path, dies: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _job(tmp_path, _wikipedia(tmp_path))
+    piece = job.piece
+    monkeypatch.setattr(_Job, "piece", piece)
+    dies(4)
+    with pytest.raises(_Died):
+        job.run("first")
+    dies(0)
+    Path(piece.split.file.uri).write_bytes(gzip.compress(dump(_pages()[:15])))
+    with pytest.raises(CorruptInputError, match=r"an earlier worker read \d+ records of it, this"):
+        job.run("second")
+
+
+def test_names_of_templates_are_forgotten_at_the_same_places(
+    tmp_path: Path, dies: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipelines.mediawiki import holes
+
+    monkeypatch.setattr(holes, "MOST_NAMES", 5)
+    monkeypatch.setattr(holes, "_LEAST_ROOM", 20)
+    told = "It is {{{{name {0}}}}} here, {{{{name {1}}}}} there, and this is all of it. "
+    written = [page(n, told.format(n, n % 9) * 9) for n in range(1, 40)]
+    path = tmp_path / "xxwiki.xml.gz"
+    path.write_bytes(gzip.compress(dump(written)))
+    job = _job(tmp_path, WikipediaSource(name="wiki", paths=(str(path),)))
+    whole = job.run("whole", store="alone", pieces=False)
+    assert len(whole.details[1]) == 5
+    for number in range(1, len(whole.files)):
+        dies(number)
+        with pytest.raises(_Died):
+            job.run("first", store=str(number))
+        dies(0)
+        assert _said(job.run("second", store=str(number))) == _said(whole)
+
+
+def _books() -> Iterator[tuple[str, bytes]]:
+    prose = "It was a dark night, and the sea was loud. Nobody went out, for they were afraid.\n\n"
+    for number in range(30):
+        name = f"tale {number}.txt"
+        yield name, b"\0" if number % 7 == 3 else f"Tale {number}.\n\n{prose * 40}".encode()
+        yield f"picture {number}.png", b"\x89PNG"
+
+
+def _tar(folder: Path) -> AnySource:
+    with tarfile.open(folder / "books.tar.gz", "w:gz") as archive:
+        for name, data in _books():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return BooksSource(name="tales", paths=(str(folder / "books.tar.gz"),))
+
+
+def _zip(folder: Path) -> AnySource:
+    with zipfile.ZipFile(folder / "books.zip", "w") as archive:
+        for name, data in _books():
+            archive.writestr(name, data)
+    return BooksSource(name="tales", paths=(str(folder / "books.zip"),))
+
+
+def _loose(folder: Path) -> AnySource:
+    for name, data in _books():
+        (folder / name).write_bytes(data)
+    return BooksSource(name="tales", paths=(str(folder),))
+
+
+_LINES = [f"This is the sentence of number {number}, and one more word." for number in range(900)]
+
+
+def _txt(folder: Path) -> AnySource:
+    """Documents that are cut, which is counted behind each of them."""
+    lines = [line if number % 90 else "" for number, line in enumerate(_LINES)]
+    (folder / "own.txt.bz2").write_bytes(bz2.compress("\n".join(lines).encode()))
+    path = str(folder / "own.txt.bz2")
+    return TextSource(name="own", paths=(path,), max_document_bytes=1 << 10)
+
+
+def _jsonl(folder: Path) -> AnySource:
+    rows = [json.dumps({"text": " ".join(_LINES[n : n + 30])}) for n in range(0, 900, 10)]
+    rows[5::11] = ["{"] * len(rows[5::11])
+    (folder / "own.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    path = str(folder / "own.jsonl.gz")
+    return TextSource(name="own", paths=(path,), max_document_bytes=1 << 10)
+
+
+def _parquet(folder: Path) -> AnySource:
+    table = pa.table({"text": [" ".join(_LINES[n : n + 30]) for n in range(0, 900, 10)]})
+    pq.write_table(table, folder / "own.parquet", row_group_size=10)
+    return TextSource(name="own", paths=(str(folder / "own.parquet"),))
+
+
+def _lines_of_books(folder: Path) -> AnySource:
+    lines = [line if number % 11 else " " for number, line in enumerate(_LINES)]
+    (folder / "books_large.txt.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    path = str(folder / "books_large.txt.gz")
+    return BookCorpusSource(name="books", paths=(path,), lines_per_document=7)
+
+
+_OTHERS = {
+    _tar: 20_000,
+    _zip: 20_000,
+    _loose: 20_000,
+    _txt: 9_000,
+    _jsonl: 30_000,
+    _parquet: 30_000,
+    _lines_of_books: 9_000,
+}
+"""And a size of shards that makes a few."""
+
+
+@pytest.mark.parametrize("written", _OTHERS, ids=lambda function: function.__name__)
+def test_other_sources_go_on_as_well(
+    tmp_path: Path,
+    dies: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    written: Callable[[Path], AnySource],
+) -> None:
+    worked = 0
+    for module, name in ((books, "_document"), (text, "_document")):
+        function = getattr(module, name)
+
+        def counted(*args: Any, function: Any = function, **options: Any) -> Any:
+            nonlocal worked
+            worked += 1
+            return function(*args, **options)
+
+        monkeypatch.setattr(module, name, counted)
+    (tmp_path / "raw").mkdir()
+    job = _job(tmp_path, written(tmp_path / "raw"), shard_bytes=_OTHERS[written])
+    whole = job.run("whole", store="alone", pieces=False)
+    once = worked
+    plain = {name: n for name, n in whole.counters.items() if "@" not in name}
+    for things in ("books", "rows", "documents"):
+        check_balance(plain, things, where=written.__name__)
+    assert 3 < len(whole.files) < 8
+    for number in range(1, len(whole.files)):
+        worked = 0
+        dies(number)
+        with pytest.raises(_Died):
+            job.run("first", store=str(number))
+        dies(0)
+        assert _said(job.run("second", store=str(number))) == _said(whole)
+        assert worked == once
+        assert job.left(str(number)) == ["json"]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_within_a_stream_goes_on_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "xxwiki.xml.gz"
+    said = _SAID.format(3, 4) * 20
+    path.write_bytes(gzip.compress(dump([page(n, f"Page {n}. {said}") for n in range(1, 2_001)])))
+    source = WikipediaSource(name="wiki", paths=(str(path),))
+    recipe = Recipe(
+        name="test", build_documents=DocumentsConfig(sources=(source,), shard_bytes=1 << 16)
+    )
+    given, store = tmp_path / "recipe.json", tmp_path / "store"
+    given.write_text(recipe.model_dump_json(), encoding="utf-8")
+    program = [sys.executable, "-m", "support.item_runs"]
+    command = [*program, str(given), str(store), "killed", "build-documents", "1500"]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PYTHONPATH})
+    try:
+        while process.poll() is None and len(list(store.glob("pieces/*/0/*/*.json"))) < 3:
+            time.sleep(0.002)
+    finally:
+        process.kill()
+        process.wait()
+    finished = sorted(store.glob("pieces/*/0/*/*.json"))
+    assert len(finished) >= 3
+    assert all(".part-" in path.name for path in finished)
+    after = run_stages(recipe, str(store), "after", until="build-documents")
+    objects = {entry.object for entry in after["build-documents"].files}
+    data = store / "artifacts/build-documents"
+    linked = {path.stat().st_ino for path in (data / "killed/data").iterdir()}
+    shared = [name for name in objects if (data / "after/data" / name).stat().st_ino in linked]
+    assert len(shared) >= len(finished)
+    anew = run_stages(recipe, str(tmp_path / "2"), "a", until="build-documents", reuse=False)
+    assert told(after) == told(anew)

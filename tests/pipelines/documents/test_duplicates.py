@@ -1,0 +1,367 @@
+"""Equal texts and equal ids are found whichever shards they stand in, in buckets of any number."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.corpus_builder import small_recipe
+from support.item_runs import run_stages, told
+from support.paths import PYTHONPATH
+
+from flows.sample import write_sample
+from pipelines.beam.jobs import run_shard_job
+from pipelines.beam.work import Grouping, WorkReport
+from pipelines.documents import bucket_tables, duplicates, duplicates_table
+from pipelines.documents.duplicates import BUCKETS, buckets_for, digest_blobs, report_repeated
+from pipelines.documents.duplicates_table import (
+    DUPLICATES_FILE,
+    Duplicates,
+    duplicate_rows,
+    write_duplicates,
+)
+from pipelines.io.file_systems import file_system
+from pipelines.io.shards import ShardWriter, open_shard
+from schemas.arrow import DUPLICATES
+from schemas.configs import ExecutionConfig
+from schemas.errors import RunnerError
+from schemas.manifest import FileEntry
+
+Shard = Sequence[tuple[str, str]]
+"""Pairs of a document's id and its text."""
+
+
+def _digest(text: str) -> bytes:
+    return text.encode().ljust(16, b"\0")
+
+
+class _Document(NamedTuple):
+    name: str
+    digest: bytes
+    title: str
+    page: int | None
+    revision: int | None
+
+
+def _document(name: str, text: str) -> _Document:
+    """A page's id is written `wiki:PAGE:REVISION`, its title is that of its text's first word."""
+    numbers = [int(part) for part in name.split(":")[1:]] if name.startswith("wiki:") else []
+    page, revision = numbers or (None, None)
+    return _Document(name, _digest(text), text.split()[0], page, revision)
+
+
+def _keys(rows: Shard) -> pa.Table:
+    columns: dict[str, list[Any]] = {name: [] for name in duplicates.KEY_COLUMNS}
+    for row in rows:
+        for column, value in zip(columns.values(), _document(*row), strict=True):
+            column.append(value)
+    types = (pa.string(), pa.binary(16), pa.string(), pa.int64(), pa.int64())
+    return pa.table(
+        {name: pa.array(columns[name], kind) for name, kind in zip(columns, types, strict=True)}
+    )
+
+
+def _shard_name(number: int) -> str:
+    return f"part-{number:05d}-000.arrow"
+
+
+def _entries(shards: Sequence[Shard], *, first: int = 0) -> list[FileEntry]:
+    return [
+        FileEntry(path=name, object=name, size=0, sha256="0" * 64, rows=len(rows))
+        for name, rows in ((_shard_name(number), rows) for number, rows in enumerate(shards, first))
+    ]
+
+
+def _reports(
+    shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKETS, first: int = 0
+) -> list[WorkReport]:
+    blobs: dict[int, list[bytes]] = {}
+    for number, rows in enumerate(shards, first):
+        for blob in digest_blobs(_keys(rows), shard=_shard_name(number), buckets=buckets):
+            blobs.setdefault(blob.bucket, []).append(blob.data)
+    return [report_repeated(bucket, data, output=str(output)) for bucket, data in blobs.items()]
+
+
+def _write(shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKETS) -> Duplicates:
+    reports = _reports(shards, output, buckets=buckets)
+    return write_duplicates(reports, output=str(output), shards=_entries(shards))
+
+
+def _rows(found: Duplicates, output: Path | str) -> list[dict[str, Any]]:
+    with open_shard(f"{output}/{found.file.object}", expected=DUPLICATES) as reader:
+        rows: list[dict[str, Any]] = reader.read_all().to_pylist()
+        return rows
+
+
+def _left_out(*shards: Shard) -> list[tuple[str, str, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = _rows(_write(shards, folder), folder)
+        assert [path.name.partition("-")[0] for path in Path(folder).rglob("*.*")] == ["duplicates"]
+    return [(row["document_id"], row["reason"], row["kept_document_id"]) for row in rows]
+
+
+def test_different_documents_are_no_duplicates() -> None:
+    assert _left_out([("a", "x"), ("b", "y")], [("c", "z")]) == []
+
+
+def test_no_documents_have_no_duplicates(tmp_path: Path) -> None:
+    assert _left_out() == _left_out([]) == _left_out([], []) == []
+    found = _write([[]], tmp_path)
+    assert (found.same_text, found.repeated_ids, found.file.rows) == (0, {}, 0)
+
+
+def test_the_smallest_id_of_equal_texts_stays_in_any_order() -> None:
+    shards = [[("c", "x")], [("a", "x"), ("z", "y")], [("b", "x")]]
+    for order in itertools.permutations(shards):
+        assert sorted(_left_out(*order)) == [("b", "same-text", "a"), ("c", "same-text", "a")]
+
+
+def test_one_id_for_two_texts_keeps_one() -> None:
+    assert _left_out([("a", "y")], [("a", "x")]) == [("a", "same-id", "a")]
+
+
+def test_a_row_left_out_for_its_id_does_not_stand_for_its_text() -> None:
+    # "a" has texts x and y; y is also c's. If a's y went for its id and c's y went for its text,
+    # y would be lost.
+    left_out = _left_out([("a", "x"), ("a", "y")], [("c", "y")])
+    assert left_out == [("a", "same-id", "a")]
+
+
+def test_the_same_document_twice_is_a_repeated_id() -> None:
+    assert _left_out([("a", "x")], [("a", "x")]) == [("a", "same-id", "a")]
+
+
+def test_of_one_id_the_first_row_of_the_plan_stays(tmp_path: Path) -> None:
+    first, second = [("a", "z"), ("b", "q")], [("c", "r"), ("a", "a"), ("a", "m")]
+    found = _write([first, second], tmp_path)
+    rows = [(row["shard"], row["row"]) for row in _rows(found, tmp_path)]
+    assert rows == [(_shard_name(1), 1), (_shard_name(1), 2)]
+    assert found.repeated_ids == {_shard_name(1): (2, "a", "a")}
+
+
+def test_first_row_of_one_id_stays_when_shard_numbers_have_six_digits(tmp_path: Path) -> None:
+    shards: list[Shard] = [[("a", "x"), ("c", "z")], [("a", "y")], [("b", "z")]]
+    reports = _reports(shards, tmp_path, first=99_999)
+    entries = _entries(shards, first=99_999)
+    found = write_duplicates(reports, output=str(tmp_path), shards=entries)
+    left_out = [(row["shard"], row["row"], row["reason"]) for row in _rows(found, tmp_path)]
+    assert left_out == [(_shard_name(99_999), 1, "same-text"), (_shard_name(100_000), 0, "same-id")]
+
+
+def test_of_one_page_in_two_dumps_the_newest_revision_stays() -> None:
+    older, newer = [("wiki:7:100", "Ada old"), ("wiki:8:9", "Babbage")], [("wiki:7:101", "Ada new")]
+    for shards in ((older, newer), (newer, older)):
+        assert _left_out(*shards) == [("wiki:7:100", "same-id", "wiki:7:101")]
+
+
+def test_pages_of_two_wikis_with_one_number_are_two_documents() -> None:
+    assert _left_out([("wiki:7:100", "Ada"), ("wiki:7:101", "Babbage")]) == []
+
+
+def test_an_id_may_hold_any_character() -> None:
+    # Ids used to be joined by line ends.
+    assert _left_out([("a\nb", "x")], [("c\0d", "x")]) == [("c\0d", "same-text", "a\nb")]
+
+
+def _expected(shards: Sequence[Shard]) -> list[dict[str, Any]]:
+    """By comparing each row with each other, in Python's objects."""
+    rows = {
+        (shard, row): _document(*document)
+        for shard, documents in enumerate(shards)
+        for row, document in enumerate(documents)
+    }
+
+    def page(document: _Document) -> tuple[str, str] | None:
+        if document.page is None:
+            return None
+        return document.name.removesuffix(f":{document.revision}"), document.title
+
+    left: dict[tuple[int, int], tuple[str, str]] = {}
+    for place, document in rows.items():  # of a page the newest revision, of these the first
+        others = [(-(o.revision or 0), p) for p, o in rows.items() if page(o) == page(document)]
+        if page(document) and min(others)[1] != place:
+            left[place] = "same-id", rows[min(others)[1]].name
+    for place, document in rows.items():
+        others_there = [p for p, o in rows.items() if o.name == document.name and p not in left]
+        if place not in left and min(others_there) != place:
+            left[place] = "same-id", document.name
+    by_id = set(left)
+    for place, document in rows.items():
+        equal = [(o.name, p) for p, o in rows.items() if o.digest == document.digest]
+        stays = min((item for item in equal if item[1] not in by_id), default=None)
+        if place not in by_id and stays and stays[1] != place:
+            left[place] = "same-text", stays[0]
+    return [
+        {
+            "document_id": rows[place].name,
+            "shard": _shard_name(place[0]),
+            "row": place[1],
+            "reason": left[place][0],
+            "kept_document_id": left[place][1],
+        }
+        for place in sorted(left)
+    ]
+
+
+_NAMES = st.one_of(
+    st.sampled_from(["a", "b", "ab", "", "\0", "a\n", "a'\"\\", "é", "é", "\U0001f4d6", "../x"]),
+    st.text(st.characters(codec="utf-8"), max_size=4).filter(lambda name: name[:5] != "wiki:"),
+    st.builds("wiki:{}:{}".format, st.integers(1, 3), st.integers(0, 4)),
+)
+_TEXTS = st.sampled_from(
+    [f"{title} {text}" for title in ("Ada", "Bab") for text in ("x", "y", "z")]
+)
+_SHARDS = st.lists(st.lists(st.tuples(_NAMES, _TEXTS), max_size=8), max_size=5)
+
+
+@settings(deadline=None, max_examples=150)
+@given(shards=_SHARDS, buckets=st.sampled_from([1, 2, 7, 64, 1000]), small=st.booleans())
+def test_what_is_found_is_what_comparing_each_with_each_finds(
+    shards: list[Shard], buckets: int, small: bool
+) -> None:
+    expected = _expected(shards)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        if small:  # whatever is cut in the middle: record batches, and reports that take none along
+            patch.setattr(duplicates, "_SMALL_BUCKET", 0)
+            patch.setattr(bucket_tables, "_BATCH_ROWS", 2)
+            patch.setattr(duplicates_table, "BATCH_ROWS", 3)
+        found = _write(shards, folder, buckets=buckets)
+        assert _rows(found, folder) == expected
+        assert found.same_text == sum(row["reason"] == "same-text" for row in expected)
+        repeated = {shard: rows.rows for shard, rows in found.repeated_ids.items()}
+        for number, shard in enumerate(map(_shard_name, range(len(shards)))):
+            for reason in ("same-id", "same-text"):
+                url = f"{folder}/{found.file.object}"
+                wanted = {
+                    row["row"]
+                    for row in expected
+                    if (row["shard"], row["reason"]) == (shard, reason)
+                }
+                assert duplicate_rows(url, shard=shard, reason=reason) == wanted, number
+                assert reason == "same-text" or repeated.get(shard, 0) == len(wanted)
+        assert [path.name for path in Path(folder).rglob("*.arrow")] == [
+            Path(found.file.object).name
+        ]
+
+
+def test_the_bytes_are_those_of_one_batch_of_rows_in_order(tmp_path: Path) -> None:
+    """However many buckets there are, and whichever of them is reported first."""
+    shards = [[(f"{s}-{n % 40}", f"w{n % 50} t") for n in range(s * 7, 90)] for s in range(5)]
+    with ShardWriter("expected.arrow", schema=DUPLICATES, output=str(tmp_path)) as shard:
+        shard.write(pa.RecordBatch.from_pylist(_expected(shards), schema=DUPLICATES))
+    for buckets in (1, 64, 1000):
+        found = _write(shards, tmp_path, buckets=buckets)
+        assert found.file.sha256 == shard.entry().sha256
+    reports = _reports(shards, tmp_path)
+    found = write_duplicates(reports[::-1], output=str(tmp_path), shards=_entries(shards)[::-1])
+    assert found.file.sha256 == shard.entry().sha256
+
+
+def test_a_large_table_has_batches_of_whole_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicates_table, "BATCH_ROWS", 10)
+    shards = [[(f"{s} {n}", f"{n} same") for n in range(4)] for s in range(8)]
+    found = _write(shards, tmp_path)
+    with open_shard(f"{tmp_path}/{found.file.object}") as reader:
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        assert [batch.num_rows for batch in batches] == [8, 8, 8, 4]
+        assert pa.Table.from_batches(batches).to_pylist() == _expected(shards)
+
+
+def test_more_documents_get_more_buckets() -> None:
+    assert buckets_for(0) == buckets_for(20_000_000) == BUCKETS == 64
+    assert buckets_for(1_000_000_000) == 2_500
+
+
+def test_rows_of_a_shard_that_nobody_reported_are_refused(tmp_path: Path) -> None:
+    reports = _reports([[("a", "x")], [("b", "x")]], tmp_path)
+    with pytest.raises(RunnerError, match="part-00001-000"):
+        write_duplicates(reports, output=str(tmp_path), shards=_entries([[("a", "x")]]))
+
+
+def test_half_a_blob_is_refused(tmp_path: Path) -> None:
+    [blob] = [blob for blob in digest_blobs(_keys([("a", "x")]), shard="part-0") if blob.bucket % 2]
+    with pytest.raises(ValueError, match="part-0"):
+        report_repeated(blob.bucket, [blob.data[:-1]], output=str(tmp_path))
+
+
+def test_in_an_object_store_the_buckets_files_go_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory_folder = f"memory://{tmp_path.name}/documents"
+    monkeypatch.setattr(duplicates, "_SMALL_BUCKET", 0)
+    shards = [[(f"{s}-{n % 9}", f"w{n % 30} t") for n in range(40)] for s in range(4)]
+    reports = _reports(shards, memory_folder)
+    assert sum(len(report.files) for report in reports) > 20
+    found = write_duplicates(reports, output=memory_folder, shards=_entries(shards))
+    assert _rows(found, memory_folder) == _expected(shards)
+    fs, folder = file_system(memory_folder)
+    assert [str(name).removeprefix(f"{folder}/") for name in fs.find(folder)] == [found.file.object]
+
+
+def test_restored_pieces_may_be_dealt_to_other_buckets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier job wrote, killed or not, says nothing of its buckets."""
+    recipe = small_recipe(write_sample(str(tmp_path / "sample"), articles=40, tales=1))
+    first = run_stages(recipe, str(tmp_path / "store"), "first", until="build-documents")
+    monkeypatch.setattr(duplicates, "BUCKETS", 3)
+    second = run_stages(recipe, str(tmp_path / "store"), "second", until="build-documents")
+    assert second["build-documents"].reuse.pieces_reused == second["build-documents"].reuse.pieces
+    assert second["build-documents"].counters["duplicates-same-text"] > 0
+    assert told(second) == told(first)
+
+
+class _Piece(NamedTuple):
+    number: int
+    rows: tuple[tuple[str, str], ...]
+    weight: int = 1
+    name: str = "made-up"
+
+
+class _SendKeys:
+    """Work without files whose blobs are those of made-up documents."""
+
+    def setup(self) -> None:
+        """Nothing to open."""
+
+    def process(self, piece: _Piece) -> WorkReport:
+        name = _shard_name(piece.number)
+        entry = FileEntry(path=name, object=name, size=0, sha256="0" * 64, rows=len(piece.rows))
+        return WorkReport(piece.number, [entry], blobs=digest_blobs(_keys(piece.rows), shard=name))
+
+
+@pytest.mark.parametrize(
+    "execution",
+    [ExecutionConfig(), ExecutionConfig(workers=2), ExecutionConfig(runner="threads", workers=2)],
+    ids=["one", "two", "threads"],
+)
+def test_a_job_finds_them_with_any_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execution: ExecutionConfig
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)  # of worker processes
+    shards = [tuple((f"{s}-{n % 9}", f"w{n % 30} t") for n in range(s * 3, 40)) for s in range(7)]
+    done = run_shard_job(
+        "find",
+        [_Piece(number, rows) for number, rows in enumerate(shards)],
+        work=_SendKeys(),  # type: ignore[arg-type]
+        output=str(tmp_path / "out"),
+        execution=execution,
+        grouping=Grouping(functools.partial(report_repeated, output=str(tmp_path / "out"))),
+    )
+    found = write_duplicates(done.groups, output=str(tmp_path / "out"), shards=done.files)
+    assert _rows(found, tmp_path / "out") == _expected(shards)
+    assert found.file.path == DUPLICATES_FILE
+    assert list(temporary.iterdir()) == []  # the blobs on disk went with the job

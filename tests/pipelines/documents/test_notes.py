@@ -1,0 +1,158 @@
+"""What `build-documents` leaves out or finds odd is counted, and said in its manifest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.corpus_builder import as_input
+
+from pipelines.build_documents import build_documents
+from pipelines.counters import Counters
+from pipelines.documents.shards import shard_pieces, wanted_documents
+from schemas.configs import DocumentsConfig, ExecutionConfig, TextSource, WikipediaSource
+from schemas.errors import InputError
+from schemas.manifest import StageOutput
+
+TEXT = "The quick brown fox jumps over the lazy dog number"
+
+
+def build(output: Path, *sources: Any, workers: int = 1) -> StageOutput:
+    return build_documents(
+        DocumentsConfig(sources=sources),
+        inputs={},
+        output=str(output),
+        execution=ExecutionConfig(workers=workers),
+    )
+
+
+def read_by_later_stages(made: StageOutput, output: Path, *, remove: bool) -> list[str]:
+    documents = as_input("documents", made, str(output))
+    counters = Counters()
+    return [
+        name
+        for piece in shard_pieces(documents, remove_duplicates=remove)
+        for batch in wanted_documents(piece, counters)
+        for name in batch.column("document_id").to_pylist()
+    ]
+
+
+def write_rows(path: Path, rows: list[tuple[str, str]]) -> None:
+    lines = (json.dumps({"id": name, "text": text}) for name, text in rows)
+    path.write_text("\n".join(lines))
+
+
+def test_a_repeated_id_is_dropped_counted_and_said_wherever_it_comes(tmp_path: Path) -> None:
+    """50 rows of one id were all kept under it, and no note said so."""
+    write_rows(tmp_path / "a.jsonl", [("same", f"{TEXT} {n}") for n in range(50)])
+    write_rows(tmp_path / "b.jsonl", [("same", f"{TEXT} b"), ("other", f"{TEXT} other")])
+    found = []
+    for workers, split_bytes in ((1, 1 << 20), (1, 1024), (2, 1024)):
+        output = tmp_path / f"{workers}-{split_bytes}"
+        source = TextSource(
+            name="mine", paths=(f"{tmp_path}/*.jsonl",), id_column="id", split_bytes=split_bytes
+        )
+        made = build(output, source, workers=workers)
+        counters = made.counters
+        assert counters["documents-in"] == counters["documents-in@mine"] == 52
+        assert counters["documents-kept"] == counters["documents-kept@mine"] == 2
+        assert counters["documents-dropped-repeated-id@mine"] == 50
+        assert any("documents-dropped-repeated-id 50" in note for note in made.notes)
+        for remove in (True, False):
+            assert sorted(read_by_later_stages(made, output, remove=remove)) == [
+                "mine:other",
+                "mine:same",
+            ]
+        assert any(note.endswith("in a.jsonl; 'mine:same' is kept") for note in made.notes) is (
+            split_bytes == 1024  # larger, both files are one split
+        )
+        found.append(made.counters)
+    assert found[0] == found[1] == found[2]
+
+
+PAGE = (
+    "<page><title>{title}</title><ns>0</ns><id>{page}</id><revision><id>{revision}</id>"
+    "<text>{text}</text></revision></page>"
+)
+
+
+def write_dump(path: Path, *pages: tuple[str, int, int, str]) -> None:
+    body = "".join(
+        PAGE.format(title=title, page=page, revision=revision, text=text)
+        for title, page, revision, text in pages
+    )
+    path.write_text(f"<mediawiki version='0.11' xml:lang='en'>{body}</mediawiki>")
+
+
+def test_a_page_of_two_dumps_is_taken_in_its_newest_revision(tmp_path: Path) -> None:
+    write_dump(tmp_path / "old.xml", ("Ada", 7, 100, f"{TEXT} old"), ("Bob", 8, 5, f"{TEXT} b"))
+    write_dump(tmp_path / "new.xml", ("Ada", 7, 200, f"{TEXT} new"), ("Bob", 8, 5, f"{TEXT} b"))
+    output = tmp_path / "out"
+    made = build(output, WikipediaSource(name="w", paths=(f"{tmp_path}/*.xml",)))
+    assert sorted(read_by_later_stages(made, output, remove=True)) == ["w:7:200", "w:8:5"]
+    assert made.counters["documents-dropped-repeated-id"] == 2
+    assert made.counters["pages-kept"] == 4
+
+
+def test_an_input_that_gives_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(f"{TEXT} 1")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.txt").write_text("\n\n \n")
+    write_dump(tmp_path / "none.xml")
+    write_dump(tmp_path / "redirects.xml", ("A", 1, 1, "#REDIRECT [[B]]"))
+    made = build(
+        tmp_path / "out",
+        TextSource(name="mine", paths=(f"{tmp_path}/*.txt",)),
+        WikipediaSource(name="w", paths=(f"{tmp_path}/*.xml",)),
+    )
+    notes = " ".join(made.notes)
+    assert "files-without-text 2, the first of them blank.txt" in notes
+    assert "none.xml (nothing in it), redirects.xml (1 pages; left out: redirect 1)" in notes
+
+
+def test_sources_that_give_no_document_at_all_are_an_error(tmp_path: Path) -> None:
+    write_dump(tmp_path / "redirects.xml", ("A", 1, 1, "#REDIRECT [[B]]"))
+    with pytest.raises(InputError, match=r"no document.*redirects\.xml \(1 pages.*redirect 1"):
+        build(tmp_path / "out", WikipediaSource(name="w", paths=(f"{tmp_path}/*.xml",)))
+
+
+def test_records_left_out_are_noted_with_the_first_of_them(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"text": TEXT}) + '\n{"text": \n' + json.dumps({"text": TEXT + "\ud800"})
+    )
+    made = build(tmp_path / "out", TextSource(name="mine", paths=(f"{tmp_path}/a.jsonl",)))
+    start = len(json.dumps({"text": TEXT})) + 1
+    assert any(
+        f"rows-dropped-malformed-json 1, the first of them a.jsonl, byte {start:,}" in note
+        for note in made.notes
+    )
+    assert any("rows-dropped-lone-surrogate 1" in note for note in made.notes)
+
+
+def test_paragraphs_that_look_like_one_text_are_noted(tmp_path: Path) -> None:
+    """40 notes made 280 documents, and nothing was said."""
+    for number in range(40):
+        paragraphs = [f"{TEXT} {number} {part}." for part in range(7)]
+        (tmp_path / f"{number}.txt").write_text("\n\n".join(paragraphs))
+    source = TextSource(name="mine", paths=(f"{tmp_path}/*.txt",))
+    (note,) = build(tmp_path / "blank", source).notes
+    assert "40 .txt files make 280 documents of 12 words" in note
+    assert "`document: file`" in note
+    made = build(tmp_path / "file", source.model_copy(update={"document": "file"}))
+    assert (made.counters["documents-kept"], made.notes) == (40, ())
+    chosen = build(tmp_path / "line", source.model_copy(update={"document": "line"}))
+    assert (chosen.counters["documents-kept"], chosen.notes) == (280, ())
+
+
+def test_one_endless_document_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{TEXT} {n}.\n" for n in range(3000)))
+    source = TextSource(name="mine", paths=(f"{tmp_path}/a.txt",))
+    (note,) = build(tmp_path / "out", source).notes
+    assert "1 long files have no blank line" in note
+    short = source.model_copy(update={"max_document_bytes": 50_000})
+    notes = build(tmp_path / "short", short).notes
+    assert any("documents were cut 3 times at 50,000 bytes" in note for note in notes)
+    chosen = source.model_copy(update={"document": "file"})
+    assert build(tmp_path / "file", chosen).notes == ()

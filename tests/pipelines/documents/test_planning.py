@@ -1,0 +1,191 @@
+"""Raw files are read once for a key and its job, several at once, and not at all where believed."""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import threading
+from pathlib import Path
+
+import pytest
+from support.counting_fs import CountedFiles
+from support.dump_builder import page, write_multistream
+
+from pipelines.documents.plan import plan, raw_inputs
+from pipelines.io import raw_files
+from pipelines.io.raw_files import in_parallel
+from pipelines.io.user_cache import remember, remembered
+from pipelines.mediawiki import multistream
+from pipelines.sources import wikipedia
+from schemas.configs import DocumentsConfig, WikipediaSource
+
+pytestmark = pytest.mark.usefixtures("fresh_cache")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_planned_before() -> None:
+    wikipedia._plan_file.cache_clear()
+
+
+def _dumps(folder: Path, *, count: int = 3, has_index: bool = False) -> list[Path]:
+    found = []
+    for number in range(count):
+        own = folder / str(number)
+        own.mkdir(parents=True)
+        pages = [page(1000 * number + one) for one in range(300)]
+        path, _ = write_multistream(own, pages, per_stream=2)
+        if not has_index:
+            next(own.glob("*-index*")).unlink()
+        found.append(path)
+    return found
+
+
+def _config(folder: object, **settings: object) -> DocumentsConfig:
+    source = WikipediaSource.model_validate(
+        {"name": "w", "paths": [str(folder)], "split_bytes": 4096, **settings}
+    )
+    return DocumentsConfig(sources=(source,))
+
+
+def test_a_key_and_its_job_read_each_file_once(
+    tmp_path: Path, counted: type[CountedFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps = _dumps(tmp_path / "raw")
+    probed: list[int] = []
+    probe = multistream.is_stream
+    monkeypatch.setattr(
+        multistream, "is_stream", lambda uri, at: probed.append(at) or probe(uri, at)
+    )
+    searched: list[str] = []
+    search = multistream.find_streams
+    monkeypatch.setattr(
+        multistream, "find_streams", lambda uri, **how: searched.append(uri) or search(uri, **how)
+    )
+    config = _config(f"counted://{tmp_path}/raw")
+    raw = raw_inputs(config)
+    assert len(raw) == len(dumps)
+    read, probes = counted.bytes_read.total(), len(probed)
+    assert searched == []  # streams were found while the files were hashed
+    planned = plan(config)
+    assert len(planned) > 20
+    assert (counted.bytes_read.total(), len(probed)) == (read, probes)
+    # Another process knows what was found, too.
+    wikipedia._plan_file.cache_clear()
+    raw_files.digest_cache.__globals__["_opened"].cache_clear()
+    assert plan(config) == planned
+    assert searched == []
+
+
+def test_streams_are_the_same_however_they_are_found(tmp_path: Path) -> None:
+    (path,) = _dumps(tmp_path / "a", count=1)
+    found = plan(_config(path))
+    wikipedia._plan_file.cache_clear()
+    size, name = path.stat().st_size, path.name
+    assert len(found) > 5
+    streams = multistream.find_all_streams(str(path), name=name, size=size)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert remembered("streams", digest) == list(streams)
+    remember("streams", digest, ["damaged"])
+    assert plan(_config(path)) == found
+
+
+def test_a_damaged_or_unwritable_cache_costs_a_search(tmp_path: Path, monkeypatch) -> None:
+    (path,) = _dumps(tmp_path / "a", count=1)
+    found = plan(_config(path))
+    (place,) = (tmp_path / "cache" / "streams").glob("*/*")
+    place.write_bytes(place.read_bytes().replace(b"[0,", b"[1,"))
+    wikipedia._plan_file.cache_clear()
+    assert plan(_config(path)) == found
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "file"))
+    wikipedia._plan_file.cache_clear()
+    assert plan(_config(path)) == found
+
+
+def test_that_a_cache_is_unwritable_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "file"))
+    caplog.set_level("INFO")
+    for number in range(3):
+        remember("streams", hashlib.sha256(b"%d" % number).hexdigest(), [number])
+    assert caplog.text.count(f"{tmp_path / 'file'}: cannot be written") == 1
+
+
+def test_a_changed_file_is_planned_anew(tmp_path: Path) -> None:
+    (path,) = _dumps(tmp_path / "a", count=1)
+    config = _config(path)
+    before = plan(config)
+    path.write_bytes(path.read_bytes() + bz2.compress(b"\n"))
+    after = plan(config)
+    assert after[0].split.file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert before != after
+
+
+def test_files_are_looked_at_side_by_side_in_their_order() -> None:
+    meeting = threading.Barrier(3, timeout=60)
+
+    def look(item: int) -> int:
+        meeting.wait()  # would break if they came one after another
+        return item * 2
+
+    assert in_parallel(look, range(3)) == [0, 2, 4]
+    assert in_parallel(lambda item: item, []) == []
+
+
+def test_the_first_error_is_raised() -> None:
+    def look(item: int) -> int:
+        if item >= 2:
+            raise ValueError(f"item {item}")
+        return item
+
+    with pytest.raises(ValueError, match="item 2"):
+        in_parallel(look, range(9))
+
+
+def test_a_believed_checksum_spares_the_reading_and_changes_nothing_else(
+    tmp_path: Path,
+) -> None:
+    dumps = _dumps(tmp_path / "raw", has_index=True)
+    folder = tmp_path / "raw"
+    verified = _config(folder)
+    read = [raw_inputs(verified), plan(verified)]
+    for path in dumps:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        path.with_name("xwiki-sha256sums.txt").write_text(f"{digest}  {path.name}\n")
+    wikipedia._plan_file.cache_clear()
+    raw_files.digest_cache.__globals__["_opened"].cache_clear()
+    trusting = _config(folder, trust_checksums=True, verify_checksums=False)
+    believed = raw_inputs(trusting)
+    planned = plan(trusting)
+    assert all(item.believed.endswith("xwiki-sha256sums.txt") for item in believed)
+    assert not any(item.checksum for item in believed)
+    assert [item.model_copy(update={"believed": ""}) for item in believed] == list(read[0])
+    assert [item.identity for item in believed] == [item.identity for item in read[0]]
+    for piece, other in zip(planned, read[1], strict=True):
+        file = piece.split.file._replace(believed="")
+        assert piece._replace(split=piece.split._replace(file=file)) == other
+    assert trusting.identity() == verified.identity()
+
+
+def test_a_believed_file_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = _dumps(tmp_path / "raw", count=2, has_index=True)
+    said = "ab" * 32  # which it is not: nobody looks
+    first.with_name("sha256sums.txt").write_text(f"{said}  {first.name}\n")
+    # A sha1 list will not do: by sha256 files are known in keys.
+    sha1 = hashlib.sha1(second.read_bytes()).hexdigest()
+    second.with_name("sha1sums.txt").write_text(f"{sha1}  {second.name}\n")
+    computed: list[str] = []
+    compute = raw_files._compute
+    monkeypatch.setattr(
+        raw_files,
+        "_compute",
+        lambda uri, *a, **k: computed.append(uri) or compute(uri, *a, **k),
+    )
+    files = {piece.split.file for piece in plan(_config(tmp_path / "raw", trust_checksums=True))}
+    assert computed == [str(second)]
+    by_uri = {file.uri: file for file in files}
+    assert (by_uri[str(first)].sha256, by_uri[str(first)].checksum) == (said, "")
+    assert by_uri[str(second)].believed == ""
+    assert by_uri[str(second)].checksum == f"sha1:{sha1}"

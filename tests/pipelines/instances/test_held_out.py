@@ -1,0 +1,507 @@
+"""Held-out documents: chosen by their ids, and in no instance of the others nor the reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.corpus_builder import run_corpus, small_recipe, small_sample
+from support.counting_fs import CountedFiles
+from support.dump_builder import dump, page
+
+from flows.bert import run_recipe
+from flows.lineage.head import head
+from flows.lineage.rows import find_shard
+from flows.store.artifacts import ArtifactStore
+from pipelines.beam.plan_file import SharedInput
+from pipelines.beam.work import WorkReport, add_up
+from pipelines.build_instances import build_instances
+from pipelines.counters import check_balance
+from pipelines.instances import shards as job
+from pipelines.instances import token_shards
+from pipelines.instances.held_out import TRAINING, is_held_out
+from pipelines.instances.plan import Ranking, plan, pool_numbers
+from pipelines.instances.token_documents import TokenDocuments
+from pipelines.instances.token_shards import TokenShards
+from pipelines.io.files import write_text_file
+from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.io.stage_inputs import InputFile
+from pipelines.seeds import key_for
+from schemas.arrow import tokens_schema
+from schemas.configs import (
+    DocumentsConfig,
+    ExecutionConfig,
+    InstancesConfig,
+    MaskingConfig,
+    VocabularyConfig,
+    WikipediaSource,
+)
+from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.recipe import Recipe
+
+FIRST = 104  # id of the first token that is not special
+UNMASKED = MaskingConfig(strategy="none")
+Ids = list[list[str]]  # of the documents of each shard
+
+
+class Corpus:
+    """Token shards in which all tokens of a document are one id, that of no other document."""
+
+    def __init__(self, folder: Path, ids: Ids, *, sentences: int = 12, batches: int = 3) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.ids = folder, ids
+        self.of_token = [
+            (shard, row) for shard, names in enumerate(ids) for row in range(len(names))
+        ]
+        self.vocab_size = FIRST + len(self.of_token)
+        self.schema = tokens_schema(self.vocab_size)
+        special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        pieces = ["[PAD]", *(f"[unused{n}]" for n in range(99)), *special]
+        pieces += [f"d{n}" for n in range(len(self.of_token))]
+        text = "\n".join(pieces) + "\n"
+        vocab = write_text_file("vocab.txt", text, output=str(folder))
+        self.vocabulary = StageInput(
+            name="vocabulary",
+            artifact_id="v",
+            data=str(folder),
+            files=(vocab,),
+            statistics={"vocab_size": self.vocab_size},
+        )
+        self._token = iter(range(FIRST, self.vocab_size))
+        self._rng = np.random.default_rng(0)
+        files = [
+            self._write(number, names, sentences=sentences, batches=batches)
+            for number, names in enumerate(ids)
+        ]
+        self.tokens = StageInput(
+            name="tokens", artifact_id="t", data=str(folder), files=tuple(files)
+        )
+
+    def _write(self, number: int, names: list[str], *, sentences: int, batches: int) -> FileEntry:
+        path = f"part-{number:05d}.arrow"
+        with ShardWriter(path, schema=self.schema, output=str(self.folder)) as shard:
+            for part in np.array_split(np.array(names, object), batches):
+                sizes = [
+                    self._rng.integers(3, 30, self._rng.integers(1, 2 * sentences)) for _ in part
+                ]
+                ids = [[next(self._token)] * int(size.sum()) for size in sizes]
+                lengths = [size.tolist() for size in sizes]
+                columns = [part.tolist(), ids, lengths, [None] * len(part)]
+                arrays = [
+                    pa.array(column, field.type)
+                    for column, field in zip(columns, self.schema, strict=True)
+                ]
+                shard.write(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+        return shard.entry()
+
+    def held_out(self, share: float) -> set[tuple[int, int]]:
+        """(shard, row) of the documents that are held out, one key at a time."""
+        return {
+            (shard, row)
+            for shard, row in self.of_token
+            if key_for(0, "held-out", self.ids[shard][row]) < share * 2**64
+        }
+
+    def work(self, config: InstancesConfig, output: Path) -> list[WorkReport]:
+        """The work on all pieces, without Beam."""
+        output.mkdir(parents=True, exist_ok=True)
+        work = job.BuildInstanceShard(
+            config=config,
+            tokens=SharedInput(self.tokens),
+            vocab=InputFile.of(self.vocabulary, self.vocabulary.files[0]),
+            vocab_size=self.vocab_size,
+            output=str(output),
+        )
+        return [work.process(piece) for piece in plan(config, self.tokens)]
+
+    def build(self, config: InstancesConfig, output: Path, *, workers: int = 1) -> StageOutput:
+        """The whole stage."""
+        output.mkdir(parents=True)
+        return build_instances(
+            config,
+            inputs={"tokens": self.tokens, "vocabulary": self.vocabulary},
+            output=str(output),
+            execution=ExecutionConfig(workers=workers),
+        )
+
+
+def names(*sizes: int) -> Ids:
+    """Ids of documents in shards of these sizes."""
+    return [[f"doc/{shard}/{row}" for row in range(size)] for shard, size in enumerate(sizes)]
+
+
+def names_of(part: str, count: int) -> list[str]:
+    """Ids that are all held out at a share of a half, or none of them."""
+    numbered = (f"doc/{number}" for number in range(100 * count))
+    wanted = [
+        name
+        for name in numbered
+        if (key_for(0, "held-out", name) < 1 << 63) == (part == "held-out")
+    ]
+    return wanted[:count]
+
+
+def entries_of(made: Sequence[WorkReport] | StageOutput) -> list[FileEntry]:
+    if isinstance(made, StageOutput):
+        return list(made.files)
+    return [entry for report in made for entry in report.files]
+
+
+def rows_of(entries: Sequence[FileEntry], output: Path, *, part: str) -> Iterator[dict[str, Any]]:
+    """Rows of the training or the held-out instances, with the number of their token shard."""
+    for entry in entries:
+        if entry.statistics["part"] == part:
+            with open_shard(str(output / entry.object)) as reader:
+                for row in reader.read_all().to_pylist():
+                    pool = pool_numbers(entry)
+                    assert pool[0] == entry.statistics["token_shard"]
+                    yield {**row, "shard": pool[0], "segment_b_shard": pool[row["segment_b_shard"]]}
+
+
+def documents_in(rows: Iterator[dict[str, Any]]) -> tuple[set[tuple[int, int]], set[int]]:
+    """The documents that rows say they are from, and the ids of all their tokens."""
+    documents: set[tuple[int, int]] = set()
+    tokens: set[int] = set()
+    for row in rows:
+        documents.add((row["shard"], row["document_row"]))
+        if row["next_sentence_label"] != -1:
+            documents.add((row["segment_b_shard"], row["segment_b_row"]))
+        tokens.update(row["input_ids"])
+    return documents, tokens
+
+
+@given(
+    st.lists(st.text(min_size=1)),
+    st.floats(0, 1) | st.sampled_from([0.0, 0.005, 0.5, 1.0, 2.0**-64, 2.0**-70]),
+    st.floats(0, 1),
+)
+def test_a_document_is_chosen_by_its_key_alone(ids: list[str], share: float, more: float) -> None:
+    found = is_held_out(ids, share=share)
+    assert found.dtype == np.bool_
+    assert found.tolist() == [key_for(0, "held-out", name) < share * 2**64 for name in ids]
+    nested = is_held_out(ids, share=max(share, more))
+    assert (nested | ~found).all()
+
+
+def test_the_share_is_that_of_the_documents_and_the_choice_is_for_good() -> None:
+    ids = [f"enwiki/{number}" for number in range(100_000)]
+    for share in (0.005, 0.1, 0.5):
+        assert is_held_out(ids, share=share).mean() == pytest.approx(share, rel=0.15)
+    chosen = np.flatnonzero(is_held_out(ids, share=0.005))
+    # Models of one version are evaluated on documents that those of another have not seen either.
+    assert chosen[:5].tolist() == [281, 369, 379, 781, 1129]
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+def test_the_parts_of_a_shard_are_the_shard(tmp_path: Path, share: float, batches: int) -> None:
+    corpus = Corpus(tmp_path, names(40, 0, 25), batches=batches)
+    urls = [f"{corpus.folder}/{entry.object}" for entry in corpus.tokens.files]
+    shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=share)
+    for number, url in enumerate(urls):
+        with open_shard(url) as reader:
+            expected = reader.read_all().to_pylist()
+        found: dict[int, dict[str, Any]] = {}
+        for part in shards.read(number):
+            for index, row in enumerate(part.rows.tolist()):
+                sentences = slice(*part.sentence_offsets[index : index + 2])
+                tokens = slice(*part.document_bounds[index : index + 2])
+                found[row] = {
+                    "document_id": part.document_ids[index],
+                    "token_ids": part.token_ids[tokens].tolist(),
+                    "sentence_lengths": part.sentence_lengths[sentences].tolist(),
+                    "split_id": None,
+                }
+        assert [found[row] for row in range(len(expected))] == expected
+        held_out = {(number, row) for row in shards.held_out(number).rows.tolist()}
+        assert held_out == {item for item in corpus.held_out(share) if item[0] == number}
+        assert not shards.training(number).document_ids
+
+
+def _held_out_pages(folder: Path, *, edit: int) -> set[str]:
+    """Return the titles that are held out of a wiki in which every page was edited so often."""
+    folder.mkdir()
+    text = "Ink and paper {}say that page {} is about the number {}."
+    pages = [
+        page(number, text.format("now " * edit, number, number), revision=7000 * edit + number)
+        for number in range(1, 200)
+    ]
+    (folder / "wiki.xml").write_bytes(dump(pages))
+    source = WikipediaSource(name="wiki", paths=(str(folder / "wiki.xml"),), language="en")
+    recipe = Recipe(
+        name="edited",
+        build_documents=DocumentsConfig(sources=(source,), min_words=1, min_sentences=1),
+        build_vocabulary=VocabularyConfig(vocab_size=260),
+        build_instances={"one": InstancesConfig(max_seq_length=16, held_out_share=0.3)},
+    )
+    made = run_corpus(recipe, folder)
+    tokens = folder / "build-tokens"
+    urls = [f"{tokens}/{entry.object}" for entry in made["build-tokens"].files]
+    shards = TokenShards(urls, vocab_size=260, share=0.3)
+    counters = made["build-instances.one"].counters
+    found = [name for number in range(len(urls)) for name in shards.held_out(number).document_ids]
+    assert counters["held-out-documents-in"] == len(found)
+    return {name.rpartition(":")[0] for name in found}
+
+
+def test_edited_page_stays_in_its_part(tmp_path: Path) -> None:
+    before = _held_out_pages(tmp_path / "before", edit=0)
+    assert 30 < len(before) < 90
+    assert _held_out_pages(tmp_path / "after", edit=1) == before
+
+
+@pytest.mark.parametrize("remembered", [0, 1 << 30])
+@pytest.mark.parametrize("pool_bytes", [1 << 10, 1 << 30])
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_no_instance_has_tokens_of_the_other_part(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+    pool_bytes: int,
+    remembered: int,
+) -> None:
+    """By the rows that instances name, and by their tokens themselves."""
+    monkeypatch.setattr(token_shards, "REMEMBERED_BYTES", remembered)
+    corpus = Corpus(tmp_path, names(60, 1, 50, 0, 70))
+    config = InstancesConfig(
+        max_seq_length=64, pool_bytes=pool_bytes, held_out_share=share, duplicates=2,
+        masking=UNMASKED,
+    )  # fmt: skip
+    entries = entries_of(corpus.work(config, tmp_path / "out"))
+    expected = corpus.held_out(share)
+    assert len(expected) > 3
+    others = set(corpus.of_token) - expected
+    seen = {}
+    for part, allowed in (("training", others), ("held-out", expected)):
+        documents, tokens = documents_in(rows_of(entries, tmp_path / "out", part=part))
+        assert documents == allowed
+        seen[part] = {corpus.of_token[token - FIRST] for token in tokens if token >= FIRST}
+        assert seen[part] == allowed
+        rows = list(rows_of(entries, tmp_path / "out", part=part))
+        is_random = [row["next_sentence_label"] for row in rows]
+        assert np.mean(is_random) == pytest.approx(0.5, abs=0.15)
+        for row in rows:
+            a, b = row["input_ids"][1], row["input_ids"][-2]
+            assert corpus.of_token[a - FIRST] == (row["shard"], row["document_row"])
+            assert corpus.of_token[b - FIRST] == (row["segment_b_shard"], row["segment_b_row"])
+    assert {row["duplicate"] for row in rows_of(entries, tmp_path / "out", part="held-out")} == {0}
+
+
+def test_one_part_without_segment_b(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path, names(40, 30))
+    config = InstancesConfig(pairing="none", held_out_share=0.3, masking=UNMASKED)
+    entries = entries_of(corpus.work(config, tmp_path / "out"))
+    found = {
+        part: documents_in(rows_of(entries, tmp_path / "out", part=part))[0]
+        for part in ("training", "held-out")
+    }
+    assert found["held-out"] == corpus.held_out(0.3)
+    assert found["training"] == set(corpus.of_token) - corpus.held_out(0.3)
+
+
+def test_the_same_documents_at_every_length_seed_and_pass(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path, names(40, 30))
+    split = []
+    changes: list[dict[str, Any]] = [
+        {}, {"max_seq_length": 128}, {"seed": 7}, {"duplicates": 3}, {"held_out_share": 0.3},
+    ]  # fmt: skip
+    usual = InstancesConfig(max_seq_length=64, held_out_share=0.1, masking=UNMASKED)
+    for number, change in enumerate(changes):
+        config = usual.model_copy(update=change)
+        output = tmp_path / str(number)
+        rows = rows_of(entries_of(corpus.work(config, output)), output, part="held-out")
+        split.append(documents_in(rows)[0])
+    assert split[0] == split[1] == split[2] == split[3] == corpus.held_out(0.1)
+    assert split[0] < split[4]
+
+
+def test_held_out_instances_do_not_depend_on_the_passes(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path, names(40, 30))
+    found = []
+    for duplicates in (1, 3):
+        config = InstancesConfig(held_out_share=0.2, duplicates=duplicates)
+        output = tmp_path / str(duplicates)
+        entries = entries_of(corpus.work(config, output))
+        found.append(list(rows_of(entries, output, part="held-out")))
+    assert found[0] == found[1]
+
+
+def test_files_and_counts_of_the_stage(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path / "tokens", [*names(60, 50), names_of("training", 30)])
+    config = InstancesConfig(max_seq_length=64, held_out_share=0.5, duplicates=2)
+    made = corpus.build(config, tmp_path / "one")
+    assert [entry.path for entry in made.files] == [
+        *(f"part-0000{shard}-pass-0{n}.arrow" for shard in range(3) for n in range(2)),
+        "__held-out__/held-out-00000.arrow",
+        "__held-out__/held-out-00001.arrow",
+    ]  # a shard that nothing is held out of has no such file
+    held_out, documents = len(corpus.held_out(0.5)), len(corpus.of_token)
+    counters = made.counters
+    assert counters["documents-in"] == 2 * documents
+    assert counters["documents-dropped-held-out"] == 2 * held_out
+    assert counters["documents-kept"] == 2 * (documents - held_out)
+    assert counters["held-out-documents-in"] == counters["held-out-documents-kept"] == held_out
+    for part, prefix in (("training", ""), ("held-out", "held-out-")):
+        entries = [entry for entry in made.files if entry.statistics["part"] == part]
+        rows = list(rows_of(entries, tmp_path / "one", part=part))
+        tokens = sum(len(row["input_ids"]) for row in rows)
+        assert counters[f"{prefix}instances"] == len(rows) == sum(e.rows or 0 for e in entries)
+        assert counters[f"{prefix}tokens"] == tokens
+        assert tokens == sum(int(entry.statistics["tokens"]) for entry in entries)
+        labels = [row["next_sentence_label"] for row in rows]
+        assert counters[f"{prefix}random-next"] == sum(labels)
+    statistics = made.statistics
+    assert statistics["held_out_instances"] == counters["held-out-instances"]
+    fill = counters["tokens"] / (counters["instances"] * 64)
+    assert statistics["mean_fill"] == pytest.approx(fill, abs=1e-6)
+    again = corpus.build(config, tmp_path / "two", workers=2)
+    assert {e.path: e.sha256 for e in again.files} == {e.path: e.sha256 for e in made.files}
+    assert (again.counters, again.statistics) == (made.counters, made.statistics)
+
+
+@pytest.mark.parametrize("part", ["training", "held-out"])
+def test_a_corpus_that_is_all_one_part(tmp_path: Path, part: str) -> None:
+    ids = names_of(part, 30)
+    corpus = Corpus(tmp_path / "tokens", [ids[:20], ids[20:]])
+    made = corpus.build(InstancesConfig(held_out_share=0.5), tmp_path / "out")
+    training = [entry.rows or 0 for entry in made.files if entry.statistics["part"] == "training"]
+    held_out = [entry.rows or 0 for entry in made.files if entry.statistics["part"] == "held-out"]
+    assert len(training) == 2  # they are there even when they are empty
+    if part == "training":
+        assert held_out == []
+        assert made.counters["documents-kept"] == 30
+        assert made.statistics["held_out_instances"] == 0
+    else:
+        assert training == [0, 0]
+        assert made.counters["documents-dropped-held-out"] == 30
+        assert made.counters["held-out-instances"] == sum(held_out) > 30
+        assert made.counters["held-out-random-next"] > 10
+        assert made.statistics["mean_fill"] == 0.0
+
+
+def test_a_document_held_out_alone_is_followed_by_its_own_text(tmp_path: Path) -> None:
+    ids = [*names_of("training", 20), *names_of("held-out", 1)]
+    corpus = Corpus(tmp_path, [ids[:10], ids[10:]])
+    config = InstancesConfig(max_seq_length=64, held_out_share=0.5, masking=UNMASKED)
+    entries = entries_of(corpus.work(config, tmp_path / "out"))
+    rows = list(rows_of(entries, tmp_path / "out", part="held-out"))
+    assert len(rows) > 1
+    for row in rows:
+        assert row["next_sentence_label"] == 0
+        assert (row["segment_b_shard"], row["segment_b_row"]) == (1, 10)
+
+
+def test_documents_without_tokens_are_counted_in_their_part(tmp_path: Path) -> None:
+    """And a held-out file may hold no instance."""
+    corpus = Corpus(tmp_path, [names_of("training", 5), names_of("held-out", 1)])
+    entry = corpus.tokens.files[1]
+    with ShardWriter(entry.path, schema=corpus.schema, output=str(tmp_path)) as shard:
+        row = {"document_id": corpus.ids[1][0], "token_ids": [], "sentence_lengths": []}
+        shard.write(pa.RecordBatch.from_pylist([row], schema=corpus.schema))
+    files = (corpus.tokens.files[0], shard.entry())
+    corpus.tokens = corpus.tokens.model_copy(update={"files": files})
+    reports = corpus.work(InstancesConfig(held_out_share=0.5), tmp_path / "out")
+    counters = add_up(reports)
+    assert counters["held-out-documents-in"] == 1
+    assert counters["held-out-documents-dropped-no-token"] == 1
+    check_balance(counters, "held-out-documents", where="test")
+    check_balance(counters, "documents", where="test")
+    assert [(e.path, e.rows) for e in entries_of(reports)][-1] == (
+        "__held-out__/held-out-00001.arrow",
+        0,
+    )
+
+
+def test_pools_of_held_out_documents_are_large_enough_but_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [names_of("held-out", 1), *names(0, *[8] * 28), names_of("training", 8)]
+    corpus = Corpus(tmp_path, ids, sentences=2, batches=1)
+    urls = [f"{corpus.folder}/{entry.object}" for entry in corpus.tokens.files]
+    opened: list[str] = []
+
+    def open_and_note(url: str, **options: Any) -> Any:
+        opened.append(url)
+        return open_shard(url, **options)
+
+    def pool(*, documents: int, others: int, seed: int = 0) -> dict[int, TokenDocuments]:
+        opened.clear()
+        monkeypatch.setattr(job, "HELD_OUT_DOCUMENTS", documents)
+        monkeypatch.setattr(job, "HELD_OUT_SHARDS", others)
+        shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=0.5)
+        ranking = Ranking.of(corpus.tokens.files, seed=seed)
+        return job.held_out_pool(shards, 0, ranking=ranking, config=InstancesConfig())
+
+    monkeypatch.setattr(token_shards, "open_shard", open_and_note)
+    sizes = [len(found) for found in pool(documents=40, others=100).values()]
+    assert sum(sizes[:-1]) < 40 <= sum(sizes)
+    first = list(pool(documents=1000, others=5))
+    assert first[0] == 0
+    assert len(set(opened)) == len(opened) == 6
+    assert list(pool(documents=1000, others=5)) == first
+    assert list(pool(documents=1000, others=5, seed=1)) != first
+    # Few shards are opened, but for a pool that could draw nothing.
+    assert len(pool(documents=1000, others=0)) == 2
+    assert len(pool(documents=10_000, others=10_000)) <= len(urls) == len(opened)
+
+
+def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> None:
+    recipe = small_recipe(small_sample(tmp_path / "sample"))
+    recipe = recipe.model_copy(update={"store": str(tmp_path / "store")})
+    run_recipe(recipe, say=lambda _: None, engine="local")
+    store = ArtifactStore(recipe.store)
+
+    def text(name: str) -> str:
+        shard = find_shard(name, open_store=lambda: store)
+        return "\n".join("".join(m.text for m in line) for line in head(shard, rows=1000))
+
+    name = "test/build-instances.length-64"
+    assert text(name).startswith("part-")
+    assert text(f"{name}:0") == text(name)
+    pointer = store.ref(name)
+    assert pointer is not None
+    manifest = store.read_manifest(pointer.manifest)
+    held_out = [entry for entry in manifest.files if entry.path.startswith("__held-out__/")]
+    assert held_out
+    shown = text(f"{name}:{held_out[0].path}")
+    assert shown.count(".arrow row ") == held_out[0].rows
+    assert text(f"{name}:{held_out[0].path.removeprefix('__held-out__/')}") == shown
+    path = f"{store.root}/{manifest.data}/{held_out[0].object}"
+    assert text(path) == shown
+    for line in shown.splitlines():
+        for mark in ("; document ", "B from document "):
+            if mark in line:
+                document = line.partition(mark)[2].partition(", duplicate")[0]
+                if document.startswith("samplewiki:"):
+                    document = document.rpartition(":")[0]
+                assert is_held_out([document], share=0.1).all(), line
+
+
+def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
+    tmp_path: Path, counted: type[CountedFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that keeps one shard besides those of the piece in hand, in a store elsewhere."""
+    monkeypatch.setattr(token_shards, "FETCHED_BYTES", 1)
+    shards, others, passes = 12, 2, 5
+    corpus = Corpus(tmp_path / "tokens", names(*[40] * shards), batches=1)
+    size = max(entry.size for entry in corpus.tokens.files)
+    config = InstancesConfig(
+        max_seq_length=64, held_out_share=0.2, duplicates=passes, pool_bytes=others * size
+    )
+    here = {e.path: e.sha256 for r in corpus.work(config, tmp_path / "a") for e in r.files}
+    corpus.tokens = corpus.tokens.model_copy(update={"data": f"counted://{tmp_path}/tokens"})
+    there = {e.path: e.sha256 for r in corpus.work(config, tmp_path / "b") for e in r.files}
+    assert there == here
+    planned = plan(config, corpus.tokens)
+    pools = {piece.shard: len(piece.pool) for piece in planned if piece.part == TRAINING}
+    assert all(pool >= 1 + others for pool in pools.values())
+    # Each shard with its pool for all passes, and for what is held out at most all shards again.
+    fetches = counted.fetched.total()
+    assert fetches <= sum(pools.values()) + shards
+    assert fetches < passes * sum(pools.values()) / 2

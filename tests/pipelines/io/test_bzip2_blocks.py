@@ -1,0 +1,363 @@
+"""One long bzip2 stream is read by its blocks, and gives what it gives in one piece."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.bzip2_builder import FALSE_MARK, block_places, write_stream
+from support.dump_builder import dump, page
+
+from pipelines.build_documents import build_documents
+from pipelines.counters import STREAM_PART, Counters, check_balance
+from pipelines.io import bzip2_blocks
+from pipelines.io.bzip2_blocks import BlockReader, StreamPart, check_streams, cut_at_blocks
+from pipelines.io.compression import Chunk, Damage, whole_blocks
+from pipelines.io.raw_files import describe_file
+from pipelines.io.splits import RawDocument
+from pipelines.sources.wikipedia import plan, read
+from schemas.configs import DocumentsConfig, ExecutionConfig, WikipediaSource
+from schemas.errors import CorruptInputError
+
+pytestmark = pytest.mark.usefixtures("fresh_cache")
+
+KEEP = "keep-whole-pages"
+Ranges = list[tuple[int, int | None, int]]
+
+
+def words(seed: int, number: int) -> str:
+    rng = random.Random(seed)
+    return " ".join(f"w{rng.randrange(10**6)}" for _ in range(number))
+
+
+def read_ranges(
+    stored: bytes, ranges: Ranges
+) -> tuple[list[bytes], list[Damage], list[StreamPart]]:
+    """What each range holds, what is damaged, and the parts of checksums."""
+    texts, damages, parts = [], list[Damage](), list[StreamPart]()
+    for start, shift, end in ranges:
+        reader = BlockReader(
+            io.BytesIO(stored), start=start, shift=shift, end=end, size=len(stored)
+        )
+        text = b""
+        for item in reader.chunks():
+            if item.start >= end:
+                break
+            if isinstance(item, Damage):
+                damages.append(item)
+            else:
+                text += item.data
+        texts.append(text)
+        parts += reader.parts
+    return texts, damages, parts
+
+
+def cut(path: Path, split_bytes: int) -> Ranges:
+    size = path.stat().st_size
+    file = describe_file(str(path), name=path.name)
+    found = cut_at_blocks(file, start=0, end=size, split_bytes=split_bytes)
+    starts: list[tuple[int, int | None]] = [(0, None), *found]
+    ends = [*(start for start, _ in found), size]
+    return [(start, shift, end) for (start, shift), end in zip(starts, ends, strict=True)]
+
+
+@given(
+    texts=st.lists(st.binary(min_size=1, max_size=400), max_size=8),
+    more=st.lists(st.binary(min_size=1, max_size=40), max_size=3),
+    false=st.booleans(),
+    step=st.sampled_from([13, 64, 1000, 1 << 18]),
+    level=st.integers(1, 9),
+    wanted=st.integers(1, 900),
+)
+@settings(deadline=None, max_examples=80)
+def test_ranges_of_blocks_are_the_whole(
+    tmp_path_factory: pytest.TempPathFactory,
+    texts: list[bytes],
+    more: list[bytes],
+    false: bool,
+    step: int,
+    level: int,
+    wanted: int,
+) -> None:
+    if false:
+        texts = [FALSE_MARK.encode() + b"a" * n for n, _ in enumerate(texts)]
+    stored = write_stream(texts, level=level) + write_stream([]) + write_stream(more)
+    assert bz2.decompress(stored) == b"".join([*texts, *more])
+    assert bzip2_blocks.find_marks(stored) == block_places(stored)
+    path = tmp_path_factory.mktemp("x") / "x.bz2"
+    path.write_bytes(stored)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bzip2_blocks, "_READ", step)
+        ranges = cut(path, wanted)
+        found, damages, parts = read_ranges(stored, ranges)
+    assert damages == []
+    assert b"".join(found) == b"".join([*texts, *more])
+    assert check_streams(parts) == []
+    if texts and wanted == 1:
+        assert len(ranges) >= len(texts) - 1
+
+
+def source(path: Path, **said: Any) -> WikipediaSource:
+    return WikipediaSource(name="wiki", paths=(str(path),), **said)
+
+
+def documents_of(config: WikipediaSource) -> tuple[list[RawDocument], Counters]:
+    counters, documents = Counters(), list[RawDocument]()
+    for split in plan(config):
+        documents += read(split, config, counters.count)
+    check_balance(counters, "pages", where="test")
+    for name in [name for name in counters if name.startswith(STREAM_PART)]:
+        del counters[name]
+    return documents, counters
+
+
+def pieces_of(data: bytes, length: int) -> list[bytes]:
+    return [data[at : at + length] for at in range(0, len(data), length)]
+
+
+@pytest.fixture(scope="module")
+def pages() -> bytes:
+    texts = [f"{FALSE_MARK} {words(n, 30 + n * 7 % 300)}." for n in range(60)]
+    return dump([page(n, text) for n, text in enumerate(texts, 1)])
+
+
+@pytest.mark.parametrize("level", [1, 5, 9])
+@pytest.mark.parametrize("length", [300, 1777, 40_000])
+def test_the_documents_are_those_of_one_piece_for_every_number_of_splits(
+    tmp_path: Path, pages: bytes, level: int, length: int
+) -> None:
+    """Pages lie across blocks, blocks and pages across splits, false marks in every block."""
+    path = tmp_path / "x.xml.bz2"
+    stored = write_stream(pieces_of(pages, length), level=level)
+    path.write_bytes(stored)
+    blocks = len(pieces_of(pages, length))
+    assert len(block_places(stored)) > blocks + 1  # of which one is the end
+    plain = tmp_path / "plain.xml"
+    plain.write_bytes(pages)
+    whole, counted = documents_of(source(path, split_bytes=1 << 30))
+    texts, _ = documents_of(source(plain))
+    size = path.stat().st_size
+    assert [document._replace(byte_start=0, byte_end=size) for document in texts] == whole
+    numbers = set()
+    for split_bytes in (1 << 10, 3000, 4096, 10_000, size // 3, size // 2, size - 1):
+        config = source(path, split_bytes=max(1 << 10, split_bytes))
+        numbers.add(len(plan(config)))
+        assert documents_of(config) == (whole, counted)
+    assert max(numbers) > 5 or length > 2000
+
+
+def test_bzip2s_own_blocks(tmp_path: Path) -> None:
+    data = dump([page(n, words(n, 3000)) for n in range(1, 41)])
+    path = tmp_path / "x.xml.bz2"
+    path.write_bytes(bz2.compress(data, 1))
+    assert len(data) > 5 * 100_000
+    whole, counted = documents_of(source(path))
+    assert [document.page_id for document in whole] == list(range(1, 41))
+    assert len(plan(source(path, split_bytes=40_000))) > 3
+    assert documents_of(source(path, split_bytes=40_000)) == (whole, counted)
+
+
+def test_where_a_file_can_be_cut_is_remembered(
+    tmp_path: Path, pages: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.xml.bz2"
+    path.write_bytes(write_stream(pieces_of(pages, 2000)))
+    config = source(path, split_bytes=4000)
+    first = plan(config)
+
+    def refuse(*_: object, **__: object) -> int:
+        raise AssertionError("looked again")
+
+    monkeypatch.setattr(bzip2_blocks, "block_at_or_after", refuse)
+    assert plan(config) == first
+    with pytest.raises(AssertionError, match="looked again"):
+        plan(source(path, split_bytes=4001))
+
+
+# Damage.
+
+
+def damaged(stored: bytes, bit: int) -> bytes:
+    changed = bytearray(stored)
+    changed[bit // 8] ^= 0x80 >> bit % 8
+    return bytes(changed)
+
+
+@given(place=st.floats(0, 1, exclude_max=True), split_bytes=st.sampled_from([1024, 3000, 9000]))
+@settings(deadline=None, max_examples=25)
+def test_a_flipped_bit_costs_the_pages_of_a_block_whatever_the_splits(
+    tmp_path_factory: pytest.TempPathFactory, pages: bytes, place: float, split_bytes: int
+) -> None:
+    path = tmp_path_factory.mktemp("x") / "x.xml.bz2"
+    stored = write_stream(pieces_of(pages, 3000))
+    path.write_bytes(stored)
+    right, _ = documents_of(source(path))
+    path.write_bytes(damaged(stored, 32 + int(place * (8 * len(stored) - 32))))
+    try:
+        whole, counted = documents_of(source(path, on_corrupt=KEEP))
+    except CorruptInputError:  # of the first block, with the header
+        with pytest.raises(CorruptInputError):
+            documents_of(source(path, on_corrupt=KEEP, split_bytes=split_bytes))
+        return
+    known = {document.page_id: document for document in right}
+    assert all(known[document.page_id] == document for document in whole)
+    # Two blocks of 3,000 bytes, if the mark between them is damaged; no page has less than 500.
+    assert len(right) - len(whole) <= 14
+    cut_up, counts = documents_of(source(path, on_corrupt=KEEP, split_bytes=split_bytes))
+    assert cut_up == whole
+    # A stream's own checksum is told from those of ranges by the job, not by who reads one.
+    del counts["streams-dropped-corrupt"], counted["streams-dropped-corrupt"]
+    assert counts == counted
+
+
+def test_damage_is_an_error_with_its_file_and_byte(tmp_path: Path, pages: bytes) -> None:
+    stored = write_stream(pieces_of(pages, 3000))
+    path = tmp_path / "x.xml.bz2"
+    path.write_bytes(damaged(stored, 4 * len(stored)))
+    for split_bytes in (1 << 30, 1024):
+        with pytest.raises(
+            CorruptInputError, match="the bzip2 block that starts at byte"
+        ) as caught:
+            documents_of(source(path, split_bytes=split_bytes))
+        assert caught.value.file == str(path)
+        assert 0 < len(stored) // 2 - caught.value.offset + 3000 < 6000
+
+
+@pytest.mark.parametrize("garbage", [b"\0", b"garbage " * 40, b"BZh9 not a stream"])
+def test_garbage_behind_the_last_stream_is_damage(
+    tmp_path: Path, pages: bytes, garbage: bytes
+) -> None:
+    path = tmp_path / "x.xml.bz2"
+    stored = write_stream(pieces_of(pages, 3000))
+    path.write_bytes(stored)
+    whole, _ = documents_of(source(path))
+    path.write_bytes(stored + garbage)
+    for split_bytes in (1 << 30, 1024):
+        with pytest.raises(CorruptInputError, match="has no header"):
+            documents_of(source(path, split_bytes=split_bytes))
+        kept, counts = documents_of(source(path, split_bytes=split_bytes, on_corrupt=KEEP))
+        assert [document.paragraphs for document in kept] == [
+            document.paragraphs for document in whole
+        ]
+        assert counts["streams-dropped-corrupt"] == 1
+
+
+def test_a_file_that_is_cut_off_gives_its_whole_pages(tmp_path: Path, pages: bytes) -> None:
+    path = tmp_path / "x.xml.bz2"
+    stored = write_stream(pieces_of(pages, 2000))
+    for length in range(len(stored) // 2, len(stored), len(stored) // 23):
+        path.write_bytes(stored[:length])
+        with pytest.raises(CorruptInputError, match="has no end"):
+            documents_of(source(path, split_bytes=3000))
+        kept, counts = documents_of(source(path, split_bytes=3000, on_corrupt=KEEP))
+        assert (kept, counts) == documents_of(source(path, on_corrupt=KEEP))
+        assert counts["files-truncated"] == 1
+        assert 0 < len(kept) <= 60
+
+
+def build(config: WikipediaSource, folder: Path) -> list[int]:
+    folder.mkdir()
+    done = build_documents(
+        DocumentsConfig(sources=(config,)),
+        inputs={},
+        output=str(folder),
+        execution=ExecutionConfig(),
+    )
+    found = [done.counters["documents-kept"], done.counters.get("streams-dropped-corrupt", 0)]
+    assert not any(name.startswith(STREAM_PART) for name in done.counters)
+    return found
+
+
+@pytest.mark.parametrize("split_bytes", [1 << 30, 1024])
+def test_a_stream_whose_blocks_do_not_make_its_checksum_is_damaged(
+    tmp_path: Path, pages: bytes, split_bytes: int
+) -> None:
+    """Each block is right, but one is missing, in the middle of a page's text."""
+    first = write_stream(pieces_of(pages, 3000))
+    pieces = pieces_of(pages, 3000)
+    path = tmp_path / "x.xml.bz2"
+    path.write_bytes(first)
+    assert build(source(path, split_bytes=split_bytes), tmp_path / "right") == [60, 0]
+    less = write_stream([*pieces[:4], *pieces[5:]])
+    place, _ = block_places(less)[-1]
+    # The checksum of all blocks in the place of that of those that are left.
+    number, spare = int.from_bytes(less, "big"), 8 * len(less) - place - 80
+    right, _ = block_places(first)[-1]
+    stored = int.from_bytes(first, "big") >> 8 * len(first) - right - 80 & 0xFFFFFFFF
+    number ^= ((number >> spare & 0xFFFFFFFF) ^ stored) << spare
+    path.write_bytes(number.to_bytes(len(less), "big"))
+    with pytest.raises(CorruptInputError, match="another checksum than its blocks") as caught:
+        build(source(path, split_bytes=split_bytes), tmp_path / "fail")
+    assert caught.value.offset == len(less)
+    kept, streams = build(source(path, split_bytes=split_bytes, on_corrupt=KEEP), tmp_path / "keep")
+    assert 50 <= kept < 60
+    assert streams == 1
+
+
+def test_a_range_that_ends_within_a_block_is_refused() -> None:
+    """As it would if somebody had put a whole block into another's data."""
+    stored = write_stream([b"one", b"two", b"three"])
+    ends = [place // 8 for place, is_end in block_places(stored) if not is_end]
+    _, damages, _ = read_ranges(stored, [(0, None, ends[2])])
+    assert damages == []
+    _, damages, _ = read_ranges(stored, [(0, None, ends[2] - 1)])
+    assert [damage.kind for damage in damages] == ["untrusted"]
+    assert "set split_bytes to more" in damages[0].reason
+
+
+# Twice as much is twice the work.
+
+
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes decoders were given."""
+    amounts: list[int] = []
+
+    def counted(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
+        amounts.append(len(step) + 1)
+        return whole_blocks(decoder, step)
+
+    monkeypatch.setattr(bzip2_blocks, "whole_blocks", counted)
+    return amounts
+
+
+MARK = b"1AY&SY"
+HOSTILE: dict[str, Callable[[int], bytes]] = {
+    "marks": lambda size: b"BZh9" + MARK * (size // 6),
+    "marks and heads": lambda size: b"BZh9" + (MARK + b"BZh9" + MARK) * (size // 16),
+    "marks that begin well": lambda size: (
+        b"BZh9" + (write_stream([words(1, 400).encode()])[4:600]) * (size // 596)
+    ),
+    "false marks": lambda size: write_stream([FALSE_MARK.encode() * 20] * (size // 60)),
+    "ends": lambda size: write_stream([b"x"]) + write_stream([]) * (size // 14),
+    "noise": lambda size: write_stream([b"x"]) + random.Random(3).randbytes(size),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_twice_as_much_takes_twice_the_work(name: str, tmp_path: Path, fed: list[int]) -> None:
+    work = []
+    for size in (60_000, 120_000):
+        stored = HOSTILE[name](size)
+        path = tmp_path / f"{size}.bz2"
+        path.write_bytes(stored)
+        fed.clear()
+        for split_bytes in (1 << 30, 1 << 14):
+            read_ranges(stored, cut(path, split_bytes))
+        work.append(sum(fed))
+    assert work[1] <= 2.6 * work[0]
+
+
+def test_chunks_of_blocks_say_where_their_stream_is() -> None:
+    stored = write_stream([b"one", b"two"])
+    reader = BlockReader(io.BytesIO(stored), start=0, shift=None, end=len(stored), size=len(stored))
+    chunks = [item for item in reader.chunks() if isinstance(item, Chunk)]
+    assert [chunk.stream for chunk in chunks] == [(0, len(stored))] * 2
+    assert chunks[0].end == chunks[1].start

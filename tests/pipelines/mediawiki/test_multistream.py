@@ -1,0 +1,129 @@
+import bz2
+
+import pytest
+from support.dump_builder import page, write_multistream
+
+from pipelines.mediawiki.multistream import (
+    choose_starts,
+    find_all_streams,
+    find_index,
+    find_streams,
+    is_index,
+    is_stream,
+    read_index,
+)
+from schemas.errors import CorruptInputError, InputError
+
+
+@pytest.fixture
+def pages():
+    return [page(number) for number in range(1, 21)]
+
+
+def all_streams(path, **named):
+    return find_all_streams(str(path), name=path.name, size=path.stat().st_size, **named)
+
+
+@pytest.mark.parametrize(
+    ("dump", "index"),
+    [
+        ("xwiki-multistream.xml.bz2", "xwiki-multistream-index.txt.bz2"),
+        ("xwiki-multistream.xml.bz2", "xwiki-multistream-index.txt"),
+        (
+            "xwiki-1-pages-articles-multistream12.xml-p1p41.bz2",
+            "xwiki-1-pages-articles-multistream-index12.txt-p1p41.bz2",
+        ),
+    ],
+)
+def test_the_index_is_found_by_its_name(tmp_path, dump, index):
+    path = tmp_path / dump
+    path.touch()
+    assert find_index(str(path), name=dump) is None
+    (tmp_path / index).touch()
+    assert find_index(str(path), name=dump) == str(tmp_path / index)
+    assert is_index(index)
+    assert not is_index(dump)
+
+
+def test_index_and_search_name_the_same_streams(tmp_path, pages):
+    path, offsets = write_multistream(tmp_path, pages, per_stream=3)
+    assert list(all_streams(path)) == offsets
+    (index,) = tmp_path.glob("*-index*")
+    assert read_index(str(index)) == offsets[1:-1]
+    index.unlink()
+    assert list(all_streams(path)) == offsets
+
+
+def test_a_head_that_spans_two_reads_is_found(tmp_path, monkeypatch):
+    streams = [bz2.compress(bytes([65 + i]) * 50) for i in range(6)]
+    offsets = [sum(map(len, streams[:i])) for i in range(6)]
+    path = tmp_path / "x.bz2"
+    path.write_bytes(b"".join(streams))
+    for length in range(10, 40):
+        monkeypatch.setattr("pipelines.mediawiki.multistream._READ", length)
+        assert find_streams(str(path), start=0) == offsets
+
+
+def test_what_only_looks_like_a_stream_starts_no_range(tmp_path):
+    fake = b"BZh91AY&SY" + b"no stream at all" * 8
+    real = bz2.compress(b"real")
+    path = tmp_path / "x.bz2"
+    path.write_bytes(real + fake + real + real)
+    size = path.stat().st_size
+    found = find_streams(str(path), start=0)
+    assert found == [0, len(real), len(real + fake), len(real + fake + real)]
+    assert [is_stream(str(path), offset) for offset in found] == [True, False, True, True]
+    ranges = choose_starts(str(path), streams=found, size=size, split_bytes=1)
+    assert ranges == [(0, found[2]), (found[2], size)]
+
+
+@pytest.mark.parametrize("split_bytes", [1, 400, 1000, 10**9])
+def test_ranges_cover_the_file_and_start_at_streams(tmp_path, pages, split_bytes):
+    path, offsets = write_multistream(tmp_path, pages, per_stream=2)
+    size = path.stat().st_size
+    ranges = choose_starts(str(path), streams=offsets, size=size, split_bytes=split_bytes)
+    assert [start for start, _ in ranges[1:]] == [end for _, end in ranges[:-1]]
+    assert (ranges[0][0], ranges[-1][1]) == (0, size)
+    assert {start for start, _ in ranges} <= set(offsets[:-1])
+    assert all(end - start >= split_bytes for start, end in ranges[:-1])
+    assert len(ranges) == 1 if split_bytes > size else len(ranges) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("100:1:A\nhello\n", "line 2: expected offset"),
+        ("100:1:A\n50:2:B\n", "line 2: expected offsets to ascend"),
+    ],
+)
+def test_a_damaged_index_is_refused_with_its_line(tmp_path, text, message):
+    path = tmp_path / "x-index.txt"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_index(str(path))
+
+
+def test_an_index_that_is_cut_off_is_refused(tmp_path, pages):
+    write_multistream(tmp_path, pages, per_stream=2)
+    (index,) = tmp_path.glob("*-index*")
+    index.write_bytes(index.read_bytes()[:-10])
+    with pytest.raises(InputError, match="cut off or damaged"):
+        read_index(str(index))
+
+
+def test_a_file_shorter_than_its_index_is_refused_unless_whole_pages_are_wanted(tmp_path, pages):
+    path, offsets = write_multistream(tmp_path, pages, per_stream=2)
+    path.write_bytes(path.read_bytes()[: offsets[4] + 5])
+    with pytest.raises(CorruptInputError, match="cut off") as error:
+        all_streams(path)
+    assert error.value.offset == offsets[4] + 5
+    # Of the fifth stream too little is left to be known by a search, but the index names it.
+    assert list(all_streams(path, must_be_whole=False)) == offsets[:5]
+
+
+def test_the_index_of_another_file_is_refused(tmp_path, pages):
+    path, offsets = write_multistream(tmp_path, pages, per_stream=2)
+    (index,) = tmp_path.glob("*-index*")
+    index.write_bytes(bz2.compress(b"".join(b"%d:1:A\n" % (o + 1) for o in offsets[1:-1])))
+    with pytest.raises(InputError, match="index of another file"):
+        all_streams(path)

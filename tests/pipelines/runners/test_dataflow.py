@@ -1,0 +1,347 @@
+"""A job on Dataflow, against a stand-in of its API: every field, following, attaching, the end.
+
+Skips where Google's client is not installed: `pip install 'bertloom[dataflow]'`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("google.cloud.dataflow", reason="no Dataflow client: bertloom[dataflow]")
+
+import apache_beam as beam
+import google.auth
+from google.oauth2.credentials import Credentials
+from support.corpus_builder import digests, run_corpus, small_recipe, small_sample
+from support.fake_dataflow import FakeDataflow
+
+from pipelines.runners import dataflow_jobs
+from pipelines.runners.checks import check_execution, launch_lines
+from pipelines.runners.earlier import wait_for_earlier_job
+from pipelines.runners.launch import Launch
+from pipelines.runners.run import run_pipeline
+from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
+from pipelines.runners.worker_package import package_name, write_worker_package
+from pipelines.telling.progress import Reading, listening
+from schemas.configs import ExecutionConfig
+from schemas.errors import ConfigError, RunnerError
+
+pytestmark = pytest.mark.network
+
+NAME = job_name("english", "build-documents", key="0123456789abcdef" * 4)
+STORE = "gs://bucket/store"
+TRACEBACK = """Error received from SDK harness for instruction 4: \
+Traceback (most recent call last):
+  File "sdk_worker.py", line 1, in process
+schemas.errors.InputError: gs://bucket/a.bz2: cut at byte 7 [while running 'DoWork']
+"""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDataflow]:
+    with FakeDataflow() as started:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", started.url)
+        given = (Credentials(token="a-secret-token"), "project-1")
+        monkeypatch.setattr(google.auth, "default", lambda **_: given)
+        monkeypatch.setattr(dataflow_jobs, "_FIRST_LOOK_SECONDS", 0.05)
+        yield started
+
+
+def execution(server: FakeDataflow, *options: str, **fields: Any) -> ExecutionConfig:
+    needed = {
+        "project": "project-1",
+        "region": "europe-west1",
+        "temp_location": "gs://bucket/temp",
+        "endpoint": server.url,
+    }
+    return ExecutionConfig.model_validate(
+        {"runner": "dataflow", "options": options, "dataflow": {**needed, **fields}}
+    )
+
+
+class Heard(Submission):
+    """A submission that keeps what it is told."""
+
+    def __init__(self, *, detach: bool = False) -> None:
+        self.jobs: list[SubmittedJob] = []
+        self.took: list[Mapping[str, float]] = []
+        self.lines: list[str] = []
+        super().__init__(
+            NAME,
+            told=self.jobs.append,
+            ended=lambda _, took: self.took.append(took),
+            say=self.lines.append,
+            places=(STORE, "gs://bucket/dump.bz2"),
+            detach=detach,
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+def build(pipeline: beam.Pipeline) -> None:
+    _ = pipeline | "Numbers" >> beam.Create([1, 2]) | "Text" >> beam.Map(str)
+
+
+def submit(how: ExecutionConfig, heard: Heard | None = None) -> Heard:
+    heard = heard or Heard()
+    with submitting(heard):
+        run_pipeline("build-documents", build, launch=Launch.of(how))
+    return heard
+
+
+# The job, field by field
+
+
+def test_every_field_of_the_configuration_is_in_the_job(server: FakeDataflow) -> None:
+    server.begin = server.finish
+    how = execution(
+        server,
+        "--dataflow_service_options=enable_prime",
+        staging_location="gs://bucket/staging",
+        service_account="workers@project-1.iam.gserviceaccount.com",
+        machine_type="n2-standard-8",
+        disk_gb=50,
+        max_workers=16,
+        subnetwork="regions/europe-west1/subnetworks/mine",
+        network="mine",
+        public_ips=False,
+        flexrs="cost",
+        threads=2,
+        image="gcr.io/project-1/bertloom:1",
+    )
+    submit(how)
+    (job,) = server.jobs.values()
+    place = "POST /v1b3/projects/project-1/locations/europe-west1/jobs"
+    assert place in server.asked
+    assert job["name"] == NAME
+    environment = job["environment"]
+    assert environment["version"] == {"job_type": "FNAPI_BATCH", "major": "8"}
+    assert environment["userAgent"]["version"] == beam.__version__
+    assert environment["serviceAccountEmail"] == "workers@project-1.iam.gserviceaccount.com"
+    assert environment["flexResourceSchedulingGoal"] == 2  # FLEXRS_COST_OPTIMIZED
+    assert environment["tempStoragePrefix"].startswith("storage.googleapis.com/bucket/temp/")
+    assert environment["serviceOptions"] == ["enable_prime"]
+    (pool,) = environment["workerPools"]
+    assert pool["machineType"] == "n2-standard-8"
+    assert pool["diskSizeGb"] == 50
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 16
+    assert pool["network"] == "mine"
+    assert pool["subnetwork"] == "regions/europe-west1/subnetworks/mine"
+    assert pool["ipConfiguration"] == 2  # WORKER_IP_PRIVATE
+    assert pool["numThreadsPerWorker"] == 2
+    assert pool["workerHarnessContainerImage"] == "gcr.io/project-1/bertloom:1"
+    assert not pool.get("packages")
+    (identity,) = server.jobs
+    options = server.options(identity)
+    assert options["pipelineUrl"].startswith(f"gs://bucket/staging/{NAME}.")
+    assert options["save_main_session"] is False
+    assert "a-secret-token" not in str(job)
+
+
+def test_a_job_brings_our_code_where_nothing_else_does(
+    server: FakeDataflow, tmp_path: Path
+) -> None:
+    server.begin = server.finish
+    submit(execution(server))
+    (identity,) = server.jobs
+    packages = server.packages(identity)
+    expected = write_worker_package(tmp_path, file_systems=["gcsfs"])
+    assert packages[package_name()] == expected.read_bytes()
+    assert packages["extra_packages.txt"].decode().split() == [package_name()]
+    graph = server.graph(identity).components
+    names = {transform.unique_name for transform in graph.transforms.values()}
+    assert {"Numbers", "Text"} <= {name.split("/")[0] for name in names}
+    (environment,) = graph.environments.values()
+    assert environment.urn == "beam:env:docker:v1"
+    assert len(environment.dependencies) == 2
+
+
+def test_a_dry_run_prints_what_is_submitted(server: FakeDataflow) -> None:
+    server.begin = server.finish
+    how = execution(server, max_workers=3, disk_gb=40)
+    lines = launch_lines(how, places=[STORE])
+    submit(how)
+    (identity,) = server.jobs
+    options = server.options(identity)
+    said = dict(line.strip().removeprefix("--").partition("=")[::2] for line in lines[1:-1])
+    assert said.pop("no_save_main_session") == ""
+    assert said.pop("extra_package") == package_name()
+    assert [Path(path).name for path in options["extra_packages"]] == [package_name()]
+    assert options["temp_location"].startswith(f"{said.pop('temp_location')}/{NAME}.")
+    machine = {"disk_size_gb", "max_num_workers", "number_of_worker_harness_threads"}
+    for name in machine:
+        assert options[name] == int(said.pop(name))
+    assert {name: options[name] for name in said} == said
+    assert set(said) == {"project", "region", "dataflow_endpoint"}
+
+
+def test_names_keep_dataflows_rules() -> None:
+    from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+
+    for recipe in ("English.Wikipedia", "x" * 90, "日本語", "a--b__c"):
+        name = job_name(recipe, "build-instances.length-128", key="f" * 64)
+        assert len(name) <= 63
+        assert re.fullmatch(PipelineOptionsValidator.JOB_PATTERN, name)
+
+
+# Before a run
+
+
+def test_what_does_not_answer_is_said_before_a_run(
+    server: FakeDataflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_execution(execution(server), store=STORE, inputs=["gs://bucket/a"])
+    server.refusal = "Dataflow API has not been used in project 1 before or it is disabled."
+    with pytest.raises(RunnerError, match=r"project project-1, europe-west1.*it is disabled"):
+        check_execution(execution(server), store=STORE, inputs=[])
+    with pytest.raises(ConfigError, match=r"\(1\) gone\.whl: there is no such file.*\(2\) Data"):
+        check_execution(execution(server, packages=["gone.whl"]), store=STORE, inputs=[])
+
+    def none(**_: Any) -> Any:
+        raise google.auth.exceptions.DefaultCredentialsError("nothing found")
+
+    monkeypatch.setattr(google.auth, "default", none)
+    with pytest.raises(ConfigError, match="no credentials for Google Cloud: nothing found: gcloud"):
+        check_execution(execution(server), store=STORE, inputs=[])
+
+
+# Following
+
+
+def test_a_job_is_told_of_with_its_page_and_what_it_took(server: FakeDataflow) -> None:
+    def run(job: str) -> None:
+        service = "dataflow/v1b3"
+        server.count(job, "TotalVcpuTime", 7200, origin=service)
+        server.count(job, "TotalVcpuTime", 9999, origin=service, tentative="true")
+        server.count(job, "TotalMemoryUsage", 512.5, origin=service)
+        server.finish(job)
+
+    server.begin = run
+    heard = submit(execution(server))
+    (identity,) = server.jobs
+    page = f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{identity}"
+    assert heard.jobs == [SubmittedJob(NAME, "dataflow", identity, f"{page}?project=project-1")]
+    assert heard.took == [{"vcpu-seconds": 7200, "memory-mb-seconds": 512.5}]
+
+
+def test_rows_that_workers_count_are_progress(server: FakeDataflow) -> None:
+    import fsspec
+
+    from pipelines.telling.progress import Progress
+
+    def run(job: str) -> None:
+        server.count(job, "rows", 429, step="DoWork")
+        server.finish(job)
+
+    server.begin = run
+    readings: list[Reading] = []
+    fs = fsspec.filesystem("memory")
+    with listening(readings.append), Progress("j", fs=fs, folder="/none", total=1):
+        submit(execution(server))
+    assert readings[-1].rows == 429
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["Workflow failed. Causes: S01 failed.", TRACEBACK], "InputError: gs://bucket/a.bz2: cut"),
+        (["Workflow failed. Causes: quota"], "Workflow failed. Causes: quota"),
+    ],
+)
+def test_a_failed_jobs_own_message_comes_first(
+    server: FakeDataflow, texts: list[str], said: str
+) -> None:
+    server.begin = lambda job: server.fail(job, *texts)
+    with pytest.raises(RunnerError) as raised:
+        submit(execution(server))
+    assert str(raised.value).startswith(f"build-documents: {said}")
+    assert str(raised.value).endswith("(job 2026-0 on Dataflow)")
+
+
+def test_a_job_that_somebody_else_cancelled_is_an_error(server: FakeDataflow) -> None:
+    server.begin = lambda job: server.end(job, "CANCELLED")
+    with pytest.raises(RunnerError, match="ended as cancelled on Dataflow, not by this run: https"):
+        submit(execution(server))
+
+
+def test_a_job_that_is_refused_says_why(
+    server: FakeDataflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apache_beam.utils import retry
+
+    monkeypatch.setattr(retry.Clock, "sleep", lambda *_: None)  # Beam tries four times
+    server.refusal = "The caller does not have permission"
+    with pytest.raises(RunnerError, match=r"could not be submitted to Dataflow: .*permission"):
+        submit(execution(server))
+
+
+# Stopping and attaching
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_that_is_stopped_cancels_its_job_or_leaves_it(
+    server: FakeDataflow, detach: bool
+) -> None:
+    heard = Heard(detach=detach)
+    server.begin = lambda _: heard.stopping.set()
+    with pytest.raises(RunnerError, match="stopped, as the run was"):
+        submit(execution(server), heard)
+    (job,) = server.jobs.values()
+    state = "RUNNING" if detach else "CANCELLED"
+    assert job["currentState"] == f"JOB_STATE_{state}"
+    left = [f"{NAME} is left to Dataflow; run again to attach to it"]
+    assert heard.lines == (left if detach else [])
+
+
+def test_a_rerun_waits_for_the_job_that_runs(server: FakeDataflow) -> None:
+    first = Heard(detach=True)
+    server.begin = lambda _: first.stopping.set()
+    with pytest.raises(RunnerError):
+        submit(execution(server), first)
+    (identity,) = server.jobs
+    second = Heard()
+    ends = threading.Timer(0.2, server.finish, [identity])
+
+    def told(job: SubmittedJob) -> None:
+        second.jobs.append(job)
+        ends.start()
+
+    second.told = told
+    with submitting(second):
+        wait_for_earlier_job("build-documents", Launch.of(execution(server)))
+    assert [(job.id, job.attached) for job in second.jobs] == [(identity, True)]
+    assert len(server.jobs) == 1
+    third = Heard()
+    with submitting(third):
+        wait_for_earlier_job("build-documents", Launch.of(execution(server)))
+    assert third.jobs == []
+
+
+# The work itself
+
+
+@pytest.mark.slow
+def test_the_corpus_is_the_same_on_workers_that_install_the_package(
+    server: FakeDataflow, bucket: str, tmp_path: Path
+) -> None:
+    """All jobs of the four stages, on a Python that has the staged wheel and nothing of ours.
+
+    Raw files and shards are in a bucket: launcher and workers have no disk in common.
+    """
+    local = run_corpus(small_recipe(small_sample(tmp_path / "sample")), tmp_path / "local")
+    recipe = small_recipe(small_sample(f"{bucket}/raw"))
+    server.begin = lambda job: server.run_staged(job, folder=tmp_path)
+    with submitting(Submission("bertloom-test", places=(bucket,))):
+        made = run_corpus(recipe, f"{bucket}/run", execution=execution(server))
+    assert digests(made) == digests(local)
+    assert {job["currentState"] for job in server.jobs.values()} == {"JOB_STATE_DONE"}
+    assert len(server.jobs) >= 4
+    counted = {job for job, counts in server.metrics.items() if counts}
+    assert counted == server.jobs.keys()

@@ -1,0 +1,225 @@
+"""A real Flink, a store on S3, and what fails half-way: the files are those of `local` still.
+
+Takes a quarter of an hour: `make failures`. Skips, and says what is missing, as the tests
+of engines do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import pytest
+import yaml
+from support.clusters import Command, Flink, flink_cluster, flink_run, gate, job_servers
+from support.corpus_builder import STAGES, digests, run_corpus
+
+from benchmarks.object_store import Proxy, S3Server, environment
+from flows.sample import write_sample
+from flows.store.artifacts import ArtifactStore
+from flows.store.garbage import collect_garbage
+from flows.store.runs import RunRecord, read_run, run_ids
+from schemas.configs import (
+    BooksSource,
+    DocumentsConfig,
+    InstancesConfig,
+    VocabularyConfig,
+    WikipediaSource,
+)
+from schemas.recipe import Recipe
+
+pytestmark = [pytest.mark.failures, pytest.mark.network]
+
+_AWAY_SECONDS = 20
+
+
+class _World(NamedTuple):
+    """What all tests share."""
+
+    flink: Flink
+    proxy: Proxy
+    bucket: str
+    recipe: Path
+    local: dict[str, dict[str, str]]
+
+    def store(self) -> str:
+        """The URL of a new store."""
+        return f"{self.bucket}/{uuid.uuid4().hex[:8]}"
+
+    def run(self, store: str, *more: str, until: str = "build-documents") -> Command:
+        """A run of the recipe up to a stage."""
+        return flink_run(self.recipe, self.flink, store, f"--until={until}", "--parallel=1", *more)
+
+    def working(self, store: str, stage: str) -> Callable[[], bool]:
+        """Whether a worker has read the plan of a stage's job."""
+        begin = f"{store.removeprefix('s3:/')}/artifacts/{stage}/"
+
+        def seen() -> bool:
+            asked = [path for operation, path in [*self.proxy.requests] if operation == "GET"]
+            return any(path.startswith(begin) and "/.plan-" in path for path in asked)
+
+        return seen
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_World]:
+    job_servers()
+    folder = tmp_path_factory.mktemp("failures")
+    with contextlib.ExitStack() as held:
+        server = held.enter_context(S3Server())
+        proxy = held.enter_context(Proxy(server.url))
+        variables = environment(proxy.url)
+        patch = held.enter_context(pytest.MonkeyPatch.context())
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        flink = held.enter_context(flink_cluster(folder / "flink", task_managers=2))
+        path = _recipe_file(folder)
+        recipe = Recipe.model_validate(yaml.safe_load(path.read_text()))
+        local = digests(run_corpus(recipe, folder / "local"))
+        yield _World(flink, proxy, server.make_bucket("failures"), path, local)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def _recipe_file(folder: Path) -> Path:
+    """A sample of a dozen pieces that take a second each: what is found again pays there."""
+    sample = write_sample(str(folder / "sample"), articles=7000, tales=12, pages_per_stream=20)
+    wiki = WikipediaSource(name="samplewiki", paths=(sample.pages,), split_bytes=256 << 10)
+    books = BooksSource(name="tales", paths=(sample.books,), split_bytes=256 << 10)
+    recipe = Recipe(
+        name="failures",
+        build_documents=DocumentsConfig(sources=(wiki, books)),
+        build_vocabulary=VocabularyConfig(vocab_size=500),
+        build_instances={"length-64": InstancesConfig(max_seq_length=64, duplicates=2)},
+    )
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json", exclude={"store", "execution"})))
+    return path
+
+
+def _last_run(store: str) -> RunRecord:
+    opened = ArtifactStore(store)
+    return read_run(opened, run_ids(opened)[-1])
+
+
+def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
+    """The files are those of `local`, and nothing else is left once garbage is collected."""
+    record, opened = _last_run(store), ArtifactStore(store)
+    manifests = [opened.read_manifest(step.manifest) for step in record.steps]
+    made = {
+        step.label: {entry.path: entry.sha256 for entry in manifest.files}
+        for step, manifest in zip(record.steps, manifests, strict=True)
+    }
+    assert made == {label: world.local[label] for label in [*world.local][:stages]}
+    for manifest in manifests:
+        hidden = [path for path in opened.backend.facts(manifest.data) if "/." in path]
+        assert hidden == [], "plans and reports"
+    collect_garbage(opened, keep_runs=1, grace_hours=0, dry_run=False)
+    wanted = {manifest.path for manifest in manifests} | {
+        f"{manifest.data}/{entry.object}" for manifest in manifests for entry in manifest.files
+    }
+    assert {*opened.backend.facts("artifacts")} == wanted
+    return record
+
+
+def _vertices(flink: Flink, job: str) -> Iterator[dict[str, Any]]:
+    """The subtasks of a job, as Flink tells of them."""
+    for vertex in flink.ask(f"jobs/{job}")["vertices"]:
+        yield from flink.ask(f"jobs/{job}/vertices/{vertex['id']}")["subtasks"]
+
+
+def _at_work(flink: Flink, stage: str) -> tuple[str, str]:
+    """The job of a stage, and a task manager that works on it."""
+    (job,) = [
+        str(job["jid"])
+        for job in flink.jobs()
+        if f"-{stage}-" in str(job["name"]) and job["state"] == "RUNNING"
+    ]
+    found = [
+        task["taskmanager-id"] for task in _vertices(flink, job) if task["status"] == "RUNNING"
+    ]
+    assert found, f"no task of {stage} runs"
+    return job, found[0]
+
+
+def test_a_task_manager_is_killed_in_each_stage(world: _World) -> None:
+    store = world.store()
+    run = world.run(store, until="build-instances")
+    jobs = []
+    for stage in STAGES:
+        run.wait_until(world.working(store, stage))
+        job, victim = _at_work(world.flink, stage)
+        world.flink.kill(victim)
+        world.flink.start_task_manager(int(victim.rpartition("-")[2]))
+        jobs.append(job)
+    assert run.ended() == 0, run.told
+    for job in jobs:
+        assert any(task["attempt"] > 0 for task in _vertices(world.flink, job)), job
+    record = _check(world, store, stages=len(STAGES))
+    assert [job.id for job in record.jobs] == jobs, "Flink's own restart, no second job"
+
+
+def test_the_job_manager_is_killed(world: _World) -> None:
+    store = world.store()
+    run = world.run(store)
+    run.wait_until(world.working(store, "build-documents"))
+    lost, _ = _at_work(world.flink, "build-documents")
+    world.flink.kill("job-manager")
+    world.flink.start_job_manager()
+    world.flink.wait_for_slots(2)
+    assert run.ended() == 0, run.told
+    assert f"does not know job {lost} any more" in run.told
+    assert "trying again in 10 s" in run.told
+    record = _check(world, store)
+    # What little is left is done without a job.
+    assert [job.id for job in record.jobs][:1] == [lost]
+
+
+def test_the_submitter_is_killed(world: _World) -> None:
+    store = world.store()
+    first = world.run(store)
+    first.wait_until(world.working(store, "build-documents"))
+    job, _ = _at_work(world.flink, "build-documents")
+    first.process.kill()
+    second = world.run(store)
+    assert second.ended() == 0, second.told
+    assert "attached to a job that runs already: bertloom-failures-build-documents-" in second.told
+    record = _check(world, store)
+    assert [(found.id, found.attached) for found in record.jobs] == [(job, True)]
+
+
+def test_the_object_store_is_away(world: _World) -> None:
+    store = world.store()
+    run = world.run(store)
+    run.wait_until(world.working(store, "build-documents"))
+    world.proxy.faults, world.proxy.share = ("reset",), 1.0
+    time.sleep(_AWAY_SECONDS)
+    world.proxy.share = 0.0
+    assert world.proxy.harmed["reset"] > 0
+    if run.ended() != 0:  # it may say so; then another run goes on
+        assert "FAILED" in run.told
+        run = world.run(store)
+    assert run.ended() == 0, run.told
+    _check(world, store)
+
+
+def test_of_two_runs_that_each_want_all_slots_one_gives_way(world: _World, tmp_path: Path) -> None:
+    """While a third one has a slot, neither can get two; and each may hold the other's second."""
+    setting, opened = gate(tmp_path)
+    one_slot = ("--set", setting, "--set", "execution.flink.parallelism=1")
+    stores = [world.store() for _ in range(3)]
+    holder = world.run(stores[0], *one_slot)
+    holder.wait_until(lambda: world.flink.ask("overview")["slots-available"] == 1)
+    both = '--set=execution.options=["--parallelism=2"]'
+    runs = [world.run(store, both) for store in stores[1:]]
+    for run in runs:
+        run.wait_until(lambda: any("no slots for" in other.told for other in runs))
+    opened.touch()
+    for run in [holder, *runs]:
+        assert run.ended() == 0, run.told
+    for store in stores:
+        _check(world, store)

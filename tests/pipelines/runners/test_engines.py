@@ -1,0 +1,219 @@
+"""The same bytes on real engines: Flink in one process and standalone, Spark standalone.
+
+Skips, and says what is missing, where there is no Java, no job server or no engine: `make engines`.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.clusters import (
+    Command,
+    Flink,
+    flink_cluster,
+    flink_run,
+    gate,
+    job_servers,
+    package_folder,
+    spark_cluster,
+)
+from support.corpus_builder import STAGES, digests, run_corpus, small_recipe_file
+
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import live_holders
+from flows.store.runs import RunRecord, read_run, run_ids
+from schemas.configs import ExecutionConfig
+from schemas.recipe import Recipe
+
+_DOCUMENTS = ("--until=build-documents", "--parallel=1")
+Digests = dict[str, dict[str, str]]
+
+pytestmark = pytest.mark.network
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("engines")
+
+
+@pytest.fixture(scope="module")
+def recipe(folder: Path) -> Path:
+    """A file: the small recipe, with instances of three lengths."""
+    path = small_recipe_file(folder)
+    data = yaml.safe_load(path.read_text())
+    (config,) = data["build_instances"].values()
+    lengths = {f"length-{length}": {**config, "max_seq_length": length} for length in (32, 48, 64)}
+    path.write_text(yaml.safe_dump({**data, "build_instances": lengths}))
+    return path
+
+
+def _loaded(path: Path) -> Recipe:
+    return Recipe.model_validate(yaml.safe_load(path.read_text()))
+
+
+@pytest.fixture(scope="module")
+def local(folder: Path, recipe: Path) -> Digests:
+    """What the local runner makes of it."""
+    return digests(run_corpus(_loaded(recipe), folder / "local"))
+
+
+@pytest.fixture(scope="module")
+def flink(folder: Path) -> Iterator[Flink]:
+    job_servers()
+    with flink_cluster(folder / "flink", task_managers=2) as started:
+        yield started
+
+
+def _same(name: str, fields: dict[str, Any], local: Digests, *, to: Path, of: Path) -> None:
+    """Run the four stages on an engine, one of the lengths, and compare."""
+    own = {"job_server": str(job_servers()), **fields}
+    how = ExecutionConfig.model_validate({"runner": name, name: own})
+    whole = _loaded(of)
+    one = dict([*whole.build_instances.items()][:1])
+    small = whole.model_copy(update={"build_instances": one})
+    made = digests(run_corpus(small, to, execution=how))
+    assert [stage.split(".")[0] for stage in made] == list(STAGES)
+    assert made == {stage: local[stage] for stage in made}
+
+
+@pytest.mark.engines
+def test_flink_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
+    _same("flink", {"master": "[local]"}, local, to=tmp_path / "run", of=recipe)
+
+
+@pytest.mark.engines
+def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
+    flink: Flink, recipe: Path, local: Digests, tmp_path: Path
+) -> None:
+    """By the command, on two slots: it ends, and the files are those of `local`."""
+    running = flink_run(
+        recipe, flink, str(tmp_path / "store"), "--until=build-instances", "--parallel=3"
+    )
+    assert running.ended() == 0, running.told
+    record, store = _last_run(tmp_path / "store"), ArtifactStore(str(tmp_path / "store"))
+    made = {
+        step.label: {entry.path: entry.sha256 for entry in store.read_manifest(step.manifest).files}
+        for step in record.steps
+    }
+    assert made == local
+    assert len({job.id for job in record.jobs}) == len(record.jobs) == len(local)
+    assert not flink.job_servers()
+
+
+@pytest.mark.failures
+def test_spark_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> None:
+    home = str(package_folder("pyspark", "pyspark"))
+    _same("spark", {"master": "local[2]", "home": home}, local, to=tmp_path / "run", of=recipe)
+
+
+@pytest.mark.engines
+def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_path: Path) -> None:
+    job_servers()
+    with spark_cluster(folder / "spark", workers=2) as (master, home):
+        fields = {"master": master, "home": home}
+        _same("spark", fields, local, to=tmp_path / "run", of=recipe)
+
+
+# A run from outside
+
+
+def _last_run(store: Path) -> RunRecord:
+    opened = ArtifactStore(str(store))
+    return read_run(opened, run_ids(opened)[-1])
+
+
+def _stopped(running: Command) -> str:
+    """What it said in all, once SIGTERM has ended it: within a minute even on a busy machine."""
+    running.process.terminate()
+    assert running.ended(seconds=60) == 128 + signal.SIGTERM, running.told
+    return running.told
+
+
+@pytest.mark.failures
+def test_one_job_outlives_those_who_submit_it_and_wait(
+    flink: Flink, recipe: Path, local: Digests, tmp_path: Path
+) -> None:
+    """Detached, attached to, killed, attached to again; and who waits for its slots is stopped."""
+    setting, opened = gate(tmp_path)
+    store, known = tmp_path / "store", {str(job["jid"]) for job in flink.jobs()}
+
+    def state() -> list[tuple[str, object]]:
+        found = [(str(job["jid"]), job["state"]) for job in flink.jobs()]
+        return [(job, state) for job, state in found if job not in known]
+
+    first = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--detach", "--set", setting)
+    first.wait_until(lambda: [said for _, said in state()] == ["RUNNING"])
+    ((job, _),) = state()
+    first.wait_until(lambda: flink.ask("overview")["slots-available"] == 0)
+    opened_store = ArtifactStore(str(store))
+    first.wait_until(lambda: [h.job_id for h in live_holders(opened_store).values()] == [job])
+
+    another = str(tmp_path / "another")  # the same work, but not the same job
+    waiting = flink_run(recipe, flink, another, *_DOCUMENTS, "--set", setting)
+    waiting.wait_until(lambda: "no free slot on" in waiting.told)
+    assert "attached" not in _stopped(waiting)
+    assert "is left to flink; run again to attach to it" in _stopped(first)
+    assert not flink.job_servers()
+    assert state() == [(job, "RUNNING")]
+
+    attached = "attached to a job that runs already: bertloom-test-build-documents-"
+    second = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
+    second.wait_until(lambda: attached in second.told)
+    second.process.kill()
+
+    third = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
+    third.wait_until(lambda: attached in third.told)
+    opened.touch()
+    assert third.ended() == 0, third.told
+    assert state() == [(job, "FINISHED")]
+    record = _last_run(store)
+    assert [(found.id, found.attached) for found in record.jobs] == [(job, True)]
+    assert job in record.jobs[0].url
+    files = opened_store.read_manifest(record.steps[0].manifest).files
+    assert {entry.path: entry.sha256 for entry in files} == local["build-documents"]
+
+
+@pytest.mark.failures
+def test_a_signal_cancels_the_job(flink: Flink, recipe: Path, tmp_path: Path) -> None:
+    setting, opened = gate(tmp_path)
+    known = {str(job["jid"]) for job in flink.jobs()}
+    waiting = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS)
+    waiting.wait_until(lambda: bool(flink.job_servers()))  # and waits for it
+    _stopped(waiting)
+    assert not flink.job_servers()
+    running = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS, "--set", setting)
+
+    def states() -> list[object]:
+        return [job["state"] for job in flink.jobs() if str(job["jid"]) not in known]
+
+    running.wait_until(lambda: states() == ["RUNNING"])
+    told = _stopped(running)
+    opened.touch()
+    assert "terminated" in told
+    for _ in range(120):
+        if states() == ["CANCELED"]:
+            break
+        time.sleep(0.5)
+    assert states() == ["CANCELED"], told
+    assert not flink.job_servers()
+
+
+@pytest.mark.failures
+def test_a_failed_job_says_why_first(flink: Flink, recipe: Path, tmp_path: Path) -> None:
+    boot = tmp_path / "boot"
+    boot.write_text("#!/bin/sh\nexit 7\n")
+    boot.chmod(0o755)
+    setting = f"execution.flink.worker_command={boot}"
+    failing = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS, "--set", setting)
+    assert failing.ended() == 1, failing.told
+    (said,) = [line for line in failing.told.splitlines() if "FAILED" in line]
+    assert "exit code 7" in said, failing.told
+    assert "\tat " not in failing.told
+    (failure,) = _last_run(tmp_path / "store").failures.values()
+    assert "exit code 7" in failure

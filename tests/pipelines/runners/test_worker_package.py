@@ -1,0 +1,134 @@
+"""The wheel of what a worker needs: what it holds, the same bytes each time, that it installs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import parse_wheel_filename
+from support.fake_dataflow import clean_python, install, libraries
+from typer.testing import CliRunner
+
+from flows.cli.app import app
+from pipelines.runners import worker_package
+from pipelines.runners.code import code_digest, code_files
+from pipelines.runners.worker_package import (
+    file_system_packages,
+    package_name,
+    worker_requirements,
+    write_worker_package,
+)
+from schemas.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_worker_package(tmp_path_factory.mktemp("wheel"), file_systems=["gcsfs"])
+
+
+def test_its_name_says_the_code(wheel: Path) -> None:
+    name, version, _, tags = parse_wheel_filename(wheel.name)
+    assert name == "bertloom"
+    assert version.local == f"code.{code_digest()[:16]}"
+    assert [str(tag) for tag in tags] == ["py3-none-any"]
+
+
+def test_it_holds_what_a_worker_needs_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        names = {name for name in opened.namelist() if ".dist-info/" not in name}
+    assert names == {name for name, _ in code_files()}
+    assert {name.split("/")[0] for name in names} == {"pipelines", "schemas"}
+    assert {"pipelines/build_documents.py", "pipelines/mediawiki/languages/en.yaml"} <= names
+
+
+def test_the_same_code_makes_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    again = write_worker_package(tmp_path / "new" / "folder", file_systems=["gcsfs"])
+    assert again.read_bytes() == wheel.read_bytes()
+    assert write_worker_package(tmp_path).read_bytes() != wheel.read_bytes()
+
+
+def test_it_asks_for_the_versions_that_are_here(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
+        metadata = Parser().parsestr(opened.read(name).decode())
+    required = [Requirement(text) for text in metadata.get_all("Requires-Dist") or []]
+    for found in required:
+        assert str(found.specifier) == f"=={importlib.metadata.version(found.name)}"
+    declared = [Requirement(text) for text in importlib.metadata.requires("bertloom") or []]
+    core = {found.name for found in declared if found.marker is None}
+    assert {found.name for found in required} == core | {"gcsfs"}
+    assert not {"torch", "prefect", "typer", "grimp"} & {found.name for found in required}
+
+
+def test_clients_are_those_of_the_places() -> None:
+    assert file_system_packages(["gs://b/s", "/here", "https://x/y"]) == ("gcsfs",)
+    assert file_system_packages(["s3a://b/s", "gcs://b"]) == ("gcsfs", "s3fs")
+    assert file_system_packages(["memory://x"]) == ()
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="workers need no-such-thing, in the version"):
+        worker_requirements(["no-such-thing"])
+    monkeypatch.setattr(worker_package, "code_files", lambda: iter(()))
+    with pytest.raises(ConfigError, match=r"needs the sources .* found those of neither"):
+        write_worker_package(tmp_path)
+    monkeypatch.undo()
+
+    def nothing(_name: str) -> Any:
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "requires", nothing)
+    with pytest.raises(ConfigError, match="bertloom is not installed in this Python"):
+        worker_requirements()
+
+
+def test_the_command_writes_it(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["worker-package", str(tmp_path / "to"), "--with", "s3"])
+    assert found.exit_code == 0, found.output
+    assert [path.name for path in (tmp_path / "to").iterdir()] == [package_name()]
+    wrong = CliRunner().invoke(app, ["worker-package", str(tmp_path), "--with", "ftp"])
+    assert isinstance(wrong.exception, ConfigError)
+    assert str(wrong.exception) == "--with ftp: expected gcs or s3"
+
+
+IN_A_CLEAN_PYTHON = """
+import sys
+from pathlib import Path
+
+import pipelines
+from pipelines.runners.worker_package import write_worker_package
+from pipelines.build_documents import STAGE
+import pipelines.beam.pipeline, pipelines.documents.word_counts
+import pipelines.build_vocabulary, pipelines.build_tokens, pipelines.build_instances
+
+assert Path(pipelines.__file__).is_relative_to(sys.prefix), pipelines.__file__
+assert "apache_beam" in sys.modules
+loaded = {name.split(".")[0] for name in sys.modules}
+assert not loaded & {"torch", "prefect", "flows", "model", "bertloom", "typer"}, loaded
+print(write_worker_package(Path(sys.argv[1]), file_systems=["gcsfs"]))
+"""
+
+
+def test_it_installs_in_a_clean_python_and_makes_itself_again(wheel: Path, tmp_path: Path) -> None:
+    python = clean_python(tmp_path / "clean")
+    install(python, wheel)
+    ran = subprocess.run(
+        [python, "-P", "-c", IN_A_CLEAN_PYTHON, str(tmp_path / "again")],
+        env={"PYTHONPATH": libraries()}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert Path(ran.stdout.strip()).read_bytes() == wheel.read_bytes()
+    program = Path(python).parent / "bertloom-beam-worker"
+    helped = subprocess.run(
+        [program, "--help"],
+        env={"PYTHONPATH": libraries()}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "--provision_endpoint" in helped.stdout
+    assert sys.executable not in program.read_text().splitlines()[0]

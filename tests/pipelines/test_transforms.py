@@ -1,0 +1,387 @@
+"""The transforms make what the jobs make, and count it; and they refuse what cannot be used."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+from support.corpus_builder import run_corpus, small_sample
+from support.paths import PYTHONPATH
+
+from pipelines.documents.duplicates_table import DUPLICATES_FILE
+from pipelines.documents.selection import text_digest
+from pipelines.io.row_digest import MODULUS
+from pipelines.io.shards import open_shard
+from pipelines.runners.launch import Launch
+from pipelines.runners.run import run_pipeline
+from pipelines.transforms import (
+    Document,
+    DropDuplicates,
+    PairAndMask,
+    ReadDocuments,
+    SplitSentences,
+    Text,
+    TokenDocument,
+    Tokenize,
+    WriteShards,
+)
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
+from schemas.arrow import DOCUMENTS, tokens_schema
+from schemas.configs import (
+    BooksSource,
+    DocumentsConfig,
+    ExecutionConfig,
+    InstancesConfig,
+    MaskingConfig,
+    VocabularyConfig,
+    WikipediaSource,
+)
+from schemas.errors import ConfigError, InputError, MissingInputError, VocabularyError
+from schemas.manifest import StageOutput
+from schemas.recipe import Recipe
+
+INSTANCES = InstancesConfig(
+    max_seq_length=64, duplicates=2, held_out_share=0.2, masking=MaskingConfig(max_predictions=10)
+)
+
+
+class Job:
+    """What the jobs made of a recipe."""
+
+    def __init__(self, folder: Path, *sources: Any) -> None:
+        self.folder, self.sources = folder, sources
+        self.recipe = Recipe(
+            name="test",
+            build_documents=DocumentsConfig(sources=sources),
+            build_vocabulary=VocabularyConfig(vocab_size=400),
+            build_instances={"x": INSTANCES},
+        )
+        self.made = run_corpus(self.recipe, folder)
+        self.vocab = self.path("build-vocabulary", "vocab.txt")
+
+    def path(self, stage: str, name: str) -> str:
+        entry = next(entry for entry in self.made[stage].files if entry.path == name)
+        return str(self.folder / stage / entry.object)
+
+    def logical(self, stage: str) -> tuple[int, int]:
+        """Rows of a stage's tables and the sum of their digests."""
+        files = [entry for entry in self.made[stage].files if entry.path != DUPLICATES_FILE]
+        digest = sum(int(entry.logical, 16) for entry in files) % MODULUS
+        return sum(entry.rows or 0 for entry in files), digest
+
+    def texts(self, pipeline: beam.Pipeline) -> Any:
+        read = [pipeline | f"Read {item.name}" >> ReadDocuments(item) for item in self.sources]
+        return read | beam.Flatten()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Two sources in several splits, one of them read twice under different names."""
+    folder = tmp_path_factory.mktemp("corpus")
+    sample = small_sample(folder / "sample")
+    return Job(
+        folder / "made",
+        WikipediaSource(name="wiki", paths=(sample.pages,), split_bytes=4 << 10),
+        WikipediaSource(name="again", paths=(sample.pages,), split_bytes=8 << 10),
+        BooksSource(name="tales", paths=(sample.books,), split_bytes=32 << 10),
+    )
+
+
+@pytest.fixture(scope="module")
+def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A dump in one split: its token shard is the pool of `PairAndMask`."""
+    folder = tmp_path_factory.mktemp("one-shard")
+    sample = small_sample(folder / "sample")
+    return Job(folder / "made", WikipediaSource(name="wiki", paths=(sample.pages,)))
+
+
+def run(build: Any) -> Any:
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    build(pipeline)
+    result = pipeline.run()
+    result.wait_until_finish()
+    return result
+
+
+def counted(result: Any, namespace: str) -> dict[str, int]:
+    """Each counter over all steps."""
+    query = beam.metrics.MetricsFilter().with_namespace(namespace)
+    total: Counter[str] = Counter()
+    for found in result.metrics().query(query)["counters"]:
+        total[found.key.metric.name] += found.committed
+    return dict(total)
+
+
+def written_rows(folder: Path, shards: list[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for name in shards:
+        with open_shard(str(folder / name)) as reader:
+            rows += reader.read_all().to_pylist()
+    return rows
+
+
+class _Keep(beam.DoFn):
+    """Writes what it sees to a file, as other processes might be those that see it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def process(self, element: Any) -> Iterator[Any]:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(element, default=bytes.hex) + "\n")
+        yield element
+
+    @staticmethod
+    def read(path: Path) -> list[Any]:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def rows_and_digest(shards: list[Any]) -> tuple[int, int]:
+    """Of all `WrittenShard`s together, as `Job.logical` has them."""
+    digests = sum(int(logical, 16) for *_, logical in shards)
+    return sum(rows for _, _, rows, *_ in shards), digests % MODULUS
+
+
+def test_rows_of_documents_are_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
+    def build(pipeline: beam.Pipeline) -> None:
+        documents = corpus.texts(pipeline) | SplitSentences()
+        shards = documents | WriteShards(str(tmp_path), schema=DOCUMENTS, shards=3)
+        _ = shards | beam.ParDo(_Keep(tmp_path / "shards"))
+
+    result = run(build)
+    shards = _Keep.read(tmp_path / "shards")
+    found = rows_and_digest(shards)
+    assert found == corpus.logical("build-documents")
+    assert ds.dataset(tmp_path, format="ipc", exclude_invalid_files=True).count_rows() == found[0]
+    counters = Counter(corpus.made["build-documents"].counters)
+    for name, number in list(counters.items()):
+        if name.startswith("template-"):  # counted per source: template-dropped:NAME@SOURCE
+            counters[name.partition("@")[0]] += number
+    for namespace in ("ReadDocuments", "SplitSentences"):
+        own = counted(result, namespace)
+        assert own
+        assert {name: n for name, n in own.items() if counters.get(name) != n} == {}
+    assert counted(result, "WriteShards")["rows"] == found[0]
+
+
+def test_tokens_without_duplicates_are_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
+    def build(pipeline: beam.Pipeline) -> None:
+        documents = corpus.texts(pipeline) | SplitSentences() | DropDuplicates()
+        tokens = documents | Tokenize(corpus.vocab)
+        schema = tokens_schema(400)
+        shards = tokens | WriteShards(str(tmp_path), schema=schema, shards=2)
+        _ = shards | beam.ParDo(_Keep(tmp_path / "shards"))
+
+    result = run(build)
+    shards = _Keep.read(tmp_path / "shards")
+    found = rows_and_digest(shards)
+    assert found == corpus.logical("build-tokens")
+    counters = corpus.made["build-tokens"].counters
+    own = counted(result, "Tokenize")
+    assert {name: own[name] for name in ("tokens", "sentences", "documents-kept")} == {
+        name: counters[name] for name in ("tokens", "sentences", "documents-kept")
+    }
+    dropped = counted(result, "DropDuplicates")["documents-dropped-duplicate"]
+    assert dropped == counters["documents-dropped-duplicate"] > 0
+
+
+def test_instances_are_those_of_the_job(one_shard: Job, tmp_path: Path) -> None:
+    def build(pipeline: beam.Pipeline) -> None:
+        documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
+        tokens = documents | Tokenize(one_shard.vocab)
+        instances = tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
+        _ = instances | beam.ParDo(_Keep(tmp_path / "instances"))
+
+    run(build)
+    found = [
+        (key, tuple(record[0]), *record[1:6], *record[6:8])
+        for key, record in _Keep.read(tmp_path / "instances")
+    ]
+    assert Counter(map(str, found)) == Counter(map(str, _job_instances(one_shard)))
+    assert {record[-2] for record in found} == {"training", "held-out"}
+
+
+def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
+    """Rows of `build-instances` as `PairAndMask` gives them: ids in place of rows."""
+    folder = job.folder
+    (tokens,) = (entry for entry in job.made["build-tokens"].files)
+    ids = [row["document_id"] for row in written_rows(folder / "build-tokens", [tokens.object])]
+    made: StageOutput = job.made["build-instances.x"]
+    for entry in made.files:
+        assert entry.statistics["pool"] == "0"
+        for row in written_rows(folder / "build-instances.x", [entry.object]):
+            label = row["next_sentence_label"]
+            yield (
+                ids[row["document_row"]],
+                tuple(row["input_ids"]),
+                row["segment_b_start"],
+                row["masked_lm_positions"],
+                row["masked_lm_ids"],
+                label,
+                "" if label == -1 else ids[row["segment_b_row"]],
+                str(entry.statistics["part"]),
+                row["duplicate"],
+            )
+
+
+def test_pools_hold_documents_by_their_ids(one_shard: Job, tmp_path: Path) -> None:
+    """Whatever the order of arrival, and no random B from A's own document."""
+    tokens = written_rows(
+        one_shard.folder / "build-tokens", [one_shard.made["build-tokens"].files[0].object]
+    )
+    made = []
+    for number, rows in enumerate((tokens, tokens[::-1])):
+
+        def build(pipeline: beam.Pipeline, rows: Any = rows, number: int = number) -> None:
+            documents = [
+                (row["document_id"], TokenDocument(row["token_ids"], row["sentence_lengths"]))
+                for row in rows
+            ]
+            given = pipeline | beam.Create(documents)
+            instances = given | PairAndMask(INSTANCES, vocab=one_shard.vocab, pools=3)
+            _ = instances | beam.ParDo(_Keep(tmp_path / str(number)))
+
+        run(build)
+        made.append(sorted(_Keep.read(tmp_path / str(number)), key=str))
+    assert made[0] == made[1]
+    random = [(key, record[5]) for key, record in made[0] if record[4] == 1]
+    assert random
+    assert all(a != b for a, b in random)
+
+
+def document(text: str, **more: Any) -> Document:
+    return Document([text], text_digest([text]), **more)
+
+
+def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
+    given = [
+        ("w:1:10", document("old", title="A", page_id=1, revision_id=10, position="a/1")),
+        ("w:1:12", document("new", title="A", page_id=1, revision_id=12, position="a/2")),
+        ("own", document("first", position="b/1")),
+        ("own", document("second", position="b/2")),
+        ("z", document("The same.", position="a/3")),
+        ("y", document("the  SAME.", position="a/4")),
+        # Says the same as one that is left out for its id, and so stays.
+        ("x", document("old", position="a/5")),
+    ]
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    kept = pipeline | beam.Create(given) | DropDuplicates() | beam.Map(lambda pair: pair[0])
+    texts = equal_to(["w:1:12", "own", "y", "x"])
+    assert_that(kept, texts)
+    result = pipeline.run()
+    result.wait_until_finish()
+    assert counted(result, "DropDuplicates") == {
+        "documents-dropped-repeated-id": 2,
+        "documents-dropped-duplicate": 1,
+        "documents-in": 7,
+        "documents-kept": 4,
+    }
+
+
+def test_documents_that_cannot_be_told_apart_are_refused() -> None:
+    given = [("own", document("one")), ("own", document("one"))]
+    with pytest.raises(InputError, match="two documents have one position, id and text"):
+        run(lambda pipeline: pipeline | beam.Create(given) | DropDuplicates())
+
+
+def test_own_texts_go_through_without_a_source() -> None:
+    texts = [
+        ("a", Text(["One sentence here, yes. And another one."])),
+        ("b", Text(["Too short."])),
+    ]
+
+    def build(pipeline: beam.Pipeline) -> None:
+        documents = pipeline | beam.Create(texts) | SplitSentences()
+        sentences = documents | beam.Map(lambda pair: (pair[0], list(pair[1].sentences)))
+        expected = [("a", ["One sentence here, yes.", "And another one."])]
+        assert_that(sentences, equal_to(expected))
+
+    result = run(build)
+    assert counted(result, "SplitSentences")["documents-dropped-too-few-words"] == 1
+
+
+def test_what_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match="no file there"):
+        Tokenize(str(tmp_path / "vocab.txt"))
+    with pytest.raises(VocabularyError, match="no file there"):
+        PairAndMask(InstancesConfig(), vocab=str(tmp_path / "vocab.txt"))
+    with pytest.raises(ConfigError, match="min_words: expected at least 1, found 0"):
+        SplitSentences(min_words=0)
+    with pytest.raises(ConfigError, match="shards: expected at least 1"):
+        WriteShards(str(tmp_path), schema=DOCUMENTS, shards=0)
+    with pytest.raises(ConfigError, match="compression: expected zstd"):
+        WriteShards(str(tmp_path), schema=pa.schema([]), compression="gzip")
+    with pytest.raises(ConfigError, match="source: expected a source"):
+        ReadDocuments("enwiki.xml.bz2")
+    missing = WikipediaSource(name="x", paths=(str(tmp_path / "x.xml"),))
+    with pytest.raises(MissingInputError):
+        beam.Pipeline(runner="FnApiRunner") | ReadDocuments(missing)
+
+
+TITLED = pa.schema([("document_id", pa.string()), ("name", pa.string())])
+NARROW = pa.schema([("document_id", pa.string()), ("token_ids", pa.list_(pa.uint16()))])
+
+
+@pytest.mark.parametrize(
+    ("element", "step", "message"),
+    [
+        (("a", "One sentence."), SplitSentences(), "found .'a', 'One sentence.'.: make them by"),
+        (("a", Text("One sentence.")), SplitSentences(), "whose paragraphs are a list"),
+        (("a", Text(["One sentence."])), DropDuplicates(), "a Document whose sentences are a"),
+        ((1, Text(["One sentence."])), SplitSentences(), "expected pairs of an id"),
+        (("a", Text(["x"])), WriteShards("x", schema=TITLED), "the column 'name' is neither"),
+        (("a", TokenDocument([1 << 16], [1])), WriteShards("x", schema=NARROW), "cannot be list"),
+    ],
+)
+def test_elements_that_do_not_fit_are_named(
+    element: Any, step: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        run(lambda pipeline: pipeline | beam.Create([element]) | step)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (TokenDocument([99_999], [1]), r"'a' has the token id 99999, expected ids of a vocabulary"),
+        (Text(["One sentence."]), "a TokenDocument whose token_ids are a list"),
+    ],
+)
+def test_tokens_of_another_vocabulary_are_refused(
+    record: Any, message: str, tmp_path: Path
+) -> None:
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text(vocab_text(FIXED_PIECES), encoding="utf-8")
+    step = PairAndMask(InstancesConfig(), vocab=str(vocab))
+    with pytest.raises(InputError, match=message):
+        run(lambda pipeline: pipeline | beam.Create([("a", record)]) | step)
+
+
+def test_worker_processes_make_the_same(
+    one_shard: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+
+    def build(pipeline: beam.Pipeline) -> None:
+        documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
+        tokens = documents | Tokenize(one_shard.vocab)
+        shards = tokens | WriteShards(str(tmp_path), schema=tokens_schema(400), shards=2)
+        _ = shards | "Keep shards" >> beam.ParDo(_Keep(tmp_path / "shards"))
+        instances = tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
+        _ = instances | "Keep instances" >> beam.ParDo(_Keep(tmp_path / "instances"))
+
+    run_pipeline("transforms", build, launch=Launch.of(ExecutionConfig(workers=2)))
+    shards = _Keep.read(tmp_path / "shards")
+    found = rows_and_digest(shards)
+    assert found == one_shard.logical("build-tokens")
+    made = [(key, tuple(record[0])) for key, record in _Keep.read(tmp_path / "instances")]
+    assert Counter(made) == Counter((row[0], row[1]) for row in _job_instances(one_shard))

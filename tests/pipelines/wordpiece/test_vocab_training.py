@@ -1,0 +1,281 @@
+"""Words are counted exactly, and a vocabulary has its exact size, the same in every process."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.paths import PYTHONPATH
+
+from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, check_vocab, read_vocab, vocab_text
+from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary, merge_counts, scale_counts
+from pipelines.wordpiece.words import bert_normalizer, bert_pre_tokenizer
+from schemas.arrow import WORD_COUNTS, check_schema
+from schemas.configs import VocabularyConfig
+from schemas.errors import InputError, VocabularyError
+
+STEMS = ("walk", "talk", "pack", "lock", "mend", "end", "play", "rain", "sail", "turn", "Turn")
+ENDINGS = ("", "s", "ed", "ing", "er", "ers", "able", "ably")
+
+
+def counts_of(words: dict[str, int]) -> pa.Table:
+    columns = [pa.array(list(words), pa.string()), pa.array(list(words.values()), pa.uint64())]
+    return merge_counts([pa.table(columns, schema=WORD_COUNTS)])
+
+
+def small_counts() -> pa.Table:
+    """88 words with many equal counts, so that ties have to be broken."""
+    words = [stem + ending for stem in STEMS for ending in ENDINGS]
+    return counts_of({word: 3 + index % 4 for index, word in enumerate(words)})
+
+
+def config(**changes: object) -> VocabularyConfig:
+    return VocabularyConfig.model_validate({"vocab_size": 200, **changes})
+
+
+def as_dict(table: pa.Table) -> dict[str, int]:
+    return dict(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
+
+
+# ---- counting ----
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@settings(max_examples=200, deadline=None)
+@given(sentences=st.lists(st.text() | st.text(st.sampled_from("aAé .'\t\u00a0日\u0301ß"))))
+def test_counts_are_those_of_the_library_word_by_word(
+    lowercase: bool, sentences: list[str]
+) -> None:
+    normalizer, pre_tokenizer = bert_normalizer(lowercase=lowercase), bert_pre_tokenizer()
+    expected = collections.Counter(
+        word
+        for sentence in sentences
+        for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(sentence))
+    )
+    table = count_words(sentences, lowercase=lowercase)
+    check_schema(table.schema, WORD_COUNTS, where="counts")
+    assert as_dict(table) == expected
+    assert table["word"].to_pylist() == sorted(expected, key=str.encode)
+
+
+def test_cased_and_uncased_counts() -> None:
+    sentences = pa.array(["The café, the CAFÉ", "the\u00a0end"])
+    assert as_dict(count_words(sentences, lowercase=True)) == {
+        ",": 1, "cafe": 2, "end": 1, "the": 3
+    }  # fmt: skip
+    assert as_dict(count_words(sentences, lowercase=False)) == {
+        ",": 1, "CAFÉ": 1, "The": 1, "café": 1, "end": 1, "the": 2
+    }  # fmt: skip
+
+
+def test_null_sentence_is_refused() -> None:
+    with pytest.raises(InputError, match="sentence 0 is null"):
+        count_words(pa.array([None, "a"]), lowercase=True)
+
+
+@given(st.lists(st.lists(st.sampled_from(["a b", "b c c", "", "é z"]))))
+def test_merging_parts_is_counting_the_whole(parts: list[list[str]]) -> None:
+    merged = merge_counts(count_words(part, lowercase=False) for part in parts)
+    whole = count_words([sentence for part in parts for sentence in part], lowercase=False)
+    assert merged.equals(whole, check_metadata=True)
+
+
+def test_words_are_sorted_by_bytes() -> None:
+    table = counts_of({"\U00010400": 1, "\uffee": 1, "z": 1, "B": 1, "é": 1})
+    assert table["word"].to_pylist() == ["B", "z", "é", "\uffee", "\U00010400"]
+
+
+# ---- scaling ----
+
+
+def test_counts_that_fit_are_not_scaled() -> None:
+    table = small_counts()
+    assert scale_counts(table, budget=sum(as_dict(table).values())).equals(table)
+
+
+@given(
+    counts=st.dictionaries(st.text("abc", min_size=1), st.integers(1, 10**12), min_size=1),
+    budget=st.integers(1, 10**6),
+)
+def test_scaled_counts_fit_the_budget_in_proportion(counts: dict[str, int], budget: int) -> None:
+    scaled = as_dict(scale_counts(counts_of(counts), budget=budget))
+    assert sum(scaled.values()) <= max(budget, 0)
+    assert len(scaled) == min(len(counts), budget)
+    assert min(scaled.values()) >= 1
+    by_count = sorted(scaled, key=lambda word: counts[word])
+    assert [scaled[word] for word in by_count] == sorted(scaled.values())
+    assert all(scaled[word] <= counts[word] for word in scaled)
+
+
+def test_scaling_by_hand() -> None:
+    table = counts_of({"a": 1, "b": 11, "c": 31})
+    assert as_dict(scale_counts(table, budget=23)) == {"a": 1, "b": 1 + 5, "c": 1 + 15}
+    assert as_dict(scale_counts(table, budget=2)) == {"b": 1, "c": 1}
+
+
+# ---- learning ----
+
+
+@pytest.mark.parametrize("size", [150, 173, 200])
+def test_exact_size_and_fixed_ids(size: int) -> None:
+    vocab = learn_vocabulary(small_counts(), config(vocab_size=size))
+    assert len(vocab) == size
+    assert vocab[0] == "[PAD]"
+    assert vocab[1:100] == [f"[unused{number}]" for number in range(99)]
+    assert vocab[100:104] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    check_vocab(vocab)
+
+
+def test_alphabet_then_merges_by_frequency() -> None:
+    table = counts_of({"abab": 9, "ab": 5, "cab": 2, "d": 2})
+    vocab = learn_vocabulary(table, config(vocab_size=114))
+    # The pairs: (a, ##b) 14, (##a, ##b) 11, then (ab, ##ab) 9.
+    assert vocab[104:] == ["a", "b", "c", "d", "##a", "##b", "ab", "##ab", "abab", "cab"]
+
+
+def test_characters_beyond_the_alphabet_are_not_learnt() -> None:
+    table = counts_of({"aa": 9, "bb": 9, "ca": 2, "cc": 2})
+    vocab = learn_vocabulary(table, config(vocab_size=110, max_alphabet=2))
+    assert vocab[104:] == ["a", "b", "##a", "##b", "aa", "bb"]
+
+
+def test_of_equally_frequent_characters_the_lower_code_point_is_kept() -> None:
+    table = counts_of({"z": 5, "y": 5, "é": 5, "xx": 50})
+    vocab = learn_vocabulary(table, config(vocab_size=108, max_alphabet=2))
+    assert vocab[104:] == ["x", "y", "##x", "xx"]
+
+
+def test_rare_and_endless_words_are_not_learnt() -> None:
+    table = counts_of({"ab": 9, "cc": 1, "d" * 101: 9})
+    vocab = learn_vocabulary(table, config(vocab_size=110, min_count=2))
+    assert vocab[104:] == ["a", "b", "c", "##b", "##c", "ab"]
+    with pytest.raises(VocabularyError, match="gives 110 pieces"):
+        learn_vocabulary(table, config(vocab_size=111, min_count=2))
+
+
+def test_every_training_word_is_covered() -> None:
+    vocab = learn_vocabulary(small_counts(), config(vocab_size=150))
+    tokenizer = WordPieceTokenizer(vocab, lowercase=False)
+    ids, _ = tokenizer.encode_sentences(small_counts()["word"])
+    assert tokenizer.unk_id not in ids
+
+
+def test_too_small_a_corpus_says_what_it_can_give() -> None:
+    with pytest.raises(VocabularyError, match=r"gives (\d+) pieces.*vocab_size to \1 or") as error:
+        learn_vocabulary(small_counts(), config(vocab_size=3000))
+    possible = int(str(error.value).split("gives ")[1].split()[0])
+    assert len(learn_vocabulary(small_counts(), config(vocab_size=possible))) == possible
+
+
+def test_too_large_an_alphabet_is_refused() -> None:
+    with pytest.raises(VocabularyError, match="max_alphabet lower"):
+        learn_vocabulary(small_counts(), config(vocab_size=110))
+
+
+@pytest.mark.parametrize("counts", [{}, {"a": 1}])
+def test_an_empty_corpus_is_refused(counts: dict[str, int]) -> None:
+    with pytest.raises(VocabularyError, match=r"the corpus gives 10[45] pieces"):
+        learn_vocabulary(counts_of(counts), config())
+
+
+_LEARN = """
+import hashlib, test_vocabulary as t
+vocab = t.learn_vocabulary(t.small_counts(), t.config(max_training_words=1000, vocab_size=190))
+print(hashlib.sha256(t.vocab_text(vocab).encode()).hexdigest())
+"""
+
+
+def test_the_same_in_every_process() -> None:
+    here = learn_vocabulary(small_counts(), config(max_training_words=1000, vocab_size=190))
+    expected = hashlib.sha256(vocab_text(here).encode()).hexdigest()
+    for seed, threads in (("1", "1"), ("2", "2"), ("3", "4")):
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "RAYON_NUM_THREADS": threads,
+            "TOKENIZERS_PARALLELISM": "true",
+            "PYTHONPATH": PYTHONPATH,
+        }
+        found = subprocess.run(
+            [sys.executable, "-c", _LEARN],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert found.stdout.strip() == expected
+
+
+# ---- files ----
+
+
+def test_written_and_read_again() -> None:
+    vocab = [*FIXED_PIECES, "a", "\u2028x", "##b"][:105]
+    with fsspec.open("memory://test-vocabulary/vocab.txt", "wb") as stream:
+        stream.write(vocab_text(vocab).encode())
+    assert read_vocab("memory://test-vocabulary/vocab.txt") == vocab
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (vocab_text([*FIXED_PIECES, "a", "a"]), "line 106: 'a' stands in line 105 already"),
+        (vocab_text(["", *FIXED_PIECES]), "line 1: empty"),
+        (vocab_text([*FIXED_PIECES, ""]), "line 105: empty"),
+        (vocab_text(FIXED_PIECES).replace("\n", "\r\n"), "line 1: .*carriage return"),
+        (vocab_text([*FIXED_PIECES, "two words"]), "line 105: .*white space"),
+        (vocab_text(FIXED_PIECES[:-1]), r"\[MASK\] not among its 103 pieces"),
+        ("\ufeff" + vocab_text(FIXED_PIECES), "line 1: starts with a byte-order mark"),
+        ("\udcff", "not UTF-8 at byte 0"),
+        ("", r"\[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\] not among its 0 pieces"),
+    ],
+)
+def test_bad_files_are_refused_by_line(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(VocabularyError, match=message) as error:
+        read_vocab(str(path))
+    assert str(path) in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match=r"vocab\.txt: .*no file there"):
+        read_vocab(str(tmp_path / "vocab.txt"))
+
+
+@pytest.mark.parametrize("case", ["uncased", "cased"])
+def test_published_vocabularies(real_data: Path, case: str) -> None:
+    vocab = read_vocab(str(real_data / "vocab" / f"bert-base-{case}" / "vocab.txt"))
+    assert len(vocab) == {"uncased": 30_522, "cased": 28_996}[case]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_loads_in_transformers(tmp_path: Path, lowercase: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    vocab = learn_vocabulary(small_counts(), config())
+    (tmp_path / "vocab.txt").write_text(vocab_text(vocab))
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json(vocab, lowercase=lowercase))
+    (tmp_path / "tokenizer_config.json").write_text(tokenizer_config_json(lowercase=lowercase))
+    ours = WordPieceTokenizer(vocab, lowercase=lowercase)
+    for loader, longest in (
+        (transformers.AutoTokenizer, 200),
+        (transformers.BertTokenizerFast, 100),
+    ):
+        theirs = loader.from_pretrained(str(tmp_path))
+        text, other = "Turned walking sailers", "lock " + "s" * longest
+        a, b = ours.encode(text), ours.encode(other)
+        encoded = theirs(text, other)
+        assert encoded["input_ids"] == [ours.cls_id, *a, ours.sep_id, *b, ours.sep_id]
+        assert encoded["token_type_ids"] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        assert (theirs.mask_token_id, theirs.pad_token_id) == (ours.mask_id, ours.pad_id)
+        assert ours.unk_id not in b

@@ -1,0 +1,313 @@
+"""The documentation says what is true: its commands, recipes, fields and links exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+from support.cli_runner import Cli
+from support.doc_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks
+from support.report_builder import with_trainings
+from typer.main import get_command
+
+from flows.cli.app import app, main
+from flows.recipes.files import load_recipe
+from flows.sample import write_sample
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import read_run, run_ids
+from pipelines.runners.launch import RUNNERS
+from pipelines.sources import SOURCES
+from schemas.configs import Config
+from schemas.model_configs import ModelConfig
+from schemas.publish_configs import PublishConfig
+from schemas.recipe import Recipe
+
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+README = TEXTS["README.md"]
+ALL = "\n".join(TEXTS.values())
+BLOCKS = list(blocks())
+COMMANDS: Any = get_command(app)
+SMALL = """
+name: sample
+extends: sample
+build_vocabulary: {vocab_size: 400}
+pretrain: {}
+build_examples: {}
+finetune: {}
+"""
+"""The corpus of the recipe `sample`, for as little text as here."""
+
+
+def site_module(name: str) -> Any:
+    """A module of docs/site, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "site" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# Commands
+
+
+def test_pages_are_as_long_as_they_may_be() -> None:
+    assert len(README.splitlines()) <= 200
+    assert "@@" not in ALL
+
+
+def test_each_block_of_commands_says_whether_it_is_run() -> None:
+    for block in BLOCKS:
+        if block.page == "CONTRIBUTING.md":  # says what CI runs
+            continue
+        says_why = block.mark.startswith(NOT_RUN) and len(block.mark) > len(NOT_RUN) + 5
+        assert block.mark in (RUN, RUN_WITH_MODELS) or says_why, (
+            f"{block.page}: {block.commands[:1]}: expected a comment above it, `<!-- {RUN} -->`, "
+            f"`<!-- {RUN_WITH_MODELS} -->` or `<!-- {NOT_RUN}REASON -->`, found {block.mark!r}"
+        )
+
+
+def of_bertloom() -> list[Any]:
+    return [
+        pytest.param(command, id=f"{block.page} {' '.join(command)}")
+        for block in BLOCKS
+        for command in block.ours()
+    ]
+
+
+@pytest.mark.parametrize("command", of_bertloom())
+def test_each_shown_command_takes_its_options(command: list[str]) -> None:
+    name, *rest = command
+    if name.startswith("-"):
+        assert name in ("--help", "--install-completion", "--show-completion", "--version")
+        return
+    loaded = COMMANDS.commands[name].loaded
+    if inner := getattr(loaded, "commands", {}):
+        loaded = inner[rest.pop(0)]
+    # Whether a file is there is not looked at.
+    loaded.make_parser(loaded.make_context(name, [], resilient_parsing=True)).parse_args(rest)
+
+
+def test_every_command_is_shown_and_has_help() -> None:
+    for name, command in COMMANDS.commands.items():
+        assert command.loaded.help, name
+        assert f"bertloom {name}" in ALL, name
+        for inner, one in getattr(command.loaded, "commands", {}).items():
+            assert one.help, inner
+            assert f"bertloom {name} {inner}" in ALL, inner
+
+
+def test_shown_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    shown = {command[1] for block in BLOCKS for command in block.commands if command[0] == "make"}
+    assert {"run", "test", "check", "bench", "lock"} <= shown
+    for target in shown:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.fixture(scope="module")
+def beside_a_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a small sample and, in a store, its corpus."""
+    folder = tmp_path_factory.mktemp("shown")
+    write_sample(str(folder / "runs" / "sample"), articles=60, tales=2, pages_per_stream=20)
+    (folder / "small.yaml").write_text(SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "small.yaml", "--store", "runs/store", "--engine", "local"])
+    assert not ended.value.code
+    return folder
+
+
+@pytest.fixture(scope="module")
+def beside_models(beside_a_corpus: Path) -> Path:
+    """The same with artifacts of training and evaluation, written by hand, and tables of them."""
+    store = ArtifactStore(str(beside_a_corpus / "runs" / "store"))
+    record = with_trainings(store, read_run(store, run_ids(store)[-1]), beside_a_corpus)
+    for step in record.steps:
+        store.set_ref(f"sample/{step.label}", store.read_manifest(step.manifest))
+    return beside_a_corpus
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=block.page) for block in BLOCKS if block.mark == RUN]
+)
+def test_shown_commands_run(
+    block: Block, beside_a_corpus: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    run(block, beside_a_corpus, monkeypatch, cli)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, id=block.page) for block in BLOCKS if block.mark == RUN_WITH_MODELS],
+)
+def test_shown_commands_run_with_models(
+    block: Block, beside_models: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    run(block, beside_models, monkeypatch, cli)
+
+
+def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    monkeypatch.chdir(folder)
+    assert len(block.ours()) == len(block.commands), "other programs' commands cannot be run here"
+    for command in block.ours():
+        said = cli(*command)
+        assert said.code == 0, (command, said.err)
+
+
+# Recipes, fields, links
+
+
+def test_every_source_and_runner_is_described() -> None:
+    for name in SOURCES:
+        assert f"`{name}`" in TEXTS["corpora.md"], name
+    for name in RUNNERS:
+        assert f"`{name}`" in TEXTS["runners.md"], name
+
+
+def test_the_readme_recipe_is_valid() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    recipe = Recipe.model_validate(yaml.safe_load(text))
+    assert {source.kind for source in recipe.build_documents.sources} == {"wikipedia", "books"}
+
+
+def test_the_shown_publish_entry_is_valid() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["workflow.md"], re.DOTALL)
+    assert PublishConfig.model_validate(yaml.safe_load(text)["publish"]).limits
+
+
+def all_configs() -> list[type[Config]]:
+    """Every configuration there is, also those that no recipe holds."""
+    found: dict[type[Config], None] = {}
+    pending: list[type[Config]] = [Config]
+    while pending:
+        for model in pending.pop().__subclasses__():
+            if model.__module__.startswith("schemas."):
+                found[model] = None
+                pending.append(model)
+    return list(found)
+
+
+@pytest.mark.parametrize("model", all_configs(), ids=lambda model: model.__name__)
+def test_every_field_says_what_it_is_for(model: type[Config]) -> None:
+    for name, field in model.model_fields.items():
+        assert len((field.description or "").split()) >= 2, name
+        assert field.description.rstrip().endswith((".", ")")), name
+
+
+def test_every_number_has_a_unit_and_the_page_of_fields_is_current() -> None:
+    reference = site_module("reference")
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.reference(), (
+        "docs/reference.md is not what the schemas say: run `make docs`, or "
+        "`.venv/bin/python docs/site/reference.py`, and commit it"
+    )
+    used = {name for _, model in reference.sections() for name in reference.numeric_fields(model)}
+    assert set(reference.UNIT) <= used, "units of fields that are not there any more"
+
+
+def reference_rows() -> Iterator[tuple[type[Config], str, str]]:
+    """Configuration, field and default cell of each row of the page of fields."""
+    reference = site_module("reference")
+    models = {reference._heading(path): model for path, model in reference.sections()}
+    heading = ""
+    for line in reference.PAGE.read_text(encoding="utf-8").splitlines():
+        heading = line.removeprefix("## ") if line.startswith("## ") else heading
+        if line.startswith("| `"):
+            field, *_, default, _in_key = re.split(r"(?<!\\)\|", line)[1:-1]
+            yield models[heading], field.strip(" `"), default.strip()
+
+
+def test_examples_of_reference_can_be_set() -> None:
+    text = site_module("reference").PAGE.read_text(encoding="utf-8")
+    examples = re.findall(r"--set ([\w.-]+=[^`\s]+)", text.replace("PATH=VALUE", ""))
+    assert examples
+    for example in examples:
+        load_recipe("sample", changes=[example])
+
+
+def test_shown_defaults_of_reference_are_valid() -> None:
+    checked = 0
+    for model, name, cell in reference_rows():
+        field = model.model_fields[name]
+        shown = re.match("`(.*?)`( |$)", cell)
+        if shown is None or not isinstance(field.get_default(), (bool, int, float, str, tuple)):
+            continue
+        value = yaml.safe_load(shown[1])
+        adapter = TypeAdapter(Annotated[field.annotation, field])
+        assert adapter.validate_python(value) == field.get_default(), f"{model.__name__}.{name}"
+        checked += 1
+    assert checked > 100
+
+
+def test_shown_presets_of_reference_are_models() -> None:
+    text = site_module("reference").PAGE.read_text(encoding="utf-8")
+    sentence = re.search("`preset: base` stands .*", text)
+    assert sentence is not None
+    for name in re.findall(r"`([\w-]+)`", sentence[0]):
+        assert ModelConfig.model_validate({"preset": name}).layers >= 1
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub and MkDocs make it."""
+    plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", plain).strip().lower().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+    for target in (markdown or html for markdown, html in links):
+        if re.match(r"https?:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.is_file(), target
+        if anchor and file.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, target
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = re.sub(r"!!python\S+", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    named = re.findall(r": ([\w-]+\.md)$", text, re.MULTILINE)
+    assert sorted(named) == sorted(page.name for page in PAGES[2:])
+
+
+def test_the_picture_says_the_same_in_light_and_dark() -> None:
+    light, dark = (
+        "".join(ElementTree.parse(ROOT / "docs" / f"journey-{scheme}.svg").getroot().itertext())
+        for scheme in ("light", "dark")
+    )
+    without_colours = re.compile(r"#[0-9a-f]{6}")
+    assert without_colours.sub("", light) == without_colours.sub("", dark)
+    assert "[MASK]" in light
+
+
+@pytest.mark.slow
+def test_the_site_has_no_dead_link(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len(PAGES) - 2
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        fetched = re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"?(https?://[^\">]+)", text)
+        assert not fetched, (page.name, fetched)

@@ -1,0 +1,47 @@
+"""Docstrings of public names are examples that run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+from support.tiny_recipe import write_tiny
+
+from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
+
+MODULES = [
+    "bertloom.library",
+    "flows.nested",
+    "pipelines.arrays",
+    "pipelines.counters",
+    "pipelines.documents.selection",
+    "pipelines.instances.held_out",
+    "pipelines.runners.launch",
+    "pipelines.seeds",
+    "pipelines.text.sentences",
+    "pipelines.transforms",
+    "pipelines.wordpiece.words",
+]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from bertloom import run
+
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny(folder)
+    words = ("the", "rain", "fell", "river", "rose", ".")
+    (folder / "vocab.txt").write_text(vocab_text([*FIXED_PIECES, *words]), encoding="utf-8")
+    run(str(folder / "tiny.yaml"))
+    return folder
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_docstrings_run(name: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tiny)
+    module = importlib.import_module(name)
+    found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert found.attempted > 0, f"{name}: no example"
+    assert found.failed == 0

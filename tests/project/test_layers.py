@@ -1,0 +1,335 @@
+"""Who may import whom: packages, their rooms, and what each may load."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+import pytest
+from support.paths import ROOT
+
+from schemas.fingerprint import FIRST_PARTY, code_fingerprint, is_uncounted
+
+# A package imports only from its left.
+LAYERS = ["schemas", "pipelines", "model", "flows", "bertloom"]
+PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
+
+ROOMS = {
+    "pipelines": [
+        "arrays counters seeds telling",
+        "io",
+        "runners",
+        "beam books mediawiki text wordpiece",
+        "sources instances",
+        "documents",
+        "contamination",
+        "build_documents build_vocabulary build_tokens build_instances transforms "
+        "find_contamination find_near_duplicates",
+    ],
+    "model": [
+        "data",
+        "encoder",
+        "optim processes",
+        "tasks",
+        "task_types training",
+        "telling",
+        "pretraining finetuning",
+        "filling",
+        "tables",
+        "pretrain build_examples finetune evaluate tabulate",
+    ],
+    "flows": [
+        "balances formats nested prefect_environment quiet_libraries",
+        "recipes",
+        "fetch sample store",
+        "cards trackers",
+        "engine",
+        "export lineage",
+        "report",
+        "orchestration",
+        "corpus",
+        "pretraining",
+        "finetuning",
+        "evaluation",
+        "bert publish quickstart",
+        "rebuild reproduction",
+        "deployments",
+        "cli",
+        "__main__",
+    ],
+}
+"""The modules and sub-packages of each package, lowest first: one imports only from those before it
+in this list. Rooms of one line do not know each other."""
+
+PURE = [
+    "counters", "seeds", "telling.progress", "runners.launch", "runners.errors",
+    "io.encodings",
+    "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
+    "text.sentences",
+    "wordpiece.words", "wordpiece.ids", "wordpiece.vocabulary",
+    "beam.reuse", "beam.jobs",
+    "documents.duplicates", "documents.duplicates_table", "documents.shards",
+    "instances.token_documents", "instances.truncation", "instances.pairing",
+    "instances.masking", "instances.creation", "instances.plan",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*PRESENT, cache_dir=None)
+
+
+def test_packages_import_only_from_their_left(graph: grimp.ImportGraph) -> None:
+    wrong = [
+        f"{importer} imports {imported}"
+        for importer in sorted(graph.modules)
+        for imported in sorted(graph.find_modules_directly_imported_by(importer))
+        if LAYERS.index(imported.split(".")[0]) > LAYERS.index(importer.split(".")[0])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_only_from_lower_ones(package: str, graph: grimp.ImportGraph) -> None:
+    level = {room: i for i, rooms in enumerate(ROOMS[package]) for room in rooms.split()}
+    within = [name.split(".") for name in graph.modules if name.startswith(f"{package}.")]
+    assert {name[1] for name in within} == set(level), "rooms, and those that ROOMS lists"
+    wrong = [
+        f"{importer} imports {imported}"
+        for importer in sorted(graph.modules)
+        for imported in sorted(graph.find_modules_directly_imported_by(importer))
+        if (there := _room(imported, package)) and (here := _room(importer, package))
+        if here != there and level[there] >= level[here]
+    ]
+    assert wrong == []
+
+
+def _room(module: str, package: str) -> str:
+    top, _, rest = module.partition(".")
+    return rest.partition(".")[0] if top == package else ""
+
+
+def test_no_import_circles(graph: grimp.ImportGraph) -> None:
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def _modules() -> Iterator[tuple[str, str]]:
+    for package in PRESENT:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+def test_imports_within_functions_say_what_they_save() -> None:
+    """Only to keep start-up quick, where that was measured: `# start-up: 400 ms`."""
+    found = []
+    for name, text in _modules():
+        lines = text.splitlines()
+        for function in ast.walk(ast.parse(text)):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for group in _import_groups(function):
+                    near = lines[group[0].lineno - 2 : group[-1].end_lineno]
+                    if not any("# start-up: " in line for line in near):
+                        found.append(f"{name}:{group[0].lineno}")
+    assert sorted(set(found)) == []
+
+
+def _import_groups(function: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Imports that stand one after the other, anywhere in a function."""
+    for node in ast.walk(function):
+        for body in (getattr(node, field, []) for field in ("body", "orelse", "finalbody")):
+            group: list[ast.stmt] = []
+            for statement in [*(body if isinstance(body, list) else []), ast.Pass()]:
+                if isinstance(statement, ast.Import | ast.ImportFrom):
+                    group.append(statement)
+                elif group:
+                    yield group
+                    group = []
+
+
+def test_counted_code_computes_with_nothing_of_rooms_that_no_key_counts() -> None:
+    """From there it imports exceptions, classes, and functions that give nothing back.
+
+    And the name that people call a step by, for errors and lines of progress to begin with.
+    """
+    wrong = []
+    for name, text in _modules():
+        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if module.startswith("flows") or is_uncounted(module):
+            continue
+        tree = ast.parse(text)
+        counted = {
+            node.id
+            for statement in tree.body
+            if not (isinstance(statement, ast.Assign) and ast.unparse(statement.targets) == "STAGE")
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and is_uncounted(node.module):
+                wrong += [
+                    f"{name}: {node.module}.{imported.name}"
+                    for imported in node.names
+                    if (imported.asname or imported.name) in counted
+                    and not _gives_nothing(node.module, imported.name)
+                ]
+    assert sorted(set(wrong)) == []
+
+
+GIVE_NOTHING = {"None", "NoReturn"}
+
+
+def _gives_nothing(module: str, name: str) -> bool:
+    path = ROOT / Path(*module.split("."))
+    file = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if getattr(node, "name", "") != name:
+            continue
+        if isinstance(node, ast.ClassDef):
+            return True
+        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        managers = [ast.unparse(item) for item in node.decorator_list]
+        returned = ast.unparse(node.returns) if node.returns else ""
+        if name == "step_name":
+            return True
+        return returned in GIVE_NOTHING or "contextlib.contextmanager" in managers
+    return False
+
+
+def _loaded_by(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after a statement."""
+    code = f"import sys; {statement}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
+
+
+def test_a_beam_worker_loads_neither_torch_nor_prefect() -> None:
+    assert len(JOBS) == 4
+    loaded = _loaded_by(
+        "; ".join(f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "runners.run"])
+    )
+    assert not loaded & {"torch", "prefect", "flows", "model", "transformers", "typer"}
+    assert "apache_beam" in loaded
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_planning_a_job_loads_no_beam(job: str) -> None:
+    loaded = _loaded_by(f"import pipelines.{job}; print(len(sys.modules), 'modules')")
+    assert not loaded & {"apache_beam", "torch", "prefect", "grpc", "pandas"}
+    assert int(next(word for word in loaded if word.isdigit())) < 700  # with Beam 2,200
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_pure_modules_do_not_load_beam(module: str) -> None:
+    if not (ROOT / "pipelines" / f"{module.replace('.', '/')}.py").exists():
+        pytest.fail(f"pipelines.{module} is listed here as pure, and is not there")
+    loaded = _loaded_by(f"import pipelines.{module}")
+    assert not loaded & {"apache_beam", "torch", "prefect", "flows"}
+
+
+def test_what_is_asked_before_a_run_loads_next_to_nothing() -> None:
+    loaded = _loaded_by("import pipelines.documents.plan, pipelines.wordpiece.plan")
+    slow = {"apache_beam", "pyarrow", "numpy", "tokenizers", "sentencex", "charset_normalizer"}
+    assert not loaded & slow
+
+
+def test_schemas_load_no_beam() -> None:
+    loaded = _loaded_by("import schemas.configs, schemas.arrow, schemas.manifest")
+    assert not loaded & {"apache_beam", "pipelines", "torch", "prefect", "numpy.random"}
+
+
+def test_the_model_loads_neither_beam_nor_prefect() -> None:
+    files = sorted((ROOT / "model").rglob("*.py"))
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    assert {"model.encoder.bert", "model.pretraining.loop", "model.finetuning.loop"} <= set(modules)
+    loaded = _loaded_by("; ".join(f"import {name}" for name in modules if "__init__" not in name))
+    assert not loaded & {"apache_beam", "prefect", "flows", "transformers", "typer"}
+    assert "torch" in loaded
+
+
+STAGES = ["pretrain", "build_examples", "finetune", "evaluate", "tabulate"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_planning_what_trains_or_evaluates_loads_no_torch(stage: str) -> None:
+    loaded = _loaded_by(f"import model.{stage}")
+    assert not loaded & {"torch", "apache_beam", "sklearn", "scipy", "matplotlib"}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_code_that_runs_in_another_process_is_in_the_fingerprint(stage: str) -> None:
+    expected = {
+        "pretrain": {"model.pretraining.loop", "model.optim.schedules", "model.encoder.bert"},
+        "finetune": {"model.finetuning.loop", "model.task_types.span", "model.tasks.glue"},
+        "evaluate": {
+            "model.finetuning.prediction",
+            "model.finetuning.saved_models",
+            "model.task_types.tagging",
+        },
+    }.get(stage, set())
+    modules = code_fingerprint(f"model.{stage}", packages=FIRST_PARTY)[1]
+    assert expected <= set(modules)
+    # What reads wikitext has no part in a model's weights.
+    assert not {name for name in modules if "wikitext" in name or "book_" in name}
+
+
+def test_prefect_appears_only_in_flows() -> None:
+    found = [
+        str(path.relative_to(ROOT))
+        for package in ("schemas", "pipelines", "model")
+        for path in (ROOT / package).rglob("*.py")
+        if "import prefect" in path.read_text(encoding="utf-8")
+        or "from prefect" in path.read_text(encoding="utf-8")
+    ]
+    assert found == []
+
+
+def test_no_module_holds_everything() -> None:
+    """A module is as long as its one purpose needs; from so many lines on it has more than one."""
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for package in PRESENT
+        for path in (ROOT / package).rglob("*.py")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 800
+    }
+    assert long == {}
+    names = {path.stem for package in PRESENT for path in (ROOT / package).rglob("*.py")}
+    assert not names & {"utils", "helpers", "base", "common", "misc"}
+
+
+def _lacks_encoding(call: ast.Call) -> bool:
+    """Return whether a call reads or writes text in the locale's encoding.
+
+    The linter finds `open` and those paths whose type it can tell.
+    """
+    named = {keyword.arg for keyword in call.keywords}
+    if "encoding" in named:
+        return False
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name in ("read_text", "write_text"):
+        return len(call.args) <= (name == "write_text")
+    return name in ("run", "Popen", "check_output") and "text" in named
+
+
+@pytest.mark.parametrize("package", [*PRESENT, "benchmarks"])
+def test_text_is_read_and_written_with_an_encoding(package: str) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and _lacks_encoding(node)
+    ]
+    assert found == []

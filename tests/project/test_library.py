@@ -1,0 +1,194 @@
+"""`bertloom` as a library: its names, in a running loop, in a flow, beside others' packages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.dataset as ds
+import pytest
+from support.paths import ROOT
+from support.tiny_recipe import TEXTS, write_tiny
+
+import bertloom
+from schemas.errors import ArtifactNotFoundError
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recipe, and a store in which it was run."""
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny(folder)
+    bertloom.run(str(folder / "tiny.yaml"))
+    return folder
+
+
+def python(code: str, *, path: Path | None = None, cwd: Path = ROOT) -> str:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*([path] if path else []), ROOT]))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+    return done.stdout if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+
+
+def test_importing_the_package_loads_next_to_nothing() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import bertloom\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(*sorted(new - set(sys.stdlib_module_names)))"
+    )
+    assert python(code).split() == ["bertloom"]
+
+
+def test_every_name_is_there_and_no_other() -> None:
+    assert {name for name in dir(bertloom) if name in bertloom.__all__} == set(bertloom.__all__)
+    assert all(callable(getattr(bertloom, name)) for name in bertloom.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'tokenise'"):
+        bertloom.tokenise  # noqa: B018
+
+
+def test_planning_loads_neither_beam_nor_torch_nor_prefect(tiny: Path) -> None:
+    code = (
+        "import sys, bertloom\n"
+        f"print([step.state for step in bertloom.plan({str(tiny / 'tiny.yaml')!r})])\n"
+        "print(sorted({'apache_beam', 'prefect', 'torch', 'typer'} & set(sys.modules)))"
+    )
+    assert python(code).splitlines() == ["['cached', 'cached', 'cached', 'cached']", "[]"]
+
+
+def test_another_package_of_the_name_is_told_in_a_sentence(tmp_path: Path) -> None:
+    for name in ("schemas", "model"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("", encoding="utf-8")
+        said = python("import bertloom", path=tmp_path, cwd=tmp_path)
+        assert said.startswith(f"ImportError: bertloom needs its own package {name!r}")
+        assert str(tmp_path / name) in said
+        assert str(ROOT) in said
+        (tmp_path / name / "__init__.py").unlink()
+        (tmp_path / name).rmdir()
+    (tmp_path / "flows.py").write_text("", encoding="utf-8")
+    assert f"{tmp_path / 'flows.py'}" in python("import bertloom", path=tmp_path, cwd=tmp_path)
+
+
+def test_what_an_installation_lacks_is_said() -> None:
+    code = "import sys; sys.modules['grimp'] = None; import bertloom; bertloom.run"
+    assert python(code) == (
+        "ImportError: bertloom.run needs what is not installed (grimp): "
+        "pip install 'bertloom[flows]'"
+    )
+
+
+def test_running_again_takes_what_is_there_also_within_a_running_loop(tiny: Path) -> None:
+    lines: list[str] = []
+
+    async def cell() -> dict[str, bertloom.Artifact]:
+        return bertloom.run(str(tiny / "tiny.yaml"), say=lines.append)
+
+    built = asyncio.run(cell())
+    assert list(built) == [
+        "build-documents", "build-vocabulary", "build-tokens", "build-instances.length-32",
+    ]  # fmt: skip
+    store = bertloom.open_store(str(tiny / "store"))
+    assert [artifact.id for artifact in store.artifacts()] == [
+        artifact.id for artifact in reversed(built.values())
+    ]
+    assert len(lines) == 4
+    assert all("cached" in line for line in lines)
+
+
+def test_artifacts_open_as_what_they_hold(tiny: Path) -> None:
+    store = bertloom.open_store(str(tiny / "store"))
+    instances = store.artifact("tiny/build-instances.length-32")
+    rows = instances.open()
+    assert isinstance(rows, ds.Dataset)
+    ids = rows.to_table(columns=["input_ids"]).column("input_ids").to_pylist()
+    assert {row[0] for row in ids} == {101}
+    assert max(map(len, ids)) <= 32
+    documents = store.artifact("build-documents")
+    assert documents.open().count_rows() == len(TEXTS)
+    assert documents.dataset("duplicates").count_rows() == 1
+    vocabulary = store.artifact("tiny/build-vocabulary")
+    assert vocabulary.open() == vocabulary.folder()
+    assert len(vocabulary.file("vocab.txt").read_text(encoding="utf-8").split()) == 150
+    with pytest.raises(ArtifactNotFoundError, match="expected shards of held-out"):
+        instances.dataset("held-out")
+    with pytest.raises(ArtifactNotFoundError, match=r"no file 'x' among"):
+        vocabulary.file("x")
+
+
+def test_a_row_leads_back_to_its_bytes(tiny: Path) -> None:
+    store = bertloom.open_store(str(tiny / "store"))
+    text = (tiny / "texts.txt").read_bytes()
+    traced = store.artifact("tiny/build-tokens").trace(1).segments["document"]
+    assert text[traced.byte_start : traced.byte_end].decode().strip() == TEXTS[1]
+    made = store.lineage(str(tiny / "texts.txt"))
+    assert made.graph is not None
+    assert len([node for node in made.graph.nodes.values() if node.kind == "artifact"]) == 4
+
+
+@pytest.mark.slow
+def test_it_runs_within_a_prefect_flow(tiny: Path, prefect_server: None) -> None:
+    from prefect import flow
+
+    @flow
+    def theirs() -> list[str]:
+        return list(bertloom.run(str(tiny / "tiny.yaml"), engine="local"))
+
+    assert len(theirs()) == 4
+
+
+# The examples of the documentation.
+
+
+def example(name: str, *arguments: str, cwd: Path, data: Path) -> str:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "BERTLOOM_DATA": str(data)}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name), *arguments],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_examples_stand_in_the_documentation_as_they_are() -> None:
+    for name, page in (("notebook.py", "python.md"), ("beam_pipeline.py", "beam.md")):
+        text = (ROOT / "examples" / name).read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 16, name
+        assert f"```python\n{text}```" in (ROOT / "docs" / page).read_text("utf-8"), name
+
+
+@pytest.mark.slow
+def test_the_notebook_of_the_docs_runs(real_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    lines = example("notebook.py", cwd=tmp_path, data=real_data).splitlines()
+    assert lines[:2] == ["build-documents build", "build-vocabulary unknown"]
+    rows = int(lines[8].split()[0])
+    assert rows > 100
+    assert lines[8].split()[1] == "[101,"
+    assert [line.split()[0] for line in lines[9:]] == ["a", "b"]
+    assert all(line.endswith("WikiDumpPart45.xml.bz2") for line in lines[9:])
+
+
+@pytest.mark.slow
+def test_the_beam_pipeline_of_the_docs_runs(real_data: Path, tmp_path: Path) -> None:
+    dump = real_data / "wikibooks" / "WikiDumpPart45.xml.bz2"
+    vocab = real_data / "vocab" / "bert-base-uncased" / "vocab.txt"
+    example(
+        "beam_pipeline.py", str(dump), str(vocab), str(tmp_path / "tokens"),
+        cwd=tmp_path, data=real_data,
+    )  # fmt: skip
+    rows = ds.dataset(tmp_path, format="parquet").to_table()
+    ids = rows.column("document_id").to_pylist()
+    assert len(ids) == len(set(ids)) > 20
+    assert all(name.startswith("wiki:") for name in ids)
+    tokens = np.array(rows.column("token_ids").combine_chunks().flatten())
+    assert len(tokens) > 10_000
+    assert 103 < tokens.max() < 30_522

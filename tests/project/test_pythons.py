@@ -1,0 +1,115 @@
+"""The same bytes and the same keys on every Python that we run on, of those that are at hand.
+
+`make pythons` makes an environment for each that is found; $BERTLOOM_PYTHONS names others.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from typing import Any
+
+import pytest
+from support.golden import GOLDEN
+from support.paths import ROOT
+from support.portable_bytes import new_words, portable_facts
+
+from flows.bert import stages
+from flows.engine.provenance import key_environment
+from flows.engine.syntax import _dumped, portable_digest
+from pipelines.wordpiece.words import WordSplitter
+from schemas.fingerprint import source_digest
+
+OTHERS = [name for name in ("3.11", "3.12", "3.13") if name != "{}.{}".format(*sys.version_info)]
+NEEDED = "import apache_beam, grimp, pyarrow, pydantic, rensa, rfc8785, sentencex, tokenizers"
+
+
+def _ran(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def _interpreter(version: str) -> str:
+    """A Python of this version with what the corpus needs, or a skip that says what is missing."""
+    named = [text for text in os.environ.get("BERTLOOM_PYTHONS", "").split(os.pathsep) if text]
+    say = "import sys; print('%d.%d' % sys.version_info[:2])"
+    looked_at = [*named, str(ROOT / f".venv.{version}/bin/python"), f"python{version}"]
+    lacking = []
+    for python in looked_at:
+        try:
+            asked = _ran(python, "-c", f"{say}; {NEEDED}")
+        except OSError:
+            continue
+        if asked.returncode == 0 and asked.stdout.strip() == version:
+            return python
+        if asked.stdout.strip() == version:
+            lacking.append(f"{python}: {asked.stderr.strip().splitlines()[-1]}")
+    pytest.skip(f"no Python {version} with our packages: {'; '.join(lacking or looked_at)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", OTHERS)
+def test_another_python_makes_the_same_bytes_and_keys(version: str) -> None:
+    done = _ran(_interpreter(version), str(ROOT / "tests/support/portable_bytes.py"))
+    assert done.returncode == 0, done.stderr
+    there: dict[str, Any] = json.loads(done.stdout)
+    here: dict[str, Any] = json.loads(json.dumps(portable_facts()))
+    assert there["rows"] == GOLDEN
+    for what in ("code", "words"):
+        assert there[what] == here[what]
+    for stage, (code, environment) in there["keys"].items():
+        assert code == here["keys"][stage][0]
+        assert environment["python"] == "3.11"
+
+
+def test_digests_of_code_are_those_of_python_3_11() -> None:
+    """On 3.11 `source_digest` itself; elsewhere what 3.11 said of a module with all kinds of it."""
+    sample = (
+        '"""D."""\ndef f(a, *, b: int = 1) -> None:\n    "d"\n    return f"{a!r:>{b}}"\nSTAGE = 1\n'
+    )
+    sample += "class C:\n    x: str\n    async def g(self): pass\n"
+    known = "sha256:355695b471671de557e9a6d8caa5f8acc041b17cadce845ce3523ccae8224704"
+    assert portable_digest(sample) == known
+    if sys.version_info < (3, 12):
+        for path in (ROOT / "pipelines").rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            assert portable_digest(text) == source_digest(text), path
+
+
+def test_empty_strings_of_a_parser_are_no_other_code() -> None:
+    """Python 3.12.1 puts one at the end of a format that ends in a field; 3.11 and 3.13 do not."""
+    plain, other = (ast.parse('f"{a:>{b}}" + f"{c:}"') for _ in range(2))
+    for node in ast.walk(other):
+        if isinstance(node, ast.JoinedStr):
+            node.values.append(ast.Constant(""))
+    assert _dumped(other) == _dumped(plain)
+    assert portable_digest('f"{a:>{b}}"') != portable_digest('f"{a:>{b} }"')
+
+
+def test_python_is_in_the_keys_of_what_may_differ() -> None:
+    """Documents ask Python's Unicode tables what a letter is; words and ids ask `tokenizers`."""
+    same = {name for name, stage in stages().items() if stage.same_on_any_python}
+    assert same == {"build-vocabulary", "build-tokens", "build-instances"}
+    assert key_environment([], same_on_any_python=True) == {"python": "3.11"}
+    assert key_environment([]) == {"python": "{}.{}".format(*sys.version_info)}
+
+
+def test_words_do_not_depend_on_which_characters_python_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on an older Python, to which a character is unassigned, so on one that knows it."""
+    known = [new_words(lowercase=lowercase) for lowercase in (False, True)]
+    category = unicodedata.category
+    text = "Aé\u0951\u0301 ßọ́x"
+    plain = WordSplitter(lowercase=True).words(text)
+    monkeypatch.setattr(
+        "pipelines.wordpiece.words.unicodedata.category",
+        lambda character: "Cn" if character > "~" else category(character),
+    )
+    assert WordSplitter(lowercase=True).words(text) == plain
+    assert [new_words(lowercase=lowercase) for lowercase in (False, True)] == known

@@ -1,0 +1,165 @@
+"""`schemas.disclosure`: what is shown is shown, not obeyed, and opens no door."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+from support.cli_runner import Cli
+
+from flows.cli import console
+from schemas.disclosure import Guarded, is_secret_name, visible, without_secrets
+from schemas.errors import BertloomError, ConfigError, CorruptInputError
+
+SECRETS = [
+    "http://u:SECRET@host/a.bz2: HTTP 403",
+    "https://SECRET@host/a",
+    "https://u:p@SECRET@host/a",
+    "s3://KEY:SECRET@bucket/a",
+    "s3://KEY:a/SECRET/b+c@bucket/a",
+    "simplecache::s3://KEY:SECRET@bucket/a",
+    "https://b.s3.amazonaws.com/a?X-Amz-Signature=SECRET&X-Amz-Date=1",
+    "https://b/a?X-Amz-Credential=SECRET%2F2026&x=1",
+    "https://b/a?X-Amz-Security-Token=SECRET",
+    "https://b/a?x-amz-signature%3DSECRET",
+    "https://b/a?AWSAccessKeyId=SECRET&Expires=1",
+    "https://b/a?GoogleAccessId=SECRET",
+    "https://x.blob.core.windows.net/a?sv=1&sig=SECRET",
+    "https://b/a?access_token=SECRET",
+    "https://b/a?api_key=SECRET",
+    "AccountKey=SECRET;EndpointSuffix=x",
+    "--s3_secret_access_key=SECRET",
+    "{'key': 'a', 'secret': 'SECRET'}",
+    '{"password": "SECRET and more SECRET"}',
+    "{'Authorization': 'Bearer SECRET'}",
+    "Authorization: Basic SECRET",
+    "<Error><AWSAccessKeyId>SECRET</AWSAccessKeyId><SignatureProvided>SECRET</SignatureProvided>",
+]
+HARMLESS = [
+    "http://host:8080/a/b@c/d",
+    "432,409 tokens",
+    "--set publish.limits.tokens_shrink=0.02",
+    "batch.micro_batch_tokens=32768",
+    "tokenizer=wordpiece",
+    "design=plain",
+    "the secret: a password is no signature",
+    "a@b.org",
+    "build_tokens: no such key here",
+]
+KEYS = ["AKIA" + "ABCDEFGHIJKLMNOP", "hf_" + "a1" * 17, "ghp_" + "b2" * 18]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_no_secret_is_left(text: str) -> None:
+    told = without_secrets(text)
+    assert "SECRET" not in told
+    assert "***" in told
+    for error in (ConfigError(text), CorruptInputError(text, file="f", offset=3)):
+        again = pickle.loads(pickle.dumps(error))
+        assert str(error) == str(again) == told
+
+
+@pytest.mark.parametrize("text", KEYS)
+def test_keys_say_themselves_what_they_are(text: str) -> None:
+    assert without_secrets(f"refused: {text}.") == "refused: ***."
+
+
+def test_colon_behind_secret_parameter_stays() -> None:
+    text = "http://host/b.txt?sig=SECRET:SECRET: the server cannot be reached"
+    assert without_secrets(text) == "http://host/b.txt?sig=***: the server cannot be reached"
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert without_secrets(text) == text
+
+
+def test_values_of_secret_names_and_options() -> None:
+    given = {"api_key": "x", "client_secret": "x", "seed": 1, "a": [{"password": "x"}], "keys": "y"}
+    assert without_secrets(given) == {
+        "api_key": "***",
+        "client_secret": "***",
+        "seed": 1,
+        "a": [{"password": "***"}],
+        "keys": "y",
+    }
+    assert without_secrets(["--s3_session_token", "x", "--region", "y"]) == [
+        "--s3_session_token",
+        "***",
+        "--region",
+        "y",
+    ]
+    assert is_secret_name("a.s3_access_key")
+    assert not is_secret_name("max_tokens")
+
+
+@pytest.mark.parametrize(
+    "sign", ["\x1b", "\x00", "\x07", "\x08", "\r", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
+)
+def test_control_characters_are_written_out(sign: str) -> None:
+    told = visible(f"a{sign}b\tc\nd é 人 \u200d")
+    assert told == f"a\\u{ord(sign):04x}b\tc\nd é 人 \u200d"
+
+
+def test_half_a_character_can_be_printed() -> None:
+    assert visible("a\udcff").encode("utf-8") == b"a\\udcff"
+
+
+def test_a_note_and_the_error_itself_hold_none() -> None:
+    error = BertloomError("s3://a:SECRET@b")
+    error.add_note("of http://u:SECRET@host")
+    assert "SECRET" not in f"{error} {error.__notes__} {error!r}"
+
+
+def test_log_lines_are_guarded(capsys: pytest.CaptureFixture[str]) -> None:
+    record = logging.LogRecord(
+        "botocore", logging.WARNING, "x", 1, "GET %s", ("http://u:SECRET@h/\x1b[2J",), None
+    )
+    assert Guarded("%(message)s").format(record) == "GET http://***@h/\\u001b[2J"
+
+
+def test_the_console_guards_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say("s3://a:SECRET@b/\x1b]0;title\x07")
+    assert capsys.readouterr().out == "s3://***@b/\\u001b]0;title\\u0007\n"
+    console.print_json({"uri": "http://x?sig=SECRET", "name": '\x1b\x9b\u202e"', "secret": "S"})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {
+        "uri": "http://x?sig=***",
+        "name": '\x1b\x9b\u202e"',
+        "secret": "***",
+    }
+    assert out.replace("\n", "").isprintable()
+
+
+def test_an_error_of_a_command_and_its_traceback_are_guarded(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("http://u:SECRET@host/\x1b[31m")
+
+    monkeypatch.setattr("flows.cli.run.load_recipe", fail)
+    for options in ((), ("--debug",)):
+        said = cli(*options, "plan", "sample")
+        assert said.code == 70
+        assert "SECRET" not in said.err
+        assert "http://***@host/\\u001b[31m" in said.err
+
+
+def test_nothing_goes_to_the_console_another_way() -> None:
+    """Every command prints by `flows.cli.console`."""
+    root = Path(console.__file__).parents[1]
+    found = []
+    for file in sorted(root.rglob("*.py")):
+        if file.name == "console.py" or "sample" in file.parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            if name in {"print", "typer.echo", "typer.secho", "click.echo", "sys.stdout.write"}:
+                found.append(f"{file.relative_to(root)}:{node.lineno}")
+    assert found == []

@@ -1,0 +1,285 @@
+"""Real engines for tests: a standalone Flink, a standalone Spark, on ports of their own.
+
+Needs Java 17, the Python packages apache-flink-libraries and pyspark in the environment that
+`BERTLOOM_ENGINES` names (`make engines` makes one), and Beam's job servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paths import ROOT
+
+from pipelines.runners.engines import worker_program
+
+_START_SECONDS = 120
+_MOST_SECONDS = 600
+"""At most: engines on a busy machine take their time."""
+
+_OPENED = [
+    *(f"java.lang{part}" for part in ("", ".reflect")),
+    *(f"java.{part}" for part in ("net", "io", "nio", "text", "time", "util")),
+    *(f"java.util.concurrent{part}" for part in ("", ".atomic", ".locks")),
+    "sun.nio.ch",
+]
+_SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+
+def job_servers() -> Path:
+    """The folder of job servers, or a skip that says where it was looked for."""
+    if shutil.which("java") is None:
+        pytest.skip("no java: install openjdk-17-jre-headless")
+    named = os.environ.get("BERTLOOM_JOB_SERVERS")
+    folder = Path(named) if named else ROOT.parent / "shared" / "engines"
+    if not folder.exists():
+        pytest.skip("no job servers: set BERTLOOM_JOB_SERVERS, or put them at ../shared/engines")
+    return folder
+
+
+def package_folder(name: str, distribution: str) -> Path:
+    """Where a Python package of an engine is, or a skip that says how to get it."""
+    place = Path(os.environ.get("BERTLOOM_ENGINES", ROOT / ".venv.engines"))
+    found = sorted(place.glob(f"lib/python*/site-packages/{name}"))
+    if not found:
+        pytest.skip(f"no {distribution} in {place}: `make engines` installs it there")
+    return found[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens at."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+@contextlib.contextmanager
+def _processes(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Processes by name, which are ended with the block."""
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        yield running
+    finally:
+        for process in reversed(running.values()):
+            process.kill()
+        for process in running.values():
+            process.wait()
+
+
+def _start(command: Sequence[str], log: Path, **more: str) -> subprocess.Popen[bytes]:
+    with log.open("wb") as sink:
+        return subprocess.Popen(
+            command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL,
+            env={**os.environ, **more}, start_new_session=True,
+        )  # fmt: skip
+
+
+def _wait_for(url: str, key: str, count: int, folder: Path) -> None:
+    for _ in range(_START_SECONDS * 2):
+        with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(url) as answer:
+            if int(json.load(answer)[key]) >= count:
+                return
+        time.sleep(0.5)
+    logs = "\n".join(log.read_text(errors="replace")[-2000:] for log in folder.glob("*.log"))
+    pytest.fail(f"{url}: no {count} {key} after {_START_SECONDS} s\n{logs}")
+
+
+class Flink:
+    """A standalone Flink: a job manager and task managers of a slot each."""
+
+    def __init__(
+        self,
+        folder: Path,
+        running: dict[str, subprocess.Popen[bytes]],
+        variables: Mapping[str, str],
+    ) -> None:
+        self._folder, self._running, self._variables = folder, running, variables
+        self._jars = f"{package_folder('pyflink', 'apache-flink-libraries')}/lib/*"
+        self._rest, self._rpc = free_ports(2)
+        self.master = f"localhost:{self._rest}"
+
+    def start(self, count: int) -> None:
+        """Start it, and wait for its slots."""
+        (self._folder / "conf").mkdir(parents=True)
+        settings = {
+            "jobmanager.rpc.address": "localhost",
+            "jobmanager.rpc.port": self._rpc,
+            "jobmanager.memory.process.size": "1g",
+            "rest.address": "localhost",
+            "rest.port": self._rest,
+            "rest.bind-address": "127.0.0.1",
+            "taskmanager.host": "localhost",
+            "taskmanager.numberOfTaskSlots": 1,
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": 5,
+            "restart-strategy.fixed-delay.delay": "2 s",
+            "heartbeat.interval": 1000,
+            "heartbeat.timeout": 8000,
+            "io.tmp.dirs": str(self._folder),
+        }
+        text = "".join(f"{name}: {value}\n" for name, value in settings.items())
+        (self._folder / "conf" / "config.yaml").write_text(text)
+        self.start_job_manager()
+        for number in range(count):
+            self.start_task_manager(number)
+        self.wait_for_slots(count)
+
+    def start_job_manager(self) -> None:
+        """Start it, also again after it was killed; it knows of no earlier job then."""
+        entry = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+        self._java("job-manager", "-Xmx600m", entry, "--executionMode", "cluster")
+
+    def wait_for_slots(self, count: int) -> None:
+        """Wait until so many are there, taken or not."""
+        _wait_for(f"http://{self.master}/overview", "slots-total", count, self._folder)
+
+    def start_task_manager(self, number: int) -> None:
+        """Start one, also again after it was killed."""
+        sizes = {
+            "task.heap.size": 600, "task.off-heap.size": 128, "managed.size": 256,
+            "network.min": 128, "network.max": 128, "framework.heap.size": 128,
+            "framework.off-heap.size": 128, "jvm-metaspace.size": 256,
+            "jvm-overhead.min": 192, "jvm-overhead.max": 192,
+        }  # fmt: skip
+        given = [f"taskmanager.memory.{name}={size}m" for name, size in sizes.items()]
+        given += ["taskmanager.cpu.cores=1.0", f"taskmanager.resource-id=task-manager-{number}"]
+        options = [word for item in given for word in ("-D", item)]
+        runner = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+        self._java(f"task-manager-{number}", "-Xmx800m", runner, *options)
+
+    def kill(self, name: str) -> None:
+        """End `job-manager` or `task-manager-N` without a word to it."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def job_servers(self) -> list[str]:
+        """The job servers that run for it: none may outlive who started it."""
+        found = subprocess.run(
+            ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
+        )
+        wanted = f"--flink-master={self.master} "
+        return [line for line in found.stdout.splitlines() if wanted in line]
+
+    def jobs(self) -> list[dict[str, object]]:
+        """Its jobs, as it lists them."""
+        found: list[dict[str, object]] = self.ask("jobs/overview")["jobs"]
+        return found
+
+    def ask(self, path: str) -> Any:
+        """What its REST interface answers."""
+        with urllib.request.urlopen(f"http://{self.master}/{path}") as answer:
+            return json.load(answer)
+
+    def _java(self, name: str, memory: str, entry: str, *arguments: str) -> None:
+        opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        opens.append("--add-exports=java.base/sun.net.util=ALL-UNNAMED")
+        command = ["java", memory, *_SHORT_LIVED, *opens, "-cp", self._jars, entry]
+        command += ["--configDir", str(self._folder / "conf"), *arguments]
+        self._running[name] = _start(command, self._folder / f"{name}.log", **self._variables)
+
+
+@contextlib.contextmanager
+def flink_cluster(folder: Path, *, task_managers: int, **variables: str) -> Iterator[Flink]:
+    """A standalone Flink that ends with the block; environment variables of its processes."""
+    with _processes(folder) as running:
+        flink = Flink(folder, running, variables)
+        flink.start(task_managers)
+        yield flink
+
+
+@contextlib.contextmanager
+def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
+    """A standalone Spark that ends with the block: its master, its home."""
+    home = package_folder("pyspark", "pyspark")
+    port, page, *pages = free_ports(2 + workers)
+    program, master = f"{home}/bin/spark-class", f"spark://localhost:{port}"
+    here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
+    here["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    folder.mkdir(parents=True)
+    with _processes(folder) as running:
+        running["master"] = _start(
+            [program, "org.apache.spark.deploy.master.Master", "--host", "localhost",
+             "--port", str(port), "--webui-port", str(page)],
+            folder / "master.log", **here,
+        )  # fmt: skip
+        for number, own in enumerate(pages):
+            running[f"worker-{number}"] = _start(
+                [program, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory",
+                 "2g", "--work-dir", str(folder / f"worker-{number}"), "--webui-port", str(own),
+                 master],
+                folder / f"worker-{number}.log", **here,
+            )  # fmt: skip
+        _wait_for(f"http://localhost:{page}/json/", "cores", workers, folder)
+        yield master, str(home)
+
+
+# Runs from outside
+
+
+class Command:
+    """A command in a process of its own, and what it has said."""
+
+    def __init__(self, command: Sequence[str], log: Path, **variables: str) -> None:
+        self._log = log
+        self.process = _start(command, log, **variables)
+
+    @property
+    def told(self) -> str:
+        """All that it has said, errors too."""
+        return self._log.read_text(errors="replace")
+
+    def wait_until(self, seen: Callable[[], object]) -> None:
+        """Wait while it runs."""
+        for _ in range(_MOST_SECONDS * 5):
+            if seen():
+                return
+            assert self.process.poll() is None, self.told
+            time.sleep(0.2)
+        self.process.kill()
+        pytest.fail(f"waited in vain; the command said: {self.told}")
+
+    def ended(self, *, seconds: float = _MOST_SECONDS) -> int:
+        """Its exit code, when it has ended."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            pytest.fail(f"not ended after {seconds:g} s; it said: {self.told}")
+
+
+def flink_run(recipe: Path, flink: Flink, store: str, *more: str, **variables: str) -> Command:
+    """`bertloom run` of a recipe on a cluster."""
+    command = [
+        sys.executable, "-m", "flows", "run", str(recipe), "--engine", "local",
+        "--store", store, "--runner", "flink",
+        "--set", f"execution.flink.master={flink.master}",
+        "--set", f"execution.flink.job_server={job_servers()}", *more,
+    ]  # fmt: skip
+    log = Path(tempfile.mkstemp(dir=recipe.parent, prefix="run-", suffix=".log")[1])
+    return Command(command, log, **variables)
+
+
+def gate(folder: Path) -> tuple[str, Path]:
+    """A setting: workers that wait before they work until a file is there; and that file."""
+    boot, opened = folder / "boot", folder / "opened"
+    boot.write_text(
+        f'#!/bin/sh\nwhile [ ! -e "{opened}" ]; do sleep 0.2; done\n'
+        f'exec "{worker_program()}" "$@"\n'
+    )
+    boot.chmod(0o755)
+    return f"execution.flink.worker_command={boot}", opened

@@ -1,0 +1,60 @@
+"""The commands that the documentation shows: blocks of `console`, each under a comment.
+
+<!-- run -->                       each is run, in order, beside a small corpus of the sample
+<!-- run, with models -->          the same, by a slow test, where there are models and tables too
+<!-- not run here: REASON -->      none is; ours are parsed all the same
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from support.paths import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+RUN, RUN_WITH_MODELS, NOT_RUN = "run", "run, with models", "not run here: "
+_BLOCK = re.compile(
+    r"(?:^[ ]*<!-- (?P<mark>.+?) -->\n+)?^[ ]*```console\n(?P<text>.*?)^[ ]*```", re.M | re.S
+)
+_PROMPT = re.compile(r"^[ ]*\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A block of commands with what they print."""
+
+    page: str
+    mark: str
+    commands: list[list[str]]
+
+    def ours(self) -> list[list[str]]:
+        """The arguments of its `bertloom` commands."""
+        return [command[1:] for command in self.commands if command[0] == "bertloom"]
+
+
+def blocks() -> Iterator[Block]:
+    """Each block of every page, in order."""
+    for page in PAGES:
+        for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+            lines = [line.replace("\\\n", " ") for line in _PROMPT.findall(found["text"])]
+            commands = [command for line in lines for command in _commands(line)]
+            yield Block(page.name, found["mark"] or "", commands)
+
+
+def _commands(line: str) -> Iterator[list[str]]:
+    """Those of a line that are joined by `&&`, without comments, assignments and background."""
+    words = shlex.split(line, comments=True)
+    start = 0
+    for end in [*(at for at, word in enumerate(words) if word in ("&&", "|")), len(words)]:
+        command = words[start:end]
+        while command and re.fullmatch(r"[A-Z_]+=.*", command[0]):
+            command.pop(0)
+        if command[-1:] == ["&"]:
+            command.pop()
+        if ">" in command:
+            command = command[: command.index(">")]
+        if command:
+            yield command
+        start = end + 1

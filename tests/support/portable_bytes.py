@@ -1,0 +1,68 @@
+"""Print as JSON what must be equal on every Python: `python tests/support/portable_bytes.py`.
+
+Another Python runs this file too, with what a Beam worker has installed, and grimp.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]  # of a file that runs outside pytest, too
+OWN = ("schemas", "pipelines", "model", "flows", "bertloom")
+_NEWER = [*range(0x11F00, 0x11F5A), *range(0x1E4D0, 0x1E4FA), 0x1E030, 0x31350, 0x2EBF0]
+"""Kawi and Nag Mundari with their marks, a Cyrillic modifier and an ideograph, of Unicode 15.0, and
+an ideograph of 15.1: to Python 3.11 (14.0) all are unassigned, to 3.13 letters and marks."""
+
+
+def portable_bytes() -> dict[str, object]:
+    """Digests of the corpus's rows, and what `portable_facts` says."""
+    from support.corpus_builder import run_corpus, small_recipe, small_sample
+    from support.golden import golden_digests
+
+    with tempfile.TemporaryDirectory() as folder:
+        sample = small_sample(Path(folder) / "sample")
+        golden = golden_digests(run_corpus(small_recipe(sample), Path(folder)))
+    return {"rows": golden, **portable_facts()}
+
+
+def portable_facts() -> dict[str, object]:
+    """Digests of code, words of new characters, keys without inputs."""
+    from flows.engine.code import code_on_disk
+    from flows.engine.provenance import key_environment
+    from flows.engine.syntax import portable_file_digest
+    from pipelines import build_instances, build_tokens, build_vocabulary
+
+    stages = [module.STAGE for module in (build_vocabulary, build_tokens, build_instances)]
+    return {
+        "code": {
+            str(path.relative_to(ROOT)): portable_file_digest(path)
+            for package in OWN
+            for path in sorted((ROOT / package).rglob("*.py"))
+        },
+        "words": [new_words(lowercase=lowercase) for lowercase in (False, True)],
+        "keys": {
+            stage.name: [
+                code_on_disk(stage).digest,
+                key_environment(stage.libraries, same_on_any_python=stage.same_on_any_python),
+            ]
+            for stage in stages
+        },
+    }
+
+
+def new_words(*, lowercase: bool) -> list[list[str]]:
+    """The words of texts whose characters only newer Pythons know."""
+    from pipelines.wordpiece.words import WordSplitter
+
+    splitter = WordSplitter(lowercase=lowercase)
+    return [
+        splitter.words(f"Aé{chr(code)}\u0301\u0323{chr(code)}z {chr(code)}B") for code in _NEWER
+    ]
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    sys.stdout.write(json.dumps(portable_bytes()))

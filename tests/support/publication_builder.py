@@ -1,0 +1,121 @@
+"""Corpora with chosen figures: manifests by themselves, or committed to a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from support.store_builder import describe
+
+from flows.engine.steps import input_ref
+from flows.store.artifacts import ArtifactStore
+from pipelines.io.files import write_text_file
+from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource
+from schemas.fingerprint import cache_key
+from schemas.manifest import Manifest, ProducedBy, RawInput
+from schemas.publish_configs import ChangeLimits, PublishConfig
+from schemas.recipe import Recipe
+
+LABELS = ("build-documents", "build-vocabulary", "build-tokens", "build-instances.one")
+INPUTS = {
+    "build-documents": {},
+    "build-vocabulary": {"documents": "build-documents"},
+    "build-tokens": {"documents": "build-documents", "vocabulary": "build-vocabulary"},
+    "build-instances.one": {"tokens": "build-tokens", "vocabulary": "build-vocabulary"},
+}
+
+
+def figures(documents: int = 1000, **changes: int) -> dict[str, dict[str, int]]:
+    """Counters by label of a corpus with so many documents; `changes` are those of all steps."""
+    found = {
+        "build-documents": {
+            "pages-in": documents * 2,
+            "pages-kept": documents,
+            "pages-dropped-redirect": documents * 3 // 4,
+            "pages-dropped-namespace": documents // 4,
+            "documents-in": documents,
+            "documents-kept": documents,
+            "words": documents * 50,
+            "raw-bytes": documents * 400,
+            "duplicates-same-text": documents // 100,
+        },
+        "build-vocabulary": {"vocabulary-size": 3},
+        "build-tokens": {
+            "documents-in": documents,
+            "documents-kept": documents - documents // 100,
+            "documents-dropped-duplicate": documents // 100,
+            "tokens": documents * 70,
+            "unknown-tokens": documents * 7 // 100,
+        },
+        "build-instances.one": {"instances": documents * 3, "held-out-instances": documents // 10},
+    }
+    return {
+        label: {name: changes.get(name.replace("-", "_"), n) for name, n in counters.items()}
+        for label, counters in found.items()
+    }
+
+
+def corpus_recipe(store: str, *, limits: ChangeLimits | None = None) -> Recipe:
+    """A recipe that publishes `corpus/tiny`; its steps are never run."""
+    source = WikipediaSource(name="tinywiki", paths=("nowhere.xml",))
+    return Recipe(
+        name="tiny",
+        store=store,
+        build_documents=DocumentsConfig(sources=(source,)),
+        build_instances={"one": InstancesConfig()},
+        publish=PublishConfig(name="corpus/tiny", limits=limits or ChangeLimits()),
+    )
+
+
+def build(
+    store: ArtifactStore,
+    counters: Mapping[str, Mapping[str, int]],
+    *,
+    date: str = "20261001",
+    vocab: str = "[PAD]\na\nb\n",
+    run_id: str = "20261002t030000-00000001",
+    config: Mapping[str, Any] | None = None,
+    configs: Mapping[str, Mapping[str, Any]] | None = None,
+    vocabulary_statistics: Mapping[str, Any] | None = None,
+    set_refs: bool = True,
+) -> dict[str, Manifest]:
+    """Commit a corpus with these counters, with the recipe's refs; its manifests by label.
+
+    `config` is that of each step, or `configs` has one by label.
+    """
+    made: dict[str, Manifest] = {}
+    for label in LABELS:
+        stage = label.partition(".")[0]
+        attempt = store.begin(stage)
+        text = json.dumps([date, vocab, dict(counters[label]), sorted(config or {})])
+        files = [write_text_file("part-00000.txt", text, output=attempt.output)]
+        if stage == "build-vocabulary":
+            files = [write_text_file("vocab.txt", vocab, output=attempt.output)]
+        inputs = {name: made[needed] for name, needed in INPUTS[label].items()}
+        own = (configs or {}).get(label, config or {})
+        spec = {"stage": label, "config": dict(own), "text": text}
+        spec["inputs"] = {name: manifest.content for name, manifest in inputs.items()}
+        manifest = describe(
+            attempt,
+            files,
+            stage=stage,
+            cache_key=cache_key(spec),
+            key_spec=spec,
+            counters=dict(counters[label]),
+            statistics=dict(vocabulary_statistics or {}) if stage == "build-vocabulary" else {},
+            raw_inputs=_raw(date) if stage == "build-documents" else (),
+            inputs=tuple(input_ref(name, manifest) for name, manifest in inputs.items()),
+            produced_by=ProducedBy(
+                run_id=run_id, runner="local", host_kind="Linux", started="", ended="", seconds=1
+            ),
+        )
+        made[label] = store.commit(manifest).manifest
+        if set_refs:
+            store.set_ref(f"tiny/{label}", made[label])
+    return made
+
+
+def _raw(date: str) -> tuple[RawInput, ...]:
+    name = f"tinywiki-{date}-pages-articles-multistream.xml.bz2"
+    return (RawInput(name=name, uri=f"/dumps/{name}", size=1, sha256="0" * 64),)

@@ -1,0 +1,140 @@
+"""Small artifacts for tests of the store."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flows.engine.steps import input_ref
+from flows.store.artifacts import ArtifactStore, Attempt
+from flows.store.pointers import now
+from flows.store.processes import this_process
+from pipelines.io.files import write_text_file
+from schemas.fingerprint import cache_key, content_digest, logical_digest
+from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
+from schemas.sealed import sealed_json
+
+STAGE = "build-tokens"
+
+
+def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
+    """The manifest of an attempt; `changes` are fields of it."""
+    spec = {"stage": STAGE, "seed": 0, **changes.pop("spec", {})}
+    made = ProducedBy(
+        run_id="r", runner="local", host_kind="Linux", started="s", ended="e", seconds=1.0
+    )
+    given: dict[str, Any] = {
+        "artifact_id": attempt.artifact_id,
+        "stage": STAGE,
+        "stage_version": 1,
+        "cache_key": cache_key(spec),
+        "key_spec": spec,
+        "code": {},
+        "content": content_digest(files),
+        "logical_content": logical_digest(files),
+        "location": attempt.location,
+        "files": tuple(files),
+        "counters": {},
+        "statistics": {},
+        "table": "",
+        "notes": (),
+        "raw_inputs": (),
+        "inputs": (),
+        "produced_by": made,
+        "environment": Environment(python="3.11.7", platform="Linux", packages={}),
+        "config": {},
+    }
+    return Manifest(**{**given, **changes})
+
+
+def prepared(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
+    """An attempt with one file, not committed."""
+    attempt = store.begin(STAGE)
+    entry = write_text_file("vocab.txt", text, output=attempt.output)
+    return describe(attempt, [entry], **changes)
+
+
+def published(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
+    return store.commit(prepared(store, text, **changes)).manifest
+
+
+def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
+    """The record of a run of this process."""
+    record = {
+        "run_id": run_id,
+        "state": "completed",
+        "started": now(),
+        "recipe": {"name": "fake"},
+        **this_one(),
+        **changes,
+    }
+    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
+
+
+def this_one() -> dict[str, Any]:
+    """This process, as records name it."""
+    me = this_process()
+    return {
+        "host": me.host, "system": me.system, "pid": me.pid, "process_start": me.process_start,
+    }  # fmt: skip
+
+
+def file_of(store: ArtifactStore, manifest: Manifest) -> str:
+    return f"{manifest.data}/{manifest.files[0].object}"
+
+
+def damage(store: ArtifactStore, manifest: Manifest, data: bytes) -> None:
+    store.backend.replace(file_of(store, manifest), data)
+
+
+def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
+    """Arguments of `published` for an artifact that is made from another."""
+    spec = {"of": manifest.artifact_id, "inputs": {name: {"content": manifest.content}}}
+    return {"spec": spec, "inputs": (input_ref(name, manifest),)}
+
+
+HOLD = """
+import sys, time
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import try_lease
+
+store = ArtifactStore(sys.argv[1])
+with try_lease(store, sys.argv[2], sys.argv[3], holder="theirs", ttl_seconds=3600) as other:
+    print("held" if other is None else other, flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def held_by_another(root: str, stage: str, key: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process holds a lease for an hour's time to live."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, root, stage, key], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def as_given(name: str, folder: str) -> StageInput:
+    """A folder's files as an artifact."""
+    files = [
+        FileEntry(
+            path=path.name,
+            object=path.name,
+            size=path.stat().st_size,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        )
+        for path in sorted(Path(folder).iterdir())
+    ]
+    return StageInput(name=name, artifact_id="1" * 16, data=folder, files=tuple(files))

@@ -1,0 +1,193 @@
+"""Random batches and models of every kind of task, and transformers' model of each beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from support.batch_builder import VOCAB, small_config, write_files
+
+from model.data.batches import TokenBatch
+from model.finetuning.batches import TaskBatch
+from model.finetuning.saved_models import save_task_model
+from model.finetuning.task_model import TaskModel
+from model.task_types.features import IGNORED
+from pipelines.seeds import rng_for
+from schemas.model_configs import ModelConfig
+from schemas.task_configs import TaskTypeName
+
+KINDS: tuple[TaskTypeName, ...] = ("classification", "regression", "choice", "span", "tagging")
+CHOICES = 4
+UNITS = 3
+OUTPUTS: dict[TaskTypeName, int] = {
+    "classification": 3, "regression": 1, "choice": 1, "span": 2, "tagging": 5,
+}  # fmt: skip
+LABELS: dict[TaskTypeName, tuple[str, ...]] = {
+    "classification": ("no", "maybe", "yes"),
+    "tagging": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
+}
+PEERS: dict[TaskTypeName, str] = {
+    "classification": "SequenceClassification",
+    "regression": "SequenceClassification",
+    "choice": "MultipleChoice",
+    "span": "QuestionAnswering",
+    "tagging": "TokenClassification",
+}
+
+
+def task_lengths(kind: TaskTypeName, *, equal: bool = False) -> tuple[int, ...]:
+    count = UNITS * CHOICES if kind == "choice" else UNITS
+    return tuple(17 if equal else 11 + 7 * number % 23 for number in range(count))
+
+
+def task_batch(
+    kind: TaskTypeName, *, padded_length: int | None = None, equal: bool = False, seed: int = 0
+) -> TaskBatch:
+    """A batch that depends on kind and seed, and not on how it is laid out."""
+    lengths = np.array(task_lengths(kind, equal=equal))
+    widths = np.full(len(lengths), padded_length) if padded_length else lengths
+    starts = np.cumsum(widths) - widths
+    ids, segments, places = (np.zeros(widths.sum(), dtype=np.int64) for _ in range(3))
+    positions: list[int] = []
+    labels: list[Any] = []
+    for number, (start, width, length) in enumerate(zip(starts, widths, lengths, strict=True)):
+        rng = rng_for(seed, "test", kind, number)
+        ids[start : start + length] = rng.integers(1, VOCAB, length)
+        segments[start : start + length] = np.arange(length) > length // 2
+        places[start : start + width] = np.arange(width)
+        if kind == "tagging":
+            chosen = np.sort(rng.choice(np.arange(1, length - 1), size=5, replace=False))
+            positions += (start + chosen).tolist()
+            labels += [*rng.integers(0, OUTPUTS[kind], 4).tolist(), IGNORED]
+        elif kind == "span":
+            labels.append(sorted(rng.integers(0, length, 2).tolist()))
+        elif kind == "regression":
+            labels.append(float(rng.uniform(0, 5)))
+        elif kind == "classification":
+            labels.append(int(rng.integers(0, OUTPUTS[kind])))
+        elif number % CHOICES == 0:
+            labels.append(int(rng.integers(0, CHOICES)))
+    to_tensor = torch.from_numpy
+    return TaskBatch(
+        TokenBatch(
+            to_tensor(ids),
+            to_tensor(segments),
+            to_tensor(places),
+            to_tensor(starts),
+            lengths,
+            padded_length,
+        ),
+        torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64),
+        torch.tensor(positions) if kind == "tagging" else None,
+        np.arange(UNITS),
+    )
+
+
+def units_of(batch: TaskBatch, kind: TaskTypeName, *, first: int, stop: int) -> TaskBatch:
+    """Some units of a packed batch, as a batch of their own."""
+    per_unit = CHOICES if kind == "choice" else 1
+    tokens = batch.tokens
+    rows = slice(first * per_unit, stop * per_unit)
+    ends = np.append(0, np.cumsum(tokens.lengths))
+    begin, end = int(ends[rows.start]), int(ends[rows.stop])
+    positions, labels = batch.positions, batch.labels
+    assert labels is not None
+    if positions is None:
+        labels = labels[first:stop]
+    else:
+        inside = (positions >= begin) & (positions < end)
+        labels, positions = labels[inside], positions[inside] - begin
+    part = TokenBatch(
+        tokens.input_ids[begin:end],
+        tokens.segment_ids[begin:end],
+        tokens.position_ids[begin:end],
+        tokens.starts[rows] - begin,
+        tokens.lengths[rows],
+        None,
+    )
+    return TaskBatch(part, labels, positions, batch.units[first:stop])
+
+
+def terms_of(batch: TaskBatch) -> int:
+    """What the sum of losses is divided by: units, or labelled tokens."""
+    assert batch.labels is not None
+    if batch.positions is None:
+        return len(batch.units)
+    return int((batch.labels != IGNORED).sum())
+
+
+def random_task_model(
+    kind: TaskTypeName, *, config: ModelConfig | None = None, seed: int = 3, **fields: Any
+) -> TaskModel:
+    """A model whose biases and norms are random, too, so that none can hide; no dropout."""
+    shape = config or small_config()
+    given = {"dropout": 0.0, **fields}
+    model = TaskModel(shape, vocab_size=VOCAB, kind=kind, outputs=OUTPUTS[kind], seed=seed, **given)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+            if name == "classifier.weight":  # the start's is so small that answers hardly differ
+                parameter.mul_(10)
+    return model
+
+
+def written(model: TaskModel, folder: Path, **about: Any) -> Path:
+    files = save_task_model(model, labels=LABELS.get(model.kind, ()), about=about)
+    return write_files(files, folder)
+
+
+def peer_from(
+    folder: Path, kind: TaskTypeName, *, auto: bool = False
+) -> tuple[Any, dict[str, Any]]:
+    """transformers' model of a folder, and what it says of the loading."""
+    import transformers
+
+    prefix = "AutoModelFor" if auto else "BertFor"
+    with torch.random.fork_rng():
+        peer, info = getattr(transformers, prefix + PEERS[kind]).from_pretrained(
+            folder, output_loading_info=True, local_files_only=True, attn_implementation="eager"
+        )
+    return peer, info
+
+
+def peer_answers(
+    peer: Any, batch: TaskBatch, kind: TaskTypeName
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """transformers' logits, in our shape, and its loss."""
+    tokens = batch.tokens
+    lengths = tokens.lengths.tolist()
+    shape = (len(lengths), max(lengths))
+    ids, segments, mask = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))
+    place = torch.zeros(len(tokens.input_ids), dtype=torch.int64)  # of our tokens in these rows
+    for row, (start, length) in enumerate(zip(tokens.starts.tolist(), lengths, strict=True)):
+        ids[row, :length] = tokens.input_ids[start : start + length]
+        segments[row, :length] = tokens.segment_ids[start : start + length]
+        mask[row, :length] = 1
+        place[start : start + length] = row * shape[1] + torch.arange(length)
+    inputs = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
+    labels = batch.labels
+    assert labels is not None
+    if kind == "span":
+        found = peer(**inputs, start_positions=labels[:, 0], end_positions=labels[:, 1])
+        logits = torch.stack([found.start_logits, found.end_logits], dim=-1).flatten(0, 1)
+        return logits[place], found.loss
+    if kind == "tagging":
+        spread = torch.full((ids.numel(),), IGNORED)
+        spread[place[batch.positions]] = labels
+        found = peer(**inputs, labels=spread.view(shape))
+        return found.logits.flatten(0, 1)[place[batch.positions]], found.loss
+    if kind == "choice":
+        inputs = {name: value.view(UNITS, CHOICES, -1) for name, value in inputs.items()}
+    found = peer(**inputs, labels=labels)
+    return found.logits.squeeze(1) if kind == "regression" else found.logits, found.loss
+
+
+def real_places(batch: TaskBatch) -> torch.Tensor:
+    """Indices in T of tokens that are no padding."""
+    tokens = batch.tokens
+    pairs = zip(tokens.starts.tolist(), tokens.lengths.tolist(), strict=True)
+    return torch.cat([torch.arange(start, start + length) for start, length in pairs])

@@ -1,0 +1,115 @@
+"""Small training jobs on a small real corpus, for tests that compare runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
+
+from model import pretrain as stage
+from model.pretraining.job import TrainingJob
+from model.pretraining.loop import train
+from model.processes.stopping import StopRequest
+from schemas.configs import InstancesConfig, MaskingConfig
+from schemas.manifest import StageInput, StageOutput
+from schemas.model_configs import PretrainConfig
+
+TINY = {"layers": 2, "hidden_size": 32, "heads": 2, "max_position_embeddings": 128}
+
+
+class SmallCorpus:
+    """Instances at 32 and 64 with some documents held out, and their vocabulary."""
+
+    def __init__(self, folder: Path) -> None:
+        recipe = small_recipe(small_sample(folder / "raw"))
+        masking = MaskingConfig(max_predictions=10)
+        recipe = recipe.model_copy(
+            update={
+                "build_instances": {
+                    f"length-{length}": InstancesConfig(
+                        max_seq_length=length, held_out_share=0.1, masking=masking
+                    )
+                    for length in (32, 64)
+                }
+            }
+        )
+        outputs = run_corpus(recipe, folder)
+        self.vocabulary = as_input(
+            "vocabulary", outputs["build-vocabulary"], str(folder / "build-vocabulary")
+        )
+        self.instances: dict[int, StageInput] = {}
+        for length in (32, 64):
+            stage = f"build-instances.length-{length}"
+            self.instances[length] = as_input("instances", outputs[stage], str(folder / stage))
+
+    def job(self, work: Path, *, length: int = 32, **changes: Any) -> TrainingJob:
+        """A job of 12 steps, or as the changes to its configuration say."""
+        checkpoint = changes.pop("checkpoint", None)
+        return TrainingJob(
+            name="pretrain test",
+            config=tiny_config(length=length, **changes),
+            instances=self.instances[length],
+            vocabulary=self.vocabulary,
+            checkpoint=checkpoint,
+            work=str(work),
+        )
+
+
+def tiny_config(*, length: int = 32, **changes: Any) -> PretrainConfig:
+    given: dict[str, Any] = {
+        "instances": f"length-{length}",
+        "model": TINY,
+        "budget": {"steps": 12},
+        "batch": {"instances": 16, "micro_batch_tokens": 256},
+        "optimizer": {"learning_rate": 1e-3},
+        "schedule": {"warmup_share": 0.2},
+        "evaluation": {"instances": 40},
+        "checkpoints": {"every_steps": 3},
+        "log_every_steps": 1,
+        "threads": 1,
+        **changes,
+    }
+    if "start_from" in changes or "init_checkpoint" in changes:
+        del given["model"]
+    return PretrainConfig.model_validate(given)
+
+
+def start_process(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
+    """Train in a process of its own, as `TrainingJob.run` does, but without waiting for it."""
+    folder = Path(job.work)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(job.model_dump_json())
+    command = [sys.executable, "-m", "model.pretraining.process", str(folder / "job.json")]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
+
+
+def failure(job: TrainingJob) -> dict[str, Any]:
+    """What a failed process left."""
+    found: dict[str, Any] = json.loads((Path(job.work) / "failure.json").read_text())
+    return found
+
+
+def curve_lines(work: Path) -> list[dict[str, Any]]:
+    """The lines of a run's curves."""
+    text = (work / "curves" / "curves.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def published(job: TrainingJob) -> StageOutput:
+    """The artifact of a job that is trained to its end, in `artifact` below its folder."""
+    train(job, stop=StopRequest())
+    return stage._publish(job, output=str(Path(job.work) / "artifact"))
+
+
+def as_phase(job: TrainingJob, output: StageOutput) -> StageInput:
+    return StageInput(
+        name="checkpoint",
+        artifact_id="0" * 16,
+        data=str(Path(job.work) / "artifact"),
+        files=output.files,
+        statistics=output.statistics,
+    )
