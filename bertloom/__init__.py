@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _OWN = ("schemas", "pipelines", "model", "flows")
-_EXTRA = ("grimp", "jinja2", "openlineage")
+_EXTRA = ("jinja2", "openlineage")
 """Packages of the extra `flows` that every run loads."""
 
 _ELSEWHERE = {"PretrainingCollator": ("model.data.collator", "model", ("torch",))}

@@ -190,23 +190,6 @@ class ProducedBy(_Record):
     """How much was restored; None where the stage keeps no pieces."""
 
 
-class Adoption(_Record):
-    """That an artifact of other code was taken as one of this code (`bertloom adopt`)."""
-
-    artifact_id: str
-    """The artifact that was built."""
-
-    cache_key: str
-    code: str
-    """Digest of the code that it was built with, or `version`."""
-
-    moment: str
-    """When it was adopted: ISO 8601, UTC."""
-
-    changed: tuple[str, ...]
-    """First-party modules whose code was another when it was built."""
-
-
 class Environment(_Record):
     """The software an artifact was made with."""
 
@@ -235,9 +218,6 @@ class Manifest(_Record):
     key_spec: dict[str, Any]
     """What the cache key is made of, so that a key can be explained."""
 
-    code: dict[str, str]
-    """Digest of each first-party module that the stage's code consists of."""
-
     content: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     """Digest of the logical names, sizes and sha256 of all files."""
 
@@ -258,9 +238,6 @@ class Manifest(_Record):
     environment: Environment
     config: dict[str, Any]
     """The stage's whole configuration, also what is in no key; credentials in URLs are cut."""
-
-    adopted: Adoption | None = None
-    """None where the stage itself made the artifact, as `produced_by` says, with `code`."""
 
     @property
     def data(self) -> str:

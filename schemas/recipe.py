@@ -111,10 +111,6 @@ class Recipe(Config):
     cards: CardsConfig = not_identity(CardsConfig())
     """Licences and attribution for the cards of artifacts, which change nothing else."""
 
-    code_identity: Literal["closure", "version"] = not_identity("closure")
-    """How cache keys see a stage's code. `closure`: by every module it imports, so that any change
-    of code builds anew. `version`: by its stage's version alone, for corpora that cost money."""
-
     report_text: bool = not_identity(True)
     """Whether a run's page shows samples of its texts: sentences, raw text, titles. `false` for
     texts that are not to be read by everyone who may see the page."""

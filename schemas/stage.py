@@ -14,7 +14,6 @@ from typing import Any
 
 from schemas.configs import Config
 from schemas.errors import BertloomError
-from schemas.fingerprint import FIRST_PARTY
 from schemas.manifest import Manifest, RawInput, StageOutput
 
 ANY = "*"
@@ -32,11 +31,10 @@ class Stage:
     """Such as `build-tokens`."""
 
     module: str
-    """Whose code, with all that it imports, is in cache keys."""
+    """Name of the module that defines it."""
 
     version: int
-    """Raised when the output changes: it is in cache keys, and stands for the code in those of
-    recipes with `code_identity: version`."""
+    """Number in the cache key; raise it whenever the output for the same input changes."""
 
     run: Callable[..., StageOutput]
     """Called as `run(config, inputs=..., output=..., execution=...)`, and with `work` or `pieces`
@@ -81,9 +79,6 @@ class Stage:
 
     describe_many: Callable[[Sequence[Manifest]], str] | None = None
     """How much several hold, such as the trials of a grid."""
-
-    packages: tuple[str, ...] = FIRST_PARTY
-    """Packages whose code is fingerprinted."""
 
     def amount(self, manifest: Manifest) -> str:
         """How much an artifact holds, in a few words: `1,234 documents`."""

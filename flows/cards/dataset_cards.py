@@ -210,15 +210,20 @@ def lineage_section(ancestors: Ancestors) -> Iterator[str]:
     """What it was made from, in an order that it can be made in again, and with which settings."""
     yield (
         "\n## How it was made\n\nEach stage by the digest of what it made, the key of all that "
-        "decided it, and the digest of its code:\n\n"
+        "decided it, and the stage's version:\n\n"
     )
     rows = [
-        (f"`{item.stage}`", f"`{item.content}`", f"`{item.cache_key[:16]}`", _code(item))
+        (
+            f"`{item.stage}`",
+            f"`{item.content}`",
+            f"`{item.cache_key[:16]}`",
+            f"{item.stage_version}",
+        )
         for item in reversed(ancestors.manifests)
     ]
     rows += [(f"`{ref.stage}`", f"`{ref.content}`", f"`{ref.cache_key[:16]}`", "no longer stored")
              for ref in ancestors.gone]  # fmt: skip
-    yield table(("stage", "content", "key", "code"), rows)
+    yield table(("stage", "content", "key", "version"), rows)
     own = ancestors.manifests[0]
     settings = leaves(own.key_spec.get("config", {}), keep_empty=False)
     text = "\n".join(f"{name}: {value}" for name, value in settings.items())
@@ -226,11 +231,6 @@ def lineage_section(ancestors: Ancestors) -> Iterator[str]:
     yield f"\nSettings of `{own.stage}`:\n\n{code(text, language='text')}"
     yield f"\nMade with {', '.join(f'{name} {version}' for name, version in libraries.items())}.\n"
     yield from (f"\nNote: {note}\n" for note in own.notes)
-
-
-def _code(manifest: Manifest) -> str:
-    found = str(manifest.key_spec.get("code", ""))
-    return f"`{found[:23]}`" if found.startswith("sha256:") else f"version {manifest.stage_version}"
 
 
 def _loading_section(manifest: Manifest, layout: Layout) -> Iterator[str]:

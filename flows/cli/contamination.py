@@ -96,7 +96,7 @@ def _recipe(
         if loaded.build_documents is None:
             raise ConfigError(f"{corpus}: expected a recipe with build_documents, found none")
         whole = loaded.model_dump(mode="json")
-        kept = ("build_documents", "build_tokens", "code_identity", "store", "execution")
+        kept = ("build_documents", "build_tokens", "store", "execution")
         data, name, store = {key: whole[key] for key in kept}, loaded.name, loaded.store
     else:
         manifest = _artifact(corpus, BUILD_DOCUMENTS.name, store=store)

@@ -1,4 +1,4 @@
-"""The commands about a recipe: `run`, `plan` and `adopt`."""
+"""The commands `run` and `plan`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from flows.bert import plan as plan_recipe
 from flows.bert import run_recipe, steps
-from flows.cli.console import print_found, print_json, print_lines, say
+from flows.cli.console import print_json, print_lines, say
 from flows.cli.options import (
     ChangesOption,
     DryRunOption,
@@ -24,7 +24,6 @@ from flows.cli.options import (
 )
 from flows.cli.step_lines import step_printer
 from flows.cli.terminal import in_terminal, print_table, terminal_size
-from flows.engine.adopting import adopt as adopt_artifacts
 from flows.engine.extras import lacking
 from flows.engine.plan import PlannedStep, planned_rows, price_of
 from flows.engine.preflight import raw_paths
@@ -193,33 +192,6 @@ def _about(expected: Expected) -> str:
 def _launch_lines(recipe: Recipe, until: str) -> list[str]:
     places = [recipe.store, *raw_paths(steps(recipe, until))]
     return launch_lines(recipe.execution, places=places)
-
-
-def adopt(
-    recipe: RecipeArgument,
-    changes: ChangesOption = None,
-    store: StoreOption = None,
-    until: UntilOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Take the artifacts that are there as those of today's code, as you know them to be.
-
-    Those of the recipe whose keys differ in nothing but code: for an edit that changes no byte.
-    Manifests and lineage say which were adopted.
-    """
-    loaded = load_recipe(recipe, changes=changes or (), store=store)
-    opened = ArtifactStore(loaded.store, create=False)
-    done = adopt_artifacts(loaded, steps(loaded, until), store=opened)
-    rows = [
-        (step.label, step.state, step.artifact_id, f"of {step.of}" if step.of else step.reason)
-        for step in done
-    ]
-    count = sum(step.state == "adopted" for step in done)
-    lines = [
-        *columns([("step", "state", "artifact", ""), *rows]),
-        f"{count} of {len(done)} adopted; `bertloom plan {recipe}` says what a run would build",
-    ]
-    print_found([step._asdict() for step in done], lines, as_json=as_json)
 
 
 def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: bool = False) -> None:

@@ -54,7 +54,7 @@ def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> Iterato
         ("folder", f"{root}/{manifest.location}"),
         ("built", f"{made.started}, {time_text(made.seconds)}, runner {made.runner}"),
         ("run", made.run_id),
-        ("code", f"{made.git_commit}{dirty}" if made.git_commit else manifest.key_spec["code"]),
+        ("code", f"{made.git_commit}{dirty}" if made.git_commit else "commit unknown"),
     ]
     yield from columns([(f"{name}:", value) for name, value in facts])
     sections = {

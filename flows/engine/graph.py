@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from flows.engine.code import remember_loaded
 from flows.engine.stages import RecipeSteps, Step, steps_until, with_inputs
 from schemas.recipe import Recipe
 from schemas.stage import Stage
@@ -29,7 +28,6 @@ class Graph:
         self.__name__, self.__doc__ = add_steps.__name__, add_steps.__doc__
         self.add_steps, self.flow_name, self.after = add_steps, flow_name, tuple(after)
         self.modules, self.is_whole = tuple(modules), is_whole
-        remember_loaded()  # which the stages' modules are by now
 
     @property
     def stages(self) -> list[Stage]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flows.engine.code import code_of
 from flows.engine.provenance import key_environment
 from flows.engine.stages import Step
 from flows.nested import leaves
@@ -21,7 +20,7 @@ class StepKey(NamedTuple):
     raw_inputs: tuple[RawInput, ...]
 
 
-def step_key(step: Step, *, inputs: Mapping[str, Manifest], code_identity: str) -> StepKey:
+def step_key(step: Step, *, inputs: Mapping[str, Manifest]) -> StepKey:
     """The cache key of a step whose inputs are there.
 
     Reads the raw files, if the stage has any, to digest them; digests are remembered.
@@ -38,7 +37,6 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest], code_identity: str) 
         config=step.config.identity(),
         inputs={name: _input_identity(inputs[name]) for name in step.inputs},
         raw_inputs=[item.identity or item.sha256 for item in raw],
-        code="version" if code_identity == "version" else code_of(stage).digest,
         environment=key_environment(stage.libraries, same_on_any_python=stage.same_on_any_python),
     )
     return StepKey(cache_key(spec), spec, raw)
@@ -55,7 +53,7 @@ def pieces_digest(spec: Mapping[str, Any]) -> str:
 
     What of the inputs a piece reads is in the piece's own key (`pipelines.beam.reuse`).
     """
-    shared = {name: spec[name] for name in ("v", "stage", "stage_version", "code", "environment")}
+    shared = {name: spec[name] for name in ("v", "stage", "stage_version", "environment")}
     return fingerprint({**shared, "config": spec["config"]}).removeprefix("sha256:")
 
 

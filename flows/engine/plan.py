@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
-from flows.engine.code import changed_modules, code_of
 from flows.engine.finding import find, keyed_steps
 from flows.engine.keys import StepKey, describe_differences, differing_fields
 from flows.engine.preflight import check_inputs
@@ -66,7 +65,7 @@ def plan_steps(
     manifests: dict[str, Manifest] = {}
     newest: dict[str, list[Manifest]] = {}
     planned, raw_bytes = [], dict[str, int]()
-    for step, _, key, missing in keyed_steps(recipe, found, manifests=manifests):
+    for step, _, key, missing in keyed_steps(found, manifests=manifests):
         if key is None:
             entries = dict.fromkeys(entry_label(label) for label in missing)
             reason = f"after {_few(list(entries))}"
@@ -127,12 +126,11 @@ def _look(
     """The artifact that a run would take, or None and the reason why it would build one."""
     if store is None:
         return None, "no store yet"
-    adopts = recipe.code_identity == "version"
-    found = find(recipe, step, key, store=store, adopts=adopts, changes_nothing=True)
+    found = find(step, key, store=store, changes_nothing=True)
     if found.manifest is not None or found.damage:
         return found.manifest, found.damage
     nearest = _nearest(recipe, step, key, store=store, newest=newest)
-    return None, _compare(step, key, nearest) if nearest else "never built"
+    return None, _compare(key, nearest) if nearest else "never built"
 
 
 def _nearest(
@@ -165,16 +163,10 @@ def _nearest(
     return min(candidates, key=lambda m: len(differing_fields(m.key_spec, key.spec)), default=None)
 
 
-def _compare(step: Step, key: StepKey, earlier: Manifest) -> str:
+def _compare(key: StepKey, earlier: Manifest) -> str:
     if earlier.cache_key == key.cache_key:
         return f"{earlier.artifact_id} was withdrawn: damaged, or taken back (see quarantine/)"
     differences = describe_differences(earlier.key_spec, key.spec)
-    if key.spec["code"] != earlier.key_spec.get("code"):
-        now = code_of(step.stage).modules
-        changed = changed_modules(earlier.code, now)
-        where = _few(changed) if changed else "counted another way"
-        differences = [text for text in differences if not text.startswith("code")]
-        differences.append(f"code: {where}")
     shown = differences[:_SHOWN_DIFFERENCES]
     if len(differences) > len(shown):
         shown.append(f"and {len(differences) - len(shown)} more")

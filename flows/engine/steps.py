@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from flows.cards.cards import has_card, write_card
-from flows.engine.code import code_of, edited_modules, refuse_edited
 from flows.engine.keys import StepKey, pieces_digest
 from flows.engine.provenance import checkout, environment, host_kind
 from flows.engine.stages import Step, amount
@@ -162,11 +161,9 @@ def build_step(
         cards: what the recipe says of licences.
 
     Raises:
-        ConfigError: the stage's code was edited since this process looked at it first.
         LeaseLostError: another run took the lease while the stage ran.
         BertloomError: as the stage and the store say. Nothing is published then.
     """
-    refuse_edited(edited_modules(step.stage))
     stage, clock = step.stage, time.monotonic()
     folders = _folders(step, key, store=store, rebuild=rebuild)
     attempt = store.begin(stage.name)
@@ -209,7 +206,7 @@ def build_step(
             store.clear_work(stage.name, key.cache_key)
         untold = tracking.finish(commit.manifest)
     replaced = commit.replaced.content if commit.replaced else commit.manifest.content
-    notes = [_warning(step, commit.manifest, replaced=replaced), missing_card, *untold]
+    notes = [_warning(commit.manifest, replaced=replaced), missing_card, *untold]
     warning = "; ".join(filter(None, notes))
     seconds = time.monotonic() - clock
     return StepResult(step.label, commit.manifest, not commit.won, seconds, warning)
@@ -336,7 +333,6 @@ def _manifest(
         stage_version=key.spec["stage_version"],
         cache_key=key.cache_key,
         key_spec=key.spec,
-        code=code_of(stage).modules,
         content=content_digest(files),
         logical_content=logical_digest(files),
         location=attempt.location,
@@ -365,17 +361,12 @@ def input_ref(name: str, manifest: Manifest) -> InputRef:
     )
 
 
-def _warning(step: Step, manifest: Manifest, *, replaced: str) -> str:
-    """What a rebuild or an edit during the run has brought to light."""
+def _warning(manifest: Manifest, *, replaced: str) -> str:
+    """Say if a rebuild wrote other files under the same key."""
     if replaced != manifest.content:
         return (
-            "the rebuild made other files than before under the same key: the stage depends on "
-            "something that is not in it"
-        )
-    if changed := edited_modules(step.stage):
-        return (
-            f"{', '.join(changed)} changed on disk while the stage ran; the key is that of the "
-            "code as it was at the start"
+            "the rebuild made other files than before under the same key: either the stage's code "
+            "changed and its `version` did not, or it depends on something that is not in its key"
         )
     return ""
 

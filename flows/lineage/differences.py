@@ -18,7 +18,7 @@ SHOWN = 8
 """Changes of a group that are shown unless all are asked for."""
 
 _DIGITS = 12
-_CAUSES = ("stage", "configuration", "inputs", "raw files", "code", "libraries")
+_CAUSES = ("stage", "configuration", "inputs", "raw files", "libraries")
 """Groups that decide what an artifact holds."""
 
 
@@ -117,7 +117,6 @@ def _compared(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
         "raw files": {raw.name: _file(raw) for raw in manifest.raw_inputs},
         "counts": manifest.counters,
         "statistics": leaves(manifest.statistics),
-        "code": {module: _short(digest) for module, digest in manifest.code.items()},
         "libraries": keyed,
         "other packages": {n: version for n, version in made.packages.items() if n not in keyed},
         "system": {"platform": made.platform},

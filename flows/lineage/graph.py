@@ -210,12 +210,11 @@ def artifact_node(manifest: Manifest) -> Node:
     """The node of an artifact that is there."""
     is_evaluation = find_stage(manifest.stage).holds == "evaluation"
     entry = manifest.statistics.get("entry") if is_evaluation else None
-    adopted = f", adopted of {manifest.adopted.artifact_id}" if manifest.adopted else ""
     return Node(
         id=manifest.artifact_id,
         kind="artifact",
         title=f"{manifest.stage}.{entry}" if entry else manifest.stage,
-        detail=f"{amount(manifest)}{adopted}",
+        detail=amount(manifest),
         manifest=manifest,
     )
 

@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from flows.engine.adopting import publish
-from flows.engine.code import code_of
 from flows.engine.extras import lacking
 from flows.engine.finding import find
 from flows.engine.keys import StepKey, step_key
@@ -53,7 +51,6 @@ from pipelines.runners.submission import Submission, SubmittedJob, job_name, sub
 from schemas.configs import ExecutionConfig
 from schemas.disclosure import recorded, without_secrets
 from schemas.errors import (
-    ArtifactCorruptError,
     BertloomError,
     ConfigError,
     RunnerError,
@@ -214,8 +211,6 @@ class Run:
         if text := lacking(self.steps):
             raise ConfigError(text)
         check_inputs(self.steps)
-        for step in self.steps:
-            code_of(step.stage)  # before anyone edits it
         settle_killed_runs(self.store, recipe=self.recipe.name)
         self.is_begun = True
         self._record("running")
@@ -317,9 +312,7 @@ class Run:
     def key(self, step: Step) -> StepKey:
         """A step's cache key, of its inputs as this run has them."""
         if step.label not in self._keys:
-            self._keys[step.label] = step_key(
-                step, inputs=self.inputs(step), code_identity=self.recipe.code_identity
-            )
+            self._keys[step.label] = step_key(step, inputs=self.inputs(step))
         return self._keys[step.label]
 
     def execute(self, step: Step) -> StepResult | Holder:
@@ -343,7 +336,7 @@ class Run:
                         return other
                     self.pause(step, 0)
                     # Another run may have published it since the look above.
-                    result = self._find(step, adopts=self.recipe.code_identity == "version")
+                    result = self._find(step)
                     if result is None:
                         with submitting(self._submission(step)):
                             result = build_step(
@@ -406,28 +399,17 @@ class Run:
                 for record in self.jobs
             ]
 
-    def _find(self, step: Step, *, adopts: bool = False) -> StepResult | None:
-        """The artifact of a step, if it is there and sound.
-
-        With `adopts` also one that was built when the recipe still counted code, published under
-        the step's own key: its stage's version stands for the code now.
-        """
+    def _find(self, step: Step) -> StepResult | None:
+        """Return the artifact of a step if it exists and is undamaged."""
         if step.label in self.rebuilt:
             return None
-        key = self.key(step)
-        hit, is_adoptable, *_ = find(self.recipe, step, key, store=self.store, adopts=adopts)
-        if hit is not None and is_adoptable:
-            try:
-                hit = publish(hit, step, key, store=self.store, inputs=self.inputs(step))
-            except ArtifactCorruptError as error:
-                _LOGGER.warning("%s: built, and not adopted: %s", step.label, error)
-                return None
-        elif hit is not None and self.recipe.execution.verify_on_hit != "size":
-            verdicts = verify(self.store, [pointer_to(hit)])
+        manifest = find(step, self.key(step), store=self.store).manifest
+        if manifest is not None and self.recipe.execution.verify_on_hit != "size":
+            verdicts = verify(self.store, [pointer_to(manifest)])
             if not verdicts[0].is_sound:
                 withdraw(self.store, verdicts)
                 return None
-        return StepResult(step.label, hit, was_cached=True, seconds=0.0) if hit else None
+        return StepResult(step.label, manifest, was_cached=True, seconds=0.0) if manifest else None
 
     def is_there(self, step: Step) -> bool:
         """Whether the store leads to an artifact of a step that need not be built anew."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from flows.bert import bert
-from flows.engine.code import changed_modules, code_of
 from flows.engine.provenance import OLDEST_PYTHON, checkout, environment
 from flows.engine.stages import Step, find_stage
 from flows.engine.steps import opened_store
@@ -195,19 +194,17 @@ def _code_lines(expected: Expected, steps: Mapping[str, Step]) -> Iterator[str]:
     of = f"commit {recorded.git_commit or 'unknown'}"
     now = here.commit or "no checkout"
     now += " with uncommitted changes" if here.is_dirty else ""
-    other: dict[str, list[str]] = {}
-    for label, one in expected.steps.items():
-        before = one.adopted.changed if one.adopted is not None else ()
-        found = changed_modules(one.code, code_of(steps[label].stage).modules)
-        for module in dict.fromkeys((*found, *before)):
-            other.setdefault(module, []).append(label)
-    if not other:
-        yield f"code: each module as recorded ({of}; here {now})"
+    changed = [
+        f"{label} ({one.stage_version} recorded, {steps[label].stage.version} here)"
+        for label, one in expected.steps.items()
+        if one.stage_version != steps[label].stage.version
+    ]
+    if not changed:
+        yield f"code: stages have the recorded versions ({of}; here {now})"
         return
-    labels = list(dict.fromkeys(label for found in other.values() for label in found))
     yield (
-        f"code: not that of {of}; here {now}. Other modules: {_few(list(other))}, in the keys of "
-        f"{_few(labels)}: whether that changes bytes is seen below"
+        f"code: not that of {of}; here {now}. Other stage versions: {_few(changed)}: the "
+        "comparison below shows whether that changes bytes"
     )
 
 

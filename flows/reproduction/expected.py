@@ -3,8 +3,8 @@
     {
       "format": 1, "recipe": ..., "target": LABEL, "asked": ..., "metrics": {...}, "notes": [...],
       "inputs": [{path, step, name, size, sha256, ...}],
-      "environments": {ID: {python, platform, packages}}, "codes": {ID: {MODULE: DIGEST}},
-      "steps": [{"label": ..., "environment": ID, "code": ID, and all else of its manifest}],
+      "environments": {ID: {python, platform, packages}},
+      "steps": [{"label": ..., "environment": ID, and all else of its manifest}],
       "sha256": ...
     }
 
@@ -26,7 +26,7 @@ from schemas.manifest import Manifest
 from schemas.sealed import read_sealed, sealed_json
 
 FILE = "expected.json"
-_SHARED = {"environment": "environments", "code": "codes"}
+_ENVIRONMENTS = "environments"
 
 
 class Expected(BaseModel):
@@ -71,17 +71,15 @@ def without_places(manifest: Manifest) -> Manifest:
 
 
 def to_json(expected: Expected) -> bytes:
-    """The file; software and code that several steps share are in it once."""
+    """Return the contents of the file; an environment that several steps share is in it once."""
     data = expected.model_dump(mode="json")
-    shared: dict[str, dict[str, Any]] = {table: {} for table in _SHARED.values()}
+    environments: dict[str, Any] = {}
     steps = []
     for label, manifest in data.pop("steps").items():
-        for name, table in _SHARED.items():
-            value = manifest[name]
-            manifest[name] = fingerprint(value).removeprefix("sha256:")[:12]
-            shared[table][manifest[name]] = value
-        steps.append({"label": label, **manifest})
-    return sealed_json({**data, **shared, "steps": steps})
+        environment_id = fingerprint(manifest["environment"]).removeprefix("sha256:")[:12]
+        environments[environment_id] = manifest["environment"]
+        steps.append({"label": label, **manifest, "environment": environment_id})
+    return sealed_json({**data, _ENVIRONMENTS: environments, "steps": steps})
 
 
 def read_expected(folder: Path) -> Expected:
@@ -96,9 +94,9 @@ def read_expected(folder: Path) -> Expected:
         data, is_sealed = read_sealed(path.read_bytes())
         if not is_sealed:
             raise ValueError("it carries no digest of its own")
-        shared = {name: data.pop(table) for name, table in _SHARED.items()}
+        environments = data.pop(_ENVIRONMENTS)
         data["steps"] = {
-            step.pop("label"): {**step, **{name: shared[name][step[name]] for name in _SHARED}}
+            step.pop("label"): {**step, "environment": environments[step["environment"]]}
             for step in data["steps"]
         }
         return Expected.model_validate(data)

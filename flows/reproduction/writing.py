@@ -2,7 +2,7 @@
 
 README.md           what this is, for a reader without bertloom
 recipe.yaml         of the artifact and what it was made from, every value given
-expected.json       each step's artifact: keys, digests, code, versions; the inputs
+expected.json       each step's artifact: keys, digests, versions; the inputs
 inputs.sha256       the digests of the inputs' files, for `sha256sum -c`
 requirements.txt    the versions it was made with
 reproduce.sh        one command: makes it again and says whether it is equal
@@ -22,7 +22,6 @@ import jinja2
 import yaml
 
 from flows.bert import bert
-from flows.engine.code import code_of
 from flows.engine.stages import amount, find_stage
 from flows.formats import byte_text, columns
 from flows.lineage.differences import changes
@@ -149,9 +148,6 @@ def expectation(
         name=known or "reproduced",
     )
     steps = {label: without_places(manifest) for label, manifest in recorded.steps.items()}
-    versions = {str(one.key_spec.get("code")) for one in steps.values()}
-    if versions == {"version"}:
-        recorded.data["code_identity"] = "version"
     return Expected(
         recipe=recorded.data["name"],
         target=recorded.target,
@@ -176,7 +172,7 @@ def _notes(steps: Mapping[str, Manifest]) -> Iterator[str]:
     if unknown:
         yield (
             f"the commit is not known of {_few(unknown)}: made by an installed package, not by a "
-            "checkout; the digest of each module is in expected.json"
+            "checkout"
         )
     dirty = [label for label, one in steps.items() if one.produced_by.git_dirty]
     if dirty:
@@ -185,10 +181,6 @@ def _notes(steps: Mapping[str, Manifest]) -> Iterator[str]:
     if len(commits) > 1:
         told = ", ".join(f"{commit[:12] or 'unknown'} ({of})" for commit, of in commits.items())
         yield f"made by more than one commit: {told}; the last one's code is the one to take"
-    for label, one in steps.items():
-        if one.adopted is not None:
-            changed = _few(one.adopted.changed)
-            yield f"{label} was adopted: {changed} changed after it was made, and no byte by that"
     trained = {label: one for label, one in steps.items() if find_stage(one.stage).uses_gpu}
     if trained:
         told = _few(sorted({note for one in trained.values() for note in one.notes
@@ -225,7 +217,7 @@ def _compare_with_recipe(expected: Expected, path: Path) -> None:
             fault = "no such step"
         elif set(step.inputs) != {ref.name for ref in manifest.inputs}:
             fault = "it of other inputs"
-        elif code_of(step.stage).modules == manifest.code:
+        elif step.stage.version == manifest.stage_version:
             other = changes(leaves(manifest.config), leaves(step.config.identity()))
             fault = f"it with {_few([str(change) for change in other])}" if other else ""
         if fault:

@@ -5,8 +5,9 @@ and its fields; no flow is edited for a new one.
 
 To add a task: write its `Task` beside those that are most like it (`glue`, `squad`, `swag`, `ner`),
 with one of their readers or a function of your own, and, in a new module, add a line to `TASKS`.
-The contract tests (`tests/model/tasks/test_tasks.py`) pick it up. Your own texts or pairs of texts with a label
-or a score, and your own questions on passages, need no code: see `model.tasks.own_data`.
+The contract tests (`tests/model/tasks/test_tasks.py`) pick it up. Your own texts or pairs of texts
+with a label or a score, and your own questions on passages, need no code: see
+`model.tasks.own_data`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,28 +54,6 @@ def piece_key(identity: Any) -> str:
     """64 hex digits that name a piece in its folder, from plain texts, whole numbers and lists."""
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def moved_record(stored: bytes, places: Mapping[str, str]) -> bytes | None:
-    """A record whose files are found in another artifact, too.
-
-    Args:
-        stored: the record as it was written.
-        places: where each file is, by where it was; both relative to the root of the store.
-
-    Returns:
-        the record with the new places before its old ones; None where it is damaged, or none of
-        its artifacts is the one that moved.
-    """
-    try:
-        record = PieceRecord.model_validate(read_sealed(stored).value)
-    except ValueError:  # of which pydantic's are; whoever needs the piece builds it again
-        return None
-    moved = [tuple(places[path] for path in held) for held in record.places if {*held} <= {*places}]
-    if not moved:
-        return None
-    changed = record.model_copy(update={"places": (*moved, *record.places)})
-    return sealed_json(changed.model_dump(mode="json"))
 
 
 @dataclass

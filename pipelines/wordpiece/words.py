@@ -1,6 +1,6 @@
 """Words as BERT sees them before WordPiece: BertNormalizer + BertPreTokenizer, many times faster.
 
-Two facts make it fast without changing one word (`tests/pipelines/wordpiece/test_tokenizer.py` proves both):
+Two facts make it fast without changing one word (`tests/pipelines/wordpiece/test_tokenizer.py`):
 
 * U+0020 always ends a word, and nothing on one side of it changes what happens on the other. So a
   text can be cut at U+0020 first, and each distinct *chunk* of a batch be looked at once.

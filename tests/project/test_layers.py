@@ -7,13 +7,10 @@ import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import grimp
 import pytest
 from support.paths import ROOT
-
-from schemas.fingerprint import FIRST_PARTY, code_fingerprint, is_uncounted
 
 # A package imports only from its left.
 LAYERS = ["schemas", "pipelines", "model", "flows", "bertloom"]
@@ -155,55 +152,6 @@ def _import_groups(function: ast.AST) -> Iterator[list[ast.stmt]]:
                     group = []
 
 
-def test_counted_code_computes_with_nothing_of_rooms_that_no_key_counts() -> None:
-    """From there it imports exceptions, classes, and functions that give nothing back.
-
-    And the name that people call a step by, for errors and lines of progress to begin with.
-    """
-    wrong = []
-    for name, text in _modules():
-        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        if module.startswith("flows") or is_uncounted(module):
-            continue
-        tree = ast.parse(text)
-        counted = {
-            node.id
-            for statement in tree.body
-            if not (isinstance(statement, ast.Assign) and ast.unparse(statement.targets) == "STAGE")
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and is_uncounted(node.module):
-                wrong += [
-                    f"{name}: {node.module}.{imported.name}"
-                    for imported in node.names
-                    if (imported.asname or imported.name) in counted
-                    and not _gives_nothing(node.module, imported.name)
-                ]
-    assert sorted(set(wrong)) == []
-
-
-GIVE_NOTHING = {"None", "NoReturn"}
-
-
-def _gives_nothing(module: str, name: str) -> bool:
-    path = ROOT / Path(*module.split("."))
-    file = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if getattr(node, "name", "") != name:
-            continue
-        if isinstance(node, ast.ClassDef):
-            return True
-        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        managers = [ast.unparse(item) for item in node.decorator_list]
-        returned = ast.unparse(node.returns) if node.returns else ""
-        if name == "step_name":
-            return True
-        return returned in GIVE_NOTHING or "contextlib.contextmanager" in managers
-    return False
-
-
 def _loaded_by(statement: str) -> set[str]:
     """Top-level modules that a fresh interpreter has loaded after a statement."""
     code = f"import sys; {statement}; print(*{{name.split('.')[0] for name in sys.modules}})"
@@ -267,23 +215,6 @@ STAGES = ["pretrain", "build_examples", "finetune", "evaluate", "tabulate"]
 def test_planning_what_trains_or_evaluates_loads_no_torch(stage: str) -> None:
     loaded = _loaded_by(f"import model.{stage}")
     assert not loaded & {"torch", "apache_beam", "sklearn", "scipy", "matplotlib"}
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_code_that_runs_in_another_process_is_in_the_fingerprint(stage: str) -> None:
-    expected = {
-        "pretrain": {"model.pretraining.loop", "model.optim.schedules", "model.encoder.bert"},
-        "finetune": {"model.finetuning.loop", "model.task_types.span", "model.tasks.glue"},
-        "evaluate": {
-            "model.finetuning.prediction",
-            "model.finetuning.saved_models",
-            "model.task_types.tagging",
-        },
-    }.get(stage, set())
-    modules = code_fingerprint(f"model.{stage}", packages=FIRST_PARTY)[1]
-    assert expected <= set(modules)
-    # What reads wikitext has no part in a model's weights.
-    assert not {name for name in modules if "wikitext" in name or "book_" in name}
 
 
 def test_prefect_appears_only_in_flows() -> None:

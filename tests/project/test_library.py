@@ -75,9 +75,9 @@ def test_another_package_of_the_name_is_told_in_a_sentence(tmp_path: Path) -> No
 
 
 def test_what_an_installation_lacks_is_said() -> None:
-    code = "import sys; sys.modules['grimp'] = None; import bertloom; bertloom.run"
+    code = "import sys; sys.modules['jinja2'] = None; import bertloom; bertloom.run"
     assert python(code) == (
-        "ImportError: bertloom.run needs what is not installed (grimp): "
+        "ImportError: bertloom.run needs what is not installed (jinja2): "
         "pip install 'bertloom[flows]'"
     )
 

@@ -1,26 +1,18 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import grimp
 import pytest
-from support.paths import ROOT
 
-from flows.bert import stages
 from schemas.errors import FingerprintError
 from schemas.fingerprint import (
     cache_key,
     canonical_json,
-    code_fingerprint,
     content_digest,
     fingerprint,
-    is_uncounted,
     key_spec,
     logical_digest,
-    source_digest,
 )
 from schemas.manifest import FileEntry
 
@@ -84,7 +76,6 @@ SPEC: dict[str, Any] = {
     "config": {"seed": 0},
     "inputs": {"tokens": {"content": "sha256:1"}},
     "raw_inputs": ["b", "a"],
-    "code": "sha256:2",
     "environment": {"python": "3.11"},
 }
 
@@ -102,7 +93,6 @@ def test_a_key_does_not_depend_on_the_order_of_raw_files() -> None:
         {"inputs": {"tokens": {"content": "sha256:9"}}},
         {"inputs": {"other": {"content": "sha256:1"}}},
         {"raw_inputs": ["a"]},
-        {"code": "version"},
         {"environment": {"python": "3.12"}},
     ],
 )
@@ -110,118 +100,3 @@ def test_a_key_depends_on_every_part(change: dict[str, Any]) -> None:
     known = cache_key(key_spec("x", **SPEC))
     assert cache_key(key_spec("x", **{**SPEC, **change})) != known
     assert cache_key(key_spec("y", **SPEC)) != known
-
-
-def test_comments_docstrings_and_layout_are_no_code() -> None:
-    plain = "class A:\n    size: int = 1\n\n    def f(self):\n        return 'x'\n"
-    written = (
-        '"""Module."""\n# comment\nclass A:\n    """Class."""\n\n    size: int = 1\n'
-        '    """Attribute."""\n\n\n    def f(self):\n        """Function."""\n'
-        '        return ("x")\n'
-    )
-    assert source_digest(written) == source_digest(plain)
-    assert source_digest(plain.replace("'x'", "'y'")) != source_digest(plain)
-    assert source_digest(plain.replace("= 1", "= 2")) != source_digest(plain)
-
-
-def test_what_a_stage_says_of_itself_is_no_code() -> None:
-    job = "def build():\n    return 1\n"
-    said = 'STAGE = Stage(name="build", amount=lambda m: f"{m.rows} rows")\n'
-    assert source_digest(job + said) == source_digest(job + said.replace("rows", "lines"))
-    assert source_digest(job + said) == source_digest(job)
-    typed = said.replace("STAGE", "STAGE: Stage")
-    assert source_digest(job + typed) == source_digest(job)
-    # Another name is code, and so is one within a function.
-    assert source_digest(job + said.replace("STAGE", "OTHER")) != source_digest(job)
-    inner = job.replace("return 1", "STAGE = 1\n    return STAGE")
-    assert source_digest(inner) != source_digest(inner.replace("= 1", "= 2"))
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "fakecode"
-    (folder / "far").mkdir(parents=True)
-    for name, text in {
-        "__init__": "",
-        "stage": "from fakecode import near\n\nRESULT = near.value()\n",
-        "near": "from fakecode.far.away import VALUE\n\n\ndef value():\n    return VALUE\n",
-        "far/__init__": "FAR = 1\n",
-        "far/away": "VALUE = 1\n",
-        "unrelated": "import fakecode.stage\n",
-    }.items():
-        (folder / f"{name}.py").write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    return folder
-
-
-def digest_of(module: str = "fakecode.stage") -> tuple[str, dict[str, str]]:
-    return code_fingerprint(module, packages=("fakecode",))
-
-
-def test_code_is_followed_through_imports(package: Path) -> None:
-    whole, modules = digest_of()
-    assert sorted(modules) == [
-        "fakecode",
-        "fakecode.far",
-        "fakecode.far.away",
-        "fakecode.near",
-        "fakecode.stage",
-    ]
-    (package / "far" / "away.py").write_text("VALUE = 22\n")
-    changed, after = digest_of()
-    assert changed != whole
-    assert {name for name in after if after[name] != modules[name]} == {"fakecode.far.away"}
-
-
-def test_the_init_of_a_package_on_the_way_counts(package: Path) -> None:
-    whole, _ = digest_of()
-    (package / "far" / "__init__.py").write_text("FAR = 22\n")
-    assert digest_of()[0] != whole
-
-
-def test_comments_and_unrelated_modules_do_not_count(package: Path) -> None:
-    whole, _ = digest_of()
-    (package / "near.py").write_text("# why\n" + (package / "near.py").read_text())
-    (package / "unrelated.py").write_text("import fakecode.stage\n\nX = 1\n")
-    assert digest_of()[0] == whole
-
-
-def test_rooms_that_only_show_do_not_count(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("schemas.fingerprint.UNCOUNTED", ("fakecode.far",))
-    whole, modules = digest_of()
-    assert sorted(modules) == ["fakecode", "fakecode.near", "fakecode.stage"]
-    (package / "far" / "away.py").write_text("VALUE = 22\n")
-    assert digest_of()[0] == whole
-    # A name that only begins like the room's is another module.
-    (package / "farther.py").write_text("X = 1\n")
-    (package / "near.py").write_text("from fakecode import farther\n")
-    assert "fakecode.farther" in digest_of()[1]
-
-
-def test_code_that_cannot_be_read_is_no_weaker_key(package: Path) -> None:
-    (package / "near.py").write_text("def broken(:\n")
-    with pytest.raises(FingerprintError, match="near"):
-        digest_of()
-
-
-@pytest.mark.parametrize("module", ["fakecode.missing", "elsewhere.stage"])
-def test_a_module_that_is_not_there_is_refused(package: Path, module: str) -> None:
-    with pytest.raises(FingerprintError, match=module):
-        digest_of(module)
-
-
-@pytest.mark.parametrize("stage", sorted(stages()))
-def test_a_stage_loads_no_code_that_its_fingerprint_misses(stage: str) -> None:
-    module = stages()[stage].module
-    script = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    packages = ("schemas", "pipelines", "model", "flows")
-    loaded = {name for name in done.stdout.split() if name.partition(".")[0] in packages}
-    assert module in loaded
-    shown = {name for name in loaded if is_uncounted(name)}
-    graph = grimp.build_graph(*packages, cache_dir=None)
-    by_shown = {name for room in shown for name in graph.find_upstream_modules(room)}
-    assert loaded <= {*code_fingerprint(module)[1], *shown, *by_shown}

@@ -40,7 +40,6 @@ def manifest(**changes: Any) -> Manifest:
         "stage_version": 1,
         "cache_key": DIGEST,
         "key_spec": {"v": 1},
-        "code": {"pipelines": f"sha256:{DIGEST}"},
         "content": f"sha256:{DIGEST}",
         "logical_content": "",
         "location": "artifacts/build-tokens/aaaaaaaaaaaaaaaa",

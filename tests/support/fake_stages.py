@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from flows.engine.code import forget_loaded
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
 from schemas.configs import DocumentsConfig, InstancesConfig, TextSource
 from schemas.recipe import Recipe
@@ -144,11 +143,6 @@ class FakeStages:
         return Recipe(**given)
 
 
-def forget_code() -> None:
-    """Let this process look at stages' code anew, as another process would."""
-    forget_loaded()
-
-
 @contextmanager
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStages]:
     """The fake stages, written to a new folder, in place of the real ones."""
@@ -165,11 +159,8 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSta
             libraries=("pyarrow",),
             keeps_pieces=False,
             describe=None,
-            packages=("fakestages",),
         )
         monkeypatch.setattr(module, "STAGE", fake)
-    forget_code()
     yield fakes
-    forget_code()
     for name in [name for name in sys.modules if name.partition(".")[0] == "fakestages"]:
         del sys.modules[name]

@@ -34,7 +34,6 @@ def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
         "stage_version": 1,
         "cache_key": cache_key(spec),
         "key_spec": spec,
-        "code": {},
         "content": content_digest(files),
         "logical_content": logical_digest(files),
         "location": attempt.location,

@@ -112,7 +112,7 @@ class LineageEvents:
         # Not the runner's own options, which may be anything, credentials too.
         shown = self._recipe.model_dump(
             mode="json",
-            include={"execution": {"runner", "workers", "parallel_steps"}, "code_identity": True},
+            include={"execution": {"runner", "workers", "parallel_steps"}},
         )
         self._write_run("START", {"executionParameters": parameters_facet(shown)})
 

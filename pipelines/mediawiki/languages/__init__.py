@@ -2,8 +2,8 @@
 
 `common.yaml` holds what means the same everywhere, `en.yaml` and the others what belongs to one
 language: words of the markup, how dates, numbers and units are written, and what templates write.
-docs/languages.md says how a file is made; `tests/pipelines/mediawiki/test_languages.py` holds every file to it.
-Files are read once a process, and count as code in cache keys (`schemas.fingerprint`).
+docs/languages.md describes the files; `tests/pipelines/mediawiki/test_languages.py` checks them.
+They are read once per process. Raise the version of `build-documents` when an edit changes text.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def put_files(
         files.append(entry)
     fields = {
         "stage": label.partition(".")[0],
-        "spec": {"label": label, "code": "0"},
+        "spec": {"label": label},
         "inputs": tuple(input_ref(name, one) for name, one in (inputs or {}).items()),
     }
     manifest = store.commit(describe(attempt, files, **fields, **more)).manifest

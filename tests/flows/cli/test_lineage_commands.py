@@ -297,7 +297,7 @@ def test_what_a_list_says_is_called_believed_and_never_verified(
     store = ArtifactStore(str(tmp_path / "store"))
     monkeypatch.setenv("BERTLOOM_STORE", store.root)
     dump = raw_file("wiki.xml.bz2", believed="/raw/sha256sums.txt")
-    spec = {"environment": {"numpy": "2.0.0"}, "code": "a" * 64}
+    spec = {"environment": {"numpy": "2.0.0"}}
     made = put(store, "build-documents", raw=[dump], key_spec=spec).artifact_id
     page = tmp_path / "page.html"
     assert _lines(cli, "lineage", made, "--html", str(page))

@@ -6,22 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_stages import LABELS, FakeStages, forget_code
+from support.fake_stages import LABELS, FakeStages
 
 from flows.bert import plan, run_recipe, stages, steps
-from flows.engine import code
-from flows.engine.code import remember_loaded
-from flows.engine.keys import describe_differences, step_key
+from flows.engine.keys import describe_differences
 from flows.engine.plan import PlannedStep
 from flows.engine.provenance import key_environment
 from flows.engine.stages import find_stage, rebuilt_labels
 from flows.engine.steps import StepResult, is_passing, worker_code
 from flows.orchestration import loop as local_engine
-from flows.orchestration.run import Run
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from model import pretrain
-from pipelines import build_documents, build_tokens
+from pipelines import build_tokens
 from pipelines.runners.code import code_digest
 from pipelines.runners.submission import SubmittedJob, current_submission
 from pipelines.telling.progress import step_name
@@ -42,7 +39,6 @@ from schemas.errors import (
     RunnerError,
     VocabularyError,
 )
-from schemas.fingerprint import code_fingerprint
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -65,12 +61,6 @@ def changed(recipe: Recipe, other: Recipe) -> set[str]:
     """Which steps have another key under the other recipe."""
     before, after = keys(recipe), keys(other)
     return {label for label in before if before[label] != after[label]}
-
-
-def edit(fakes: FakeStages, module: str, text: str) -> None:
-    """Change code as a new process would meet it."""
-    fakes.write(module, text)
-    forget_code()
 
 
 # The registry
@@ -136,12 +126,7 @@ def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:
     assert documents.counters["documents-dropped-too-short"] == 1
     assert documents.config["sources"][0]["paths"] == [str(fakes.raw)]
     assert "paths" not in json.dumps(documents.key_spec)
-    assert set(documents.code) == {
-        "fakestages",
-        "fakestages.letters",
-        "fakestages.stages",
-        "fakestages.words",
-    }
+    assert documents.stage_version == documents.key_spec["stage_version"] == 1
     assert [(ref.name, ref.artifact_id) for ref in tokens.inputs] == [
         ("documents", documents.artifact_id),
         ("vocabulary", found["build-vocabulary"].artifact_id),
@@ -386,37 +371,7 @@ def test_keys_change_on_the_statistics_of_an_input(
     assert "build-tokens" in changed(plain, other)
 
 
-def test_keys_change_on_code_far_away(fakes: FakeStages, root: str) -> None:
-    before = keys(fakes.recipe(root))
-    edit(fakes, "letters", "def change(word):\n    return word.casefold()\n")
-    assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
-
-
-def test_keys_ignore_comments(fakes: FakeStages, root: str) -> None:
-    before = keys(fakes.recipe(root))
-    edit(fakes, "letters", '"""Why."""\n\n\ndef change(word):  # lower\n    return word.lower()\n')
-    assert keys(fakes.recipe(root)) == before
-
-
-def test_a_version_stands_for_the_code_if_a_recipe_says_so(
-    fakes: FakeStages,
-    root: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    recipe = fakes.recipe(root, code_identity="version")
-    before = manifests(run(recipe))
-    edit(fakes, "letters", "def change(word):\n    return word.casefold()\n")
-    assert keys(recipe) == {label: item.cache_key for label, item in before.items()}
-    assert before["build-tokens"].code
-    fakes.raise_version()
-    assert all(keys(recipe)[label] != before[label].cache_key for label in LABELS)
-
-
-def test_keys_change_on_the_stage_version(
-    fakes: FakeStages,
-    root: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_keys_change_on_the_stage_version(fakes: FakeStages, root: str) -> None:
     before = keys(fakes.recipe(root))
     fakes.raise_version()
     assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
@@ -467,81 +422,6 @@ def test_two_names_for_one_configuration_share_an_artifact(
     assert found["build-instances.a"] == found["build-instances.b"]
 
 
-EDITED = "def change(word):\n    return word.casefold()\n"
-
-
-def test_an_edit_while_a_stage_runs_is_said(
-    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = fakes.recipe(root)
-    step = steps(recipe)[0]
-    key = step_key(step, inputs={}, code_identity="closure")
-    documents = fakes.module.documents
-
-    def edited_meanwhile(*arguments: Any, **more: Any) -> Any:
-        fakes.write("letters", EDITED)
-        return documents(*arguments, **more)
-
-    monkeypatch.setattr(fakes.module, "documents", edited_meanwhile)
-    result = Run(recipe, steps(recipe)).execute(step)
-    assert isinstance(result, StepResult)
-    assert result.manifest.cache_key == key.cache_key
-    assert "fakestages.letters changed on disk" in result.warning
-
-
-def test_a_stage_that_was_edited_since_the_run_began_is_not_built(
-    fakes: FakeStages, root: str
-) -> None:
-    recipe = fakes.recipe(root)
-    store = ArtifactStore(root)
-    step = steps(recipe)[0]
-    step_key(step, inputs={}, code_identity="closure")
-    fakes.write("letters", EDITED)
-    with pytest.raises(ConfigError, match=r"fakestages\.letters changed on disk .* Start a new"):
-        Run(recipe, steps(recipe)).execute(step)
-    assert not list(store.pointers())
-
-
-def test_code_that_was_edited_since_it_was_loaded_has_no_key(fakes: FakeStages, root: str) -> None:
-    recipe = fakes.recipe(root)
-    assert fakes.module  # is loaded
-    remember_loaded(("fakestages",))
-    fakes.write("letters", EDITED)
-    refused = pytest.raises(ConfigError, match=r"letters changed on disk .* Start a new process")
-    with refused:
-        plan(recipe, store=None)
-    with refused:
-        run(recipe)
-    forget_code()  # as a new process, which loads what is on disk
-    assert plan(recipe, store=None)[0].state == "build"
-
-
-def test_the_code_of_real_stages_is_followed_once_while_no_file_changes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path))
-    wanted = code.code_on_disk(build_tokens.STAGE)
-    followed: list[str] = []
-
-    def follow(module: str, **named: Any) -> Any:
-        followed.append(module)
-        return code_fingerprint(module, **named)
-
-    monkeypatch.setattr(code, "code_fingerprint", follow)
-    assert code.code_on_disk(build_tokens.STAGE) == wanted
-    code._remembered.cache_clear()  # as in another process
-    assert code.code_on_disk(build_tokens.STAGE) == wanted
-    assert followed == []
-    code.code_on_disk(build_documents.STAGE)
-    code.code_on_disk(build_tokens.STAGE)
-    assert followed == ["pipelines.build_documents"]
-    monkeypatch.setattr(code, "_state_of", lambda packages: "another")
-    assert code.code_on_disk(build_tokens.STAGE) == wanted
-    monkeypatch.setattr(code, "_state_of", lambda packages: "")  # a file that was written just now
-    assert code.code_on_disk(build_tokens.STAGE) == wanted
-    assert followed[1:] == ["pipelines.build_tokens"] * 2
-
-
 # Plans
 
 
@@ -574,9 +454,8 @@ def test_a_plan_says_why(fakes: FakeStages, root: str) -> None:
     assert planned[3].reason.startswith("seed 0 -> 7 (compared with")
     fakes.raw.write_text("other\n")
     assert "raw files changed" in plan(fakes.recipe(root), store=store)[0].reason
-    edit(fakes, "letters", "def change(word):\n    return word.casefold()\n")
-    reason = plan(fakes.recipe(root), store=store)[0].reason
-    assert "code: fakestages.letters" in reason
+    fakes.raise_version()
+    assert "stage_version 1 -> 2" in plan(fakes.recipe(root), store=store)[0].reason
     fakes.raw.write_text("The cat sat\n")
 
 

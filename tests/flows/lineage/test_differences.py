@@ -31,7 +31,6 @@ def _two(store: ArtifactStore) -> tuple[Manifest, Manifest]:
         config={"seed": 0, "sources": [{"name": "wiki", "paths": ["a"]}], "same": 1},
         counters={"documents-in": 10, "documents-kept": 8},
         statistics={"metrics": {"dev": {"f1": 0.5}}},
-        code={"pipelines.a": "a" * 64, "pipelines.b": "b" * 64},
         key_spec={"environment": {"numpy": "2.0.0"}},
         environment=Environment(
             python="3.11", platform="here", packages={"numpy": "2.0.0", "rich": "1"}
@@ -45,7 +44,6 @@ def _two(store: ArtifactStore) -> tuple[Manifest, Manifest]:
         config={"seed": 7, "sources": [{"name": "wiki", "paths": ["b"]}], "same": 1},
         counters={"documents-in": 10, "documents-kept": 6},
         statistics={"metrics": {"dev": {"f1": 0.75}}},
-        code={"pipelines.a": "c" * 64, "pipelines.b": "b" * 64},
         key_spec={"environment": {"numpy": "2.1.0"}},
         environment=Environment(
             python="3.12", platform="there", packages={"numpy": "2.1.0", "rich": "2"}
@@ -62,7 +60,6 @@ def test_every_group_names_what_differs_and_nothing_else(store: ArtifactStore) -
         "raw files": ["books"],
         "counts": ["documents-kept"],
         "statistics": ["metrics.dev.f1"],
-        "code": ["pipelines.a"],
         "libraries": ["numpy", "python"],
         "other packages": ["rich"],
         "system": ["platform"],
@@ -153,7 +150,6 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
         {"examples": first["build-examples.cola"]},
         key="again",
         text=(Path(store.root) / first[trial].data / first[trial].files[0].object).read_text(),
-        code={"model.x": "0" * 64},
     )
     second["extra"] = put(store, "extra")
     other_id = "20260102t000000-00000002"

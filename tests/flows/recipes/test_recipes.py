@@ -57,7 +57,6 @@ def test_the_template_is_a_recipe_and_tells_the_true_defaults(here: Path) -> Non
         ("# pairing: nsp ", recipe.build_instances["length-128"].pairing == "nsp"),
         ("# seed: 0", recipe.build_instances["length-128"].seed == 0),
         ("# min_words: 5 ", recipe.build_documents.min_words == 5),
-        ("# code_identity: closure ", recipe.code_identity == "closure"),
         ("# execution: {runner: local, workers: 1}", recipe.execution.workers == 1),
     ]:
         assert comment in template_text()

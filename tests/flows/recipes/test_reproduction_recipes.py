@@ -71,7 +71,6 @@ def manifests_of(recipe: Recipe) -> dict[str, Manifest]:
             stage_version=step.stage.version,
             cache_key=digest,
             key_spec={"stage": step.stage.name, "config": step.config.identity()},
-            code={},
             content=f"sha256:{digest}",
             logical_content="",
             location=f"artifacts/{step.stage.name}/{digest[:16]}",
