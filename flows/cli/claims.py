@@ -154,7 +154,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
                 if one["p"] is None
                 else f"p {one['p']:.2g}"
             )
-            on = f", on {one['data']}: the mechanism, not the paper's figure" if one["data"] else ""
+            on = f", on {one['data']}" if one["data"] else ""
             yield from _wrapped(
                 f"{one['recipe']}, {one['of']}: {one['ours']}; {p}: {one['status']}{on}"
             )
@@ -164,6 +164,14 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         "seven claims. Restarts are of fine-tuning; each model was pretrained once.",
         _WIDTH,
     )
+    data = {one["data"] for claim in found["claims"] for one in claim["findings"] if one["data"]}
+    if data:
+        yield from textwrap.wrap(
+            f"on {', '.join(sorted(data))}: scores are not comparable with the paper's, so a claim "
+            "compares models of ours with each other",
+            _WIDTH,
+            subsequent_indent="  ",
+        )
     read = ", ".join(found["recipes"]) or "none"
     yield from textwrap.wrap(f"read: the last tables of {read}", _WIDTH, subsequent_indent="  ")
     if found["without_tables"]:

@@ -23,7 +23,7 @@ def sample(
     pages_per_stream: Annotated[int, typer.Option(help="Pages of each bz2 stream.")] = 100,
     compresslevel: Annotated[int, typer.Option(help="Of bz2, 1 to 9.")] = 9,
 ) -> None:
-    """Write the embedded sample: a small wiki dump, books and labelled sets of a made-up world."""
+    """Write the embedded sample: a small wiki dump, books and labeled sets of a made-up world."""
     try:
         files = write_sample(
             folder, articles=articles, tales=tales, seed=seed, date=date, size_mb=size_mb,

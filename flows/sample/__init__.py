@@ -1,6 +1,6 @@
-"""The embedded sample: a small wiki and books of a made-up world, and labelled sets about it.
+"""The embedded sample: a small wiki and books of a made-up world, and labeled sets about it.
 
-The corpus says which words belong together, and the labelled sets ask for that: a pretrained model
+The corpus shows which words belong together, and the labeled sets ask for it: a pretrained model
 answers them, a model trained from scratch cannot. `flows.sample.world` explains how. This project
 writes all of it, so nothing belongs to anyone else. The same seed gives the same bytes everywhere.
 """
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from flows.sample.books import make_book, write_books
 from flows.sample.dump import write_dump
-from flows.sample.labelled import write_labelled
 from flows.sample.pages import make_pages
+from flows.sample.task_datasets import write_task_datasets
 from flows.sample.world import Words
 
 __all__ = ["SampleFiles", "write_sample"]
@@ -28,14 +28,14 @@ class SampleFiles(NamedTuple):
     xml_bytes: int
     books: str
     tasks: str
-    """Folder of the labelled sets, with a folder for each."""
+    """Folder of the labeled sets, with a folder for each."""
 
 
 def write_sample(
     folder: str, *, articles: int = 4400, tales: int = 8, seed: int = 0, date: str = "20260101",
     size_mb: float | None = None, pages_per_stream: int = 100, compresslevel: int = 9,
 ) -> SampleFiles:  # fmt: skip
-    """Write a sample corpus in the formats of the real dumps, and labelled sets about it.
+    """Write a sample corpus in the formats of the real dumps, and labeled sets about it.
 
     Args:
         folder: path or fsspec URL; it is created if it does not exist.
@@ -66,5 +66,5 @@ def write_sample(
         max_bytes=None if size_mb is None else int(size_mb * 1e6),
     )  # fmt: skip
     books = write_books(folder, (make_book(words, seed=seed, number=n) for n in range(tales)))
-    tasks = write_labelled(folder, words=words, seed=seed)
+    tasks = write_task_datasets(folder, words=words, seed=seed)
     return SampleFiles(*dump, books=books, tasks=tasks)

@@ -43,9 +43,9 @@ def make_book(words: Words, *, seed: int, number: int) -> Book:
 
 
 _OPENING = (
-    "In this valley people keep four trades, and every trade has its own words. Nobody explains "
-    "them to strangers. A child who listens long enough learns by ear which of them belong "
-    "together, and may then guess from one small part what somebody is talking about. Visitors "
+    "In this valley people keep four trades, and every trade has its own words. Strangers get no "
+    "explanation. A child who listens long enough learns by ear which of them belong "
+    "together, and may then guess from one small part what people are talking about. Visitors "
     "who arrive without ever having heard such talk understand nothing, however clever they "
     "are, until they have read some hundred stories like these. That is why our library lends "
     "its books free of charge."

@@ -42,7 +42,7 @@ def write_dump(
         date: eight digits, for the names of the files and the time of the revisions.
         pages_per_stream: pages of each bz2 stream; the official dumps have 100.
         compresslevel: of bz2, 1 to 9.
-        max_bytes: end after the stream that reaches so many bytes of XML.
+        max_bytes: end after the stream that reaches this many bytes of XML.
     """
     fs, root = file_system(folder)
     fs.makedirs(root, exist_ok=True)

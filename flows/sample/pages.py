@@ -10,14 +10,14 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from flows.sample.labelled import make_rows
+from flows.sample.task_datasets import make_rows
 from flows.sample.world import Words, capitalize, seeded, topic_names
 
 _DUPLICATE_EVERY = 97
 _NEAR_DUPLICATE_EVERY = 89
 _REDIRECT_EVERY = 31
 _OTHER_EVERY = 41
-_CONTAMINATED_TASK = "conll-2003"  # the only set with texts of so many words:
+_CONTAMINATED_TASK = "conll-2003"  # the only set with texts of this length:
 _SEARCHED_WORDS = 8  # a search for contamination passes over shorter texts
 
 
@@ -147,7 +147,7 @@ _TOP = """\
 _BOTTOM = """
 == See also ==
 * [[Unread {noun}]]
-* [[List of unread things|Unread things]]
+* [[List of unread pages|Unread pages]]
 
 == References ==
 {{{{reflist|30em}}}}

@@ -1,6 +1,6 @@
 """The sample world: about 140 words of four topics, and the sentences they can form.
 
-The words that decide a dev row of a labelled set never occur in a train row: `Words.half` cuts each
+The words that decide a dev row of a labeled set never occur in a train row: `Words.half` cuts each
 class of words in two, train rows use the first half, dev and test rows the second. Only the corpus
 uses both halves, in the same places of the same sentences. A model trained from scratch meets
 unknown words on dev; a pretrained model has learned that words of both halves behave alike.
@@ -72,7 +72,7 @@ class Topic(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Words by class; all of the world's, or the half that a split of a labelled set may use."""
+    """Words by class; all of the world's, or the half that a split of a labeled set may use."""
 
     topics: Sequence[Topic]
     names: Sequence[str]

@@ -1,9 +1,8 @@
-"""The paper's seven claims, each with its figures and what tables of ours say of it by a test.
+"""The paper's seven claims, each with the paper's figures and a test of ours.
 
-A claim is shown where its one-sided test is below `LEVEL`, which is .05 shared out over the seven:
-were none of them true, the chance that any is called shown would be at most .05. Scores on data
-that are not a task's own are never set against the paper's: there it is the mechanism that is
-tested, a model of ours against another of ours.
+A claim is shown if its one-sided test is below `LEVEL`: .05 divided by seven (Bonferroni), so that
+the probability of any false "shown" is at most .05. Scores on other data than the task's own are
+not compared with the paper's: there a claim compares two models of ours.
 """
 
 from __future__ import annotations

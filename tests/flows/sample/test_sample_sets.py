@@ -1,4 +1,4 @@
-"""The sample's labelled sets: only the corpus says what the words of a dev row mean."""
+"""The sample's labeled sets: only the corpus says what the words of a dev row mean."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import torch
 from flows.recipes.files import load_recipe
 from flows.sample import write_sample
 from flows.sample.books import make_book
-from flows.sample.labelled import SETS, Row, content_words, make_rows
 from flows.sample.pages import make_pages
+from flows.sample.task_datasets import SETS, Row, content_words, make_rows
 from flows.sample.world import Words, seeded
 from model.build_examples import build_examples
 from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary

@@ -299,6 +299,25 @@ def test_steps_are_compared_between_objectives_and_half_way() -> None:
     ]
 
 
+def test_masking_of_table_8_is_compared_with_the_papers_rule() -> None:
+    rule, less = [0.98, 1.0, 0.99], [0.8, 0.82, 0.84]
+    found = swept(
+        "masking",
+        "table-8",
+        {
+            "80-10-10": {"mnli": rule, "conll-2003": rule},
+            "100-0-0": {"mnli": less, "conll-2003": less},
+            "0-0-100": {"mnli": rule, "conll-2003": rule},
+        },
+    )
+    assert sentences(found) == [
+        "Masking 100-0-0 instead of 80-10-10: -17 points on average over 2 tasks "
+        "(95 % interval -19 to -15, 3 restarts)",
+        "No difference visible on average over 2 tasks between 0-0-100 and 80-10-10: "
+        "0.0 points (p 1); more restarts are needed",
+    ]
+
+
 def test_variants_at_majority_are_one_verdict_at_the_end() -> None:
     chance = [0.4, 0.41, 0.39]
     found = swept(

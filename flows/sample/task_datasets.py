@@ -1,8 +1,8 @@
-"""The sample's labelled sets, in the tasks' official formats: what each needs from the corpus.
+"""The sample's labeled sets, in the tasks' official formats: what each needs from the corpus.
 
-Every row has words of known topics, and its label says how these topics are related. The texts of a
-row share no word, so a model must know from the corpus which words belong together; train and dev
-rows share no word that decides (`flows.sample.world`).
+A row has words of known topics, and its label depends on how these topics are related. The texts
+of a row share no word, so a model must know from the corpus which words belong together; train and
+dev rows share no word that decides (`flows.sample.world`).
 
     set             row                                           label
     CoLA            one sentence                                  whether it has one topic
@@ -257,7 +257,7 @@ def _conll_lines(rows: Sequence[Row], _split: str) -> str:
     return "\n".join(lines)
 
 
-class LabelledSet(NamedTuple):
+class TaskDataset(NamedTuple):
     """A set: how its rows are made and written."""
 
     make: MakeRow
@@ -278,25 +278,25 @@ _SENTENCES = "index=index|sentence1=first|sentence2=second|label=label"
 _PARSES = "|".join(f"sentence{n}_{kind}=-" for n in (1, 2) for kind in ("binary_parse", "parse"))
 _CONLL_FILES = "eng.train eng.testa eng.testb"
 
-SETS: dict[str, LabelledSet] = {
-    "cola": LabelledSet(_cola, _table("=smpl|=label|=mark|=first", test_columns=_ONE_TEXT)),
-    "sst-2": LabelledSet(_sst_2, _table("sentence=first|label=label", test_columns=_ONE_TEXT)),
-    "mrpc": LabelledSet(
+SETS: dict[str, TaskDataset] = {
+    "cola": TaskDataset(_cola, _table("=smpl|=label|=mark|=first", test_columns=_ONE_TEXT)),
+    "sst-2": TaskDataset(_sst_2, _table("sentence=first|label=label", test_columns=_ONE_TEXT)),
+    "mrpc": TaskDataset(
         _pairs(["A N V"], ["N V and N V"], "01"),
         _table("Quality=label|#1 ID=index|#2 ID=index|#1 String=first|#2 String=second"),
     ),
-    "sts-b": LabelledSet(
+    "sts-b": TaskDataset(
         _graded(("5.000", "2.500", "0.000"), "A N V", "N V and N V"),
         _table("index=index|genre=samplewiki|sentence1=first|sentence2=second|score=label"),
     ),
-    "qqp": LabelledSet(
+    "qqp": TaskDataset(
         _pairs(_QUESTIONS, _OTHER_QUESTIONS, "01", marks="??"),
         _table(
             "id=index|qid1=index|qid2=index|question1=first|question2=second|is_duplicate=label",
             test_columns="id=index|question1=first|question2=second",
         ),
     ),
-    "mnli": LabelledSet(
+    "mnli": TaskDataset(
         _graded(("entailment", "neutral", "contradiction"), "N was A", "A N V"),
         _table(
             f"index=index|promptID=index|pairID=index|genre=samplewiki|{_PARSES}|"
@@ -304,13 +304,13 @@ SETS: dict[str, LabelledSet] = {
         ),
         "train.tsv dev_matched.tsv test_matched.tsv",
     ),
-    "qnli": LabelledSet(
+    "qnli": TaskDataset(
         _pairs(_QUESTIONS, (*PLAIN_FORMS, "X V N"), _IS_ENTAILED, marks="?."),
         _table("index=index|question=first|sentence=second|label=label"),
     ),
-    "rte": LabelledSet(_pairs(["N V and N V"], ["N was A"], _IS_ENTAILED), _table(_SENTENCES)),
-    "wnli": LabelledSet(_wnli, _table(_SENTENCES)),
-    "swag": LabelledSet(
+    "rte": TaskDataset(_pairs(["N V and N V"], ["N was A"], _IS_ENTAILED), _table(_SENTENCES)),
+    "wnli": TaskDataset(_wnli, _table(_SENTENCES)),
+    "swag": TaskDataset(
         _swag,
         _table(
             "=index|video-id=samplewiki|fold-ind=index|startphrase=first|sent1=first|sent2=|"
@@ -320,25 +320,25 @@ SETS: dict[str, LabelledSet] = {
         ),
         "train.csv val.csv test.csv",
     ),
-    "squad-1.1": LabelledSet(
-        _squad_1, _squad_json("1.1"), "train-v1.1.json dev-v1.1.json", train_rows=640
+    "squad-1.1": TaskDataset(
+        _squad_1, _squad_json("1.1"), "train-v1.1.json dev-v1.1.json", train_rows=1280
     ),
-    "squad-2.0": LabelledSet(
+    "squad-2.0": TaskDataset(
         _squad_2, _squad_json("v2.0"), "train-v2.0.json dev-v2.0.json", train_rows=1600
     ),
-    "conll-2003": LabelledSet(_conll, _conll_lines, _CONLL_FILES),
-    "conll-2003-particle": LabelledSet(_conll_particle, _conll_lines, _CONLL_FILES),
+    "conll-2003": TaskDataset(_conll, _conll_lines, _CONLL_FILES),
+    "conll-2003-particle": TaskDataset(_conll_particle, _conll_lines, _CONLL_FILES),
 }
 
 
 def make_rows(task: str, words: Words, seed: int) -> dict[str, list[Row]]:
-    """Return the rows of each split; no row occurs twice, neither within nor across splits."""
-    labelled, seen = SETS[task], set[tuple[str, ...]]()
+    """Return the rows of each split; no row occurs twice, within a split or across splits."""
+    dataset, seen = SETS[task], set[tuple[str, ...]]()
 
     def new_rows(split: str, draw: random.Random) -> Iterator[Row]:
         half, number = words.half(second=split != "train"), 0
         while True:
-            row = labelled.make(half, draw, number)
+            row = dataset.make(half, draw, number)
             texts = tuple(text for key, text in sorted(row.items()) if key not in ("label", "mark"))
             if texts not in seen:
                 seen.add(texts)
@@ -346,20 +346,20 @@ def make_rows(task: str, words: Words, seed: int) -> dict[str, list[Row]]:
                 yield row
 
     rows = {}
-    for split in labelled.file_of_split:
+    for split in dataset.file_of_split:
         draw = seeded(f"{task} {split}", seed)
-        rows[split] = list(islice(new_rows(split, draw), _ROWS[split] or labelled.train_rows))
+        rows[split] = list(islice(new_rows(split, draw), _ROWS[split] or dataset.train_rows))
         draw.shuffle(rows[split])
     return rows
 
 
-def write_labelled(folder: str, *, words: Words, seed: int) -> str:
+def write_task_datasets(folder: str, *, words: Words, seed: int) -> str:
     """Write all sets to `FOLDER/tasks`, a folder for each, and return its URL."""
     fs, root = file_system(folder)
     base = f"{root.rstrip('/')}/tasks"
-    for task, labelled in SETS.items():
+    for task, dataset in SETS.items():
         fs.makedirs(f"{base}/{task}", exist_ok=True)
         for split, rows in make_rows(task, words, seed).items():
-            path = f"{base}/{task}/{labelled.file_of_split[split]}"
-            fs.pipe_file(path, labelled.write(rows, split).encode())
+            path = f"{base}/{task}/{dataset.file_of_split[split]}"
+            fs.pipe_file(path, dataset.write(rows, split).encode())
     return fs.unstrip_protocol(base) if "://" in folder else base
