@@ -287,7 +287,6 @@ class Run:
             system=process.system,
             pid=process.pid,
             process_start=process.process_start,
-            beats=True,
             git_commit=code.commit,
             git_dirty=code.is_dirty,
             rebuild=tuple(sorted(self.rebuilt)),

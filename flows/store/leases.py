@@ -209,8 +209,7 @@ class Lease:
     def _write(self, *, expected: bytes | None = None, is_ours: bool = False) -> bool:
         with self._lock:
             renewed = self._mine.model_copy(update={"expires_at": time.time() + self._ttl})
-            # What is not said is left out, so that earlier versions read it.
-            data = sealed_json(renewed.model_dump(exclude_defaults=True))
+            data = sealed_json(renewed.model_dump())
             before = self._stored if is_ours else expected
             if not self._backend.swap(self._path, data, expected=before):
                 return False

@@ -28,7 +28,7 @@ class ProcessName(NamedTuple):
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """From a record with these fields; records of earlier versions lack some of them."""
+        """Read the name of a process from a run's record."""
         return cls(
             str(record.get("host", "")),
             str(record.get("system", "")),

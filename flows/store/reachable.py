@@ -28,10 +28,6 @@ from flows.store.records import damaged, read_record
 from flows.store.runs import judge, last_signs, run_ids, stored_records
 from schemas.errors import ArtifactCorruptError
 
-ELSEWHERE_DAYS = 30
-"""For how long a run of another machine that does not say that it ended counts as going on, if it
-is of an earlier version and leaves no signs of life."""
-
 # Between a run's record and its first look at the store, by clocks of two machines.
 _CLOCKS_DIFFER = 60.0
 
@@ -149,7 +145,6 @@ def _of_runs(store: ArtifactStore, found: Survey, *, keep_runs: int) -> Roots:
             continue
         # One that has just begun is not listed yet.
         _note_if_live(found, run_id, record, last_sign=signs.get(run_id, found.moment))
-        # Records of earlier versions have steps as well, if not all the rest.
         for step in record.get("steps", ()) if run_id in found.kept_runs else ():
             if isinstance(step, dict) and isinstance(step.get("manifest"), str):
                 yield location_of(step["manifest"]), f"run {run_id}"
@@ -163,11 +158,7 @@ def _note_if_live(
         began = datetime.fromisoformat(record["started"]).timestamp()
     except (KeyError, TypeError, ValueError):
         return
-    silence = found.moment - (last_sign if record.get("beats") else began)
-    unsigned = ELSEWHERE_DAYS * 86_400
-    if record.get("state") != "running" or (
-        judge(record, silence=silence, unsigned_seconds=unsigned).is_over
-    ):
+    if record.get("state") != "running" or judge(record, silence=found.moment - last_sign).is_over:
         return
     found.live_runs[run_id] = began
     found.kept_runs.add(run_id)

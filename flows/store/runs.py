@@ -12,7 +12,6 @@ last wrote is what a listing of its folder says, by the disk's or the server's c
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,9 +39,6 @@ Close = Callable[[ArtifactStore, str], object]
 BEAT_SECONDS = 60.0
 SILENT_SECONDS = 15 * 60.0
 """After so long without a sign a run is over; a machine that slept for less counts as there."""
-
-UNSIGNED_SECONDS = 24 * 3600.0
-"""The same for runs of earlier versions, which leave no signs, when all runs are settled."""
 
 _NEWEST, _NEWEST_FLOW_RUNS = 20, 50
 """How many runs are looked at, where it is known which was meant."""
@@ -99,7 +95,7 @@ class RunRecord(BaseModel):
 
     state: RunState
     started: str = ""
-    """ISO 8601, UTC; `written` likewise. "" in records of version 0.1 before runs had reports."""
+    """ISO 8601, UTC; `written` likewise."""
 
     written: str
     recipe: dict[str, Any]
@@ -117,9 +113,6 @@ class RunRecord(BaseModel):
     system: str = ""
     pid: int = 0
     process_start: str = ""
-    beats: bool = False
-    """Whether it leaves signs of life."""
-
     git_commit: str = ""
     git_dirty: bool | None = None
     rebuild: tuple[str, ...] = ()
@@ -177,7 +170,7 @@ def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
 def stored_records(
     store: ArtifactStore, ids: Iterable[str]
 ) -> dict[str, dict[str, Any] | ArtifactCorruptError]:
-    """The records of some runs as they are stored, of any version, by the runs' ids."""
+    """The records of some runs as they are stored, by the runs' ids."""
     found: dict[str, dict[str, Any] | ArtifactCorruptError] = {}
     paths = {record_path(run_id): run_id for run_id in ids}
     for path, stored in store.backend.read_many(paths).items():
@@ -189,7 +182,7 @@ def stored_records(
 
 
 def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
-    """The record of every run, the newest first, as it is stored, of any version.
+    """The record of every run, the newest first, as it is stored.
 
     `state` is `died` where the run is over without having said so, and `damaged` where the record
     cannot be read.
@@ -291,21 +284,17 @@ class Judgement(NamedTuple):
     why: str
 
 
-def judge(
-    record: Mapping[str, Any], *, silence: float, unsigned_seconds: float = math.inf
-) -> Judgement:
-    """Tell whether a run that says it is running is over, `silence` seconds after its last sign.
-
-    A run of an earlier version, which leaves no signs, is over after `unsigned_seconds`.
-    """
+def judge(record: Mapping[str, Any], *, silence: float) -> Judgement:
+    """Tell whether a run that says it is running is over, `silence` seconds after its last sign."""
     process = ProcessName.of(record)
     where = f"its process {process.pid} on this machine is"
     if process.is_gone:
         return Judgement(True, f"{where} gone")
     if process.is_here:
         return Judgement(False, f"{where} there")
-    limit = SILENT_SECONDS if record.get("beats") else unsigned_seconds
-    return Judgement(silence > limit, f"no sign of life for {time_text(max(silence, 0.0))}")
+    return Judgement(
+        silence > SILENT_SECONDS, f"no sign of life for {time_text(max(silence, 0.0))}"
+    )
 
 
 # Settling
@@ -358,7 +347,7 @@ def settle_runs(store: ArtifactStore, *, close: Close) -> list[Settled]:
     for record in _running(store, sorted(signs)):
         run_id = record.run_id
         silence = moment - signs[run_id]
-        is_over, why = judge(dict(record), silence=silence, unsigned_seconds=UNSIGNED_SECONDS)
+        is_over, why = judge(dict(record), silence=silence)
         if run_id in holders and not record.is_dead:
             is_over, why = False, "it holds a lease"
         found.append(Settled(run_id, is_over and _settle(store, record, close), why))

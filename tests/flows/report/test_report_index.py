@@ -48,7 +48,7 @@ def test_all_runs_are_in_it_the_newest_first(tmp_path: Path, kind: str) -> None:
     store = ArtifactStore(str(tmp_path / "s") if kind == "disk" else f"memory://index{tmp_path}")
     put_run(store, 1)
     put_run(store, 2, state="failed", failures={"build-tokens": f"RunnerError: {HOSTILE}"})
-    put_run(store, 3, state="running", system="another machine", beats=True)
+    put_run(store, 3, state="running", system="another machine")
     write_index(store)
     page = page_of(store)
     assert names(page) == ["recipe-3", "recipe-2", "recipe-1"]
@@ -69,7 +69,6 @@ def test_a_run_that_was_killed_says_why_it_is_over(tmp_path: Path) -> None:
         1,
         state="running",
         **this_process()._replace(process_start="0")._asdict(),
-        beats=True,
     )
     [row] = read_rows(store)
     assert row.state == "died"

@@ -454,7 +454,7 @@ def test_where_nothing_can_be_touched_a_run_keeps_all(
     monkeypatch.setattr(store.backend, "remove", _remove_in_memory(store))
     write_run_of(store, "20260101t000000-aa", state="running", host="elsewhere", pid=1)
     assert paths(collect(store, keep_runs=0)) == set()
-    write_run_of(store, "20260101t000000-aa", state="running", host="elsewhere", started=AGO)
+    write_run_of(store, "20260101t000000-aa", state="completed", host="elsewhere")
     # Another run begins between the survey and the removal.
     tombstone = garbage._tombstone
 
@@ -515,7 +515,7 @@ def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path)
     [manifest] = several(store, 1)
     run_id = "20260101t000000-aa"
     make_old(store, manifest)
-    write_run_of(store, run_id, state="running", host="elsewhere", pid=1, started=AGO, beats=True)
+    write_run_of(store, run_id, state="running", host="elsewhere", pid=1, started=AGO)
     assert store.lookup(STAGE, manifest.cache_key) is not None
     report = collect(store, keep_runs=0)
     assert paths(report, "artifact") == set()
@@ -535,7 +535,7 @@ def test_a_heartbeat_is_a_sign_of_life_until_it_stops(
     monkeypatch.setattr(runs, "BEAT_SECONDS", 0.02)
     store = ArtifactStore(str(tmp_path / "shared"))
     run_id = "20260101t000000-aa"
-    write_run_of(store, run_id, state="running", host="elsewhere", pid=1, beats=True)
+    write_run_of(store, run_id, state="running", host="elsewhere", pid=1)
     _age(store, run_id, 7200)
     silent = runs.last_signs(store)[run_id]
     heartbeat = Heartbeat(store, run_id)
@@ -558,10 +558,8 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
     common = {"state": "running", "written": started, "started": started, "recipe": {"name": "x"}}
     steps: dict[str, Any] = {"steps": []}
     for run_id, changes, silence in (
-        ("20260101t000000-beating", {"host": "elsewhere", "beats": True}, 60.0),
-        ("20260102t000000-silent", {"host": "elsewhere", "beats": True}, hour),
-        ("20260103t000000-earlier", {"host": "elsewhere"}, hour),
-        ("20260104t000000-forgotten", {"host": "elsewhere"}, 48 * hour),
+        ("20260101t000000-beating", {"host": "elsewhere"}, 60.0),
+        ("20260102t000000-silent", {"host": "elsewhere"}, hour),
         ("20260105t000000-gone", {"pid": 2**22 + 1}, 1.0),
         ("20260106t000000-here", {}, 48 * hour),
         ("20260107t000000-training", {"host": "elsewhere"}, 48 * hour),
@@ -574,7 +572,7 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
             for item in settle_runs(store, close=close_abandoned)
         }
     assert {name for name, item in settled.items() if item.is_dead} == {
-        "silent", "forgotten", "gone",
+        "silent", "gone",
     }  # fmt: skip
     assert settled["training"].why == "it holds a lease"
     states = {run_id.partition("-")[2]: read_run(store, run_id).state for run_id in run_ids(store)}
