@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 SEAL = "sha256"
 """Name of the last field."""
@@ -29,16 +29,6 @@ _ENDS = (
 
 
 _PAGE_END = re.compile(rb"<!-- sha256 ([0-9a-f]{64}) -->\n\Z")
-
-
-class Record(NamedTuple):
-    """What a file or line held."""
-
-    value: dict[str, Any]
-    """Without the digest."""
-
-    is_sealed: bool
-    """Whether it had one; False for what was written before digests were kept."""
 
 
 def sealed_json(value: Mapping[str, Any]) -> bytes:
@@ -62,11 +52,11 @@ def sealed_line(text: str) -> str:
     return f'{body},"{SEAL}":"{_digest(body.encode())}"}}'
 
 
-def read_sealed(stored: bytes) -> Record:
-    """The content of a file or line.
+def read_sealed(stored: bytes) -> dict[str, Any]:
+    """Return the content of a file or line, without its digest.
 
     Raises:
-        ValueError: it is no JSON object, or not the one that its digest is of.
+        ValueError: it is no JSON object, has no digest, or is not what its digest says.
     """
     value = json.loads(stored)
     if not isinstance(value, dict):
@@ -80,10 +70,8 @@ def read_sealed(stored: bytes) -> Record:
                     f"and its bytes have {computed}"
                 )
             del value[SEAL]
-            return Record(value, is_sealed=True)
-    if SEAL in value:
-        raise ValueError("it is not what was written: its sha256 is not as one is written")
-    return Record(value, is_sealed=False)
+            return value
+    raise ValueError("it is not what was written: it does not end with a digest of its own")
 
 
 def sealed_page(page: bytes) -> bytes:
@@ -91,29 +79,22 @@ def sealed_page(page: bytes) -> bytes:
     return page + f"<!-- {SEAL} {_digest(page)} -->\n".encode()
 
 
-class Page(NamedTuple):
-    """What a file of HTML held."""
-
-    page: bytes
-    is_sealed: bool
-
-
-def read_page(stored: bytes) -> Page:
-    """A page without its digest.
+def read_page(stored: bytes) -> bytes:
+    """Return a page without its digest.
 
     Raises:
-        ValueError: it is not the one that its digest is of.
+        ValueError: it has no digest, or is not what its digest says.
     """
     found = _PAGE_END.search(stored)
     if not found:
-        return Page(stored, is_sealed=False)
+        raise ValueError("it is not what was written: it does not end with a digest of its own")
     page = stored[: found.start()]
     if _digest(page).encode() != found[1]:
         raise ValueError(
             f"it is not what was written: it says that its sha256 is {found[1].decode()}, and its "
             f"bytes have {_digest(page)}"
         )
-    return Page(page, is_sealed=True)
+    return page
 
 
 def _digest(data: bytes) -> str:

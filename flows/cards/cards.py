@@ -121,7 +121,7 @@ def read_card(manifest: Manifest, *, store: ArtifactStore) -> str | None:
     if stored is None:
         return None
     try:
-        return read_page(stored).page.decode()
+        return read_page(stored).decode()
     except ValueError as error:
         raise ArtifactCorruptError(
             f"{store.url(card_path(manifest))}: {error}; `bertloom card {manifest.artifact_id} "

@@ -109,7 +109,7 @@ def kept(
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     path = f"reports/figures/{key}.json"
     try:
-        return model.model_validate(read_sealed(store.backend.read(path)).value)
+        return model.model_validate(read_sealed(store.backend.read(path)))
     except FileNotFoundError:
         pass
     except ValueError as error:  # of which pydantic's are

@@ -114,7 +114,7 @@ def _kept_rows(store: ArtifactStore) -> dict[str, RunRow]:
     """Rows of earlier indexes; none where they cannot be used: all are read again then."""
     stored = store.backend.read_if_there(_KEPT)
     try:
-        found = read_sealed(stored).value if stored else {}
+        found = read_sealed(stored) if stored else {}
         if found.get("version") != _KEPT_VERSION:
             return {}
         return {run_id: RunRow.model_validate(row) for run_id, row in found["rows"].items()}

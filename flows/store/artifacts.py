@@ -35,13 +35,11 @@ from schemas.errors import (
 from schemas.manifest import MANIFEST_VERSION, Manifest
 from schemas.sealed import read_sealed, sealed_json
 
-LAYOUT = 2
-"""In layout 1 records had no digests of their own; such a store is read and written on."""
+_FORMAT = {"layout": 2, "digest": "sha256"}
 
 CARD = "README.md"
 """Name of an artifact's card, beside its manifest."""
 
-_LAYOUTS = ((1, False), (LAYOUT, True))
 _CONFLICTS = "quarantine/conflicts"
 
 
@@ -95,18 +93,16 @@ class ArtifactStore(StorePointers):
                 )
             if self.backend.is_remote:
                 self.backend.probe()
-            self.backend.create("FORMAT.json", sealed_json({"layout": LAYOUT, "digest": "sha256"}))
+            self.backend.create("FORMAT.json", sealed_json(_FORMAT))
             stored = self.backend.read("FORMAT.json")
         try:
-            found, is_sealed = read_sealed(stored)
+            found = read_sealed(stored)
         except ValueError as error:
             raise StoreError(f"store {self.root}: FORMAT.json: {error}") from error
-        self.layout = found.get("layout")
-        if found.get("digest") != "sha256" or (self.layout, is_sealed) not in _LAYOUTS:
+        if found != _FORMAT:
             raise StoreError(
-                f"store {self.root}: expected a store of layout 1 or {LAYOUT}, found {found} in "
-                "FORMAT.json. It was made by another version of bertloom, or the file is damaged; "
-                "use that version, put the file right, or use another folder"
+                f"store {self.root}: FORMAT.json: expected {_FORMAT}, got {found}. Another version "
+                "of bertloom wrote this store: use that version, or another folder"
             )
 
     @property
@@ -292,7 +288,7 @@ class ArtifactStore(StorePointers):
             return  # by another run meanwhile, and perhaps built again
         record: dict[str, Any] = {"withdrawn": now(), "reason": reason}
         if parse_pointer(stored) is not None:
-            record["pointer"] = read_sealed(stored).value
+            record["pointer"] = read_sealed(stored)
         name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
         self.backend.create(f"quarantine/{stage}/{name}.json", sealed_json(record))
         self.backend.remove(key_path(stage, cache_key), expected=stored)

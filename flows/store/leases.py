@@ -102,7 +102,7 @@ def read_lease(backend: StoreBackend, path: str) -> StoredLease:
     """A lease as it is now."""
     stored = backend.read_if_there(path)
     try:
-        holder = stored and Holder.model_validate(read_sealed(stored).value)
+        holder = stored and Holder.model_validate(read_sealed(stored))
     except ValueError:  # of which pydantic's are
         holder = None
     return StoredLease(stored, holder if holder and holder.is_live else None)

@@ -44,7 +44,7 @@ def piece_files(backend: StoreBackend, path: str) -> list[list[str]]:
         FileNotFoundError: there is no such record (any more).
     """
     try:
-        record = read_sealed(backend.read(path)).value
+        record = read_sealed(backend.read(path))
         return [[str(name) for name in names] for names in record["places"]]
     except (ValueError, KeyError, TypeError):
         return []

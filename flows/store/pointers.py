@@ -83,7 +83,7 @@ def pointer_to(manifest: Manifest) -> Pointer:
 def parse_pointer(stored: bytes) -> Pointer | None:
     """A pointer from the bytes of its file; None where they are none."""
     try:
-        return Pointer.model_validate(read_sealed(stored).value)
+        return Pointer.model_validate(read_sealed(stored))
     except ValueError:  # of which pydantic's are
         return None
 

@@ -66,7 +66,7 @@ def content_of(stored: bytes, where: str, *, kind: str) -> dict[str, Any]:
         ArtifactCorruptError: they are not what was written.
     """
     try:
-        return read_sealed(stored).value
+        return read_sealed(stored)
     except ValueError as error:
         raise damaged(where, kind, error) from error
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from flows.store.artifacts import CARD, LAYOUT, ArtifactStore
+from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.pieces import check_blobs, delete_piece
 from flows.store.pointers import Pointer
@@ -211,7 +211,6 @@ class RecordReport(NamedTuple):
 class _RecordFound(NamedTuple):
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    is_sealed: bool = True
 
 
 def check_records(store: ArtifactStore) -> RecordReport:
@@ -219,7 +218,7 @@ def check_records(store: ArtifactStore) -> RecordReport:
 
     Cards are read as records are.
     """
-    checked = old = 0
+    checked = 0
     problems: list[RecordProblem] = []
     notes: list[str] = []
     for folder, (_, remedy) in KINDS.items():
@@ -233,20 +232,10 @@ def check_records(store: ArtifactStore) -> RecordReport:
             except FileNotFoundError:
                 continue  # gone since it was listed
             checked += 1
-            old += not found.is_sealed
             notes += found.notes
-            texts = [*found.problems]
-            if not found.is_sealed and store.layout == LAYOUT:
-                texts.append("no digest of its own, which each record of this store has")
-            problems += [RecordProblem(path, f"{text}; {remedy}") for text in texts]
+            problems += [RecordProblem(path, f"{text}; {remedy}") for text in found.problems]
     cards, damaged = _check_cards(store)
     checked, problems = checked + cards, [*problems, *damaged]
-    if old and store.layout != LAYOUT:
-        notes.append(
-            f"{old:,} of {checked:,} records were written before digests were kept in them, as the "
-            "manifests and pointers of that time: whether these are damaged cannot be told. What "
-            "is written from now on has one"
-        )
     return RecordReport(checked, tuple(problems), tuple(notes))
 
 
@@ -257,15 +246,13 @@ def _check_cards(store: ArtifactStore) -> tuple[int, list[RecordProblem]]:
         path = f"{pointer.manifest.rpartition('/')[0]}/{CARD}"
         stored = store.backend.read_if_there(path)
         if stored is None:
-            continue  # a stage's whose artifacts have none, or of an older store
+            continue  # artifacts of this stage have no cards
         checked += 1
         try:
-            problem = "" if read_page(stored).is_sealed else "it has no digest of its own"
+            read_page(stored)
         except ValueError as error:
-            problem = str(error)
-        if problem:
-            remedy = f"`bertloom card {pointer.artifact_id} --write` writes it anew"
-            problems.append(RecordProblem(path, f"{problem}; {remedy}"))
+            remedy = f"`bertloom card {pointer.artifact_id} --write` writes it again"
+            problems.append(RecordProblem(path, f"{error}; {remedy}"))
     return checked, problems
 
 
@@ -282,21 +269,22 @@ def _check_record(backend: StoreBackend, path: str) -> _RecordFound:
         return _check_lines(stored, path)
     try:
         if path.endswith(".html"):
-            return _RecordFound(is_sealed=read_page(stored).is_sealed)
-        value, is_sealed = read_sealed(stored)
+            read_page(stored)
+            return _RecordFound()
+        value = read_sealed(stored)
     except ValueError as error:
         return _RecordFound((str(error),))
     problem = check_blobs(backend, path, value) if path.startswith("pieces/") else ""
-    return _RecordFound((problem,) if problem else (), is_sealed=is_sealed)
+    return _RecordFound((problem,) if problem else ())
 
 
 def _check_lines(stored: bytes, path: str) -> _RecordFound:
-    problems, notes, is_sealed = list[str](), list[str](), True
+    problems, notes = list[str](), list[str]()
     for number, line in enumerate(stored.split(b"\n"), start=1):
         if not line:
             continue
         try:
-            is_sealed &= read_sealed(line).is_sealed
+            read_sealed(line)
         except ValueError as error:
             # A line that a crash cut off does not end in a digest; one that was changed does, but
             # for a letter.
@@ -304,4 +292,4 @@ def _check_lines(stored: bytes, path: str) -> _RecordFound:
                 problems.append(f"line {number}: {error}")
             else:
                 notes.append(f"{path}:{number}: cut off, as its writer was stopped in it")
-    return _RecordFound(tuple(problems), tuple(notes), is_sealed)
+    return _RecordFound(tuple(problems), tuple(notes))

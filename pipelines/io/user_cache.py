@@ -82,13 +82,12 @@ def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> st
 def remembered(what: str, digest: str) -> Any:
     """What was found in a file with this sha256, a JSON value; None where nothing is known."""
     try:
-        value, is_sealed = read_sealed(_place(what, digest).read_bytes())
+        return read_sealed(_place(what, digest).read_bytes()).get("value")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         _LOGGER.info("%s: cannot be read (%s), so it is found again", _place(what, digest), error)
         return None
-    return value.get("value") if is_sealed else None
 
 
 def remember(what: str, digest: str, value: Any) -> None:
@@ -140,13 +139,12 @@ class DigestCache:
 
     def _read(self, line: bytes) -> bool:
         try:
-            value, is_sealed = read_sealed(line)
+            value = read_sealed(line)
             digests = {str(name): str(digest) for name, digest in value["digests"].items()}
-            if is_sealed:
-                self._known[str(value["file"])] = (str(value["version"]), digests)
+            self._known[str(value["file"])] = (str(value["version"]), digests)
         except (ValueError, KeyError, TypeError, AttributeError):
             return False
-        return is_sealed
+        return True
 
     def get(self, file: str, version: str) -> dict[str, str]:
         """Hex digests by algorithm; none where the file was another, or nothing is known of it."""

@@ -158,7 +158,7 @@ def _lines(store: ArtifactStore, path: str, problems: list[str]) -> list[Recorde
         if not line:
             continue
         try:
-            found.append(RecordedEvent(path, number, read_sealed(line).value))
+            found.append(RecordedEvent(path, number, read_sealed(line)))
         except ValueError as error:  # UnicodeDecodeError is one
             cut = " (the file ends in it: its writer was stopped)" if number == len(lines) else ""
             problems.append(

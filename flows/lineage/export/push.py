@@ -64,7 +64,7 @@ def push(
         say(problem)
     progress = f"runs/{run_id}/openlineage.sent.json"
     try:
-        served = read_sealed(store.backend.read(progress)).value
+        served = read_sealed(store.backend.read(progress))
     except (FileNotFoundError, ValueError):
         served = {}  # never sent, or unreadable: servers bear to be sent events again
     before: dict[str, int] = served.get(server, {})

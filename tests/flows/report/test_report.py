@@ -659,14 +659,14 @@ def test_the_command_writes_the_page_anew(
     assert found["run_id"] == record.run_id
     assert found["state"] == "completed"
     newest = Path(store.root) / "reports" / "test.html"
-    alone = read_page(out.read_bytes()).page.decode()
+    alone = read_page(out.read_bytes()).decode()
     assert "index.html" not in alone  # which is not beside it
     for page, index in (
         (Path(found["report"]), "../../reports/index.html"),
         (newest, "index.html"),
     ):
         link = f'<a href="{index}">bertloom, all runs</a>'
-        assert read_page(page.read_bytes()).page.decode().replace(link, "bertloom") == alone
+        assert read_page(page.read_bytes()).decode().replace(link, "bertloom") == alone
         assert (page.parent / index).is_file()
     before = newest.read_bytes()
     said = cli("report", "2000", "--store", store.root)

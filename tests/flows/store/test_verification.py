@@ -15,6 +15,7 @@ from flows.store.verification import Verdict, verify
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry, Manifest
+from schemas.sealed import sealed_json
 
 SCHEMA = tokens_schema(100)
 ROWS = {
@@ -155,8 +156,8 @@ def test_verifying_finds_a_manifest_that_was_edited(
     any_store: ArtifactStore, change: dict[str, Any], problem: str
 ) -> None:
     manifest = published(any_store)
-    edited = manifest.model_copy(update=change).model_dump_json()
-    any_store.backend.replace(manifest.path, edited.encode())
+    edited = manifest.model_copy(update=change).model_dump(mode="json")
+    any_store.backend.replace(manifest.path, sealed_json(edited))
     [verdict] = verify(any_store, list(any_store.pointers()))
     assert any(problem in text for text in verdict.problems)
 

@@ -245,7 +245,7 @@ def _recount(path: Path) -> None:
     """Give a record the digest of another content, as nobody but a fault of ours would."""
     from schemas.sealed import read_sealed, sealed_json
 
-    record = read_sealed(path.read_bytes()).value
+    record = read_sealed(path.read_bytes())
     record["counters"]["documents-kept"] += 1
     path.write_bytes(sealed_json(record))
 
