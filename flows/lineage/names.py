@@ -282,9 +282,11 @@ def _in_artifact(text: str, store: ArtifactStore) -> Target | None:
 
 
 def _matching(metric: str, label: str, manifest: Manifest) -> Iterator[Metric]:
-    for name, value in numbers(manifest.statistics).items():
-        if f".{name}".endswith(f".{metric}"):
-            yield Metric(label=label, name=name, value=value, manifest=manifest)
+    """Yield the numbers whose path ends in `metric`; the scores of an evaluation if it has any."""
+    values = numbers(manifest.statistics)
+    names = [name for name in values if f".{name}".endswith(f".{metric}")]
+    for name in [name for name in names if name.startswith("metrics.")] or names:
+        yield Metric(label=label, name=name, value=values[name], manifest=manifest)
 
 
 def _of_newest_run(metric: str, store: ArtifactStore) -> Iterator[Metric]:

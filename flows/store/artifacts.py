@@ -35,7 +35,7 @@ from schemas.errors import (
 from schemas.manifest import MANIFEST_VERSION, Manifest
 from schemas.sealed import read_sealed, sealed_json
 
-_FORMAT = {"layout": 2, "digest": "sha256"}
+_FORMAT = {"layout": 3, "digest": "sha256"}
 
 CARD = "README.md"
 """Name of an artifact's card, beside its manifest."""

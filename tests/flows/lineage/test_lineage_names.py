@@ -45,7 +45,10 @@ def test_every_way_to_name_one(store: ArtifactStore) -> None:
 def test_a_reference_of_tables_names_a_number_by_what_its_artifact_holds(
     store: ArtifactStore,
 ) -> None:
-    scores = {"metrics": {"dev": {"entity-f1": 0.5, "entity-f1:LOC": 0.25}}}
+    scores = {
+        "baseline": {"dev": {"entity-f1": 0.0}},
+        "metrics": {"dev": {"entity-f1": 0.5, "entity-f1:LOC": 0.25}},
+    }
     put(store, "evaluate", key="old", text="same", statistics=scores)
     newest = put(store, "evaluate", key="new", text="same", statistics=scores)
     digits = newest.content.removeprefix("sha256:")[:16]
