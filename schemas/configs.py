@@ -6,9 +6,16 @@ stage runs, not what it makes, and so is left out of cache keys.
 
 from __future__ import annotations
 
+import typing
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 FIRST_LEARNT_ID = 104  # [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103
@@ -20,6 +27,16 @@ class Config(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_booleans(cls, data: Any) -> Any:
+        """Refuse true and false in fields of numbers: pydantic would take them as 1 and 0."""
+        for name, value in data.items() if isinstance(data, dict) else ():
+            field = cls.model_fields.get(name)
+            if field and _has_boolean(value) and not _takes_boolean(field.annotation):
+                raise ValueError(f"{name}: expected no true or false, got {value!r:.80}")
+        return data
 
     def identity(self) -> dict[str, Any]:
         """What of this configuration decides the bytes a stage writes, as plain JSON values."""
@@ -36,13 +53,16 @@ def not_identity(default: Any, **constraints: Any) -> Any:
     return Field(default, json_schema_extra={"identity": False}, **constraints)
 
 
-def added_later(default: Any, **constraints: Any) -> Any:
-    """A field that decides bytes and is younger than artifacts that people have.
+def _has_boolean(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_boolean, value))
+    return isinstance(value, bool)
 
-    With its default a stage makes what it made before there was the field, and so it is in keys
-    only with another value: those artifacts stand.
-    """
-    return Field(default, json_schema_extra={"identity": "unless-default"}, **constraints)
+
+def _takes_boolean(annotation: Any) -> bool:
+    """Return True if a type is or has `bool` or `Any`."""
+    arguments = typing.get_args(annotation)
+    return annotation in (bool, Any) or any(map(_takes_boolean, arguments))
 
 
 def _identity(value: Any) -> Any:
@@ -51,7 +71,7 @@ def _identity(value: Any) -> Any:
         return {
             name: _identity(getattr(value, name))
             for name, field in fields.items()
-            if not _is_left_out(field, getattr(value, name))
+            if not _is_left_out(field)
         }
     if isinstance(value, dict):
         return {str(key): _identity(item) for key, item in value.items()}
@@ -60,10 +80,9 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _is_left_out(field: FieldInfo, value: Any) -> bool:
+def _is_left_out(field: FieldInfo) -> bool:
     extra = field.json_schema_extra
-    said = extra.get("identity") if isinstance(extra, dict) else None
-    return said is False or (said == "unless-default" and value == field.default)
+    return isinstance(extra, dict) and extra.get("identity") is False
 
 
 Paths = Annotated[tuple[str, ...], Field(min_length=1)]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.configs import Config, MaskingConfig, SourceName, added_later, not_identity
+from schemas.configs import Config, MaskingConfig, SourceName, not_identity
 
 Objective = Literal["mlm+nsp", "mlm", "left-to-right"]
 """What is predicted: masked tokens, next sentences, or each next token (paper 5.1)."""
@@ -266,12 +266,12 @@ class PretrainConfig(Config):
     checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
     """How often the run is saved, so that it can go on after a crash."""
 
-    snapshots: tuple[Annotated[int, Field(ge=1)], ...] = added_later(())
+    snapshots: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Steps of this phase (counted from its own begin) whose models stay in the artifact, each with
     what it scores on held-out documents (Figure 5); a fine-tuning names one by `at_step`. A model
     takes 4 bytes a parameter (BASE 440 MB), twice that until the phase ends."""
 
-    keep: Literal["last", "best"] = added_later("last")
+    keep: Literal["last", "best"] = "last"
     """Model to publish. `last`: the model of the last step, as in the paper. `best`: the model with
     the lowest held-out loss of all evaluations (see `evaluation.every_steps`)."""
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from schemas.configs import Config, Paths, SourceName, added_later, not_identity
+from schemas.configs import Config, Paths, SourceName, not_identity
 from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
 
 TaskTypeName = Literal["classification", "regression", "choice", "span", "tagging"]
@@ -82,15 +82,15 @@ class ExamplesConfig(Config):
     """Files by split (`train`, `dev`, `test`, ...), in place of those of the folder. Their bytes
     are what counts, not their names."""
 
-    columns: dict[str, Column] = added_later({})
+    columns: dict[str, Column] = Field(default={})
     """Of tables and of tagged words: which column holds what. Of texts `text` (of pairs `text_a`
     and `text_b`), `label` or `score`, and `id`; of tagged words `words` and `tags`. {}: official
     names and places."""
 
-    table: TableConfig = added_later(TableConfig())
+    table: TableConfig = TableConfig()
     """How the lines of files whose `columns` are named are cut."""
 
-    labels: tuple[Annotated[str, Field(min_length=1)], ...] = added_later(())
+    labels: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Names of the labels or tags that files hold as numbers, in the order of the numbers, from 0.
     []: the names that `datasets` writes into Parquet files; without those, the numbers."""
 
@@ -177,7 +177,7 @@ class TaskTrainingConfig(FeaturesConfig):
     start_from: SourceName | None = not_identity(None)
     """Name of the pretraining phase to start from; its checkpoint's content is what counts."""
 
-    at_step: int | None = added_later(None, ge=1)
+    at_step: int | None = Field(default=None, ge=1)
     """With `start_from`: begin with the phase's model of this step, one of its `snapshots`; None
     for the model that the phase publishes."""
 
@@ -195,7 +195,7 @@ class TaskTrainingConfig(FeaturesConfig):
     layers: LayerChoice = "concat-last-4"
     """`features` only: which of the encoder's layers."""
 
-    bilstm: bool = added_later(False)
+    bilstm: bool = False
     """`fine-tune` only: two new BiLSTM layers on the encoder's outputs, trained with it (Table 5,
     last row)."""
 

@@ -255,7 +255,7 @@ def _in_key(model: type[Config], name: str, field: FieldInfo, is_section: bool) 
         return "content"
     if said is False or (model is Recipe and (name in KEYLESS or not is_section)):
         return "no"
-    return "if set" if said == "unless-default" else "by its fields" if is_section else "yes"
+    return "by its fields" if is_section else "yes"
 
 
 if __name__ == "__main__":

@@ -60,14 +60,14 @@ def set_by_text(data: dict[str, Any], change: str) -> str:
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
         raise UsageError(
-            f"--set {change}: expected KEY=VALUE, e.g. build_instances.length-128.seed=1"
+            f"--set {change:.200}: expected KEY=VALUE, e.g. build_instances.length-128.seed=1"
         )
     value = load_yaml(text, where=f"--set {change:.80}")
     parts = key.strip().split(".")
     if len(parts) > MAX_NESTING:
         raise ConfigError(f"--set {change:.80}: names more than {MAX_NESTING} levels")
     _see_that_entry_is_there(data, parts, change)
-    return ".".join(_set(data, parts, placed(value, Path.cwd()), said=f"--set {change}"))
+    return ".".join(_set(data, parts, placed(value, Path.cwd()), said=f"--set {change:.200}"))
 
 
 def _see_that_entry_is_there(data: dict[str, Any], parts: list[str], change: str) -> None:
@@ -79,7 +79,7 @@ def _see_that_entry_is_there(data: dict[str, Any], parts: list[str], change: str
     name, rest = _step_into(entries, parts[1:] or [""], said="")
     if rest and name not in entries:
         raise ConfigError(
-            f"--set {change}: {_no_entry(name, section, entries)} (a new entry is given as a "
+            f"--set {change:.200}: {_no_entry(name, section, entries)} (a new entry is given as a "
             f"whole: --set '{section}.{name}={{...}}')"
         )
 

@@ -82,7 +82,7 @@ def _wrong_value(item: Any) -> str:
         return f"expected {words}, found {'a list' if value else 'an empty list'}"
     known = re.findall("'([^']*)'", context["expected"]) if kind == "literal_error" else []
     quotes = ": put it in quotes" if kind == "string_type" and value is not None else ""
-    found = "nothing" if value is None else repr(value)
+    found = "nothing" if value is None else f"{value!r:.80}"
     return f"expected {words}, found {found}{did_you_mean(value, known)}{quotes}"
 
 
@@ -97,7 +97,7 @@ def _wrong_kind(context: Mapping[str, Any]) -> str:
     if "tag" not in context:
         return f"is missing: expected one of {', '.join(kinds)}"
     tag = context["tag"]
-    return f"expected one of {', '.join(kinds)}, found {tag!r}{did_you_mean(tag, kinds)}"
+    return f"expected one of {', '.join(kinds)}, found {tag!r:.80}{did_you_mean(tag, kinds)}"
 
 
 _PRESET = re.compile("preset: no model '([^']*)'")

@@ -139,7 +139,7 @@ def recipe_from(
     written = written or Written()
     data = _extended(data, where=where, folder=folder, written=written)
     for change in changes:
-        written.add_change(set_by_text(data, change), f"--set {change}")
+        written.add_change(set_by_text(data, change), f"--set {change:.200}")
 
     def read(raw: dict[str, Any]) -> Recipe:
         unset: list[str] = []

@@ -71,7 +71,7 @@ def swept_recipe(data: dict[str, Any], *, read: Callable[[dict[str, Any]], Recip
     """
     if isinstance(data.get("sweep"), dict):  # null stands for no axis
         data = {**data, "sweep": {k: v for k, v in data["sweep"].items() if v is not None}}
-    if not data.get("sweep"):
+    if data.get("sweep") in (None, {}):
         return read({key: value for key, value in data.items() if key != "sweep"})
     if data.get("swept") is not None:
         return read(data)

@@ -158,8 +158,26 @@ def _written_out(value: Any) -> Any:
     return [_written_out(item) for item in value] if isinstance(value, list) else value
 
 
+_SCALARS = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": ("[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F]+)", "-+0123456789"),
+    "float": (
+        r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+}
+"""Booleans and numbers of YAML 1.2, with their first characters. PyYAML reads YAML 1.1; there `yes`
+is true and `5:00` is 300."""
+
+
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, of which one would be lost in silence."""
+    """Safe YAML with the scalars of YAML 1.2, which refuses a key that is given twice."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
+        first: [(tag, found) for tag, found in resolvers if tag.rpartition(":")[2] not in _SCALARS]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[Any, Node] = {}
@@ -203,3 +221,9 @@ class _Loader(yaml.SafeLoader):
         if isinstance(value, str) and _NO_TEXT.search(value):
             raise _fail(node, "a text has the character U+0000 or half of a surrogate pair in it")
         return value
+
+
+for _name, (_pattern, _first) in _SCALARS.items():
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})\\Z"), list(_first)
+    )

@@ -13,11 +13,11 @@ from pipelines.io.row_digest import MODULUS
 from schemas.manifest import StageOutput
 
 GOLDEN: dict[str, str] = {
-    "build-documents": "2612bbf246f483d45249186cd14ae752",
-    "build-instances.length-64": "851059e3fcac582e42d4d27536301ae2",
-    "build-tokens": "f6418a5629aac3054df66e0ead204e96",
-    "build-vocabulary": "4d9b88789a8bfe5ca32df56c02311b5d",
-    "build-vocabulary/vocab.txt": "5086d3845b295ab3ccc6ba0c343ca828",
+    "build-documents": "25f6d7d09a9735662fd083bfce8a9b9c",
+    "build-instances.length-64": "1254bb472a07c54fdd81f7568c83fca8",
+    "build-tokens": "ee2a9f671989f37edb8b3402a7fbd384",
+    "build-vocabulary": "7629085b35f80b33150648d0f95e6bfe",
+    "build-vocabulary/vocab.txt": "4956eb64009e8ffa3b6dc1388a441dd9",
 }
 
 

@@ -209,6 +209,28 @@ FAULTS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ("build_instances.length-64.seed=true", "build_instances.length-64"),
+        ("build_instances.length-64.seed=yes", "build_instances.length-64.seed"),
+        ("build_vocabulary.vocab_size=5:00", "build_vocabulary.vocab_size"),
+        ("finetune={x: {examples: x, epochs: [true]}}", "finetune.x"),
+        ("sweep=false", "sweep"),
+    ],
+)
+def test_boolean_is_no_number_and_no_section(here: Path, change: str, field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(written(here), changes=[change])
+    assert f"{field}: " in str(caught.value)
+
+
+def test_long_value_is_cut_in_error(here: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(written(here), changes=["build_vocabulary.vocab_size=" + "x" * 100_000])
+    assert len(str(caught.value)) < 400
+
+
 def test_every_wrong_value_is_named_at_once_with_its_line(here: Path) -> None:
     (here / "mine.yaml").write_text(WRONG % "base.yaml")
     (here / "base.yaml").write_text(BASE)

@@ -116,6 +116,13 @@ def test_what_cannot_be_used_is_one_sentence_with_its_line(name: str) -> None:
     assert len(message) < 300
 
 
+def test_scalars_are_those_of_yaml_1_2() -> None:
+    text = "a: [yes, off, 5:00, 010, true, 1_000, 0x1f, 2e-5, 1., -.5, 3]"
+    assert parse_yaml(text, where="my.yaml")["a"] == [
+        "yes", "off", "5:00", "010", True, 1000, 31, 2e-5, 1.0, -0.5, 3,
+    ]  # fmt: skip
+
+
 def test_a_bomb_costs_nothing() -> None:
     tracemalloc.start()
     try:

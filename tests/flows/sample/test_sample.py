@@ -37,7 +37,7 @@ from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 from schemas.task_configs import ExamplesConfig
 
-GOLDEN = "45b0ea146ac0e5537bedc3b64d739e75c6eb6ef65cbeec8b208edde45b8066f8"
+GOLDEN = "175d8ca95055eeb2a8bbce3f5add3396e1cd53f472cf373d63d7fd3cf69ca6e7"
 """Digest of the default sample's files: any change of them fails a test."""
 
 DUMP = "samplewiki-20260101-pages-articles-multistream"

@@ -235,7 +235,7 @@ def test_it_ends_with_its_launcher(tmp_path: Path) -> None:
         do = "" if how == "exit" else "wait"
         code = (
             "import sys; sys.path.insert(0, 'tests')\n"
-            "from test_launcher import *\n"
+            f"from {__name__} import *\n"
             "from model.processes.launcher import call\n"
             "print(call(PROBE, Question())['pid'], flush=True)\n"
             f"call(PROBE, Question(do={do!r}, text={str(begun)!r}))\n"

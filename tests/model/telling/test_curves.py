@@ -268,7 +268,7 @@ def test_without_tensorboard_the_lines_are_written_and_it_is_said_once(
 def test_a_killed_process_loses_no_line(tmp_path: Path) -> None:
     code = (
         "import sys, time\nsys.path.insert(0, 'tests')\n"
-        "from test_curves import CurveWriter, step_record, speed_record\n"
+        f"from {__name__} import CurveWriter, step_record, speed_record\n"
         f"writer = CurveWriter({str(tmp_path)!r}, resume_step=0)\n"
         "for step in range(1, 8): writer.write_step(step_record(step), speed_record(step))\n"
         "print('written', flush=True)\ntime.sleep(60)\n"
@@ -334,7 +334,7 @@ def test_drawing_needs_no_screen_and_leaves_matplotlib_alone(tmp_path: Path) -> 
     code = (
         "import sys\nsys.path.insert(0, 'tests')\n"
         "import matplotlib\nbefore = dict(matplotlib.rcParams.copy())\n"
-        "from test_curves import draw_curves, record_of\n"
+        f"from {__name__} import draw_curves, record_of\n"
         f"draw_curves('p', record_of(5), {str(tmp_path / 'a.png')!r})\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert dict(matplotlib.rcParams.copy()) == before\n"

@@ -189,7 +189,8 @@ def test_an_empty_corpus_is_refused(counts: dict[str, int]) -> None:
 
 
 _LEARN = """
-import hashlib, test_vocabulary as t
+import hashlib
+import tests.pipelines.wordpiece.test_vocab_training as t
 vocab = t.learn_vocabulary(t.small_counts(), t.config(max_training_words=1000, vocab_size=190))
 print(hashlib.sha256(t.vocab_text(vocab).encode()).hexdigest())
 """
