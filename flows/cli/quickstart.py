@@ -18,8 +18,8 @@ from flows.cli.options import EngineOption, StoreOption
 from flows.cli.recipes import write_schema_beside
 from flows.cli.run import print_plan
 from flows.cli.step_lines import step_printer
-from flows.engine.plan import PlannedStep, price_of
-from flows.engine.pricing import check_room
+from flows.engine.estimates import check_disk_space
+from flows.engine.plan import PlannedStep, estimate_run
 from flows.engine.steps import StepResult, opened_store
 from flows.quickstart.proposal import (
     Proposal,
@@ -80,7 +80,7 @@ def quickstart(
     if not yes and sys.stdin.isatty() and not typer.confirm("\nrun it?", default=True):
         say(f"to run it later: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
         return
-    check_room(price_of(planned), store=loaded.store)
+    check_disk_space(estimate_run(planned), store=loaded.store)
     say("")
     results = run_recipe(loaded, say=step_printer(planned), engine=engine)
     _show(loaded, results, language=found.guess.language)

@@ -24,10 +24,15 @@ from flows.cli.options import (
 )
 from flows.cli.step_lines import step_printer
 from flows.cli.terminal import in_terminal, print_table, terminal_size
+from flows.engine.estimates import (
+    StepEstimate,
+    check_disk_space,
+    format_estimate,
+    free_bytes,
+)
 from flows.engine.extras import lacking
-from flows.engine.plan import PlannedStep, planned_rows, price_of
+from flows.engine.plan import PlannedStep, estimate_run, planned_rows
 from flows.engine.preflight import raw_paths
-from flows.engine.pricing import Expected, check_room, free_bytes, price_lines
 from flows.engine.sharing import addition_rows, additions
 from flows.engine.steps import StepResult, opened_store
 from flows.formats import byte_text, columns, counted, time_text
@@ -75,7 +80,7 @@ def run(
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
-    planned = say_price(loaded, rebuild=rebuild or (), until=until, force=force)
+    planned = say_estimate(loaded, rebuild=rebuild or (), until=until, force=force)
     say_step = step_printer(planned, as_json=as_json)
     results = run_recipe(loaded, say=say_step, engine=engine, rebuild=rebuild or (), until=until)
     print_results(loaded, results, as_json=as_json)
@@ -94,13 +99,13 @@ def plan(
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
 
 
-def say_price(
+def say_estimate(
     recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", force: bool = False
 ) -> Sequence[PlannedStep]:
-    """Say on standard error what a run will take, where there is anything to build.
+    """Print to standard error what a run needs, if there is anything to build.
 
     Returns:
-        its steps; none where they cannot be planned.
+        its steps; none if they cannot be planned.
 
     Raises:
         ConfigError: the disk cannot hold it, and `force` is not given.
@@ -111,11 +116,10 @@ def say_price(
         return ()  # the run meets the same, says it and records it
     if all(step.state == "cached" for step in planned):
         return planned
-    price = price_of(planned)
-    for line in price_lines(price, store=recipe.store):
-        say(line, err=True)
+    estimate = estimate_run(planned)
+    say(format_estimate(estimate, store=recipe.store), err=True)
     if not force:
-        check_room(price, store=recipe.store)
+        check_disk_space(estimate, store=recipe.store)
     return planned
 
 
@@ -139,9 +143,9 @@ def print_plan(
         **({"launch": launched} if launched else {}),
     }
     waiting = sum(step.state != "cached" for step in planned)
-    price = price_of(planned)
+    estimate = estimate_run(planned)
     if waiting:
-        found["expected"] = {**price._asdict(), "free_bytes": free_bytes(recipe.store)}
+        found["estimate"] = {**estimate._asdict(), "free_bytes": free_bytes(recipe.store)}
     added = additions(recipe, steps(recipe), planned)
     if added:
         found["sweep"] = [one._asdict() for one in added]
@@ -153,7 +157,7 @@ def print_plan(
         [
             *(["", *columns(addition_rows(added), right=(1, 2))] if added else []),
             f"\n{counted(len(planned), 'step')}, {waiting:,} to build",
-            *(price_lines(price, store=recipe.store) if waiting else []),
+            *([format_estimate(estimate, store=recipe.store)] if waiting else []),
             f"store: {recipe.store}",
             *launched,
         ]
@@ -164,8 +168,8 @@ def print_plan(
 
 
 def _step_json(step: PlannedStep) -> dict[str, Any]:
-    expected = step.expected._asdict() if step.expected is not None else None
-    return {**step._asdict(), "expected": expected}
+    estimate = step.estimate._asdict() if step.estimate is not None else None
+    return {**step._asdict(), "estimate": estimate}
 
 
 def _print_steps(planned: Sequence[PlannedStep]) -> None:
@@ -174,19 +178,17 @@ def _print_steps(planned: Sequence[PlannedStep]) -> None:
     if not in_terminal():
         print_lines(columns([("step", "key", "state", ""), *rows]))
         return
-    prices = {step.label: step.expected for step in planned}
+    estimates = {step.label: step.estimate for step in planned}
     shown = []
     for label, _, state, reason in rows:
-        taken = prices.get(label)
+        taken = estimates.get(label)
         about = (_about(taken), byte_text(taken.disk_bytes)) if taken is not None else ("", "")
         shown.append((label, state, *about, reason))
     print_table(("step", "state", "time", "disk", ""), shown, right=(2, 3), folds=(4,))
 
 
-def _about(expected: Expected) -> str:
-    if expected.seconds is None:
-        return "?"
-    return f"{'~' if expected.is_rough else ''}{time_text(expected.seconds)}"
+def _about(estimate: StepEstimate) -> str:
+    return "?" if estimate.seconds is None else time_text(estimate.seconds)
 
 
 def _launch_lines(recipe: Recipe, until: str) -> list[str]:

@@ -95,7 +95,7 @@ class _StepLines:
 def _seconds(step: PlannedStep) -> float | None:
     if step.state == "cached":
         return 0.0
-    return step.expected.seconds if step.expected is not None else None
+    return step.estimate.seconds if step.estimate is not None else None
 
 
 def _shortened(text: str, room: int) -> str:

@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
+from flows.engine.estimates import RunEstimate, StepEstimate, estimate_steps, sum_estimates
 from flows.engine.finding import find, keyed_steps
 from flows.engine.keys import StepKey, describe_differences, differing_fields
 from flows.engine.preflight import check_inputs
-from flows.engine.pricing import Expected, Price, price_steps, total
 from flows.engine.stages import Step, rebuilt_labels
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
@@ -21,7 +21,7 @@ from schemas.trial_names import entry_label
 
 _SHOWN_DIFFERENCES = 4
 _SHOWN_NAMES = 5
-_PRICED = 3
+_MEASURED = 3
 """Newest artifacts of a stage that say how long another takes."""
 
 _COMPARED = 20
@@ -38,8 +38,8 @@ class PlannedStep(NamedTuple):
     cache_key: str = ""
     artifact_id: str = ""
     reason: str = ""
-    expected: Expected | None = None
-    """What building it will take; None of one that is there."""
+    estimate: StepEstimate | None = None
+    """What building it needs; None if it is in the store."""
 
 
 def plan_steps(
@@ -84,7 +84,7 @@ def plan_steps(
     waiting = frozenset(step.label for step in planned if step.state != "cached")
     if not waiting:
         return planned
-    prices = price_steps(
+    estimates = estimate_steps(
         found,
         built=waiting,
         manifests=manifests,
@@ -92,12 +92,12 @@ def plan_steps(
         execution=recipe.execution,
         earlier=lambda stage: _earlier(stage, store=store, newest=newest),
     )
-    return [step._replace(expected=prices.get(step.label)) for step in planned]
+    return [step._replace(estimate=estimates.get(step.label)) for step in planned]
 
 
-def price_of(planned: Sequence[PlannedStep]) -> Price:
-    """What all steps that are to be built will take together."""
-    return total({step.label: step.expected for step in planned if step.expected is not None})
+def estimate_run(planned: Sequence[PlannedStep]) -> RunEstimate:
+    """Return what all steps need that are to be built."""
+    return sum_estimates({step.label: step.estimate for step in planned if step.estimate})
 
 
 def _earlier(
@@ -109,10 +109,10 @@ def _earlier(
     if stage not in newest:
         pointers = sorted(store.pointers(stage), key=lambda item: item.committed)
         newest[stage] = []
-        for pointer in pointers[: -_PRICED - 1 : -1]:
+        for pointer in pointers[: -_MEASURED - 1 : -1]:
             with contextlib.suppress(ArtifactNotFoundError, ArtifactCorruptError):
                 newest[stage].append(store.read_manifest(pointer.manifest))
-    return newest[stage][:_PRICED]
+    return newest[stage][:_MEASURED]
 
 
 def _look(

@@ -22,8 +22,8 @@ from support.fake_stages import FakeStages
 
 from flows.cli import run, terminal
 from flows.cli.step_lines import step_printer
+from flows.engine.estimates import StepEstimate
 from flows.engine.plan import PlannedStep
-from flows.engine.pricing import Expected
 from flows.engine.steps import StepLine
 from pipelines.telling import progress
 from schemas.recipe import Recipe
@@ -141,9 +141,9 @@ def test_the_time_left_is_what_the_plan_expects(
     run.run_recipe(fakes.recipe(str(tmp_path / "store")), say=lines.append, engine="local")
     done = next(line for line in lines if isinstance(line, StepLine)).result._replace(seconds=7.0)
     planned = [
-        PlannedStep("built", "build", expected=Expected(seconds=600.0)),
-        PlannedStep("found", "cached", expected=None),
-        PlannedStep("unheard-of", "unknown", expected=Expected(seconds=None)),
+        PlannedStep("built", "build", estimate=StepEstimate(seconds=600.0)),
+        PlannedStep("found", "cached"),
+        PlannedStep("unheard-of", "unknown", estimate=StepEstimate(seconds=None)),
     ]
     for left, said in (
         (("built", "found"), "about 10 min left"),
