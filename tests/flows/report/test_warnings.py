@@ -27,11 +27,6 @@ def warned(text: str = TEXT, kind: str = "unigram-loss") -> dict[str, Any]:
     return {"warnings": [{"kind": kind, "text": text}]}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore(str(tmp_path / "store"))
-
-
 def test_trials_are_left_out_where_an_evaluation_sums_them_up(store: ArtifactStore) -> None:
     phase = put(store, "pretrain", statistics=warned())
     read = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
