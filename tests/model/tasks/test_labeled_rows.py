@@ -307,9 +307,7 @@ def test_labels_are_different_names(labels: list[str]) -> None:
         ExamplesConfig.model_validate({"task": "single-sentence", "folder": "x", "labels": labels})
 
 
-def test_labels_decide_cache_key_only_when_set() -> None:
-    plain = ExamplesConfig(task="tagging", folder="x")
-    assert "labels" not in plain.identity()
+def test_labels_are_in_cache_key() -> None:
     named = ExamplesConfig(task="tagging", folder="x", labels=tuple(TAGS))
     assert named.identity()["labels"] == TAGS
 

@@ -275,7 +275,6 @@ def test_the_last_step_is_the_phase_itself_and_others_have_keys_of_their_own() -
     assert first.identity() == {**plain.identity(), "at_step": 4}
     starts = [configs[f"evaluate.{name}"].model_dump()["start"] for name in given.finetune]
     assert starts == ["phase-1", "phase-1 at step 12", "phase-1 at step 4"]
-    assert "snapshots" not in tiny_config().identity()
     assert tiny_config(snapshots=[4]).identity()["snapshots"] == [4]
     assert PretrainConfig.model_validate(tiny_config().model_dump()).kept_steps == ()
 
