@@ -1,1 +1,1 @@
-"""From a recipe to one finished step: stages, keys, plans, building a step, adopting."""
+"""From a recipe to one finished step: stages, keys, plans, estimates, building a step."""
