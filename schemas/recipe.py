@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from schemas.card_configs import CardsConfig
 from schemas.configs import (
@@ -120,6 +120,14 @@ class Recipe(Config):
 
     execution: ExecutionConfig = not_identity(ExecutionConfig())
     """Where and how jobs run; nothing of it changes a byte."""
+
+    @field_validator("store")
+    @classmethod
+    def _store_has_a_bucket(cls, store: str) -> str:
+        scheme, separator, place = store.partition("://")
+        if separator and not place.strip("/"):
+            raise ValueError(f"expected {scheme}://BUCKET/FOLDER, got {store}")
+        return store
 
     @model_validator(mode="after")
     def _sweep_is_expanded(self) -> Self:

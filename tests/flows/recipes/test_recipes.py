@@ -217,9 +217,10 @@ FAULTS = [
         ("build_vocabulary.vocab_size=5:00", "build_vocabulary.vocab_size"),
         ("finetune={x: {examples: x, epochs: [true]}}", "finetune.x"),
         ("sweep=false", "sweep"),
+        ("store=gs://", "store"),
     ],
 )
-def test_boolean_is_no_number_and_no_section(here: Path, change: str, field: str) -> None:
+def test_value_of_wrong_kind_is_named(here: Path, change: str, field: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_recipe(written(here), changes=[change])
     assert f"{field}: " in str(caught.value)
