@@ -232,7 +232,7 @@ SHARD_BYTES = shard_jobs.WORTH_PROCESSES // 2
 PIECES = [_Piece(number, SHARD_BYTES) for number in range(4)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_job_that_is_watched_finds_its_reports(
     workers: int, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +286,10 @@ def proxy(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> 
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
-@pytest.mark.parametrize("fault", ["500", "503", "reset", "cut", "stall"])
+STALL = pytest.param("stall", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "cut", STALL])
 def test_what_is_read_beside_a_failing_network_is_whole(
     fault: str, bucket: str, proxy: Proxy, tmp_path: Path
 ) -> None:
@@ -310,7 +313,7 @@ def test_what_is_read_beside_a_failing_network_is_whole(
     assert proxy.harmed[fault] >= 5
 
 
-@pytest.mark.parametrize("fault", ["500", "503", "reset", "lost", "cut", "stall"])
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "lost", "cut", STALL])
 def test_what_was_written_beside_a_failing_network_counts_once(
     fault: str, bucket: str, proxy: Proxy
 ) -> None:

@@ -155,7 +155,7 @@ ACTIVATIONS = ("gelu", "gelu_tanh")
 LARGE = pytest.mark.slow
 CASES = [
     *[pytest.param("tiny", (9, 31, 31, 5, 64, 31, 17), a, c) for a in ACTIVATIONS for c in (0, 1)],
-    pytest.param("base", (7, 24, 24, 13), "gelu", 0),
+    pytest.param("base", (7, 24, 24, 13), "gelu", 0, marks=LARGE),
     pytest.param("base", (7, 24, 24, 13), "gelu_tanh", 1, marks=LARGE),
     pytest.param("large", (5, 16, 11), "gelu", 1, marks=LARGE),
 ]

@@ -211,6 +211,7 @@ def test_what_once_hung_is_linear(
     assert found.of_a_doubling <= complexity.LIMIT, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_twice_as_much_takes_twice_as_long(
     name: str, record_testsuite_property: Callable[[str, object], None]

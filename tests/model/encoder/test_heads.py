@@ -26,7 +26,7 @@ from schemas.model_configs import Objective
 SHAPES = [
     ("tiny", "gelu"),
     ("tiny", "gelu_tanh"),
-    ("base", "gelu"),
+    pytest.param("base", "gelu", marks=pytest.mark.slow),
     pytest.param("base", "gelu_tanh", marks=pytest.mark.slow),
 ]
 
