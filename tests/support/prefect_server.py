@@ -74,7 +74,7 @@ class PrefectServer:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def wait_for(self, what: str, look: Callable[[], Any], *, seconds: float = 120) -> Any:
+    def wait_for(self, what: str, look: Callable[[], Any], *, seconds: float = 300) -> Any:
         """Look until there is something; fail, and say what there was none of, in the end."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
