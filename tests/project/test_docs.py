@@ -132,7 +132,9 @@ def beside_a_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def beside_models(beside_a_corpus: Path) -> Path:
     """The same with artifacts of training and evaluation, written by hand, and tables of them."""
     store = ArtifactStore(str(beside_a_corpus / "runs" / "store"))
-    record = with_trainings(store, read_run(store, run_ids(store)[-1]), beside_a_corpus)
+    record = read_run(store, run_ids(store)[-1])
+    entries = {"sst-2": ("sst-2", [0.92, 0.94, 0.91]), "sst-2-scratch": ("sst-2", [0.51, 0.5])}
+    record = with_trainings(store, record, beside_a_corpus, entries)
     for step in record.steps:
         store.set_ref(f"sample/{step.label}", store.read_manifest(step.manifest))
     return beside_a_corpus
