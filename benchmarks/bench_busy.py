@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flows.bert import run_recipe
-from flows.engine.steps import stage_input
+from flows.run.step_execution import stage_input
 from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe
 from flows.sample import write_sample

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.dump_parts import change_part, write_parts
 from flows.bert import run_recipe
-from flows.engine.steps import StepResult
+from flows.run.step_execution import StepResult
 from flows.sample import write_sample
 from schemas.configs import (
     BooksSource,

@@ -17,14 +17,14 @@ import pyarrow.dataset as ds
 from flows.bert import plan as plan_steps
 from flows.bert import run_recipe
 from flows.cards.cards import card_of, cards_said
-from flows.engine.plan import PlannedStep
-from flows.engine.stages import find_stage
+from flows.run.plan import PlannedStep
+from flows.run.stages import get_stage
 from flows.export.exporting import Format, export
 from flows.lineage import queries
 from flows.lineage.names import resolve
 from flows.lineage.rows import find_shard
 from flows.lineage.tracing import Trace, trace_row
-from flows.nested import numbers
+from flows.nested_values import numeric_leaves
 from flows.recipes import files
 from flows.reproduction.writing import write_reproduction
 from flows.store.artifacts import ArtifactStore
@@ -69,7 +69,7 @@ class Artifact:
     @property
     def amount(self) -> str:
         """How much it holds, in a few words."""
-        return find_stage(self.stage).amount(self.manifest)
+        return get_stage(self.stage).amount(self.manifest)
 
     def open(self) -> ds.Dataset | Path | dict[str, float]:
         """What it holds: a PyArrow dataset of its rows; metrics of an evaluation; else its folder.
@@ -77,7 +77,7 @@ class Artifact:
         >>> open_store("store").artifact("tiny/build-vocabulary").open().name
         'data'
         """
-        holds = find_stage(self.stage).holds
+        holds = get_stage(self.stage).holds
         if holds in _TABLES:
             return self.dataset()
         return self.metrics() if holds in _RESULTS else self.folder()
@@ -112,7 +112,7 @@ class Artifact:
         >>> open_store("store").artifact("tiny/build-vocabulary").metrics()
         {'vocab_size': 150}
         """
-        return numbers(self.manifest.statistics)
+        return numeric_leaves(self.manifest.statistics)
 
     def folder(self) -> Path:
         """The folder of its files.

@@ -3,8 +3,8 @@
 The only package that knows Prefect (schemas -> pipelines -> model -> flows).
 """
 
-from flows.prefect_environment import set_environment
-from flows.quiet_libraries import leave_out_noise
+from flows.prefect_settings import set_prefect_defaults
+from flows.log_filters import silence_noisy_loggers
 
-set_environment()  # before any module of this package loads Prefect
-leave_out_noise()  # before any loads Beam
+set_prefect_defaults()  # before any module of this package loads Prefect
+silence_noisy_loggers()  # before any loads Beam

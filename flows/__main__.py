@@ -38,9 +38,9 @@ try:
     _open_closed_streams()
     from flows.cli.app import main
 except ModuleNotFoundError as error:
-    from flows.engine.extras import remedy
+    from flows.run.dependencies import install_hint
 
-    how = remedy(error.name or "")
+    how = install_hint(error.name or "")
     if how is None:
         raise
     sys.exit(f"error: {error.name} is not installed, which the command needs: {how}")

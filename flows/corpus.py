@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flows.engine.stages import RecipeSteps, Step
-from flows.orchestration.part import part
+from flows.run.graph import Step, StepGraph
 from model import build_examples
 from pipelines import (
     build_documents,
@@ -17,56 +16,55 @@ from schemas.contamination_configs import ContaminationConfig, ContaminationRule
 from schemas.recipe import Recipe
 
 
-@part(
-    "bertloom-corpus",
-    modules=(
-        build_documents,
-        find_contamination,
-        find_near_duplicates,
-        build_vocabulary,
-        build_tokens,
-        build_instances,
-    ),
+STAGES = (
+    build_documents.STAGE,
+    find_contamination.STAGE,
+    find_near_duplicates.STAGE,
+    build_vocabulary.STAGE,
+    build_tokens.STAGE,
+    build_instances.STAGE,
 )
-def build_corpus(recipe: Recipe, steps: RecipeSteps) -> None:
-    """Documents, a vocabulary learnt from them, tokens of both; of these, sets of instances."""
+
+
+def corpus_steps(recipe: Recipe, graph: StepGraph) -> None:
+    """Add the corpus steps of a recipe: documents, vocabulary, tokens, instances."""
     if recipe.build_documents is None:
         return
-    documents = steps.add(build_documents.STAGE, recipe.build_documents)
-    found = _contamination(recipe, steps, documents)
+    documents = graph.add(build_documents.STAGE, recipe.build_documents)
+    excluded = _find_contamination(recipe, graph, documents)
     near = None
     if recipe.find_near_duplicates is not None:
-        near = steps.add(
+        near = graph.add(
             find_near_duplicates.STAGE,
             recipe.find_near_duplicates,
             documents=documents,
-            contamination=found,
+            contamination=excluded,
         )
-    vocabulary = steps.add(
+    vocabulary = graph.add(
         build_vocabulary.STAGE,
         recipe.build_vocabulary,
         documents=documents,
-        contamination=found,
+        contamination=excluded,
         near_duplicates=near,
     )
-    tokens = steps.add(
+    tokens = graph.add(
         build_tokens.STAGE,
         recipe.build_tokens,
         documents=documents,
         vocabulary=vocabulary,
-        contamination=found,
+        contamination=excluded,
         near_duplicates=near,
     )
     for name, config in recipe.build_instances.items():
-        steps.add(build_instances.STAGE, config, name, tokens=tokens, vocabulary=vocabulary)
+        graph.add(build_instances.STAGE, config, name, tokens=tokens, vocabulary=vocabulary)
 
 
-def _contamination(recipe: Recipe, steps: RecipeSteps, documents: Step) -> Step | None:
-    """The search for the texts of tasks, whose examples are read before those of others."""
+def _find_contamination(recipe: Recipe, graph: StepGraph, documents: Step) -> Step | None:
+    """Add the search for the texts of tasks, and the examples of these tasks before it."""
     if (rules := recipe.decontaminate) is None:
         return None
     examples = {
-        f"{find_contamination.EXAMPLES}{task}": steps.add(
+        f"{find_contamination.EXAMPLES}{task}": graph.add(
             build_examples.STAGE, recipe.build_examples[task], task
         )
         for task in rules.tasks
@@ -75,4 +73,4 @@ def _contamination(recipe: Recipe, steps: RecipeSteps, documents: Step) -> Step 
         **{name: getattr(rules, name) for name in ContaminationRules.model_fields},
         remove_duplicates=recipe.build_tokens.remove_duplicates,
     )
-    return steps.add(find_contamination.STAGE, config, documents=documents, **examples)
+    return graph.add(find_contamination.STAGE, config, documents=documents, **examples)

@@ -1,36 +1,31 @@
-"""Evaluation: a recipe's fine-tunings compared and scored, up to the tables beside the paper's."""
+"""Evaluation: compare and score the fine-tunings of a recipe, up to the paper's tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flows.corpus import build_corpus
-from flows.engine.stages import RecipeSteps, Step
-from flows.finetuning import finetune, trials
-from flows.orchestration.part import part
-from flows.pretraining import pretrain
-from model import build_examples, tabulate
-from model import evaluate as stage
-from model import finetune as finetuning
-from model import pretrain as pretraining
+from flows.finetuning import trials
+from flows.run.graph import Step, StepGraph
+from model import build_examples, evaluate, finetune, pretrain, tabulate
 from schemas.recipe import Recipe
 from schemas.task_configs import EvaluateConfig, FinetuneConfig, SweptAxis, TabulateConfig
 
+STAGES = (evaluate.STAGE, tabulate.STAGE)
 
-@part("bertloom-evaluation", modules=(stage, tabulate), after=(build_corpus, pretrain, finetune))
-def evaluate(recipe: Recipe, steps: RecipeSteps) -> None:
-    """Evaluations read the trials of an entry, or of an ensemble's members; the tables read all."""
+
+def evaluation_steps(recipe: Recipe, graph: StepGraph) -> None:
+    """Add an evaluation per fine-tuning and ensemble, and the tables of all of them."""
     groups = {name: ([name], entry.ensemble) for name, entry in recipe.finetune.items()}
     groups |= {name: (list(e.members), e.size) for name, e in recipe.ensembles.items()}
-    evaluated = {
-        name: _evaluation(recipe, steps, name, members=members, size=size)
+    evaluations = {
+        name: _add_evaluation(recipe, graph, name, members=members, size=size)
         for name, (members, size) in groups.items()
     }
-    if evaluated:
-        # Phases are read for the held-out perplexity of what was fine-tuned (Table 6).
+    if evaluations:
+        # Table 6 shows the held-out perplexity of the phases that were fine-tuned.
         phases = dict.fromkeys(item.phase for item in recipe.swept or () if item.phase)
-        read = {f"pretrain.{phase}": steps.of(pretraining.STAGE, phase) for phase in phases}
-        steps.add(tabulate.STAGE, _tabulate_config(recipe), **evaluated, **read)
+        pretrained = {f"pretrain.{name}": graph.get(pretrain.STAGE, name) for name in phases}
+        graph.add(tabulate.STAGE, _tabulate_config(recipe), **evaluations, **pretrained)
 
 
 def _tabulate_config(recipe: Recipe) -> TabulateConfig:
@@ -41,8 +36,8 @@ def _tabulate_config(recipe: Recipe) -> TabulateConfig:
     return TabulateConfig(axes=axes, swept=recipe.swept or ())
 
 
-def _evaluation(
-    recipe: Recipe, steps: RecipeSteps, name: str, *, members: Sequence[str], size: int
+def _add_evaluation(
+    recipe: Recipe, graph: StepGraph, name: str, *, members: Sequence[str], size: int
 ) -> Step:
     first = recipe.finetune[members[0]]
     starts = (_start(recipe.finetune[member]) for member in members)
@@ -55,22 +50,22 @@ def _evaluation(
         device=first.device,
         threads=first.threads,
     )
-    compared = {
-        f"{member}.{trial}" if len(members) > 1 else trial: steps.of(
-            finetuning.STAGE, f"{member}.{trial}"
+    trial_steps = {
+        f"{member}.{trial}" if len(members) > 1 else trial: graph.get(
+            finetune.STAGE, f"{member}.{trial}"
         )
         for member in members
         for trial in trials(recipe.finetune[member])
     }
-    examples = steps.of(build_examples.STAGE, first.examples)
-    return steps.add(stage.STAGE, config, name, examples=examples, **compared)
+    examples = graph.get(build_examples.STAGE, first.examples)
+    return graph.add(evaluate.STAGE, config, name, examples=examples, **trial_steps)
 
 
 def _start(entry: FinetuneConfig) -> str:
-    """What an entry's trials start from, as tables say it."""
+    """Return what the trials of an entry start from, as tables name it."""
     if entry.init_checkpoint is not None:
         *before, last = entry.init_checkpoint.rstrip("/").split("/")
-        # An artifact's files are in .../pretrain/ID/data.
+        # Files of an artifact are in .../pretrain/ID/data.
         return " ".join(before[-2:]) if last == "data" and before else last
     if entry.start_from is not None:
         return entry.start_from + (f" at step {entry.at_step}" if entry.at_step else "")

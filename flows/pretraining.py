@@ -1,24 +1,23 @@
-"""Pretraining: phases on the corpus, each an artifact that the next goes on from."""
+"""Pretraining: phases on the corpus; each phase continues the model of the one before."""
 
 from __future__ import annotations
 
-from flows.corpus import build_corpus
-from flows.engine.stages import RecipeSteps
-from flows.orchestration.part import part
-from model import pretrain as stage
+from flows.run.graph import StepGraph
+from model import pretrain
 from pipelines import build_instances, build_vocabulary
 from schemas.recipe import Recipe
 
+STAGES = (pretrain.STAGE,)
 
-@part("bertloom-pretraining", modules=(stage,), after=(build_corpus,))
-def pretrain(recipe: Recipe, steps: RecipeSteps) -> None:
-    """Each phase reads its instances, the vocabulary, and the checkpoint of the phase before."""
+
+def pretraining_steps(recipe: Recipe, graph: StepGraph) -> None:
+    """Add a step per phase; it reads instances, the vocabulary and the phase that it starts from."""
     for name, phase in recipe.pretrain.items():
-        steps.add(
-            stage.STAGE,
+        graph.add(
+            pretrain.STAGE,
             phase,
             name,
-            vocabulary=steps.of(build_vocabulary.STAGE),
-            instances=steps.of(build_instances.STAGE, phase.instances),
-            checkpoint=steps.of(stage.STAGE, phase.start_from),
+            vocabulary=graph.get(build_vocabulary.STAGE),
+            instances=graph.get(build_instances.STAGE, phase.instances),
+            checkpoint=graph.get(pretrain.STAGE, phase.start_from),
         )

@@ -20,9 +20,9 @@ from prefect.flows import Flow
 from prefect.states import Completed
 
 from flows.corpus import build_corpus
-from flows.engine.steps import opened_store
+from flows.run.step_execution import get_store
 from flows.lineage.export.events import close_abandoned
-from flows.orchestration.server import prefect_api, server_for_this_process
+from flows.prefect_server import prefect_api, start_server
 from flows.publish.comparison import Corpus, CorpusComparison
 from flows.publish.publishing import CorpusRefusedError, Publication
 from flows.publish.rebuilding import (
@@ -55,7 +55,7 @@ def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
         recipe = load_recipe(
             given["recipe"], changes=given.get("changes") or (), store=given.get("store")
         )
-        settle_dead_runs(opened_store(recipe.store), recipe=recipe.name, close=close_abandoned)
+        settle_dead_runs(get_store(recipe.store), recipe=recipe.name, close=close_abandoned)
     except BertloomError as error:  # then there was no run either
         _LOGGER.debug("%s has no record: %s", flow_run.id, error)
 
@@ -184,7 +184,7 @@ def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
     Raises:
         BertloomError: as `flows.publish.rebuilding.rebuild_corpus`.
     """
-    server = server_for_this_process()
+    server = start_server()
     given = {**order._asdict(), "changes": list(order.changes)}
     token = _CALLED.set(_Call(order, say))
     try:

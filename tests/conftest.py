@@ -117,9 +117,9 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeStage
 @pytest.fixture(scope="session")
 def prefect_server() -> Iterator[None]:
     """A Prefect server of this test run, on an empty database; it takes ten seconds to start."""
-    from flows.orchestration.server import prepare_prefect
+    from flows.prefect_server import configure_prefect
 
-    prepare_prefect()
+    configure_prefect()
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 

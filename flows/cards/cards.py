@@ -12,6 +12,7 @@ from flows.cards.ancestors import find_ancestors
 from flows.cards.dataset_cards import Layout, dataset_card
 from flows.cards.model_cards import model_card
 from flows.cards.parts import Part, parts_of
+from flows.run.events import Event, StepFinished
 from flows.store.artifacts import CARD, ArtifactStore
 from schemas.card_configs import CardsConfig
 from schemas.errors import ArtifactCorruptError, ConfigError
@@ -81,6 +82,17 @@ def _pattern(part: Part) -> str:
     if name.startswith("part-"):
         return "data/part-*.arrow"
     return f"data/{name.removesuffix('.arrow')}-????????????.arrow"
+
+
+class CardListener:
+    """Listener that writes the card of each artifact that a run builds."""
+
+    def on_event(self, event: Event) -> None:
+        """Write a card next to a new artifact."""
+        if isinstance(event, StepFinished) and not event.result.was_cached:
+            manifest = event.result.manifest
+            if has_card(manifest):
+                write_card(manifest, store=event.run.store, cards=event.run.recipe.cards)
 
 
 def card_path(manifest: Manifest) -> str:

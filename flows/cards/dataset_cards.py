@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flows.balances import balances
+from flows.record_counts import record_counts
 from flows.cards.ancestors import Ancestors
 from flows.cards.licences import NOT_SAID, SourceFacts, source_facts
 from flows.cards.markdown import code, front_matter, table
 from flows.cards.parts import DEFAULT, Part
-from flows.formats import byte_text
-from flows.nested import leaves
+from flows.formatting import format_bytes
+from flows.nested_values import flatten
 from schemas.card_configs import CardsConfig
 from schemas.manifest import Manifest
 
@@ -188,16 +188,16 @@ def sources_section(sources: Sequence[SourceFacts]) -> Iterator[str]:
         shown = source.files[:10]
         for item in shown:
             known = f", published as {item.checksum}" if item.checksum else ""
-            yield f"- `{item.name}`, {byte_text(item.size)}, sha256 `{item.sha256}`{known}\n"
+            yield f"- `{item.name}`, {format_bytes(item.size)}, sha256 `{item.sha256}`{known}\n"
         if more := len(source.files) - len(shown):
             yield f"- and {more:,} files more\n"
 
 
 def _counts_section(ancestors: Ancestors) -> Iterator[str]:
     rows = [
-        (f"`{found.stage}`", item.things, *item.row[1:])
+        (f"`{found.stage}`", item.record_type, *item.row[1:])
         for found in reversed(ancestors.manifests)
-        for item in balances(found.counters)
+        for item in record_counts(found.counters)
         if not item.source
     ]
     if rows:
@@ -225,7 +225,7 @@ def lineage_section(ancestors: Ancestors) -> Iterator[str]:
              for ref in ancestors.gone]  # fmt: skip
     yield table(("stage", "content", "key", "version"), rows)
     own = ancestors.manifests[0]
-    settings = leaves(own.key_spec.get("config", {}), keep_empty=False)
+    settings = flatten(own.key_spec.get("config", {}), keep_empty=False)
     text = "\n".join(f"{name}: {value}" for name, value in settings.items())
     libraries = own.key_spec.get("environment", {})
     yield f"\nSettings of `{own.stage}`:\n\n{code(text, language='text')}"

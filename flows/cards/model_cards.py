@@ -14,7 +14,7 @@ from flows.cards.dataset_cards import (
 )
 from flows.cards.licences import NOT_SAID, SourceFacts
 from flows.cards.markdown import code, front_matter, table
-from flows.nested import numbers
+from flows.nested_values import numeric_leaves
 from schemas.card_configs import CardsConfig
 from schemas.manifest import Manifest
 
@@ -77,7 +77,7 @@ def figures_of(manifest: Manifest) -> list[tuple[str, str, float]]:
     return [
         (split, name, value)
         for split, metrics in measured.items()
-        for name, value in numbers(metrics).items()
+        for name, value in numeric_leaves(metrics).items()
     ]
 
 

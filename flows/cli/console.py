@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from flows.engine.extras import remedy as install
+from flows.run.dependencies import remedy as install
 from schemas.disclosure import Guarded, visible, without_secrets
 from schemas.errors import BertloomError, UsageError
 

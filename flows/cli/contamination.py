@@ -13,8 +13,8 @@ from flows.cli.console import print_found, print_json, say
 from flows.cli.options import RunnerOption, StoreOption, WorkersOption, open_store
 from flows.cli.step_lines import step_printer
 from flows.corpus import build_corpus
-from flows.engine.preflight import examples_fault, refuse_all
-from flows.formats import columns
+from flows.run.preflight import check_examples, raise_all
+from flows.formatting import align_columns
 from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Columns, contamination_of
@@ -137,8 +137,8 @@ def _examples(
         found[entry_name] = manifest.config
         given[f"{BUILD_EXAMPLES.name}.{entry_name}"] = manifest
     read = [entry for name, entry in found.items() if f"{BUILD_EXAMPLES.name}.{name}" not in given]
-    faults = (examples_fault(ExamplesConfig.model_validate(entry)) for entry in read)
-    refuse_all([fault for fault in faults if fault is not None])
+    faults = (check_examples(ExamplesConfig.model_validate(entry)) for entry in read)
+    raise_all([fault for fault in faults if fault is not None])
     return found
 
 
@@ -156,7 +156,7 @@ def _run(
     recipe: Recipe, given: dict[str, Manifest], *, as_json: bool
 ) -> tuple[Manifest, ArtifactStore]:
     from flows.orchestration.loop import run_steps  # start-up: 300 ms
-    from flows.orchestration.run import Run
+    from flows.run.run import Run
 
     steps = [s for s in build_corpus.steps(recipe, STAGE.name) if s.label not in given]
     with Run(recipe, steps, say=step_printer(as_json=as_json), given=given) as run:
@@ -169,7 +169,7 @@ def _lines(*tables: Columns) -> Iterator[str]:
         titles, cells = zip(*table, strict=True)
         texts = sum(title in ("task", "split", "field") for title in titles)
         yield from [""] if number else []
-        yield from columns([titles, *zip(*cells, strict=True)], right=range(texts, len(titles)))
+        yield from align_columns([titles, *zip(*cells, strict=True)], right=range(texts, len(titles)))
 
 
 def _passage_text(passages: Columns) -> str:

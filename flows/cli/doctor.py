@@ -26,9 +26,9 @@ from packaging.utils import canonicalize_name
 
 from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption
-from flows.engine.extras import remedy as install
-from flows.engine.provenance import checkout
-from flows.formats import columns
+from flows.run.dependencies import remedy as install
+from flows.run.provenance import checkout
+from flows.formatting import align_columns
 from flows.recipes.files import default_store
 from flows.store.artifacts import ArtifactStore
 from model.processes.core_share import CoreShare, measured_share
@@ -285,6 +285,6 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
         (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
         for item in found
     ]
-    print_found([finding._asdict() for finding in found], columns(rows), as_json=as_json)
+    print_found([finding._asdict() for finding in found], align_columns(rows), as_json=as_json)
     if any(finding.state == "FAIL" for finding in found):
         raise typer.Exit(1)

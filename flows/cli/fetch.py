@@ -11,7 +11,7 @@ import typer
 from flows.cli.console import print_found, say
 from flows.fetch.labelled_sets import FetchedSet, fetch_sets, load_sources
 from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
-from flows.formats import byte_text, columns
+from flows.formatting import format_bytes, align_columns
 from schemas.errors import UsageError
 
 fetch = typer.Typer(
@@ -76,10 +76,10 @@ def wikipedia(
     if dry_run:
         planned = plan_wikipedia(wiki, date=date, folder=folder, mirror=mirror, say=note)
         rows = [
-            (file.name, byte_text(file.size), byte_text(file.bytes_there)) for file in planned.files
+            (file.name, format_bytes(file.size), format_bytes(file.bytes_there)) for file in planned.files
         ]
         lines = [
-            *columns([("file", "size", "there"), *rows], right=(1, 2)),
+            *align_columns([("file", "size", "there"), *rows], right=(1, 2)),
             f"\nfrom {planned.mirror}, to {planned.folder}",
         ]
         as_data = planned._asdict() | {"files": [file._asdict() for file in planned.files]}
@@ -89,7 +89,7 @@ def wikipedia(
         wiki, date=date, folder=folder, mirror=mirror, connections=connections, say=note
     )
     line = (
-        f"{fetched.wiki} {fetched.date}: {byte_text(fetched.bytes_downloaded)} downloaded, "
+        f"{fetched.wiki} {fetched.date}: {format_bytes(fetched.bytes_downloaded)} downloaded, "
         f"files that were there: {fetched.files_reused}; all verified by sha1"
     )
     print_found(fetched._asdict(), [line, *fetched.files], as_json=as_json)
@@ -136,13 +136,13 @@ def _set_lines(fetched: Sequence[FetchedSet]) -> Iterator[str]:
     rows = [
         (
             found.name,
-            f"{byte_text(found.bytes_downloaded)} downloaded",
+            f"{format_bytes(found.bytes_downloaded)} downloaded",
             f"there already: {found.files_reused} of {len(found.files)} files",
             found.folder,
         )
         for found in fetched
     ]
-    yield from columns(rows)
+    yield from align_columns(rows)
     for found in fetched:
         for url, sha256, size in found.unpinned:
             yield f"taken on trust, {found.name}; to pin it:"
@@ -157,14 +157,14 @@ def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> 
         (
             name,
             f"fetch {found.benchmark}",
-            "?" if found.size is None else byte_text(found.size),
+            "?" if found.size is None else format_bytes(found.size),
             "pinned" if found.is_pinned else "not pinned",
             found.licence,
         )
         for name, found in known.sets.items()
     ]
     lines = [
-        *columns([("set", "command", "size", "checksums", "licence"), *rows], right=(2,)),
+        *align_columns([("set", "command", "size", "checksums", "licence"), *rows], right=(2,)),
         "\nany wiki: fetch wikipedia --wiki simplewiki",
         *(
             f"not fetched: {name} ({other.licence}); {other.how}"

@@ -27,7 +27,7 @@ from flows.cli.options import (
 )
 from flows.cli.run import print_plan, print_results
 from flows.cli.step_lines import step_printer
-from flows.engine.preflight import examples_fault, refuse_all
+from flows.run.preflight import check_examples, raise_all
 from flows.recipes.errors import explain
 from flows.recipes.files import recipe_from
 from model.tasks import find_task
@@ -121,7 +121,7 @@ def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | N
         )
     else:
         try:
-            fault = examples_fault(ExamplesConfig.model_validate(examples))
+            fault = check_examples(ExamplesConfig.model_validate(examples))
         except ValidationError as error:
             fault = ConfigError(explain(error, examples))
         faults += [fault] if fault is not None else []
@@ -138,7 +138,7 @@ def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | N
             folder = checkpoint_folder(checkpoint, store=store)
         except BertloomError as error:
             faults.append(error)
-    refuse_all(faults)
+    raise_all(faults)
     return folder
 
 

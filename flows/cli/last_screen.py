@@ -14,9 +14,9 @@ from pathlib import Path
 
 from flows.bert import stages
 from flows.cli.next_commands import next_commands
-from flows.engine.stages import find_stage
-from flows.engine.steps import StepResult
-from flows.formats import byte_text, columns, counted, time_text
+from flows.run.stages import get_stage
+from flows.run.step_execution import StepResult
+from flows.formatting import format_bytes, align_columns, format_count, format_duration
 from flows.lineage.graph import Node, collapsed, upstream_graph
 from flows.recipes.files import default_store
 from flows.report.results import read_tables
@@ -65,7 +65,7 @@ def screen_lines(
     options = "" if store.root == default_store() else f"--store {_near(store.root)}"
     commands = next_commands(steps, evaluation, store=store, recipe=recipe, options=options)
     cached = sum(result.was_cached for result in results)
-    count = counted(len(results), "step")
+    count = format_count(len(results), "step")
     before = [
         f"{recipe}: {count}, {len(results) - cached:,} built, {cached:,} cached",
         "",
@@ -148,22 +148,22 @@ def _step_rows(results: Sequence[StepResult], width: int) -> list[str]:
             if label == first or label not in by_stage[stage]
         }
     rows = [(label, _group_time(group), _group_summary(group)) for label, group in groups.items()]
-    return [_cut(line, width) for line in columns([("step", "time", "holds"), *rows], right=(1,))]
+    return [_cut(line, width) for line in align_columns([("step", "time", "holds"), *rows], right=(1,))]
 
 
 def _group_summary(group: Sequence[StepResult]) -> str:
     manifests = [result.manifest for result in group]
     entries = list(dict.fromkeys(entry_label(result.label) for result in group))
-    stage = find_stage(manifests[0].stage)
+    stage = get_stage(manifests[0].stage)
     if len(entries) > 1:
         names = ", ".join(entry.partition(".")[2] for entry in entries)
-        return f"{counted(len(group), 'step')}: {names}"
+        return f"{format_count(len(group), 'step')}: {names}"
     return stage.amount(manifests[0]) if len(group) == 1 else stage.amounts(manifests)
 
 
 def _group_time(group: Sequence[StepResult]) -> str:
     built = [result.seconds for result in group if not result.was_cached]
-    return time_text(sum(built)) if built else "cached"
+    return format_duration(sum(built)) if built else "cached"
 
 
 # What it shows
@@ -221,8 +221,8 @@ def _lineage_lines(manifest: Manifest, *, store: ArtifactStore, width: int) -> l
         rows.append(("the corpus", rest[0][1], ", ".join(text for _, _, text in rest)))
     files.sort(key=lambda node: -node.size)
     names = ", ".join(f"{node.title} ({node.detail})" for node in files)
-    rows.append(("raw files", byte_text(sum(node.size for node in files)), names))
-    return [_cut(f"  {line}", width) for line in columns(rows)]
+    rows.append(("raw files", format_bytes(sum(node.size for node in files)), names))
+    return [_cut(f"  {line}", width) for line in align_columns(rows)]
 
 
 def _nodes_text(nodes: Sequence[Node]) -> str:

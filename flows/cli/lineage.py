@@ -15,7 +15,7 @@ from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.cli.show import find_artifact
 from flows.cli.writing import write_whole
-from flows.formats import columns
+from flows.formatting import align_columns
 from flows.lineage.differences import difference, run_differences, run_lines
 from flows.lineage.export.push import push
 from flows.lineage.names import Metric, artifact_of_path
@@ -168,7 +168,7 @@ def diff(
         steps = run_differences(read_run(opened, before), read_run(opened, after), store=opened)
         as_data = {"runs": [before, after], "steps": [asdict(step) for step in steps]}
         rows = run_lines(steps, show_all=show_all)
-        print_found(as_data, columns([("step", before, after, ""), *rows]), as_json=as_json)
+        print_found(as_data, align_columns([("step", before, after, ""), *rows]), as_json=as_json)
         return
     (first, root), (second, other_root) = (
         find_artifact(name, store=store) for name in (before, after)

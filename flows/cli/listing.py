@@ -13,8 +13,8 @@ from flows.cli.completion import stage_names
 from flows.cli.console import print_json, print_lines, say
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.cli.terminal import print_table
-from flows.engine.stages import amount, find_stage
-from flows.formats import byte_text, time_text
+from flows.run.stages import summarize, get_stage
+from flows.formatting import format_bytes, format_duration
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.leases import live_holders
 from flows.store.listing import Listed, listed
@@ -100,7 +100,7 @@ def _artifact_json(item: Listed) -> dict[str, Any]:
 
 
 def _holds(item: Listed) -> str:
-    return amount(item.manifest) if item.manifest else f"DAMAGED: {_DAMAGED}"
+    return summarize(item.manifest) if item.manifest else f"DAMAGED: {_DAMAGED}"
 
 
 def _rows(found: Iterable[Listed], *, all_trials: bool) -> list[tuple[str, ...]]:
@@ -113,7 +113,7 @@ def _rows(found: Iterable[Listed], *, all_trials: bool) -> list[tuple[str, ...]]
 
 def _group(item: Listed) -> str:
     """The entry of a recipe that an artifact is a trial of; else its own id."""
-    if item.manifest is None or find_stage(item.pointer.stage).describe_many is None:
+    if item.manifest is None or get_stage(item.pointer.stage).describe_many is None:
         return item.pointer.artifact_id
     for name in item.refs:
         recipe, _, label = name.partition("/")
@@ -125,9 +125,9 @@ def _group(item: Listed) -> str:
 def _artifact_row(name: str, group: Sequence[Listed]) -> tuple[str, ...]:
     first = group[0]
     stage, committed = first.pointer.stage, first.pointer.committed[:19].replace("T", " ")
-    size = byte_text(sum(item.size for item in group))
+    size = format_bytes(sum(item.size for item in group))
     if len(group) > 1:
-        holds = find_stage(stage).amounts([item.manifest for item in group if item.manifest])
+        holds = get_stage(stage).amounts([item.manifest for item in group if item.manifest])
         return "", stage, committed, holds, size, name if first.refs else "(no ref)"
     names = [*first.refs[:_MOST_REFS], *(["..."] if len(first.refs) > _MOST_REFS else [])]
     names += ["(pinned)"] if first.is_pinned else []
@@ -174,7 +174,7 @@ def _result(record: dict[str, Any], stored: bytes | None, path: str) -> str:
     if failed or stored is None:
         return failed
     try:
-        return amount(parse_manifest(stored, where=path))
+        return summarize(parse_manifest(stored, where=path))
     except ArtifactCorruptError:
         return f"damaged: {_DAMAGED}"
 
@@ -201,4 +201,4 @@ def _took(record: dict[str, Any]) -> str:
     except (KeyError, TypeError, ValueError):
         return ""
     ended = datetime.now(UTC) if record["state"] == "running" else written
-    return time_text(max(0.0, (ended - began).total_seconds()))
+    return format_duration(max(0.0, (ended - began).total_seconds()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from flows.cli.options import open_store
-from flows.engine.preflight import checkpoint_fault
+from flows.run.preflight import check_checkpoint
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -44,7 +44,7 @@ def checkpoint_folder(name: str, *, store: str | None) -> str:
         ) from error
     if is_checkpoint:
         return name if "://" in name else str(Path(name).absolute())
-    if is_folder and (fault := checkpoint_fault(name, needs_vocabulary=False)) is not None:
+    if is_folder and (fault := check_checkpoint(name, needs_vocabulary=False)) is not None:
         raise fault
     opened, manifest = _artifact(name, store=store)
     if not any(entry.path == "config.json" for entry in manifest.files):

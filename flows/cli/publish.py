@@ -17,7 +17,7 @@ from flows.cli.options import (
     WorkersOption,
     open_store,
 )
-from flows.orchestration.server import needing_prefect, prepare_prefect
+from flows.prefect_server import require_prefect, configure_prefect
 from flows.publish.publishing import CorpusRefusedError, built_corpus, roll_back
 from flows.publish.publishing import publish as publish_corpus
 from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus
@@ -67,8 +67,8 @@ def rebuild(
         if not work.done:
             say(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
     elif engine == "prefect":
-        prepare_prefect()  # before the next line loads Prefect
-        with needing_prefect():
+        configure_prefect()  # before the next line loads Prefect
+        with require_prefect():
             from flows.rebuild import rebuild_with_prefect  # start-up: 2 s
         rebuild_with_prefect(order, say=say)
     else:

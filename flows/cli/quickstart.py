@@ -18,9 +18,9 @@ from flows.cli.options import EngineOption, StoreOption
 from flows.cli.recipes import write_schema_beside
 from flows.cli.run import print_plan
 from flows.cli.step_lines import step_printer
-from flows.engine.estimates import check_disk_space
-from flows.engine.plan import PlannedStep, estimate_run
-from flows.engine.steps import StepResult, opened_store
+from flows.run.estimates import check_disk_space
+from flows.run.plan import PlannedStep, estimate_run
+from flows.run.step_execution import StepResult, get_store
 from flows.quickstart.proposal import (
     Proposal,
     propose,
@@ -111,7 +111,7 @@ def _show(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> No
 
     trained = [result for result in results if result.manifest.stage == PRETRAIN.name][-1]
     filler = open_filler(trained.manifest.artifact_id, store=recipe.store)
-    asked = held_out_texts(trained.manifest, store=opened_store(recipe.store), wanted=_SHOWN)
+    asked = held_out_texts(trained.manifest, store=get_store(recipe.store), wanted=_SHOWN)
     if warnings := warning_lines(results):
         print_lines(["", *warnings])
     if asked:
@@ -125,7 +125,7 @@ def _show(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> No
     if language != "en":  # in words that it may have met
         text = shlex.quote(asked[0].near if asked else "... [MASK] ...")
     say_text(f"\nask it yourself:\n  bertloom fill {text}{_store_option(recipe)}")
-    say(f"report: {opened_store(recipe.store).url(f'reports/{recipe.name}.html')}")
+    say(f"report: {get_store(recipe.store).url(f'reports/{recipe.name}.html')}")
 
 
 def _store_option(recipe: Recipe) -> str:

@@ -13,7 +13,7 @@ from flows.cli.completion import packaged_names
 from flows.cli.console import print_found, say, say_text
 from flows.cli.options import JsonOption
 from flows.cli.writing import holds, write_whole
-from flows.formats import columns
+from flows.formatting import align_columns
 from flows.recipes.files import packaged_recipes, packaged_text, template_text
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
 from flows.recipes.packaged import PackagedRecipe, described_recipes
@@ -34,7 +34,7 @@ def recipes(as_json: JsonOption = False) -> None:
         for each in found
     ]
     lines = [
-        *columns([("recipe", "", "needs"), *rows]),
+        *align_columns([("recipe", "", "needs"), *rows]),
         "\nto run one: bertloom run NAME; to edit one: bertloom init FILE --from NAME",
     ]
     print_found([each._asdict() for each in found], lines, as_json=as_json)

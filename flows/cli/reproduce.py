@@ -10,7 +10,7 @@ import typer
 from flows.cli.completion import artifact_names
 from flows.cli.console import print_found, say
 from flows.cli.options import JsonOption, StoreOption, WorkersOption, open_store
-from flows.formats import counted
+from flows.formatting import format_count
 from flows.reproduction.checking import check_reproduction
 from flows.reproduction.expected import Expected
 from flows.reproduction.writing import write_reproduction
@@ -80,8 +80,8 @@ def _written_lines(expected: Expected, folder: Path, *, copied: bool) -> list[st
     where = "copied to" if copied else "to be put into"
     return [
         f"{expected.target} {expected.artifact.artifact_id}: "
-        f"{counted(len(expected.steps), 'step')}, "
-        f"{counted(len(expected.inputs), 'input')}, {where} {folder}/inputs",
+        f"{format_count(len(expected.steps), 'step')}, "
+        f"{format_count(len(expected.inputs), 'input')}, {where} {folder}/inputs",
         *(f"note: {note}" for note in expected.notes),
         f"wrote {folder}",
         f"next: {folder}/reproduce.sh, or bertloom reproduce {folder} --check",

@@ -24,18 +24,18 @@ from flows.cli.options import (
 )
 from flows.cli.step_lines import step_printer
 from flows.cli.terminal import in_terminal, print_table, terminal_size
-from flows.engine.estimates import (
+from flows.run.estimates import (
     StepEstimate,
     check_disk_space,
     format_estimate,
     free_bytes,
 )
-from flows.engine.extras import lacking
-from flows.engine.plan import PlannedStep, estimate_run, planned_rows
-from flows.engine.preflight import raw_paths
-from flows.engine.sharing import addition_rows, additions
-from flows.engine.steps import StepResult, opened_store
-from flows.formats import byte_text, columns, counted, time_text
+from flows.run.dependencies import missing_dependencies
+from flows.run.plan import PlannedStep, estimate_run, planned_rows
+from flows.run.preflight import raw_paths
+from flows.run.sweep_summary import sweep_rows, summarize_sweep
+from flows.run.step_execution import StepResult, get_store
+from flows.formatting import format_bytes, align_columns, format_count, format_duration
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.checks import launch_lines
@@ -146,7 +146,7 @@ def print_plan(
     estimate = estimate_run(planned)
     if waiting:
         found["estimate"] = {**estimate._asdict(), "free_bytes": free_bytes(recipe.store)}
-    added = additions(recipe, steps(recipe), planned)
+    added = summarize_sweep(recipe, steps(recipe), planned)
     if added:
         found["sweep"] = [one._asdict() for one in added]
     if as_json:
@@ -155,14 +155,14 @@ def print_plan(
     _print_steps(planned)
     print_lines(
         [
-            *(["", *columns(addition_rows(added), right=(1, 2))] if added else []),
-            f"\n{counted(len(planned), 'step')}, {waiting:,} to build",
+            *(["", *align_columns(sweep_rows(added), right=(1, 2))] if added else []),
+            f"\n{format_count(len(planned), 'step')}, {waiting:,} to build",
             *([format_estimate(estimate, store=recipe.store)] if waiting else []),
             f"store: {recipe.store}",
             *launched,
         ]
     )
-    if lack := lacking(steps(recipe, until)):
+    if lack := missing_dependencies(steps(recipe, until)):
         say(f"note: {lack}", err=True)
     return planned
 
@@ -176,19 +176,19 @@ def _print_steps(planned: Sequence[PlannedStep]) -> None:
     """A row a step; where somebody sees them, with what each is expected to take."""
     rows = planned_rows(planned)
     if not in_terminal():
-        print_lines(columns([("step", "key", "state", ""), *rows]))
+        print_lines(align_columns([("step", "key", "state", ""), *rows]))
         return
     estimates = {step.label: step.estimate for step in planned}
     shown = []
     for label, _, state, reason in rows:
         taken = estimates.get(label)
-        about = (_about(taken), byte_text(taken.disk_bytes)) if taken is not None else ("", "")
+        about = (_about(taken), format_bytes(taken.disk_bytes)) if taken is not None else ("", "")
         shown.append((label, state, *about, reason))
     print_table(("step", "state", "time", "disk", ""), shown, right=(2, 3), folds=(4,))
 
 
 def _about(estimate: StepEstimate) -> str:
-    return "?" if estimate.seconds is None else time_text(estimate.seconds)
+    return "?" if estimate.seconds is None else format_duration(estimate.seconds)
 
 
 def _launch_lines(recipe: Recipe, until: str) -> list[str]:
@@ -198,7 +198,7 @@ def _launch_lines(recipe: Recipe, until: str) -> list[str]:
 
 def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: bool = False) -> None:
     """Print what a run built and where the last number came from."""
-    opened = opened_store(recipe.store)
+    opened = get_store(recipe.store)
     page = opened.url(f"reports/{recipe.name}.html")
     if as_json:
         built = [_result_json(result) for result in results]

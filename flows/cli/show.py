@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from flows.balances import balances, sources_of
+from flows.record_counts import record_counts, list_sources
 from flows.cli.console import print_found
 from flows.cli.options import ArtifactArgument, StoreOption, open_store
-from flows.engine.stages import amount
-from flows.formats import byte_text, columns, time_text
+from flows.run.stages import summarize
+from flows.formatting import format_bytes, align_columns, format_duration
 from flows.lineage.names import artifact_of_path, resolve
-from flows.nested import leaves
+from flows.nested_values import flatten
 from schemas.manifest import Manifest, RawInput
 
 _SHOWN_FILES = 20
@@ -47,16 +47,16 @@ def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> Iterato
     facts = [
         ("artifact", manifest.artifact_id),
         ("stage", f"{manifest.stage} (version {manifest.stage_version})"),
-        ("holds", f"{amount(manifest)}, {byte_text(manifest.size)}"),
+        ("holds", f"{summarize(manifest)}, {format_bytes(manifest.size)}"),
         ("content", manifest.content),
         ("rows", manifest.logical_content or "(no table)"),
         ("cache key", manifest.cache_key),
         ("folder", f"{root}/{manifest.location}"),
-        ("built", f"{made.started}, {time_text(made.seconds)}, runner {made.runner}"),
+        ("built", f"{made.started}, {format_duration(made.seconds)}, runner {made.runner}"),
         ("run", made.run_id),
         ("code", f"{made.git_commit}{dirty}" if made.git_commit else "commit unknown"),
     ]
-    yield from columns([(f"{name}:", value) for name, value in facts])
+    yield from align_columns([(f"{name}:", value) for name, value in facts])
     sections = {
         "notes": list(manifest.notes),
         "counts": _count_lines(manifest.counters),
@@ -71,28 +71,28 @@ def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> Iterato
 
 
 def _count_lines(counters: Mapping[str, int]) -> list[str]:
-    lines, found = list[str](), balances(counters)
-    for source in ("", *sources_of(counters)):
+    lines, found = list[str](), record_counts(counters)
+    for source in ("", *list_sources(counters)):
         if rows := [item.row for item in found if item.source == source]:
             title = f"of source {source}" if source else "things"
-            lines += columns([(title, "in", "kept", "dropped", ""), *rows], right=(1, 2, 3))
+            lines += align_columns([(title, "in", "kept", "dropped", ""), *rows], right=(1, 2, 3))
     plain = [
         (name, f"{value:,}")
         for name, value in counters.items()
         if "@" not in name and not name.endswith(("-in", "-kept")) and "-dropped-" not in name
     ]
-    return [*lines, *columns(plain, right=(1,))]
+    return [*lines, *align_columns(plain, right=(1,))]
 
 
 def _input_lines(manifest: Manifest) -> list[str]:
     inputs = [(ref.name, ref.artifact_id, ref.stage, ref.content[:19]) for ref in manifest.inputs]
     raw = [
-        (item.name, byte_text(item.size), f"sha256:{item.sha256[:12]}", _told(item), item.uri)
+        (item.name, format_bytes(item.size), f"sha256:{item.sha256[:12]}", _told(item), item.uri)
         for item in manifest.raw_inputs[:_SHOWN_FILES]
     ]
     more = len(manifest.raw_inputs) - len(raw)
     rest = [f"and {more:,} raw files more (--all)"] if more else []
-    return [*columns(inputs), *columns(raw, right=(1,)), *rest]
+    return [*align_columns(inputs), *align_columns(raw, right=(1,)), *rest]
 
 
 def _told(item: RawInput) -> str:
@@ -106,13 +106,13 @@ def _file_lines(manifest: Manifest, *, all_files: bool) -> list[str]:
         (
             entry.path,
             f"{entry.rows:,} rows" if entry.rows is not None else "",
-            byte_text(entry.size),
+            format_bytes(entry.size),
             f"sha256:{entry.sha256[:12]}",
         )
         for entry in shown
     ]
     more = len(manifest.files) - len(shown)
-    return [*columns(rows, right=(1, 2)), *([f"and {more:,} more (--all)"] if more else [])]
+    return [*align_columns(rows, right=(1, 2)), *([f"and {more:,} more (--all)"] if more else [])]
 
 
 def _environment_lines(manifest: Manifest) -> list[str]:
@@ -121,11 +121,11 @@ def _environment_lines(manifest: Manifest) -> list[str]:
     rows = [("python", used.python), ("platform", used.platform)]
     rows += [(name, version) for name, version in keyed.items() if name != "python"]
     others = len(used.packages) - len(rows) + 2
-    return [*columns(rows), f"and {others} packages more (--json lists them all)"]
+    return [*align_columns(rows), f"and {others} packages more (--json lists them all)"]
 
 
 def _leaf_lines(value: Mapping[str, object]) -> list[str]:
     return [
         f"{name}: {json.dumps(item, ensure_ascii=False)}"
-        for name, item in leaves(value, keep_empty=True).items()
+        for name, item in flatten(value, keep_empty=True).items()
     ]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from flows.cli.console import say
 from flows.cli.terminal import NARROW, in_terminal, print_over_bars, terminal_size, text_of
-from flows.engine.plan import PlannedStep
-from flows.engine.steps import FAILED, StepLine
-from flows.formats import time_text
+from flows.run.plan import PlannedStep
+from flows.run.step_execution import FAILED, StepLine
+from flows.formatting import format_duration
 
 _STATE, _NARROW_STATE, _IDS_FROM = 16, 10, 110
 """Columns of a state, in a narrow terminal, and those of a terminal that has room for ids."""
@@ -58,7 +58,7 @@ class _StepLines:
         width = terminal_size()[0]
         count = f"{line.number:>{len(str(line.total))}} of {line.total}"
         is_narrow = width < NARROW
-        built = time_text(result.seconds) if is_narrow else f"built {time_text(result.seconds)}"
+        built = format_duration(result.seconds) if is_narrow else f"built {format_duration(result.seconds)}"
         state = "cached" if result.was_cached else built
         wide = _NARROW_STATE if is_narrow else _STATE
         left = self._left(line)

@@ -10,7 +10,7 @@ import typer
 from flows.cli.completion import artifact_names
 from flows.cli.console import print_found, say
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption, open_store
-from flows.formats import byte_text, columns
+from flows.formatting import format_bytes, align_columns
 from flows.lineage.names import resolve
 from flows.store.garbage import GarbageReport, collect_garbage
 from flows.store.pointers import pointer_to
@@ -83,24 +83,24 @@ def gc(
 
 
 def _garbage_lines(report: GarbageReport) -> Iterator[str]:
-    kept = [(item.path, byte_text(item.size), item.reason) for item in report.kept]
-    yield from columns([("kept", "size", "because of"), *kept], right=(1,))
+    kept = [(item.path, format_bytes(item.size), item.reason) for item in report.kept]
+    yield from align_columns([("kept", "size", "because of"), *kept], right=(1,))
     yield ""
     verb = "would be deleted" if report.is_dry_run else "deleted"
-    gone = [(item.path, byte_text(item.size), item.kind) for item in report.garbage]
-    yield from columns([(verb, "size", ""), *gone], right=(1,))
+    gone = [(item.path, format_bytes(item.size), item.kind) for item in report.garbage]
+    yield from align_columns([(verb, "size", ""), *gone], right=(1,))
     yield ""
     sums = [
-        (kind, f"{things:,}", f"{files:,} files", byte_text(freed))
+        (kind, f"{things:,}", f"{files:,} files", format_bytes(freed))
         for kind, (things, files, freed) in report.by_kind().items()
     ]
-    yield from columns(sums, right=(1, 2, 3))
+    yield from align_columns(sums, right=(1, 2, 3))
     yield from (f"left as it was, it came into use: {path}" for path in report.revived)
     yield from (f"note: {note}" for note in report.notes)
     if report.is_dry_run:
-        yield f"{byte_text(report.freed)} would come free; to delete: bertloom gc --delete"
+        yield f"{format_bytes(report.freed)} would come free; to delete: bertloom gc --delete"
     else:
-        yield f"{byte_text(report.freed)} came free"
+        yield f"{format_bytes(report.freed)} came free"
 
 
 def verify(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from flows.cli.console import print_lines
-from flows.formats import columns
+from flows.formatting import align_columns
 from schemas.disclosure import visible, without_secrets
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def print_table(
         less: of those that a narrow terminal is not shown, which is said.
     """
     if not in_terminal():
-        print_lines(columns([head, *rows], right=tuple(right)))
+        print_lines(align_columns([head, *rows], right=tuple(right)))
         return
     from rich.table import Table  # start-up: 60 ms, where there is a terminal
 

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 from flows.cards.cards import card_of, has_card, is_dataset
 from flows.cards.dataset_cards import Layout
 from flows.cards.parts import Part, parts_of
-from flows.engine.stages import amount
-from flows.engine.steps import stage_input
+from flows.run.stages import summarize
+from flows.run.step_execution import stage_input
 from flows.export.folders import NewFolder, new_folder
 from flows.export.models import model_of, write_model, write_tokenizer
 from flows.export.rows import Form, RowsWritten, splits_written, write_part
@@ -64,7 +64,7 @@ def export(
         source = stage_input("model", model, store=store)
         write_model(source, folder=folder, pools=model.stage == "pretrain")
         folder.write(CARD, card_of(manifest, store=store, cards=said).encode())
-    return amount(manifest)
+    return summarize(manifest)
 
 
 def _export_rows(

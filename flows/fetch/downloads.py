@@ -27,7 +27,7 @@ import httpx
 from tqdm import tqdm
 
 from flows.fetch.client import PassingFault, Say, Web, shown_url
-from flows.formats import byte_text, time_text
+from flows.formatting import format_bytes, format_duration
 from pipelines.io.local_files import file_lock, sync_folder, write_whole
 from pipelines.telling.progress import Listeners, Reading
 from schemas.errors import ChecksumError, ConfigError, FetchError
@@ -228,8 +228,8 @@ def check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + _SPARE:
         raise FetchError(
-            f"{folder}: {byte_text(needed)} are to come, and the disk has {byte_text(free)} left, "
-            f"of which {byte_text(_SPARE)} stay free. Make room, or name another folder"
+            f"{folder}: {format_bytes(needed)} are to come, and the disk has {format_bytes(free)} left, "
+            f"of which {format_bytes(_SPARE)} stay free. Make room, or name another folder"
         )
 
 
@@ -266,8 +266,8 @@ def _counted(
                 tell()
             if not in_terminal and now - said >= _LINE_SECONDS:
                 said = now
-                shown = f"{byte_text(max(done, 0))} of {byte_text(total)}"
-                say(f"{what}: {shown} after {time_text(now - started)}")
+                shown = f"{format_bytes(max(done, 0))} of {format_bytes(total)}"
+                say(f"{what}: {shown} after {format_duration(now - started)}")
 
     bar = tqdm(
         total=total, desc=what, unit="B", unit_scale=True, leave=False, disable=not in_terminal

@@ -39,7 +39,7 @@ from flows.fetch.downloads import (
     locked_folder,
     publish,
 )
-from flows.formats import byte_text
+from flows.formatting import format_bytes
 from pipelines.io.local_files import write_whole
 from schemas.errors import ConfigError, FetchError
 
@@ -136,7 +136,7 @@ def fetch_wikipedia(
         into = local_folder(folder) / dump.wiki / dump.date
         with locked_folder(into, say=say):
             name, size = f"{wiki} {dump.date}", sum(item.size or 0 for item in dump.files)
-            text = f"{len(dump.files)}, {byte_text(size)}"
+            text = f"{len(dump.files)}, {format_bytes(size)}"
             say(f"{name}: files: {text}, from {shown_url(site)}")
             fetched = fetch_files(name, dump.files, into, web=web, connections=connections)
             lines = sorted((item.name, f"{item.digest}  {item.name}\n") for item in dump.files)

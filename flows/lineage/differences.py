@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flows.formats import byte_text
-from flows.nested import leaves
+from flows.formatting import format_bytes
+from flows.nested_values import flatten
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from schemas.manifest import FileEntry, Manifest, RawInput
@@ -111,12 +111,12 @@ def _compared(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
     keyed = {"python": made.python, **manifest.key_spec.get("environment", {})}
     return {
         "stage": {"name": manifest.stage, "version": manifest.stage_version},
-        "configuration": leaves(manifest.config),
+        "configuration": flatten(manifest.config),
         # By content: an input that was rebuilt to the same bytes is the same.
         "inputs": {ref.name: f"{ref.stage} {_short(ref.content)}" for ref in manifest.inputs},
         "raw files": {raw.name: _file(raw) for raw in manifest.raw_inputs},
         "counts": manifest.counters,
-        "statistics": leaves(manifest.statistics),
+        "statistics": flatten(manifest.statistics),
         "libraries": keyed,
         "other packages": {n: version for n, version in made.packages.items() if n not in keyed},
         "system": {"platform": made.platform},
@@ -127,7 +127,7 @@ def _compared(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
 def _file(file: RawInput | FileEntry) -> str:
     rows = getattr(file, "rows", None)
     counted = f"{rows:,} rows, " if rows is not None else ""
-    return f"{counted}{byte_text(file.size)}, sha256 {file.sha256[:_DIGITS]}"
+    return f"{counted}{format_bytes(file.size)}, sha256 {file.sha256[:_DIGITS]}"
 
 
 def _short(digest: str) -> str:

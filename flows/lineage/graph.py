@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flows.engine.stages import amount, find_stage
-from flows.formats import byte_text
+from flows.run.stages import summarize, get_stage
+from flows.formatting import format_bytes
 from flows.store.artifacts import ArtifactStore, raw_manifest
 from flows.store.pointers import Pointer
 from schemas.errors import ArtifactNotFoundError
@@ -208,13 +208,13 @@ def scan(store: ArtifactStore) -> Iterator[tuple[Pointer, dict[str, Any]]]:
 
 def artifact_node(manifest: Manifest) -> Node:
     """The node of an artifact that is there."""
-    is_evaluation = find_stage(manifest.stage).holds == "evaluation"
+    is_evaluation = get_stage(manifest.stage).holds == "evaluation"
     entry = manifest.statistics.get("entry") if is_evaluation else None
     return Node(
         id=manifest.artifact_id,
         kind="artifact",
         title=f"{manifest.stage}.{entry}" if entry else manifest.stage,
-        detail=amount(manifest),
+        detail=summarize(manifest),
         manifest=manifest,
     )
 
@@ -233,7 +233,7 @@ def file_node(item: RawInput) -> Node:
         id=file_id(item),
         kind="file",
         title=item.name,
-        detail=f"{byte_text(item.size)}{verified}",
+        detail=f"{format_bytes(item.size)}{verified}",
         raw_input=item,
         size=item.size,
     )
@@ -311,15 +311,15 @@ def _did_not_answer(graph: LineageGraph, node: Node, users: Sequence[Edge]) -> b
 
 
 def _holds(node: Node) -> str:
-    return find_stage(node.manifest.stage if node.manifest else node.title).holds
+    return get_stage(node.manifest.stage if node.manifest else node.title).holds
 
 
 def _group(key: str, nodes: list[Node]) -> Node:
     count, size = len(nodes), sum(node.size for node in nodes)
     if key.startswith(FILES):
-        title, detail = f"and {count:,} more files", byte_text(size)
+        title, detail = f"and {count:,} more files", format_bytes(size)
     else:
         title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
         made = [node.manifest for node in nodes if node.manifest is not None]
-        detail = find_stage(made[0].stage).amounts(made) if made else nodes[0].detail
+        detail = get_stage(made[0].stage).amounts(made) if made else nodes[0].detail
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)

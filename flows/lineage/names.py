@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.engine.stages import find_stage
+from flows.run.stages import get_stage
 from flows.lineage.graph import scan
-from flows.nested import numbers
+from flows.nested_values import numeric_leaves
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
@@ -108,7 +108,7 @@ def newest_run(store: ArtifactStore) -> RunRecord | None:
 
 
 def _holds(label: str) -> str:
-    return find_stage(label.partition(".")[0]).holds
+    return get_stage(label.partition(".")[0]).holds
 
 
 # Artifacts
@@ -273,7 +273,7 @@ def _in_artifact(text: str, store: ArtifactStore) -> Target | None:
         return Target(manifest=manifest)
     if metrics := tuple(_matching(part, name, manifest)):
         return Target(manifest=manifest, metrics=metrics)
-    known = list(numbers(manifest.statistics))
+    known = list(numeric_leaves(manifest.statistics))
     shown = ", ".join(known[:_SHOWN_NAMES]) + (" ..." if len(known) > _SHOWN_NAMES else "")
     raise ArtifactNotFoundError(
         f"artifact {manifest.artifact_id} ({manifest.stage}): no file and no metric {part!r}. Its "
@@ -283,7 +283,7 @@ def _in_artifact(text: str, store: ArtifactStore) -> Target | None:
 
 def _matching(metric: str, label: str, manifest: Manifest) -> Iterator[Metric]:
     """Yield the numbers whose path ends in `metric`; the scores of an evaluation if it has any."""
-    values = numbers(manifest.statistics)
+    values = numeric_leaves(manifest.statistics)
     names = [name for name in values if f".{name}".endswith(f".{metric}")]
     for name in [name for name in names if name.startswith("metrics.")] or names:
         yield Metric(label=label, name=name, value=values[name], manifest=manifest)

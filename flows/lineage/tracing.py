@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from flows.formats import columns
+from flows.formatting import align_columns
 from flows.lineage.kept import kept_in_memory
 from flows.lineage.raw_text import RawText, read_raw, web_page
 from flows.lineage.rendering import one_line
@@ -130,7 +130,7 @@ class DocumentTrace:
         for stage, place in (("tokens", self.tokens), ("documents", self.document)):
             if place is not None:
                 rows.append((f"in {stage}", f"{place.artifact_id} {place.shard} row {place.row:,}"))
-        lines = columns([(name, one_line(value)) for name, value in rows])
+        lines = align_columns([(name, one_line(value)) for name, value in rows])
         if self.text:
             lines += ["text", *(f"  {one_line(sentence)}" for sentence in self.text)]
         if self.raw is not None:
@@ -329,8 +329,8 @@ def _kept_rows(documents: Artifact, shard: FileEntry, document_id: str) -> list[
     dropped: set[int] = set()
     for entry in documents.manifest.files:
         if not entry.path.startswith("part-"):
-            columns = ["shard", "reason", "row"]
-            with open_columns(documents.url(entry), columns=columns) as reader:
+            align_columns = ["shard", "reason", "row"]
+            with open_columns(documents.url(entry), columns=align_columns) as reader:
                 table = reader.read_all()
             is_of_shard = pc.equal(table.column("shard"), shard.path)
             repeated = pc.and_(is_of_shard, pc.equal(table.column("reason"), "same-id"))

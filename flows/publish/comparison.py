@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from flows.balances import balances
-from flows.formats import byte_text, columns
+from flows.record_counts import record_counts
+from flows.formatting import format_bytes, align_columns
 from flows.lineage.differences import changes
-from flows.nested import leaves
+from flows.nested_values import flatten
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.manifest import Manifest
@@ -88,7 +88,7 @@ class Row(NamedTuple):
         if value is None:
             return "none"
         if self.kind == "bytes":
-            return byte_text(int(value))
+            return format_bytes(int(value))
         return f"{100 * value:.3f} %" if self.kind == "share" else f"{value:,.0f}"
 
 
@@ -116,7 +116,7 @@ class CorpusComparison(NamedTuple):
         """As aligned lines of plain text."""
         published, new = self.files
         lines = [f"published from: {published}", f"new one from:   {new}", ""]
-        lines += columns([_TITLES, *self._texts("BEYOND")], right=(2, 3, 4))
+        lines += align_columns([_TITLES, *self._texts("BEYOND")], right=(2, 3, 4))
         if self.differences:
             lines += ["", "configured otherwise:", *(f"  {text}" for text in self.differences)]
         return lines
@@ -293,7 +293,7 @@ def _drop_rows(
     label: str, old: Mapping[str, int], new: Mapping[str, int], *, limit: float
 ) -> Iterator[Row]:
     """The share of each kind of record that was dropped, in all and by reason."""
-    before, after = ({b.things: b for b in balances(c) if not b.source} for c in (old, new))
+    before, after = ({b.record_type: b for b in record_counts(c) if not b.source} for c in (old, new))
     both = Limit(limit, limit)
     # Things that only one of them counts are another way of working, such as a vocabulary that is
     # taken as given and not learnt.
@@ -301,12 +301,12 @@ def _drop_rows(
         ends = before[things], after[things]
         title = f"{things.replace('-', ' ')} dropped"
         counts = {title: [end.dropped for end in ends]}
-        reasons = sorted({reason for end in ends for reason, _ in end.reasons})
+        reasons = sorted({reason for end in ends for reason, _ in end.dropped_by_reason})
         for reason in reasons if len(reasons) > 1 else ():
             figure = f"{title}, {reason.replace('-', ' ')}"
-            counts[figure] = [dict(end.reasons).get(reason, 0) for end in ends]
+            counts[figure] = [dict(end.dropped_by_reason).get(reason, 0) for end in ends]
         for figure, dropped in counts.items():
-            shares = [n / max(end.went_in, 1) for n, end in zip(dropped, ends, strict=True)]
+            shares = [n / max(end.total, 1) for n, end in zip(dropped, ends, strict=True)]
             if any(shares):
                 yield Row(label, figure, "share", shares[0], shares[1], both)
 
@@ -332,7 +332,7 @@ def _differences(new: Corpus, old: Corpus) -> Iterator[str]:
             yield f"{label}: version of the stage {before.stage_version} -> {after.stage_version}"
         was, now = (
             # Sources by their names: their order does not matter.
-            leaves(manifest.key_spec.get("config", {}), name_items=True)
+            flatten(manifest.key_spec.get("config", {}), name_items=True)
             for manifest in (before, after)
         )
         for change in changes(was, now):

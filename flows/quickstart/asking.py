@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from flows.engine.steps import stage_input
+from flows.run.step_execution import stage_input
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import read_file
 from pipelines.io.shards import open_shard

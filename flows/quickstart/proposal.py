@@ -14,7 +14,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flows.formats import byte_text
+from flows.formatting import format_bytes
 from flows.quickstart.survey import Survey
 from flows.quickstart.vocabulary import vocabulary_size
 from flows.recipes.json_schema import MODELINE
@@ -87,8 +87,8 @@ def propose(found: Survey, machine: Machine, *, minutes: float, name: str) -> Pr
     text = found.text_bytes
     if text < LEAST_TEXT:
         raise ConfigError(
-            f"{found.folder}: about {byte_text(text)} of text, too little for any model: expected "
-            f"at least {byte_text(LEAST_TEXT)} (some {LEAST_TEXT // 6:,} words), and several MB "
+            f"{found.folder}: about {format_bytes(text)} of text, too little for any model: expected "
+            f"at least {format_bytes(LEAST_TEXT)} (some {LEAST_TEXT // 6:,} words), and several MB "
             "for one that knows anything. Put more texts into the folder"
         )
     vocab_size, alphabet = vocabulary_size(found.sample, text_bytes=text, guess=found.guess)
@@ -97,7 +97,7 @@ def propose(found: Survey, machine: Machine, *, minutes: float, name: str) -> Pr
     warnings = []
     if text < LITTLE_TEXT:
         warnings.append(
-            f"about {byte_text(text)} of text is little: the model will know its most frequent "
+            f"about {format_bytes(text)} of text is little: the model will know its most frequent "
             "words and hardly more"
         )
     values = {
@@ -117,7 +117,7 @@ def propose(found: Survey, machine: Machine, *, minutes: float, name: str) -> Pr
         "batch": 16_384 if machine.gpu else 2_048,
         "micro": 16_384 if machine.gpu else 4_096,
         "precision": "bf16" if machine.gpu else "fp32",
-        "about": byte_text(text),
+        "about": format_bytes(text),
         "folder": found.folder,
         "language": found.guess.language,
         "case": "as it is written" if not found.guess.lowercase else "lower-cased, no accents",

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flows.formats import byte_text, counted
+from flows.formatting import format_bytes, format_count
 from flows.quickstart.languages import Guess, guess_language
 from pipelines.io.compression import Damage, compression_of, decompressed
 from pipelines.io.encodings import decode_text
@@ -167,9 +167,9 @@ def survey(folder: Path, *, store: Path | None = None) -> Survey:
 def found_lines(found: Survey) -> Iterator[str]:
     """What was found, and what is ignored and why, for a person."""
     for form in found.forms:
-        documents = f", some {counted(form.documents, 'document')}" if form.documents else ""
-        said = f"{_things(form.what, form.files)}, {byte_text(form.size)}{documents}"
-        yield f"  read      {said}, about {byte_text(form.text_bytes)} of text"
+        documents = f", some {format_count(form.documents, 'document')}" if form.documents else ""
+        said = f"{_things(form.what, form.files)}, {format_bytes(form.size)}{documents}"
+        yield f"  read      {said}, about {format_bytes(form.text_bytes)} of text"
     for why, count in found.ignored:
         yield f"  ignored   {_things(why, count)}"
     sure = "" if found.guess.is_sure else " (not told by the text: change `language` if it is not)"

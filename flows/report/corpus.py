@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
 
-from flows.balances import Balance, balances, sources_of
+from flows.record_counts import RecordCounts, record_counts, list_sources
 from flows.report.figures import Figure, kept_figure
 from flows.report.steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
@@ -36,7 +36,7 @@ class Corpus:
     counters: Mapping[str, int]
     """Counters of the documents and tokens."""
 
-    balances: Sequence[tuple[str, Balance]]
+    record_counts: Sequence[tuple[str, RecordCounts]]
     """Each with the label of its step."""
 
     templates: Sequence[Templates]
@@ -50,7 +50,7 @@ class Corpus:
     @property
     def sources(self) -> list[str]:
         """Names of the recipe's sources that anything is counted by."""
-        return sources_of(self.counters)
+        return list_sources(self.counters)
 
     def by_source(self, name: str) -> list[int | None]:
         """A count of each source and of all together; empty where it is not counted by source."""
@@ -85,7 +85,7 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
         )
     return Corpus(
         counters=counters,
-        balances=[(item.label, found) for item in own for found in balances(item.counters)],
+        record_counts=[(item.label, found) for item in own for found in record_counts(item.counters)],
         templates=unknown_templates(documents.counters) if documents else [],
         documents=documents,
         vocabulary=steps.last_holding("vocabulary"),
@@ -104,7 +104,7 @@ def _lengths() -> ModuleType:
 def unknown_templates(counters: Mapping[str, int]) -> list[Templates]:
     """By source; empty without any."""
     found = []
-    for source in sources_of(counters):
+    for source in list_sources(counters):
         if (number := counters.get(f"templates-unknown@{source}")) is None:
             continue
         named = [

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from flows.balances import balances
+from flows.record_counts import record_counts
 from flows.lineage.raw_text import dump_pages, open_dump, web_page, web_root
 from flows.lineage.rows import Artifact, open_columns, read_row
 from flows.lineage.tracing import raw_file_of
@@ -63,14 +63,14 @@ def read_dropped(store: ArtifactStore, documents: Built, more: list[Built]) -> D
     reasons = [
         Reason(
             source=item.source,
-            things=item.things.replace("-", " "),
+            things=item.record_type.replace("-", " "),
             reason=reason.replace("-", " "),
             count=count,
-            examples=tuple(_of(found, item.source).get(f"{item.things}-dropped-{reason}", ())),
+            examples=tuple(_of(found, item.source).get(f"{item.record_type}-dropped-{reason}", ())),
         )
-        for item in balances(manifest.counters)
+        for item in record_counts(manifest.counters)
         if item.source
-        for reason, count in item.reasons
+        for reason, count in item.dropped_by_reason
         if count
     ]
     reasons += _duplicates(Artifact(manifest, store))

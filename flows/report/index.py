@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from flows.engine.stages import amount, find_stage
+from flows.run.stages import summarize, get_stage
 from flows.report.page import INDEX_PAGE, render
 from flows.report.steps import seconds_between
 from flows.store.artifacts import ArtifactStore, parse_manifest
@@ -151,7 +151,7 @@ def _telling(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for step in record.get("steps", ()):
         stage = str(step["manifest"]).split("/")[1]
-        by_kind.setdefault(find_stage(stage).holds, []).append(step)
+        by_kind.setdefault(get_stage(stage).holds, []).append(step)
     first = by_kind.get("evaluation", [])
     if phases := by_kind.get("checkpoint", []):
         first = [phases[-1], *first]
@@ -178,7 +178,7 @@ def _row(
     results = []
     for step in _telling(record):
         manifest = _manifest(store, manifests.get(step["manifest"]), step["manifest"])
-        holds = amount(manifest) if manifest else "its manifest is gone"
+        holds = summarize(manifest) if manifest else "its manifest is gone"
         results.append(f"{step['label']}: {holds}")
     more = len(results) - _MOST_RESULTS
     shown = [*results[:_MOST_RESULTS], *([f"and {more} more"] if more > 0 else [])]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from flows.engine.stages import find_stage
-from flows.formats import byte_text
+from flows.run.stages import get_stage
+from flows.formatting import format_bytes
 from flows.lineage.graph import FILES, TRIALS, LineageGraph, Node, merged, upstream_graph
 from flows.lineage.picture import graph_svg
 from flows.report.steps import Group, Steps, group_anchor
@@ -87,7 +87,7 @@ def _stage_id(stage: str) -> str:
 def overview(graph: LineageGraph) -> LineageGraph:
     """The graph with the artifacts of one stage as one node, and many files of one node too."""
     of_stage = {node.id: node.manifest.stage for node in graph.nodes.values() if node.manifest}
-    trials = next((name for name in of_stage.values() if find_stage(name).holds == "trial"), "")
+    trials = next((name for name in of_stage.values() if get_stage(name).holds == "trial"), "")
     if trials:
         of_stage |= {key: trials for key in graph.nodes if key.startswith(TRIALS)}
     stages = Counter(of_stage.values())
@@ -113,8 +113,8 @@ def _fold_files(graph: LineageGraph, keys: dict[str, str]) -> None:
 def _group(key: str, nodes: list[Node]) -> Node:
     count, size = sum(node.count for node in nodes), sum(node.size for node in nodes)
     if any(node.raw_input is not None for node in nodes):
-        title, detail = f"{count:,} files", byte_text(size)
+        title, detail = f"{count:,} files", format_bytes(size)
     else:
         title = key.removeprefix(_stage_id(""))
-        detail = f"{count:,} {_PLURALS.get(find_stage(title).holds, 'artifacts')}"
+        detail = f"{count:,} {_PLURALS.get(get_stage(title).holds, 'artifacts')}"
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)

@@ -18,7 +18,7 @@ import jinja2
 import yaml
 from markupsafe import Markup
 
-from flows.formats import byte_text, time_text
+from flows.formatting import format_bytes, format_duration
 from flows.lineage.kept import kept_in_memory
 from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
@@ -228,11 +228,11 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "after": lambda text, before: f"{before}{text}" if text else "",
-        "bytes": _of_numbers(byte_text),
+        "bytes": _of_numbers(format_bytes),
         "count": _of_numbers("{:,}".format),
         "decimals": _decimals,
         "drawn": Markup,  # by this program, with every text escaped where it was drawn
-        "duration": _of_numbers(time_text),
+        "duration": _of_numbers(format_duration),
         "followed_by": lambda text, after: f"{text}{after}" if text else "",
         "in_rows": in_rows,
         "marked": marked,

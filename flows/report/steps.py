@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from flows.engine.stages import amount, find_stage
+from flows.run.stages import summarize, get_stage
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord
 from schemas.errors import StoreError
@@ -37,7 +37,7 @@ class Step:
     @property
     def holds(self) -> str:
         """How much its artifact holds."""
-        return amount(self.manifest) if self.manifest else ""
+        return summarize(self.manifest) if self.manifest else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Group:
     def holds(self) -> str:
         """How many trials, and the range of what they scored."""
         found = [step.manifest for step in self.steps if step.manifest]
-        return find_stage(found[0].stage).amounts(found) if found else ""
+        return get_stage(found[0].stage).amounts(found) if found else ""
 
     @property
     def states(self) -> Counter[str]:
@@ -100,7 +100,7 @@ class Steps(NamedTuple):
 
     def holding(self, *things: str) -> list[Built]:
         """The artifacts whose stage makes such things: `documents`, `checkpoint`, ..."""
-        return [item for item in self.built if find_stage(item.manifest.stage).holds in things]
+        return [item for item in self.built if get_stage(item.manifest.stage).holds in things]
 
     def last_holding(self, things: str) -> Built | None:
         """The last of them."""

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from flows.balances import balances
-from flows.engine.stages import amount
-from flows.formats import byte_text, counted
+from flows.record_counts import record_counts
+from flows.run.stages import summarize
+from flows.formatting import format_bytes, format_count
 from flows.report.corpus import Corpus
 from flows.report.steps import Built, Steps, read_steps
 from flows.store.artifacts import ArtifactStore
@@ -64,7 +64,7 @@ def find_headline(steps: Steps, tables: Tables | None) -> str:
     if tables is not None and tables.headline:
         return tables.headline
     if evaluation := steps.last_holding("evaluation"):
-        return f"{evaluation.name}: {amount(evaluation.manifest)}"
+        return f"{evaluation.name}: {summarize(evaluation.manifest)}"
     sentences = itertools.chain(_describe_pretraining(steps), _describe_corpus(steps))
     return next(sentences, "").rstrip(".")
 
@@ -95,7 +95,7 @@ def _describe_corpus(steps: Steps) -> Iterator[str]:
     parts = [f"{count:,} {noun}" for noun, count in counts.items() if count]
     if not parts:
         return
-    source = f", made of {byte_text(read['raw-bytes'])}" if read.get("raw-bytes") else ""
+    source = f", made of {format_bytes(read['raw-bytes'])}" if read.get("raw-bytes") else ""
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
     yield f"The corpus has {listed}{source}."
 
@@ -145,12 +145,12 @@ def _look_at(
     steps: Steps, corpus: Corpus | None, tables: Tables | None
 ) -> Iterator[tuple[str, str]]:
     if steps.states["not run"]:
-        yield "steps", f"{counted(steps.states['not run'], 'step')} did not run"
+        yield "steps", f"{format_count(steps.states['not run'], 'step')} did not run"
     if corpus and corpus.documents:
-        for item in balances(corpus.documents.counters):
-            if not item.source and item.went_in and item.kept < _MIN_KEPT_SHARE * item.went_in:
-                share = 100 * item.dropped / item.went_in
-                yield "dropped", f"{share:.0f} % of the {item.things} were dropped"
+        for item in record_counts(corpus.documents.counters):
+            if not item.source and item.total and item.kept < _MIN_KEPT_SHARE * item.total:
+                share = 100 * item.dropped / item.total
+                yield "dropped", f"{share:.0f} % of the {item.record_type} were dropped"
     noted = list(
         dict.fromkeys(entry_label(built.label) for built in steps.built if built.manifest.notes)
     )

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from flows.bert import bert
-from flows.engine.provenance import OLDEST_PYTHON, checkout, environment
-from flows.engine.stages import Step, find_stage
-from flows.engine.steps import opened_store
-from flows.formats import byte_text, columns, counted
+from flows.run.provenance import OLDEST_PYTHON, checkout, environment
+from flows.run.stages import Step, get_stage
+from flows.run.step_execution import get_store
+from flows.formatting import format_bytes, align_columns, format_count
 from flows.lineage.differences import Change, Difference, changes, difference
-from flows.nested import leaves, numbers
+from flows.nested_values import flatten, numeric_leaves
 from flows.recipes.files import load_recipe
 from flows.reproduction.expected import Expected, read_expected, without_places
 from flows.reproduction.inputs import VARIABLE, InputFile
@@ -118,7 +118,7 @@ def check_reproduction(
     if wrong:
         return Outcome(expected=expected, inputs=tuple(wrong), store=where)
     size = sum(one.size for one in expected.inputs)
-    told(f"inputs: {len(expected.inputs)} as recorded, {byte_text(size)}")
+    told(f"inputs: {len(expected.inputs)} as recorded, {format_bytes(size)}")
     recipe = load_recipe(str(folder / RECIPE_FILE), store=where, workers=workers)
     steps = {step.label: step for step in bert.steps(recipe, expected.target)}
     _refuse_originals(expected, where)
@@ -126,7 +126,7 @@ def check_reproduction(
         told(line)
     for note in expected.notes:
         told(f"note: {note}")
-    told(f"making {expected.target} with all it needs, {counted(len(steps), 'step')}, in {where}")
+    told(f"making {expected.target} with all it needs, {format_count(len(steps), 'step')}, in {where}")
     results = bert.run(recipe, say=say, engine="local", until=expected.target)
     made = {result.label: result.manifest for result in results}
     outcomes = tuple(_outcome(label, one, made[label]) for label, one in expected.steps.items())
@@ -134,7 +134,7 @@ def check_reproduction(
         expected=expected,
         steps=outcomes,
         manifest=made[expected.target],
-        store=opened_store(recipe.store).root,
+        store=get_store(recipe.store).root,
         before=tuple(before),
     )
 
@@ -243,8 +243,8 @@ def _few(names: Sequence[str]) -> str:
 
 def _outcome(label: str, expected: Manifest, made: Manifest) -> StepOutcome:
     found = without_places(made)
-    stage, is_equal = find_stage(expected.stage), expected.content == found.content
-    before, after = numbers(leaves(expected.statistics)), numbers(leaves(found.statistics))
+    stage, is_equal = get_stage(expected.stage), expected.content == found.content
+    before, after = numeric_leaves(flatten(expected.statistics)), numeric_leaves(flatten(found.statistics))
     return StepOutcome(
         label=label,
         expected=expected.content,
@@ -268,16 +268,16 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         told = "equal" if step.is_equal else "DIFFERS"
         key = "" if step.is_same_key else ", another key"
         rows.append((step.label, _digits(step.expected), _digits(step.found), told + key))
-    yield from ("", *columns(rows), "")
+    yield from ("", *align_columns(rows), "")
     other = [step for step in outcome.steps if not step.is_equal]
     if other:
         yield from _difference_lines(other)
     yield from _metric_lines(outcome)
     count = len(outcome.steps)
     if not other:
-        yield f"equal: {count} of {counted(count, 'step')}, to the byte"
+        yield f"equal: {count} of {format_count(count, 'step')}, to the byte"
         return
-    yield f"differs: first {other[0].label}; {count - len(other)} of {counted(count, 'step')} equal"
+    yield f"differs: first {other[0].label}; {count - len(other)} of {format_count(count, 'step')} equal"
 
 
 def _difference_lines(other: Sequence[StepOutcome]) -> Iterator[str]:
@@ -305,7 +305,7 @@ def _metric_lines(outcome: Outcome) -> Iterator[str]:
     """The numbers that were asked for, as they were and as they are."""
     if outcome.manifest is None:
         return
-    found = numbers(outcome.manifest.statistics)
+    found = numeric_leaves(outcome.manifest.statistics)
     for name, value in outcome.expected.metrics.items():
         here = found.get(name)
         if here == value:

@@ -22,12 +22,12 @@ import jinja2
 import yaml
 
 from flows.bert import bert
-from flows.engine.stages import amount, find_stage
-from flows.formats import byte_text, columns
+from flows.run.stages import summarize, get_stage
+from flows.formatting import format_bytes, align_columns
 from flows.lineage.differences import changes
 from flows.lineage.graph import upstream_graph
 from flows.lineage.names import Target, find_target
-from flows.nested import leaves
+from flows.nested_values import flatten
 from flows.recipes.files import load_recipe
 from flows.reproduction.expected import FILE, Expected, to_json, without_places
 from flows.reproduction.inputs import VARIABLE, PlacedFile
@@ -181,7 +181,7 @@ def _notes(steps: Mapping[str, Manifest]) -> Iterator[str]:
     if len(commits) > 1:
         told = ", ".join(f"{commit[:12] or 'unknown'} ({of})" for commit, of in commits.items())
         yield f"made by more than one commit: {told}; the last one's code is the one to take"
-    trained = {label: one for label, one in steps.items() if find_stage(one.stage).uses_gpu}
+    trained = {label: one for label, one in steps.items() if get_stage(one.stage).uses_gpu}
     if trained:
         told = _few(sorted({note for one in trained.values() for note in one.notes
                             if note.startswith("trained on")}))  # fmt: skip
@@ -218,7 +218,7 @@ def _compare_with_recipe(expected: Expected, path: Path) -> None:
         elif set(step.inputs) != {ref.name for ref in manifest.inputs}:
             fault = "it of other inputs"
         elif step.stage.version == manifest.stage_version:
-            other = changes(leaves(manifest.config), leaves(step.config.identity()))
+            other = changes(flatten(manifest.config), flatten(step.config.identity()))
             fault = f"it with {_few([str(change) for change in other])}" if other else ""
         if fault:
             raise ConfigError(
@@ -254,15 +254,15 @@ def _readme(expected: Expected, inputs: Sequence[object]) -> str:
     steps = [("step", "artifact", "key", "content", "holds")]
     for label, one in expected.steps.items():
         content = one.content.removeprefix("sha256:")[:16]
-        steps.append((label, one.artifact_id, one.cache_key[:16], content, amount(one)))
+        steps.append((label, one.artifact_id, one.cache_key[:16], content, summarize(one)))
     return _template("README.md.j2").render(
         expected=expected,
         artifact=expected.artifact,
-        holds=amount(expected.artifact),
+        holds=summarize(expected.artifact),
         made=made,
         commit=made.git_commit,
         inputs=inputs,
-        steps=columns(steps),
+        steps=align_columns(steps),
         keyed=_keyed(expected),
         variable=VARIABLE,
     )
@@ -274,7 +274,7 @@ def _template(name: str) -> jinja2.Template:
     environment = jinja2.Environment(  # noqa: S701 - Markdown
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["bytes"] = byte_text
+    environment.filters["bytes"] = format_bytes
     return environment.from_string(text)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from flows.formats import time_text
+from flows.formatting import format_duration
 from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import FileFacts, StoreBackend
 from flows.store.leases import live_holders
@@ -163,7 +163,7 @@ def _note_if_live(
     found.live_runs[run_id] = began
     found.kept_runs.add(run_id)
     host = record.get("host") or "a machine that is not known"
-    ago = time_text(max(found.moment - last_sign, 0.0))
+    ago = format_duration(max(found.moment - last_sign, 0.0))
     found.notes.append(
         f"run {run_id} of {host} is going on, with a sign of life {ago} ago: what it may have "
         "found is kept, on S3 and GCS everything that is published. If it is over: "

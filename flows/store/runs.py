@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.formats import time_text
+from flows.formatting import format_duration
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.pointers import now
@@ -293,7 +293,7 @@ def judge(record: Mapping[str, Any], *, silence: float) -> Judgement:
     if process.is_here:
         return Judgement(False, f"{where} there")
     return Judgement(
-        silence > SILENT_SECONDS, f"no sign of life for {time_text(max(silence, 0.0))}"
+        silence > SILENT_SECONDS, f"no sign of life for {format_duration(max(silence, 0.0))}"
     )
 
 

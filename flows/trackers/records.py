@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from flows.nested import leaves, numbers
+from flows.nested_values import flatten, numeric_leaves
 from schemas.disclosure import recorded
 from schemas.manifest import Manifest
 
@@ -31,7 +31,7 @@ class Values(NamedTuple):
     """Numbers of one update of the weights."""
 
     step: int
-    numbers: dict[str, float]
+    numeric_leaves: dict[str, float]
 
 
 class TrackerRun(Protocol):
@@ -58,7 +58,7 @@ def tracked_step(
     run_id: str,
 ) -> TrackedStep:
     """What is known of a step before it runs, without the secrets of addresses."""
-    params = leaves(recorded(config), keep_empty=False)
+    params = flatten(recorded(config), keep_empty=False)
     tags = {
         "bertloom.step": label,
         "bertloom.stage": stage,
@@ -88,10 +88,10 @@ def summary_of(manifest: Manifest) -> dict[str, float]:
 
 
 def _figures(statistics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for name, value in numbers(statistics.get("held_out", {})).items():
+    for name, value in numeric_leaves(statistics.get("held_out", {})).items():
         yield f"held-out/{name}", value
     for split, metrics in statistics.get("metrics", {}).items():
-        for name, value in numbers(metrics).items():
+        for name, value in numeric_leaves(metrics).items():
             yield f"{split}/{name}", value
 
 

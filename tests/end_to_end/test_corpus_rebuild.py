@@ -9,7 +9,7 @@ from support.corpus_builder import small_sample
 
 from benchmarks.dump_parts import change_part, write_parts
 from flows.bert import run_recipe
-from flows.engine.steps import StepResult
+from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import DocumentsConfig, InstancesConfig, VocabularyConfig, WikipediaSource
 from schemas.recipe import Recipe

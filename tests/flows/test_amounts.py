@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.engine.stages import find_stage
+from flows.run.stages import get_stage
 from schemas.manifest import Manifest
 
 
@@ -21,7 +21,7 @@ def trial(f1: float) -> Manifest:
 
 
 def test_the_metric_that_chooses_comes_first() -> None:
-    stage = find_stage("finetune")
+    stage = get_stage("finetune")
     assert stage.amount(trial(0.5)) == "f1 50.0, em 40.0 on dev"
     assert stage.amounts([trial(0.5), trial(0.25)]) == "2 trials, f1 25.0 to 50.0"
     without = made("finetune", {"task": "rte", "metrics": {}})
@@ -37,13 +37,13 @@ def test_evaluation_has_mean_deviation_and_restarts_in_percent() -> None:
         "metrics": {"dev": {"accuracy": 0.336}},
         "ensemble": 1,
     }
-    amount = find_stage("evaluate").amount(made("evaluate", statistics))
+    amount = get_stage("evaluate").amount(made("evaluate", statistics))
     assert amount == "accuracy 27.6 ± 5.4, 5 restarts, best 33.6"
 
 
 def test_statistics_of_another_make_are_no_fault() -> None:
     for statistics in ({}, {"task": "gone", "metrics": {"dev": {"f1": 0.5}}}, {"metrics": 3}):
         for name in ("build-examples", "finetune", "evaluate", "pretrain", "build-vocabulary"):
-            assert find_stage(name).amount(made(name, statistics)) == "0 files"
+            assert get_stage(name).amount(made(name, statistics)) == "0 files"
         given = made("finetune", statistics)
-        assert find_stage("finetune").amounts([given, given]) == "2 trials"
+        assert get_stage("finetune").amounts([given, given]) == "2 trials"

@@ -12,7 +12,7 @@ from support.corpus_builder import small_recipe, small_sample
 from support.training_builder import TINY, tiny_config
 
 from flows.bert import plan, run_recipe
-from flows.engine.steps import StepLine, StepResult
+from flows.run.step_execution import StepLine, StepResult
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import tree_lines
 from flows.store.artifacts import ArtifactStore

@@ -13,7 +13,7 @@ from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 
 MODULES = [
     "bertloom.library",
-    "flows.nested",
+    "flows.nested_values",
     "pipelines.arrays",
     "pipelines.counters",
     "pipelines.documents.selection",

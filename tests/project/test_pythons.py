@@ -18,7 +18,7 @@ from support.paths import ROOT
 from support.portable_bytes import new_words, portable_facts
 
 from flows.bert import stages
-from flows.engine.provenance import key_environment
+from flows.run.provenance import key_environment
 from pipelines.wordpiece.words import WordSplitter
 
 OTHERS = [name for name in ("3.11", "3.12", "3.13") if name != "{}.{}".format(*sys.version_info)]

@@ -11,7 +11,7 @@ from typing import Any
 from support.evaluation_builder import written
 from support.store_builder import describe
 
-from flows.engine.steps import input_ref
+from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
 from pipelines.io.files import write_text_file

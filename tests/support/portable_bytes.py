@@ -29,7 +29,7 @@ def portable_bytes() -> dict[str, object]:
 
 def portable_facts() -> dict[str, object]:
     """Return words of new characters, and the versions in keys."""
-    from flows.engine.provenance import key_environment
+    from flows.run.provenance import key_environment
     from pipelines import build_instances, build_tokens, build_vocabulary
 
     stages = [module.STAGE for module in (build_vocabulary, build_tokens, build_instances)]

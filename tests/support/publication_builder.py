@@ -8,7 +8,7 @@ from typing import Any
 
 from support.store_builder import describe
 
-from flows.engine.steps import input_ref
+from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.files import write_text_file
 from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource

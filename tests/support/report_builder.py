@@ -12,7 +12,7 @@ from support.corpus_builder import small_recipe
 from support.evaluation_builder import BASE, SCRATCH, artifact, written
 
 from flows.bert import run_recipe
-from flows.engine.steps import input_ref
+from flows.run.step_execution import input_ref
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, read_run, run_ids

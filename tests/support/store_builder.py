@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flows.engine.steps import input_ref
+from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.processes import this_process

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import quote, urlsplit
 
-from flows.engine.stages import Step
+from flows.run.stages import Step
 from flows.lineage.export.client import Plain, facet, own_facet
 from flows.lineage.export.columns import DIRECT, Sources, Table, table_of
 from flows.lineage.export.facets import tags

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from flows.engine.provenance import checkout
-from flows.engine.stages import Step
+from flows.run.provenance import checkout
+from flows.run.stages import Step
 from flows.lineage.export.client import (
     Plain,
     generate_new_uuid,

@@ -12,10 +12,10 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from flows.engine.provenance import checkout
-from flows.engine.stages import Step
+from flows.run.provenance import checkout
+from flows.run.stages import Step
 from flows.lineage.export.client import Plain, facet, version_of
-from flows.nested import leaves
+from flows.nested_values import flatten
 from schemas.disclosure import is_secret_name, recorded, without_secrets
 from schemas.manifest import Manifest
 from schemas.stage import Stage
@@ -59,7 +59,7 @@ def _engine(stage: Stage) -> tuple[str, str]:
 
 def parameters_facet(config: Mapping[str, Any]) -> Plain:
     """A configuration, flattened to `masking.max_predictions`; credentials cut out."""
-    found = [{"key": key, "value": _shown(key, value)} for key, value in leaves(config).items()]
+    found = [{"key": key, "value": _shown(key, value)} for key, value in flatten(config).items()]
     return facet("execution_parameters_run", parameters=found)
 
 

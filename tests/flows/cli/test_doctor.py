@@ -11,7 +11,7 @@ from support.store_builder import file_of, prepared, published
 
 from flows.cli import doctor
 from flows.cli.doctor import Finding, pins, software, store_findings
-from flows.engine.provenance import Checkout
+from flows.run.provenance import Checkout
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import DeterminismError
 from schemas.sealed import sealed_json

@@ -18,7 +18,7 @@ from support.store_builder import describe
 from support.sweep_builder import GOOD, POOR, sweep_of
 
 from flows.cli.last_screen import LINES, WIDTH, screen_lines
-from flows.engine.steps import StepResult, input_ref
+from flows.run.step_execution import StepResult, input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from model.tables.document import JSON_FILE, Tables

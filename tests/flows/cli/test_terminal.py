@@ -22,9 +22,9 @@ from support.fake_stages import FakeStages
 
 from flows.cli import run, terminal
 from flows.cli.step_lines import step_printer
-from flows.engine.estimates import StepEstimate
-from flows.engine.plan import PlannedStep
-from flows.engine.steps import StepLine
+from flows.run.estimates import StepEstimate
+from flows.run.plan import PlannedStep
+from flows.run.step_execution import StepLine
 from pipelines.telling import progress
 from schemas.recipe import Recipe
 

@@ -19,7 +19,7 @@ from support.corpus_builder import small_recipe, small_sample
 
 import bertloom
 from flows.bert import run_recipe
-from flows.engine.steps import stage_input
+from flows.run.step_execution import stage_input
 from flows.export.exporting import export
 from flows.lineage.names import artifact_of_file
 from flows.store.artifacts import ArtifactStore

@@ -22,8 +22,8 @@ from support.lineage_schema import Ours, Published, all_facets, check_datasets
 from support.store_builder import describe
 
 from flows.bert import steps
-from flows.engine.stages import Step
-from flows.engine.steps import input_ref
+from flows.run.stages import Step
+from flows.run.step_execution import input_ref
 from flows.lineage.export.columns import table_of, tables
 from flows.lineage.export.datasets import store_namespace
 from flows.lineage.export.event_file import read_events
@@ -563,7 +563,7 @@ def test_a_store_is_named_without_credentials(root: str, expected: str) -> None:
 def test_writing_events_loads_no_transports() -> None:
     code = """
 import sys
-import flows.engine.stages
+import flows.run.stages
 before = set(sys.modules)
 import flows.lineage.export.events
 heavy = {"requests", "httpx", "httpx2", "pyarrow", "torch", "apache_beam", "prefect"}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from flows.bert import bert
-from flows.engine.stages import with_inputs
+from flows.run.stages import with_inputs
 from flows.recipes.files import load_recipe
 from flows.recipes.packaged import described_recipe
 from flows.reproduction.inputs import placed

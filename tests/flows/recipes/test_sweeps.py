@@ -11,8 +11,8 @@ import pytest
 from support.paths import ROOT
 
 from flows.bert import bert, steps
-from flows.engine.plan import PlannedStep
-from flows.engine.sharing import addition_rows, additions
+from flows.run.plan import PlannedStep
+from flows.run.sweep_summary import sweep_rows, summarize_sweep
 from flows.recipes.files import load_recipe, recipe_from
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -292,7 +292,7 @@ def test_a_plan_says_what_is_shared_and_what_each_variant_adds(read) -> None:
         PlannedStep(step.label, "cached" if step.stage.name == "build-instances" else "build")
         for step in whole
     ]
-    rows = addition_rows(additions(recipe, whole, planned))
+    rows = sweep_rows(summarize_sweep(recipe, whole, planned))
     assert rows == [
         ("sweep of tasks", "steps", "to build", "trainings"),
         # Five of the corpus, two of examples, the one from scratch with its evaluation, the tables.
@@ -305,10 +305,10 @@ def test_a_plan_says_what_is_shared_and_what_each_variant_adds(read) -> None:
     ]
     assert len(whole) == 34
     until = [step for step in planned if step.label.startswith("pretrain")]
-    assert [one.steps for one in additions(recipe, whole, until)] == [
+    assert [one.steps for one in summarize_sweep(recipe, whole, until)] == [
         *({}, {"pretrain": 2}, {"pretrain": 2}, {"pretrain": 2}, {})
     ]
-    assert additions(read(BASE), whole, planned) == []
+    assert summarize_sweep(read(BASE), whole, planned) == []
 
 
 TABLES = {

@@ -22,7 +22,7 @@ from support.lineage_builder import put, raw_file
 from support.paths import ROOT
 from support.report_builder import Written
 
-from flows.balances import balances
+from flows.record_counts import record_counts
 from flows.lineage.graph import upstream_graph
 from flows.lineage.raw_text import RawText
 from flows.report import lengths
@@ -307,23 +307,23 @@ def test_counts_add_up_to_the_manifests(run: Run) -> None:
     store, record = run
     step = next(step for step in record.steps if step.label == "build-documents")
     counters = store.read_manifest(step.manifest).counters
-    found = balances(counters)
-    assert {(b.things, b.source) for b in found} >= {("pages", ""), ("pages", "samplewiki")}
+    found = record_counts(counters)
+    assert {(b.record_type, b.source) for b in found} >= {("pages", ""), ("pages", "samplewiki")}
     for balance in found:
         assert balance.is_balanced
         suffix = f"@{balance.source}" if balance.source else ""
-        assert balance.went_in == counters[f"{balance.things}-in{suffix}"]
-    by_source = sum(b.kept for b in found if b.things == "documents" and b.source)
+        assert balance.total == counters[f"{balance.record_type}-in{suffix}"]
+    by_source = sum(b.kept for b in found if b.record_type == "documents" and b.source)
     assert by_source == counters["documents-kept"]
-    dropped = next(b for b in found if b.things == "pages" and not b.source)
-    assert sum(number for _, number in dropped.reasons) == dropped.dropped > 0
+    dropped = next(b for b in found if b.record_type == "pages" and not b.source)
+    assert sum(number for _, number in dropped.dropped_by_reason) == dropped.dropped > 0
     text = words(Page(report_page(store, record)).sections["corpus"])
-    assert f"{dropped.went_in:,} {dropped.kept:,} {dropped.dropped:,}" in text.replace(
-        f"pages build-documents {dropped.went_in}", f"pages build-documents {dropped.went_in:,}"
+    assert f"{dropped.total:,} {dropped.kept:,} {dropped.dropped:,}" in text.replace(
+        f"pages build-documents {dropped.total}", f"pages build-documents {dropped.total:,}"
     )
     assert "does not add up" not in text
-    wrong = balances(counters | {"pages-kept": 1})
-    assert next(b.is_balanced for b in wrong if b.things == "pages") is False
+    wrong = record_counts(counters | {"pages-kept": 1})
+    assert next(b.is_balanced for b in wrong if b.record_type == "pages") is False
 
 
 def test_hostile_texts_are_shown_and_not_run(run: Run) -> None:

@@ -13,7 +13,7 @@ from support.report_builder import Written
 
 from flows.bert import run_recipe
 from flows.cli.last_screen import screen_lines
-from flows.engine.steps import StepResult
+from flows.run.step_execution import StepResult
 from flows.report.page import report_page
 from flows.report.steps import Built
 from flows.report.warnings import collect_warnings

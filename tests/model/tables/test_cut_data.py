@@ -13,7 +13,7 @@ from support.evaluation_builder import SCRATCH, TASKS, artifact, evaluations, ma
 from support.finetuning_builder import sentiment, trial_config, trial_job, write_checkpoint
 
 import model.tabulate
-from flows.engine.stages import find_stage
+from flows.run.stages import get_stage
 from flows.lineage.names import numbers
 from flows.orchestration.stage_pages import metric_rows
 from flows.report.page import section
@@ -193,12 +193,12 @@ def test_lines_of_the_command_say_it() -> None:
         return Manifest.model_construct(statistics=statistics)
 
     trial = made({"task": "sst-2", "metrics": {"dev": {"accuracy": 0.8}}, "cut": CUT})
-    assert find_stage("finetune").amount(trial) == f"accuracy 80.0 on dev ({SAID})"
-    assert find_stage("finetune").amounts([trial, trial]) == f"2 trials, accuracy 80.0 ({SAID})"
+    assert get_stage("finetune").amount(trial) == f"accuracy 80.0 on dev ({SAID})"
+    assert get_stage("finetune").amounts([trial, trial]) == f"2 trials, accuracy 80.0 ({SAID})"
     evaluated = written("sst-2", "sst-2", [0.8, 0.82]) | {"cut": CUT}
-    assert find_stage("evaluate").amount(made(evaluated)).endswith(f"({SAID})")
+    assert get_stage("evaluate").amount(made(evaluated)).endswith(f"({SAID})")
     split = {"splits": {"train": 40}, "cut": {"train": {"kept": 40, "of": 80, "unit": "rows"}}}
-    assert find_stage("build-examples").amount(made(split)) == (
+    assert get_stage("build-examples").amount(made(split)) == (
         "40 train examples (40 of 80 training rows)"
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.engine.steps import is_passing
+from flows.run.step_execution import is_transient
 from pipelines.runners import checks, clusters, code, following
 from pipelines.runners.checks import check_execution, launch_lines, steps_at_once
 from pipelines.runners.clusters import SlotPool
@@ -599,7 +599,7 @@ def test_a_job_that_its_cluster_forgot_is_tried_again(
     for look in (view.look, view.check_known):
         with pytest.raises(RunnerError, match="does not know job 7 any more") as failed:
             look()
-        assert is_passing(failed.value)
+        assert is_transient(failed.value)
 
 
 def test_a_cluster_that_does_not_answer_is_waited_for(
@@ -611,4 +611,4 @@ def test_a_cluster_that_does_not_answer_is_waited_for(
     monkeypatch.setattr(following, "_GONE_SECONDS", 0.0)
     with pytest.raises(RunnerError, match="has not answered for") as failed:
         view.look()
-    assert is_passing(failed.value)
+    assert is_transient(failed.value)

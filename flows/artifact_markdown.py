@@ -1,0 +1,136 @@
+"""Stages and runs in Markdown, for Prefect's pages."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from flows.formatting import format_bytes, format_count, format_duration
+from flows.lineage.graph import upstream_graph
+from flows.lineage.rendering import mermaid_text
+from flows.nested_values import flatten, numeric_leaves
+from flows.record_counts import record_counts
+from flows.run.run import Run
+from flows.run.stages import get_stage, summarize
+from flows.run.step_execution import StepResult
+from flows.store.artifacts import ArtifactStore
+from model.telling.amounts import score_cut
+from schemas.manifest import Manifest
+from schemas.trial_names import entry_label
+
+_MAX_STATISTICS = 40
+
+
+def stage_title(results: Sequence[StepResult]) -> str:
+    """Return a line on what the steps of a stage hold: `build-tokens: 1,234 documents`."""
+    stage, manifests = results[0].manifest.stage, [result.manifest for result in results]
+    if len(manifests) == 1:
+        return f"{results[0].label}: {summarize(manifests[0])}"
+    return f"{stage}: {get_stage(stage).amounts(manifests)}"
+
+
+def stage_markdown(results: Sequence[StepResult], *, store: ArtifactStore, run_id: str) -> str:
+    """Return what the steps of a stage built, what they dropped, and what they were built from.
+
+    Args:
+        results: Results of all steps of the stage, at least one.
+        store: Artifact store.
+        run_id: Run that they belong to.
+    """
+    rows = [
+        (
+            result.label,
+            summarize(result.manifest),
+            format_bytes(result.manifest.size),
+            "cached" if result.was_cached else format_duration(result.seconds),
+            result.manifest.artifact_id,
+        )
+        for result in results
+    ]
+    lines = _table(("step", "contents", "size", "time", "artifact"), rows)
+    for result in results:
+        lines += [f"> {result.label}: {_plain(note)}\n" for note in result.manifest.notes]
+        lines += [f"> **Warning**, {result.label}: {_plain(w)}\n" for w in result.warnings]
+    if len(results) == 1:
+        lines += _details(results[0].manifest, store=store)
+    metrics = [
+        (result.label, str(row["metric"]), _text(row["value"]))
+        for result in results
+        for row in metric_rows(result.manifest)
+    ]
+    if metrics:
+        lines += _table(("step", "metric", "value"), metrics)
+    lines.append(f"Run `{run_id}`, store `{store.root}`; `bertloom lineage ARTIFACT` shows more.")
+    return "\n".join(lines)
+
+
+def _details(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
+    """Return record counts, statistics and the lineage of one artifact."""
+    lines: list[str] = []
+    if rows := [counts.row for counts in record_counts(manifest.counters) if not counts.source]:
+        lines += _table(("records", "in", "kept", "dropped", "reasons"), rows)
+    if not get_stage(manifest.stage).has_metrics:
+        values = [(k, _text(v)) for k, v in flatten(manifest.statistics).items()
+                  if not isinstance(v, list)]  # fmt: skip
+        if values:
+            lines += _table(("statistic", "value"), values[:_MAX_STATISTICS])
+    graph = mermaid_text(upstream_graph([manifest], store=store))
+    return [*lines, "```mermaid", graph, "```", ""]
+
+
+def run_markdown(run: Run, *, title: str) -> str:
+    """Return what failed, where the run's report is, its results, and what it built."""
+    url = run.store.url(f"runs/{run.run_id}/report.html")
+    # No browser opens a link into a bucket.
+    report = f"Report: `{url}`" if "://" in url else f"[Report](file://{quote(url)})"
+    lines = [f"**{_plain(label)}** failed: {_plain(str(e))}\n" for label, e in run.failures.items()]
+    lines += [f"**{_plain(title)}**. {report}", ""]
+    results = [
+        (result.label, summarize(result.manifest), result.manifest.artifact_id)
+        for result in run.results()
+        if get_stage(result.manifest.stage).has_metrics
+        and entry_label(result.label) == result.label
+    ]
+    if results:
+        lines += _table(("step", "result", "artifact"), results)
+    built = [result for result in run.results() if not result.was_cached]
+    rows = []
+    for entry, group in itertools.groupby(built, key=lambda result: entry_label(result.label)):
+        manifests = [result.manifest for result in group]
+        size = format_bytes(sum(manifest.size for manifest in manifests))
+        rows.append((entry, format_count(len(manifests), "artifact"), size))
+    if rows:
+        lines += _table(("built", "artifacts", "size"), rows)
+    lines += [f"`bertloom report {run.run_id} --store {run.store.root}` writes it again."]
+    return "\n".join(lines)
+
+
+def metric_rows(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return one row per metric of an evaluation or training; none for stages of data."""
+    if not get_stage(manifest.stage).has_metrics:
+        return []
+    rows: list[dict[str, Any]] = []
+    for name, value in numeric_leaves(manifest.statistics).items():
+        if name.startswith("model."):
+            continue
+        missing = "; ".join(score_cut(name, manifest.statistics))
+        rows.append({"metric": name, "value": value, **({"not given": missing} if missing else {})})
+    return rows
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return [*("| " + " | ".join(_plain(cell) for cell in row) + " |" for row in lines), ""]
+
+
+def _plain(text: str) -> str:
+    """Return a text that stays in its table cell and is not read as markup."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

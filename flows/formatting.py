@@ -1,0 +1,60 @@
+"""Sizes, durations, counts and tables as plain text."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Sequence
+
+
+def format_bytes(size: int) -> str:
+    """A number of bytes, in powers of 1000.
+
+    >>> byte_text(999), byte_text(1_500_000_000)
+    ('999 B', '1.5 GB')
+    """
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration.
+
+    >>> time_text(12.34), time_text(245), time_text(7620)
+    ('12.3 s', '4 min 05 s', '2 h 07 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def format_count(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "step"), counted(1_200, "step")
+    ('1 step', '1,200 steps')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def align_columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
+    """Rows of texts as aligned lines; the columns numbered in `right` are aligned right."""
+    table = [list(row) for row in rows]
+    widths: dict[int, int] = collections.defaultdict(int)
+    for row in table:
+        for index, cell in enumerate(row):
+            widths[index] = max(widths[index], len(cell))
+    lines = []
+    for row in table:
+        cells = (
+            cell.rjust(widths[index]) if index in right else cell.ljust(widths[index])
+            for index, cell in enumerate(row)
+        )
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,1 +1,0 @@
-"""Running steps: a run and its record, the loop without a server, and Prefect's flows and pages."""

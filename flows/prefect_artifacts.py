@@ -1,0 +1,138 @@
+"""Prefect's view of a run: an artifact per stage, a summary, asset events, progress in the log."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import time
+from typing import Any
+
+from prefect import get_run_logger
+from prefect.artifacts import create_markdown_artifact
+from prefect.events import emit_event
+
+from flows.artifact_markdown import run_markdown, stage_markdown, stage_title
+from flows.formatting import format_bytes, format_count, format_duration
+from flows.run.events import Event, RunFinished, StepFinished, StepProgress, StepStarted
+from flows.run.run import Run
+from pipelines.telling.progress import Reading
+from schemas.disclosure import visible, without_secrets
+
+_PROGRESS_SECONDS = 10.0
+_MAX_RELATED_FILES = 20
+
+
+class ArtifactListener:
+    """Shows the stages of a run on its Prefect page."""
+
+    def __init__(self) -> None:
+        """Show nothing yet."""
+        self._contexts: dict[str, contextvars.Context] = {}
+        self._logged_at: dict[str, float] = {}
+
+    def on_event(self, event: Event) -> None:
+        """Create artifacts of stages that are complete, and of the run; log progress."""
+        match event:
+            case StepStarted(step=step):
+                # Progress comes from other threads, and belongs to the log of this task run.
+                self._contexts[step.label] = contextvars.copy_context()
+                self._logged_at[step.label] = time.monotonic()
+            case StepProgress(step, reading):
+                self._log_progress(step.label, reading)
+            case StepFinished():
+                _emit_asset(event)
+                if not any(_stage_of(event.run, label) == event.step.stage.name
+                           for label in event.remaining):  # fmt: skip
+                    _publish_stage(event.run, event.step.stage.name)
+            case RunFinished(run):
+                _publish_summary(run)
+
+    def _log_progress(self, label: str, reading: Reading) -> None:
+        now = time.monotonic()
+        if label in self._contexts and now - self._logged_at[label] >= _PROGRESS_SECONDS:
+            self._logged_at[label] = now
+            context = self._contexts[label].copy()
+            context.run(lambda: get_run_logger().info("%s", progress_text(reading)))
+
+
+def progress_text(reading: Reading) -> str:
+    """Return how far a job is: `build-documents: 3 of 12 shards, 1,204 rows, about 20.0 s left`."""
+    total = f" of {reading.total:,.0f}" if reading.total else ""
+    parts = [f"{reading.job}: {reading.done:,.0f}{total} {reading.unit}s"]
+    if reading.rows:
+        parts.append(f"{reading.rows:,} rows")
+    if reading.bytes and reading.seconds:
+        rate = reading.bytes / reading.seconds
+        parts.append(f"{format_bytes(reading.bytes)} written at {rate / 1e6:.1f} MB/s")
+    elif reading.seconds and reading.done > reading.first:
+        pace = (reading.done - reading.first) / reading.seconds
+        parts.append(f"{pace:,.2f} {reading.unit}s/s")
+    if (left := reading.seconds_left()) is not None:
+        parts.append(f"about {format_duration(left)} left")
+    return ", ".join(parts)
+
+
+def _stage_of(run: Run, label: str) -> str:
+    return run.by_label[label].stage.name
+
+
+def _publish_stage(run: Run, stage: str) -> None:
+    results = [result for result in run.results() if _stage_of(run, result.label) == stage]
+    text = stage_markdown(results, store=run.store, run_id=run.run_id)
+    _publish(text, key=_key(run.recipe.name, stage), title=stage_title(results))
+
+
+def _publish_summary(run: Run) -> None:
+    built = sum(not result.was_cached for result in run.results())
+    failed = f", {len(run.failures)} failed" if run.failures else ""
+    title = f"{run.recipe.name}: {format_count(len(run.steps), 'step')}, {built:,} built{failed}"
+    _publish(run_markdown(run, title=title), key=_key("run", run.recipe.name), title=title)
+
+
+def _publish(text: str, *, key: str, title: str) -> None:
+    create_markdown_artifact(visible(without_secrets(text)), key=key, description=visible(title))
+
+
+def _emit_asset(event: StepFinished) -> None:
+    """Emit the event of Prefect's assets that a step materialized or referenced an artifact."""
+    run, step, manifest = event.run, event.step, event.result.manifest
+    resource = {
+        "prefect.resource.id": _asset(run, step.label),
+        "prefect.resource.name": step.label,
+        "bertloom.manifest": manifest.path,
+    }
+    if event.result.was_cached:
+        emit_event("prefect.asset.referenced", resource=resource)
+        return
+    related = [
+        {"prefect.resource.id": _asset(run, label), "prefect.resource.role": "asset"}
+        for label in dict.fromkeys(step.inputs.values())
+    ]
+    related += [
+        {
+            "prefect.resource.id": f"bertloom-file://sha256/{file.sha256}",
+            "prefect.resource.name": file.name,
+            "prefect.resource.role": "asset",
+        }
+        for file in manifest.raw_inputs[:_MAX_RELATED_FILES]
+    ]
+    payload: dict[str, Any] = {
+        "artifact": manifest.artifact_id,
+        "content": manifest.content,
+        "counters": manifest.counters,
+    }
+    emit_event(
+        "prefect.asset.materialization.succeeded",
+        resource=resource,
+        related=related,
+        payload=payload,
+    )
+
+
+def _asset(run: Run, label: str) -> str:
+    return f"bertloom://{run.recipe.name}/{label}"
+
+
+def _key(*parts: str) -> str:
+    """Return a key of lower-case letters, digits and dashes, as Prefect requires."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")

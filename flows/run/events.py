@@ -1,0 +1,169 @@
+"""Events of a run, and the listeners that receive them.
+
+    RunStarted
+      StepStarted  (StepProgress | JobSubmitted | JobFinished | RunMessage)*  StepFinished
+      StepFinished                                               (from the cache)
+      StepStarted  ...                                           StepFailed
+      StepSkipped                                                (an input was not built)
+    RunFinished
+
+Whatever watches a run is a listener: console lines, run record, OpenLineage events, experiment
+trackers, cards, Prefect artifacts. A run calls its listeners in order, from the thread that
+executes the step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from flows.run.graph import Step
+from flows.run.step_execution import StepResult
+from flows.store.runs import RunState
+from pipelines.runners.submission import SubmittedJob
+from pipelines.telling.progress import Reading
+from schemas.manifest import Manifest
+
+if TYPE_CHECKING:
+    from flows.run.run import Run
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """A run starts its first step next."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    """A step is built: it is not in the store, and the run holds its lease."""
+
+    run: Run
+    step: Step
+    inputs: Mapping[str, Manifest]
+    """Manifest of each input, by input name."""
+
+    cache_key: str
+    work_folder: str = ""
+    """URL of the folder that the stage resumes from; "" if it has none."""
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """A job or a training of a step reports how far it is, about once a second."""
+
+    step: Step
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class JobSubmitted:
+    """An engine accepted a job of a step, or runs one of an earlier run already."""
+
+    step: Step
+    job: SubmittedJob
+
+
+@dataclass(frozen=True)
+class JobFinished:
+    """A job of a step ended."""
+
+    step: Step
+    job: SubmittedJob
+    resource_usage: Mapping[str, float]
+    """What the engine reports, such as `vcpu-seconds`; can be empty."""
+
+
+@dataclass(frozen=True)
+class RunMessage:
+    """A line for people: what a step waits for, or why it is tried again."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class StepFinished:
+    """The artifact of a step is in the store."""
+
+    run: Run
+    step: Step
+    inputs: Mapping[str, Manifest]
+    result: StepResult
+    remaining: tuple[str, ...] = ()
+    """Labels of the steps that are not finished."""
+
+
+@dataclass(frozen=True)
+class StepFailed:
+    """A try of a step failed."""
+
+    run: Run
+    step: Step
+    inputs: Mapping[str, Manifest]
+    error: Exception
+    retry_delay: float | None = None
+    """Seconds until the next try; None if there is none."""
+
+
+@dataclass(frozen=True)
+class StepSkipped:
+    """A step does not run, because inputs of it were not built."""
+
+    step: Step
+    missing: tuple[str, ...]
+    """Labels of these inputs."""
+
+
+@dataclass(frozen=True)
+class RunStopping:
+    """A run was asked to stop: steps in progress are stopped, and no step starts."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """A run has ended."""
+
+    run: Run
+    state: RunState
+    failures: Mapping[str, BaseException] = field(default_factory=dict)
+    """Error by label; "" is the run's own."""
+
+
+Event = (
+    RunStarted
+    | StepStarted
+    | StepProgress
+    | JobSubmitted
+    | JobFinished
+    | RunMessage
+    | StepFinished
+    | StepFailed
+    | StepSkipped
+    | RunStopping
+    | RunFinished
+)
+
+
+class Listener(Protocol):
+    """Receives the events of a run. Threads of one run can call it at the same time."""
+
+    def on_event(self, event: Event) -> None:
+        """Handle an event. An error is logged and never fails the run."""
+
+
+def emit(event: Event, listeners: Iterable[Listener]) -> None:
+    """Call the listeners in order; log the errors that they raise."""
+    for listener in listeners:
+        try:
+            listener.on_event(event)
+        except Exception as error:
+            name = type(listener).__name__
+            _LOGGER.warning("%s failed on %s: %r", name, type(event).__name__, error)
+            _LOGGER.debug("traceback of %s", name, exc_info=True)

@@ -1,0 +1,196 @@
+"""The plan of a run: each step's key, whether its artifact is in the store, and if not, why."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
+
+from flows.run.cache_keys import StepKey, changed_fields, describe_changes, step_key
+from flows.run.estimates import RunEstimate, StepEstimate, estimate_steps, sum_estimates
+from flows.run.graph import Step, StepGraph
+from flows.store.artifacts import ArtifactStore
+from flows.store.pointers import Pointer
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+from schemas.trial_names import entry_label
+
+_MAX_CHANGES = 4
+_MAX_NAMES = 5
+_MAX_MEASURED = 3
+"""Number of newest artifacts of a stage that an estimate uses."""
+
+_MAX_COMPARED = 20
+"""Number of newest artifacts of a stage that a step is compared with."""
+
+
+class PlannedStep(NamedTuple):
+    """What a run would do with a step."""
+
+    label: str
+    state: Literal["cached", "build", "unknown"]
+    """`unknown`: its key depends on inputs that are built first."""
+
+    cache_key: str = ""
+    artifact_id: str = ""
+    reason: str = ""
+    """Why it would be built."""
+
+    estimate: StepEstimate | None = None
+    """Time and space for building it; None if it is in the store."""
+
+
+def plan_steps(
+    recipe: Recipe,
+    graph: StepGraph,
+    *,
+    store: ArtifactStore | None,
+    rebuild: Collection[str] = (),
+) -> list[PlannedStep]:
+    """Look up every step in the store, and change nothing.
+
+    Args:
+        recipe: Recipe to run.
+        graph: Its steps.
+        store: Artifact store; None if it does not exist yet.
+        rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
+
+    Raises:
+        InputError: A raw file is missing or does not match its checksum list.
+        UnknownStepError: `rebuild` names no step.
+    """
+    return _Planner(recipe, graph, store=store, rebuild=rebuild).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        recipe: Recipe,
+        graph: StepGraph,
+        *,
+        store: ArtifactStore | None,
+        rebuild: Collection[str],
+    ) -> None:
+        self._recipe, self._graph, self._store = recipe, graph, store
+        self._rebuilt = graph.select_all(rebuild)
+        self._manifests: dict[str, Manifest] = {}
+        self._raw_bytes: dict[str, int] = {}
+        self._newest: dict[str, list[Manifest]] = {}
+
+    def plan(self) -> list[PlannedStep]:
+        planned = [self._plan_step(step) for step in self._graph]
+        to_build = frozenset(step.label for step in planned if step.state != "cached")
+        if not to_build:
+            return planned
+        estimates = estimate_steps(
+            list(self._graph),
+            built=to_build,
+            manifests=self._manifests,
+            raw_bytes=self._raw_bytes,
+            execution=self._recipe.execution,
+            earlier=lambda stage: self._newest_of(stage)[:_MAX_MEASURED],
+        )
+        return [step._replace(estimate=estimates.get(step.label)) for step in planned]
+
+    def _plan_step(self, step: Step) -> PlannedStep:
+        unknown = [label for label in step.inputs.values() if label not in self._manifests]
+        if unknown:
+            entries = dict.fromkeys(entry_label(label) for label in unknown)
+            return PlannedStep(step.label, "unknown", reason=f"after {_join_names(list(entries))}")
+        inputs = {name: self._manifests[label] for name, label in step.inputs.items()}
+        key = step_key(step, inputs=inputs)
+        self._raw_bytes[step.label] = sum(item.size for item in key.raw_inputs)
+        manifest, reason = self._look_up(step, key)
+        if manifest is not None:
+            self._manifests[step.label] = manifest
+        if manifest is None or step.label in self._rebuilt:
+            reason = reason or "--rebuild"
+            return PlannedStep(step.label, "build", key.cache_key, reason=reason)
+        return PlannedStep(step.label, "cached", key.cache_key, manifest.artifact_id)
+
+    def _look_up(self, step: Step, key: StepKey) -> tuple[Manifest | None, str]:
+        """Return the cached artifact of a step, or None and the reason to build it."""
+        if self._store is None:
+            return None, "no store yet"
+        try:
+            if (pointer := self._store.pointer(step.stage.name, key.cache_key)) is not None:
+                manifest = self._store.read_manifest(pointer.manifest)
+                self._store.check_files(manifest)
+                return manifest, ""
+        except (ArtifactNotFoundError, ArtifactCorruptError) as error:
+            return None, str(error)
+        nearest = self._nearest(step, key)
+        return None, _compare(key, nearest) if nearest else "never built"
+
+    def _nearest(self, step: Step, key: StepKey) -> Manifest | None:
+        """Return the artifact with the most similar key; the recipe's last one wins a tie."""
+        assert self._store is not None
+        last = self._read(self._store.ref(f"{self._recipe.name}/{step.label}"))
+        candidates = [*last, *self._newest_of(step.stage.name)]
+        return min(
+            candidates,
+            key=lambda manifest: len(changed_fields(manifest.key_spec, key.spec)),
+            default=None,
+        )
+
+    def _newest_of(self, stage: str) -> list[Manifest]:
+        """Return the newest artifacts of a stage, newest first."""
+        if self._store is None:
+            return []
+        if stage not in self._newest:
+            pointers = sorted(self._store.pointers(stage), key=lambda pointer: pointer.committed)
+            newest = pointers[: -_MAX_COMPARED - 1 : -1]
+            self._newest[stage] = [
+                manifest for pointer in newest for manifest in self._read(pointer)
+            ]
+        return self._newest[stage]
+
+    def _read(self, pointer: Pointer | None) -> list[Manifest]:
+        if pointer is not None and self._store is not None:
+            # A damaged manifest explains nothing; `bertloom verify` reports it.
+            with contextlib.suppress(ArtifactNotFoundError, ArtifactCorruptError):
+                return [self._store.read_manifest(pointer.manifest)]
+        return []
+
+
+def estimate_run(planned: Sequence[PlannedStep]) -> RunEstimate:
+    """Return the estimate of all steps that are to be built."""
+    return sum_estimates({step.label: step.estimate for step in planned if step.estimate})
+
+
+def _compare(key: StepKey, earlier: Manifest) -> str:
+    if earlier.cache_key == key.cache_key:
+        return f"{earlier.artifact_id} was quarantined (see quarantine/)"
+    changes = describe_changes(
+        earlier.key_spec, key.spec, old_files=earlier.raw_inputs, new_files=key.raw_inputs
+    )
+    shown = changes[:_MAX_CHANGES]
+    if len(changes) > len(shown):
+        shown.append(f"and {len(changes) - len(shown)} more")
+    return f"{'; '.join(shown)} (compared with {earlier.artifact_id})"
+
+
+def _join_names(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def plan_rows(planned: Sequence[PlannedStep]) -> list[tuple[str, ...]]:
+    """Return the cells of a table: step, key, state, artifact or reason.
+
+    Trials of an entry with the same state and reason share one row.
+    """
+    rows: list[tuple[str, ...]] = []
+    for (name, state, reason), group in itertools.groupby(
+        planned, key=lambda step: (entry_label(step.label), step.state, step.reason)
+    ):
+        steps = list(group)
+        if len(steps) == 1:
+            step = steps[0]
+            rows.append((step.label, step.cache_key[:16], state, step.artifact_id or reason))
+        else:
+            rows.append((f"{name} ({len(steps)} trials)", "", state, reason))
+    return rows
+

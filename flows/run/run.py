@@ -1,0 +1,336 @@
+"""One run of a recipe: its steps, their results, and the events that it emits.
+
+`flows.run.executor` executes the steps in this process, `flows.prefect_flows` as Prefect tasks.
+Both call `Run.execute`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from flows.run.cache_keys import StepKey, step_key
+from flows.run.events import (
+    Event,
+    JobFinished,
+    JobSubmitted,
+    Listener,
+    RunFinished,
+    RunMessage,
+    RunStarted,
+    RunStopping,
+    StepFailed,
+    StepFinished,
+    StepProgress,
+    StepSkipped,
+    StepStarted,
+    emit,
+)
+from flows.run.graph import Step, StepGraph
+from flows.run.plan import PlannedStep
+from flows.run.preflight import raw_paths
+from flows.run.step_execution import StepResult, build_step, stage_folders
+from flows.store.artifacts import ArtifactStore
+from flows.store.leases import Holder, Lease, lease_or_holder, live_holder
+from flows.store.pointers import pointer_to
+from flows.store.runs import RunState
+from flows.store.verification import verify, withdraw
+from model.processes.launcher import stop_running_calls
+from pipelines.runners.checks import steps_at_once
+from pipelines.runners.launch import RUNNERS_HERE
+from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
+from pipelines.telling.progress import listening
+from schemas.configs import ExecutionConfig
+from schemas.errors import RunnerError
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+
+RETRY_DELAYS: tuple[float, ...] = (10, 60)
+"""Seconds before each further try of a step that failed with a transient error."""
+
+_STOP_SECONDS = 0.5
+_KEY_DIGITS = 10
+"""Digits of the cache key in the name of a step's job; the digits after them name the store."""
+
+
+@functools.lru_cache(maxsize=8)
+def get_store(root: str) -> ArtifactStore:
+    """Return the store at a folder or URL, opened once per process."""
+    return ArtifactStore(root)
+
+
+def max_parallel_steps(execution: ExecutionConfig) -> int:
+    """Return how many steps can run concurrently."""
+    if execution.parallel_steps is not None:
+        return execution.parallel_steps
+    return 1 if execution.runner in RUNNERS_HERE else steps_at_once(execution)
+
+
+def poll_delays() -> Iterator[float]:
+    """Yield the seconds before each further look at a step that another run builds."""
+    seconds = 0.05
+    while True:
+        yield seconds
+        seconds = min(2 * seconds, 1.0)
+
+
+class Run:
+    """A run of a recipe's steps, started and finished by its `with` block. Thread-safe."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        graph: StepGraph,
+        *,
+        listeners: Sequence[Listener] = (),
+        rebuild: Collection[str] = (),
+        engine: str = "local",
+        planned: Sequence[PlannedStep] = (),
+        provided: Mapping[str, Manifest] | None = None,
+    ) -> None:
+        """Prepare a run; nothing is written yet.
+
+        Args:
+            recipe: Recipe to run.
+            graph: Its steps.
+            listeners: Receive the events of the run, in this order.
+            rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
+            engine: `prefect` or `local`, for the run's record.
+            planned: Plan of the run, for estimates.
+            provided: Artifacts that steps read and no step of the run builds, by label.
+
+        Raises:
+            UnknownStepError: `rebuild` names no step.
+        """
+        moment = datetime.now(UTC)
+        self.recipe, self.engine, self.listeners = recipe, engine, tuple(listeners)
+        self.steps = tuple(graph)
+        self.by_label = {step.label: step for step in self.steps}
+        self.rebuilt = graph.select_all(rebuild)
+        self.planned = tuple(planned)
+        self.run_id = f"{moment.strftime('%Y%m%dt%H%M%S%f')[:-3]}-{uuid.uuid4().hex[:8]}"
+        self.started_at = moment.isoformat()
+        self.flow_run_id = ""
+        """Prefect's id of the flow run; "" without Prefect."""
+
+        self.max_parallel = max_parallel_steps(recipe.execution)
+        self.step_results = {
+            label: StepResult(label, manifest, was_cached=True, seconds=0.0)
+            for label, manifest in (provided or {}).items()
+        }
+        self.failures: dict[str, Exception] = {}
+        self.stopping = threading.Event()
+        """Set when the run was asked to stop: no step starts any more."""
+
+        self.slots = threading.BoundedSemaphore(self.max_parallel)
+        """One for each step that can be built concurrently, for schedulers without a limit."""
+
+        self.is_started = False
+        self._keys: dict[str, StepKey] = {}
+        self._waiting = set[str]()
+        self._lock, self._finished = threading.Lock(), threading.Event()
+
+    @property
+    def store(self) -> ArtifactStore:
+        """Artifact store of the recipe."""
+        return get_store(self.recipe.store)
+
+    def results(self) -> list[StepResult]:
+        """Return the results of the finished steps, in the order of the recipe."""
+        return [self.step_results[s.label] for s in self.steps if s.label in self.step_results]
+
+    def emit(self, event: Event) -> None:
+        """Send an event to the listeners."""
+        emit(event, self.listeners)
+
+    def __enter__(self) -> Self:
+        self.is_started = True
+        self.emit(RunStarted(self))
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        """Finish the run.
+
+        Raises:
+            Exception: The first error of a step, if the block itself raised none.
+        """
+        state: RunState = "failed" if self.failures or error is not None else "completed"
+        if error is not None and not isinstance(error, Exception):  # KeyboardInterrupt, SIGTERM
+            state = "interrupted"
+            self.stop()
+        failures = {**self.failures, **({"": error} if error is not None else {})}
+        try:
+            self.emit(RunFinished(self, state, failures))
+        finally:
+            self._finished.set()
+        if error is None:
+            for failure in self.failures.values():
+                raise failure
+
+    def stop(self) -> None:
+        """Ask the steps in progress to stop, and start no other; returns immediately."""
+        if not self.stopping.is_set():
+            self.stopping.set()
+            threading.Thread(target=self._stop_calls, name="stop-steps", daemon=True).start()
+            self.emit(RunStopping(self))
+
+    def _stop_calls(self) -> None:
+        # Repeated: a training that is about to start has no process to stop yet.
+        while True:
+            stop_running_calls()
+            if self._finished.wait(_STOP_SECONDS):
+                return
+
+    def wait(self, seconds: float) -> None:
+        """Wait before a step is looked at or tried again.
+
+        Raises:
+            RunnerError: The run was asked to stop.
+        """
+        if self.stopping.wait(seconds):
+            raise RunnerError("skipped: the run was stopped")
+
+    # Steps
+
+    def is_ready(self, step: Step) -> bool:
+        """Return whether the artifacts of all inputs are known."""
+        return all(label in self.step_results for label in step.inputs.values())
+
+    def inputs(self, step: Step) -> dict[str, Manifest]:
+        """Return the manifest of each input that is known, by input name."""
+        return {
+            name: self.step_results[label].manifest
+            for name, label in step.inputs.items()
+            if label in self.step_results
+        }
+
+    def key(self, step: Step) -> StepKey:
+        """Return the cache key of a step that is ready."""
+        if step.label not in self._keys:
+            self._keys[step.label] = step_key(step, inputs=self.inputs(step))
+        return self._keys[step.label]
+
+    def is_built_elsewhere(self, step: Step) -> bool:
+        """Return whether another run is building a step that is ready."""
+        key = self.key(step).cache_key
+        if step.label not in self.rebuilt and self.store.pointer(step.stage.name, key) is not None:
+            return False
+        holder = live_holder(self.store, step.stage.name, key)
+        if holder is not None:
+            self._report_wait(step, holder)
+        return holder is not None
+
+    def execute(self, step: Step) -> StepResult | Holder:
+        """Take a step's artifact from the store, or build it.
+
+        Returns:
+            The result, or the run that is building the same artifact now.
+
+        Raises:
+            BertloomError: The stage or the store failed. Nothing is published.
+        """
+        clock = time.monotonic()
+        result = self._find(step)
+        if result is None:
+            key = self.key(step).cache_key
+            with lease_or_holder(self.store, step.stage.name, key, holder=self.run_id) as lease:
+                if isinstance(lease, Holder):
+                    self._report_wait(step, lease)
+                    return lease
+                self.wait(0)
+                # Another run can have published it since the look above.
+                result = self._find(step) or self._build(step, lease)
+                result = result._replace(seconds=time.monotonic() - clock)
+                self._finish(step, result)
+                if step.stage.resumes and not result.was_cached and lease.renew():
+                    self.store.clear_work(step.stage.name, key)
+        else:
+            self._finish(step, result)
+        return result
+
+    def _find(self, step: Step) -> StepResult | None:
+        """Return the artifact of a step if it is in the store and not damaged."""
+        if step.label in self.rebuilt:
+            return None
+        manifest = self.store.lookup(step.stage.name, self.key(step).cache_key)
+        if manifest is not None and self.recipe.execution.verify_on_hit != "size":
+            verdicts = verify(self.store, [pointer_to(manifest)])
+            if not verdicts[0].is_sound:
+                withdraw(self.store, verdicts)
+                return None
+        return StepResult(step.label, manifest, was_cached=True, seconds=0.0) if manifest else None
+
+    def _build(self, step: Step, lease: Lease) -> StepResult:
+        key, inputs = self.key(step), self.inputs(step)
+        work = stage_folders(step, key, store=self.store).get("work", "")
+        self.emit(StepStarted(self, step, inputs, key.cache_key, work))
+        with (
+            submitting(self._submission(step, lease)),
+            listening(lambda reading: self.emit(StepProgress(step, reading))),
+        ):
+            return build_step(
+                step,
+                key,
+                store=self.store,
+                inputs=inputs,
+                execution=self.recipe.execution,
+                lease=lease,
+                rebuild=step.label in self.rebuilt,
+            )
+
+    def _submission(self, step: Step, lease: Lease) -> Submission:
+        """Describe the jobs of a step to the runner that submits them."""
+
+        def submitted(job: SubmittedJob) -> None:
+            lease.name_job(job.id, job.url)
+            self.emit(JobSubmitted(step, job))
+
+        # The same recipe in another store is another job.
+        store_digest = hashlib.sha256(self.store.root.encode()).hexdigest()
+        key = f"{self.key(step).cache_key[:_KEY_DIGITS]}{store_digest}"
+        return Submission(
+            job_name(self.recipe.name, step.label, key=key),
+            told=submitted,
+            ended=lambda job, usage: self.emit(JobFinished(step, job, usage)),
+            say=lambda text: self.emit(RunMessage(text)),
+            places=(self.recipe.store, *raw_paths(self.steps)),
+            stopping=self.stopping,
+            detach=self.recipe.execution.detach,
+        )
+
+    def _report_wait(self, step: Step, holder: Holder) -> None:
+        """Report once which other run builds a step."""
+        if step.label not in self._waiting:
+            self._waiting.add(step.label)
+            text = f"{step.label}  waiting for {holder}, which is building this artifact"
+            self.emit(RunMessage(text))
+
+    def _finish(self, step: Step, result: StepResult) -> None:
+        self.store.set_ref(f"{self.recipe.name}/{step.label}", result.manifest)
+        with self._lock:
+            self.step_results[step.label] = result
+            remaining = tuple(label for label in self.by_label if label not in self.step_results)
+        self.emit(StepFinished(self, step, self.inputs(step), result, remaining))
+
+    def fail(self, step: Step, error: Exception, *, retry_delay: float | None = None) -> None:
+        """Report a failed try of a step; keep the error if it is the last try."""
+        if retry_delay is None:
+            self.failures[step.label] = error
+        self.emit(StepFailed(self, step, self.inputs(step), error, retry_delay))
+
+    def skip(self, step: Step) -> None:
+        """Report that a step does not run, because inputs of it were not built."""
+        missing = [label for label in step.inputs.values() if label not in self.step_results]
+        self.emit(StepSkipped(step, tuple(dict.fromkeys(missing))))

@@ -1,0 +1,113 @@
+"""Listener that writes the record of a run to the store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from flows.run.events import (
+    Event,
+    JobFinished,
+    JobSubmitted,
+    RunFinished,
+    RunStarted,
+    RunStopping,
+    StepFinished,
+)
+from flows.run.provenance import checkout
+from flows.run.run import Run
+from flows.store.pointers import now
+from flows.store.processes import this_process
+from flows.store.runs import KEPT, Heartbeat, JobRecord, RunRecord, RunState, write_run
+from schemas.disclosure import recorded, without_secrets
+
+_WRITE_SECONDS = 2.0
+"""Minimum time between two writes while a run makes progress."""
+
+
+class RunRecorder:
+    """Writes `runs/RUN_ID/run.json` when a run starts, makes progress and ends, and heartbeats."""
+
+    def __init__(self) -> None:
+        """Write nothing before the run starts."""
+        self._jobs: list[JobRecord] = []
+        self._written_at = 0.0
+        self._heartbeat: Heartbeat | None = None
+        self._lock = threading.Lock()
+        self._run: Run | None = None
+
+    def on_event(self, event: Event) -> None:
+        """Write the record if the event changes it."""
+        with self._lock:
+            match event:
+                case RunStarted(run):
+                    self._run = run
+                    self._write("running")
+                    self._heartbeat = Heartbeat(run.store, run.run_id)
+                    self._heartbeat.start()
+                case JobSubmitted(step, job):
+                    self._jobs.append(
+                        JobRecord(
+                            label=step.label,
+                            name=job.name,
+                            runner=job.runner,
+                            id=job.id,
+                            url=job.url,
+                            attached=job.attached,
+                        )
+                    )
+                    self._write("running")
+                case JobFinished(_, job, usage):
+                    self._jobs = [
+                        record.model_copy(update={"took": dict(usage)})
+                        if record.id == job.id
+                        else record
+                        for record in self._jobs
+                    ]
+                case StepFinished() if time.monotonic() - self._written_at >= _WRITE_SECONDS:
+                    self._write("running")
+                case RunStopping():
+                    # A process that is being stopped may not live until RunFinished.
+                    self._write("interrupted", {"": f"it was stopped; {KEPT}"})
+                case RunFinished(_, state, failures):
+                    if self._heartbeat is not None:
+                        self._heartbeat.stop()
+                    self._write(
+                        state, {label: failure_text(error) for label, error in failures.items()}
+                    )
+
+    def _write(self, state: RunState, failures: Mapping[str, str] | None = None) -> None:
+        run, code, process = self._run, checkout(), this_process()
+        if run is None or (state == "running" and run.stopping.is_set()):
+            return
+        self._written_at = time.monotonic()
+        record = RunRecord(
+            run_id=run.run_id,
+            state=state,
+            started=run.started_at,
+            written=now(),
+            recipe=recorded(run.recipe.model_dump(mode="json")),
+            engine=run.engine,
+            flow_run_id=run.flow_run_id,
+            host=process.host,
+            system=process.system,
+            pid=process.pid,
+            process_start=process.process_start,
+            git_commit=code.commit,
+            git_dirty=code.is_dirty,
+            rebuild=tuple(sorted(run.rebuilt)),
+            planned=tuple(run.by_label),
+            steps=tuple(result.record for result in run.results()),
+            failures=dict(failures or {}),
+            jobs=tuple(self._jobs),
+        )
+        write_run(run.store, record)
+
+
+def failure_text(error: BaseException) -> str:
+    """Return the text of an error as records contain it, without secrets."""
+    if isinstance(error, Exception):
+        return str(without_secrets(f"{type(error).__name__}: {error}"))
+    cause = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else "a signal"
+    return f"it was stopped by {cause}; {KEPT}"

@@ -1,0 +1,265 @@
+"""Build one step: run its stage and publish the artifact."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from flows.run.cache_keys import StepKey, item_key
+from flows.run.graph import Step
+from flows.run.provenance import checkout, environment, platform_name
+from flows.store.artifacts import ArtifactStore, Attempt
+from flows.store.leases import Lease
+from flows.store.pointers import now
+from flows.store.runs import StepRecord
+from model.processes.launcher import call_group
+from model.training.health import read_warnings
+from pipelines.runners.code import code_digest
+from pipelines.telling.progress import working_on
+from schemas.addresses import public_address
+from schemas.configs import ExecutionConfig
+from schemas.disclosure import recorded
+from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
+from schemas.fingerprint import content_digest, logical_digest
+from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
+from schemas.stage import Stage
+
+_PERMANENT_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM,
+     errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EEXIST,
+     errno.ELOOP, errno.EXDEV, errno.EMLINK, errno.EMFILE, errno.EINVAL, errno.EBADF, errno.ESPIPE,
+     errno.ENODEV, errno.ENXIO, errno.ENOSYS, errno.ENOTSUP, errno.EILSEQ, errno.ENOEXEC}
+)  # fmt: skip
+
+
+class StepResult(NamedTuple):
+    """Artifact of a step, and how the run got it."""
+
+    label: str
+    manifest: Manifest
+    was_cached: bool
+    """Whether it was in the store, or another run published it first."""
+
+    seconds: float
+    warning: str = ""
+    """Warning of the step itself, "" for none."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warning of the step and warnings of its training, which a cached step repeats."""
+        training = (warning.text for warning in read_warnings(self.manifest.statistics))
+        return (*filter(None, [self.warning]), *training)
+
+    @property
+    def record(self) -> StepRecord:
+        """Result as plain values, for run records and for Prefect."""
+        return StepRecord(
+            label=self.label,
+            manifest=self.manifest.path,
+            was_cached=self.was_cached,
+            seconds=round(self.seconds, 3),
+            warning=self.warning,
+        )
+
+
+def build_step(
+    step: Step,
+    key: StepKey,
+    *,
+    store: ArtifactStore,
+    inputs: Mapping[str, Manifest],
+    execution: ExecutionConfig,
+    lease: Lease,
+    rebuild: bool = False,
+) -> StepResult:
+    """Run the stage of a step and publish its artifact.
+
+    Args:
+        step: Step to build.
+        key: Its cache key.
+        store: Artifact store.
+        inputs: Manifest of each input, by input name.
+        execution: Where the stage runs.
+        lease: Lease of the cache key, which the caller holds.
+        rebuild: Replace an artifact that is in the store.
+
+    Raises:
+        LeaseLostError: Another run took the lease while the stage ran.
+        BertloomError: The stage or the store failed. Nothing is published.
+    """
+    stage, clock, started_at = step.stage, time.monotonic(), now()
+    folders = stage_folders(step, key, store=store, rebuild=rebuild)
+    attempt = store.begin(stage.name)
+    with (
+        _discard_on_error(step, attempt, store=store),
+        _stop_when_lost(lease, step),
+        working_on(step.label),
+    ):
+        stage_inputs = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
+        output = stage.run(
+            step.config, inputs=stage_inputs, output=attempt.output, execution=execution, **folders
+        )
+        if not isinstance(output, StageOutput):
+            raise TypeError(f"{step.label}: expected a StageOutput, got {type(output).__name__}")
+    produced_by = ProducedBy(
+        run_id=lease.run_id,
+        git_commit=checkout().commit,
+        git_dirty=checkout().is_dirty,
+        runner=execution.runner,
+        worker_code=worker_code(stage),
+        host_kind=platform_name(),
+        started=started_at,
+        ended=now(),
+        seconds=round(time.monotonic() - clock, 3),
+        reuse=output.reuse,
+    )
+    manifest = _manifest(
+        step, key, output, attempt=attempt, inputs=inputs, produced_by=produced_by
+    )
+    commit = store.commit(manifest, replace=rebuild)
+    warning = ""
+    if commit.replaced is not None and commit.replaced.content != commit.manifest.content:
+        warning = (
+            "rebuild produced different output for the same cache key: the stage changed and its "
+            "`version` did not, or it depends on an input that is not part of the key"
+        )
+    return StepResult(
+        step.label, commit.manifest, not commit.won, time.monotonic() - clock, warning
+    )
+
+
+def worker_code(stage: Stage) -> str:
+    """Return the digest of the code that workers of a stage's jobs run; "" if it has no jobs."""
+    return f"sha256:{code_digest()}" if stage.module.startswith("pipelines.") else ""
+
+
+def stage_folders(
+    step: Step, key: StepKey, *, store: ArtifactStore, rebuild: bool = False
+) -> dict[str, str]:
+    """Return the URLs of the folders that a stage resumes from, by the stage's parameter.
+
+    A rebuild deletes finished work items of earlier runs.
+    """
+    stage, folders = step.stage, {}
+    if stage.resumes:
+        folders["work"] = store.work(stage.name, key.cache_key)
+    if stage.keeps_pieces:
+        digest = item_key(key.spec)
+        if rebuild:
+            store.backend.delete_folder(f"pieces/{stage.name}/{digest}")
+        folders["pieces"] = store.pieces(stage.name, digest)
+    return folders
+
+
+def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:
+    """Return an artifact in the form that stages read."""
+    return StageInput(
+        name=name,
+        artifact_id=manifest.artifact_id,
+        data=store.url(manifest.data),
+        files=manifest.files,
+        counters=manifest.counters,
+        statistics=manifest.statistics,
+    )
+
+
+def input_ref(name: str, manifest: Manifest) -> InputRef:
+    """Return the reference to an artifact that manifests built from it contain."""
+    return InputRef(
+        name=name,
+        stage=manifest.stage,
+        artifact_id=manifest.artifact_id,
+        cache_key=manifest.cache_key,
+        content=manifest.content,
+        manifest=manifest.path,
+    )
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether another try of a step can succeed: a network or disk error, not a user's.
+
+    A `RunnerError` is judged by the error that it was raised from.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, NetworkError):
+            return True
+        if isinstance(cause, OSError):
+            return cause.errno not in _PERMANENT_ERRNOS and not isinstance(
+                cause, (FileNotFoundError, PermissionError, FileExistsError)
+            )
+        if isinstance(cause, BertloomError) and not isinstance(cause, RunnerError):
+            return False
+        cause = cause.__cause__
+    return False
+
+
+def _manifest(
+    step: Step,
+    key: StepKey,
+    output: StageOutput,
+    *,
+    attempt: Attempt,
+    inputs: Mapping[str, Manifest],
+    produced_by: ProducedBy,
+) -> Manifest:
+    files = tuple(sorted(output.files, key=lambda entry: path_order(entry.path)))
+    raw, notes = output.raw_inputs or key.raw_inputs, output.notes
+    for item in raw:
+        notes = tuple(note.replace(item.uri, public_address(item.uri)) for note in notes)
+    return Manifest(
+        artifact_id=attempt.artifact_id,
+        stage=step.stage.name,
+        stage_version=key.spec["stage_version"],
+        cache_key=key.cache_key,
+        key_spec=key.spec,
+        content=content_digest(files),
+        logical_content=logical_digest(files),
+        location=attempt.location,
+        files=files,
+        counters=dict(sorted(output.counters.items())),
+        statistics=output.statistics,
+        table=output.table,
+        notes=recorded(notes),
+        raw_inputs=tuple(item.model_copy(update={"uri": public_address(item.uri)}) for item in raw),
+        inputs=tuple(input_ref(name, inputs[name]) for name in step.inputs),
+        produced_by=produced_by,
+        environment=environment(),
+        config=recorded(step.config.model_dump(mode="json")),
+    )
+
+
+@contextlib.contextmanager
+def _discard_on_error(step: Step, attempt: Attempt, *, store: ArtifactStore) -> Iterator[None]:
+    """Delete what a stage wrote if it fails, except work items that the next run can reuse."""
+    try:
+        yield
+    except BaseException as error:
+        if not step.stage.keeps_pieces:
+            try:
+                store.abandon(attempt)
+            except OSError as problem:
+                error.add_note(f"{attempt.output} was not deleted: {problem}")
+        raise
+
+
+@contextlib.contextmanager
+def _stop_when_lost(lease: Lease, step: Step) -> Iterator[None]:
+    """Stop the processes that the block waits for as soon as the lease is lost.
+
+    Raises:
+        LeaseLostError: Another run took the lease before the end of the block.
+    """
+    with call_group() as stop_calls:
+        lease.on_lost = stop_calls
+        try:
+            yield
+        except Exception as error:
+            if lease.is_held():
+                raise
+            raise LeaseLostError(lease.run_id, step.label, lease.new_holder()) from error
+    if not lease.renew():
+        raise LeaseLostError(lease.run_id, step.label, lease.new_holder())

@@ -1,0 +1,243 @@
+"""The steps that a recipe's fine-tunings stand for, and what a recipe may say of them."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from flows.bert import steps
+from flows.run.stages import Step, steps_until
+from flows.finetuning import trials
+from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
+from schemas.configs import DocumentsConfig, TextSource
+from schemas.errors import ConfigError
+from schemas.model_configs import ModelConfig
+from schemas.recipe import Recipe
+from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
+from schemas.trial_names import entry_label
+
+EXAMPLES = {"cola": ExamplesConfig(task="cola", folder="cola")}
+
+
+def recipe(**changes: Any) -> Recipe:
+    given: dict[str, Any] = {
+        "name": "mine",
+        "build_examples": EXAMPLES,
+        "finetune": {"cola": entry()},
+        **changes,
+    }
+    return Recipe(**given)
+
+
+def entry(**changes: Any) -> FinetuneConfig:
+    given: dict[str, Any] = {
+        "examples": "cola",
+        "init_checkpoint": "bert",
+        "batch": (16, 32),
+        "learning_rate": (5e-5, 2e-5),
+        "epochs": (2, 3),
+        "restarts": 3,
+        **changes,
+    }
+    return FinetuneConfig(**given)
+
+
+def by_label(found: list[Step]) -> dict[str, Step]:
+    assert len({step.label for step in found}) == len(found)
+    return {step.label: step for step in found}
+
+
+def test_a_grid_has_a_trial_for_each_point_and_restart() -> None:
+    found = trials(entry())
+    assert len(found) == 2 * 2 * 2 * 3
+    assert list(found)[:3] == ["b16-lr5e-05-e2-r0", "b16-lr5e-05-e2-r1", "b16-lr5e-05-e2-r2"]
+    points = {(c.batch, c.learning_rate, c.epochs, c.restart) for c in found.values()}
+    assert len(points) == 24
+    identities = {str(config.identity()) for config in found.values()}
+    assert len(identities) == 24
+
+
+def test_learning_rates_that_are_nearly_equal_are_trials_of_their_own() -> None:
+    found = trials(entry(learning_rate=(1e-5, 1.0000001e-5), batch=(8,), epochs=(2,), restarts=1))
+    assert list(found) == ["b8-lr1e-05-e2-r0", "b8-lr1.0000001e-05-e2-r0"]
+    assert {entry_label(f"finetune.x.{name}") for name in found} == {"finetune.x"}
+
+
+def test_a_majority_has_one_trial() -> None:
+    found = trials(entry(init_checkpoint=None, method="majority"))
+    assert [config.restart for config in found.values()] == [0]
+
+
+def test_steps_of_a_fine_tuning_alone_need_no_corpus() -> None:
+    found = by_label(steps(recipe()))
+    assert {step.stage.name for step in found.values()} == {
+        "build-examples", "finetune", "evaluate", "tabulate"
+    }  # fmt: skip
+    cell = found["finetune.cola.b16-lr5e-05-e2-r0"]
+    assert cell.inputs == {"examples": "build-examples.cola"}
+    evaluation = found["evaluate.cola"]
+    assert len(evaluation.inputs) == 25
+    assert evaluation.inputs["b32-lr2e-05-e3-r2"] == "finetune.cola.b32-lr2e-05-e3-r2"
+    assert found["tabulate"].inputs == {"cola": "evaluate.cola"}
+    order = list(found)
+    assert all(order.index(label) < order.index(s.label) for s in found.values()
+               for label in s.inputs.values())  # fmt: skip
+
+
+def test_layers_that_the_encoder_has_not_are_refused_in_the_recipe() -> None:
+    corpus = DocumentsConfig(sources=(TextSource(name="mine", paths=("text",)),))
+    shape = ModelConfig(layers=2, hidden_size=8, heads=1)
+    phases = {"one": {"instances": "length-128", "model": shape, "budget": {"steps": 1}}}
+
+    def check(layers: str) -> None:
+        tagger = entry(init_checkpoint=None, start_from="one", method="features", layers=layers)
+        recipe(build_documents=corpus, pretrain=phases, finetune={"a": tagger})
+
+    for layers in ("embeddings", "last", "second-to-last", "weighted-sum-all"):
+        check(layers)
+    for layers in ("concat-last-4", "weighted-sum-last-4"):
+        with pytest.raises(ValidationError, match=f"{layers} needs .* at least 4 layers, .* has 2"):
+            check(layers)
+
+
+def test_a_phase_or_the_vocabulary_is_what_cells_start_from() -> None:
+    source = TextSource(name="mine", paths=("text",))
+    corpus = DocumentsConfig(sources=(source,))
+    tiny = ModelConfig(layers=1, hidden_size=8, heads=1)
+    pretrain = {"one": {"instances": "length-128", "model": tiny, "budget": {"steps": 1}}}
+    found = by_label(
+        steps(
+            recipe(
+                build_documents=corpus,
+                pretrain=pretrain,
+                finetune={
+                    "pretrained": entry(init_checkpoint=None, start_from="one", restarts=1),
+                    "scratch": entry(init_checkpoint=None, model=tiny, restarts=1),
+                },
+            )
+        )
+    )
+    cell = found["finetune.pretrained.b16-lr5e-05-e2-r0"]
+    assert cell.inputs == {"examples": "build-examples.cola", "checkpoint": "pretrain.one"}
+    cell = found["finetune.scratch.b16-lr5e-05-e2-r0"]
+    assert cell.inputs == {"examples": "build-examples.cola", "vocabulary": "build-vocabulary"}
+    starts = {found[f"evaluate.{name}"].config.start for name in ("pretrained", "scratch")}  # type: ignore[attr-defined]
+    assert starts == {"one", "scratch"}
+
+
+def test_an_ensemble_reads_the_cells_of_its_members() -> None:
+    both = {"a": entry(restarts=2), "b": entry(batch=(16,), restarts=1)}
+    ensemble = EnsembleConfig(members=("a", "b"), size=3)
+    found = by_label(steps(recipe(finetune=both, ensembles={"both": ensemble})))
+    inputs = found["evaluate.both"].inputs
+    assert len(inputs) == 1 + 16 + 4
+    assert inputs["a.b16-lr5e-05-e2-r1"] == "finetune.a.b16-lr5e-05-e2-r1"
+    assert found["evaluate.both"].config.ensemble == 3  # type: ignore[attr-defined]
+    assert set(found["tabulate"].inputs) == {"a", "b", "both"}
+
+
+def test_until_takes_all_cells_of_an_entry() -> None:
+    both = {"a": entry(restarts=2), "b": entry()}
+    found = steps_until(steps(recipe(finetune=both)), "finetune.a")
+    assert len(found) == 1 + 16
+    assert steps_until(steps(recipe(finetune=both)), "evaluate.b")[-1].label == "evaluate.b"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"finetune": {"x": entry(examples="rte")}}, "no 'rte' in build_examples, which has cola"),
+        (
+            {"finetune": {"x": entry(init_checkpoint=None, start_from="p")}},
+            "no phase 'p' in pretrain, which has no phases",
+        ),
+        (
+            {"finetune": {"x": entry(init_checkpoint=None, model={"preset": "tiny"})}},
+            "there is no build_documents",
+        ),
+        ({"ensembles": {"cola": EnsembleConfig(members=("cola",))}}, "use another name"),
+        ({"ensembles": {"e": EnsembleConfig(members=("sst",))}}, "no 'sst' in finetune"),
+        (
+            {
+                "finetune": {"a": entry(), "b": entry(max_seq_length=64)},
+                "ensembles": {"e": EnsembleConfig(members=("a", "b"))},
+            },
+            "they differ in max_seq_length",
+        ),
+        (
+            {"build_examples": {}, "finetune": {}},
+            "expected build_documents (a corpus) or build_examples",
+        ),
+    ],
+)
+def test_what_a_recipe_names_has_to_be_there(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        recipe(**changes)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"init_checkpoint": None}, "found none"),
+        ({"start_from": "one"}, "found start_from and init_checkpoint"),
+        ({"method": "majority"}, "leave out init_checkpoint"),
+        ({"batch": (16, 16)}, "expected different values"),
+        ({"epochs": (0,)}, "expected values above 0"),
+        ({"learning_rate": (math.nan,)}, "expected values above 0"),
+        ({"learning_rate": (math.inf,)}, "expected values above 0"),
+        ({"optimizer": {"learning_rate": 0.5}}, "give learning_rate beside optimizer"),
+    ],
+)
+def test_a_grid_that_means_nothing_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        entry(**changes)
+    assert said in str(caught.value)
+
+
+def test_a_member_counts_once() -> None:
+    with pytest.raises(ValidationError, match="expected different entries"):
+        EnsembleConfig(members=("a", "a"))
+
+
+def test_tasks_and_methods_are_checked_before_anything_runs(tmp_path: Path) -> None:
+    raw = {
+        "name": "mine",
+        "build_examples": {"cola": {"task": "cola", "folder": "cola"}},
+        "finetune": {"x": {"examples": "cola", "init_checkpoint": "bert", "batch": 8}},
+    }
+    found = recipe_from(deepcopy(raw), where="here", folder=tmp_path)
+    assert found.finetune["x"].batch == (8,)
+    change = "finetune.x.method=features"
+    with pytest.raises(ConfigError, match=r"finetune\.x\.method: features is for tasks that tag"):
+        recipe_from(deepcopy(raw), where="here", folder=tmp_path, changes=[change])
+    change = "build_examples.cola.task=colo"
+    with pytest.raises(ConfigError, match=r"build_examples\.cola\.task: .* mean cola"):
+        recipe_from(deepcopy(raw), where="here", folder=tmp_path, changes=[change])
+
+
+def test_texts_longer_than_the_positions_are_refused_before_anything_runs() -> None:
+    corpus = DocumentsConfig(sources=(TextSource(name="mine", paths=("text",)),))
+    model = ModelConfig(layers=1, hidden_size=8, heads=1, max_position_embeddings=64)
+    with pytest.raises(ValidationError, match="128, but the model has positions for 64"):
+        recipe(build_documents=corpus, finetune={"x": entry(init_checkpoint=None, model=model)})
+
+
+def test_the_recipe_of_the_papers_tables_has_a_cell_for_every_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "paper-tables" in packaged_recipes()
+    for name in ("CHECKPOINT", "CASED_CHECKPOINT", "GLUE", "SQUAD", "SWAG", "CONLL"):
+        monkeypatch.setenv(name, f"/data/{name.lower()}")
+    loaded = load_recipe("paper-tables")
+    layers = {e.layers for e in loaded.finetune.values() if e.method == "features"}
+    assert len(layers) == 6
+    tasks = {config.task for config in loaded.build_examples.values()}
+    assert {"cola", "mnli", "squad-1.1", "squad-2.0", "swag", "conll-2003", "wnli"} <= tasks
+    assert loaded.finetune["ner-last"].restarts == 5
+    assert loaded.build_examples["cola"].folder == "/data/glue/CoLA"

@@ -1,0 +1,498 @@
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_stages import LABELS, FakeStages
+
+from flows.bert import plan, run_recipe, stages, steps
+from flows.run.cache_keys import describe_changes
+from flows.run.plan import PlannedStep
+from flows.run.provenance import key_environment
+from flows.run.stages import get_stage, rebuilt_labels
+from flows.run.step_execution import StepResult, is_transient, worker_code
+from flows.orchestration import loop as local_engine
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import read_run, run_ids
+from model import pretrain
+from pipelines import build_tokens
+from pipelines.runners.code import code_digest
+from pipelines.runners.submission import SubmittedJob, current_submission
+from pipelines.telling.progress import step_name
+from schemas.configs import (
+    DocumentsConfig,
+    ExecutionConfig,
+    InstancesConfig,
+    TextSource,
+    TokensConfig,
+    VocabularyConfig,
+)
+from schemas.disclosure import without_secrets
+from schemas.errors import (
+    ConfigError,
+    FingerprintError,
+    InputError,
+    NetworkError,
+    RunnerError,
+    VocabularyError,
+)
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+
+ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
+
+
+def run(recipe: Recipe, rebuild: tuple[str, ...] = ()) -> list[StepResult]:
+    return run_recipe(recipe, say=lambda line: None, engine="local", rebuild=rebuild)
+
+
+def manifests(results: list[StepResult]) -> dict[str, Manifest]:
+    return {result.label: result.manifest for result in results}
+
+
+def keys(recipe: Recipe) -> dict[str, str]:
+    return {label: manifest.cache_key for label, manifest in manifests(run(recipe)).items()}
+
+
+def changed(recipe: Recipe, other: Recipe) -> set[str]:
+    """Which steps have another key under the other recipe."""
+    before, after = keys(recipe), keys(other)
+    return {label for label in before if before[label] != after[label]}
+
+
+# The registry
+
+
+def test_the_real_stages_are_what_they_say() -> None:
+    entries = {name.replace("_", "-") for name in Recipe.model_fields}
+    for name, stage in stages().items():
+        assert stage.name == name
+        assert stage.module.rpartition(".")[2] == name.replace("-", "_")
+        assert stage.run.__module__ == stage.module
+        assert stage.version >= 1
+        assert key_environment(stage.libraries)
+        assert get_stage(name) is stage
+        # Its steps are made of the recipe's entry of that name, but for what reads those of others.
+        if name in entries and name != "finetune":
+            annotation = Recipe.model_fields[name.replace("-", "_")].annotation
+            assert stage.config.__name__ in str(annotation)
+    assert {stage.holds for stage in stages().values()} >= {"documents", "tokens", "tables"}
+
+
+def test_what_workers_ran_is_said_of_stages_that_have_jobs() -> None:
+    found = {stage.name: worker_code(stage) for stage in (build_tokens.STAGE, pretrain.STAGE)}
+    assert found == {"build-tokens": f"sha256:{code_digest()}", "pretrain": ""}
+
+
+def test_a_stage_that_is_none_any_more_has_a_plain_answer() -> None:
+    manifest = Manifest.model_construct(
+        stage="gone", counters={"rows": 1234}, table="rows", statistics={}, files=()
+    )
+    for name in ("gone", "counters", "../pipelines", ""):
+        stage = get_stage(name)
+        assert stage.amount(manifest) == "1,234 rows"
+        assert not stage.has_metrics
+        with pytest.raises(ConfigError, match="not one of this version"):
+            stage.run()
+
+
+def test_each_step_comes_after_what_it_reads(fakes: FakeStages, root: str) -> None:
+    found = steps(fakes.recipe(root))
+    assert [step.label for step in found] == LABELS
+    for index, step in enumerate(found):
+        assert set(step.inputs.values()) <= set(LABELS[:index])
+
+
+# Running
+
+
+def test_a_second_run_builds_nothing(fakes: FakeStages, root: str) -> None:
+    first = run(fakes.recipe(root))
+    assert fakes.calls == ALL
+    assert not any(result.was_cached for result in first)
+    second = run(fakes.recipe(root))
+    assert fakes.calls == []
+    assert all(result.was_cached for result in second)
+    assert manifests(second) == manifests(first)
+
+
+def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:
+    found = manifests(run(fakes.recipe(root)))
+    documents, tokens = found["build-documents"], found["build-tokens"]
+    assert documents.raw_inputs[0].uri == str(fakes.raw)
+    assert documents.counters["documents-dropped-too-short"] == 1
+    assert documents.config["sources"][0]["paths"] == [str(fakes.raw)]
+    assert "paths" not in json.dumps(documents.key_spec)
+    assert documents.stage_version == documents.key_spec["stage_version"] == 1
+    assert [(ref.name, ref.artifact_id) for ref in tokens.inputs] == [
+        ("documents", documents.artifact_id),
+        ("vocabulary", found["build-vocabulary"].artifact_id),
+    ]
+    assert tokens.environment.packages["pyarrow"] == tokens.key_spec["environment"]["pyarrow"]
+    assert tokens.produced_by.runner == "local"
+    assert tokens.produced_by.worker_code == ""  # of stages that workers have no part in
+
+
+def test_jobs_are_called_as_their_step(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, names = fakes.module._make, []
+
+    def noting(*given: Any, **more: Any) -> Any:
+        names.append(step_name("no step"))
+        return make(*given, **more)
+
+    monkeypatch.setattr(fakes.module, "_make", noting)
+    run(fakes.recipe(root))
+    assert names == LABELS
+    assert step_name("no step") == "no step"
+
+
+def test_jobs_and_what_they_took_are_in_the_runs_record(
+    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = fakes.module._make
+
+    def submitting_one(*given: Any, **more: Any) -> Any:
+        step = current_submission("no step")
+        job = SubmittedJob(step.name, "dataflow", f"id of {step.name}", "https://page")
+        step.told(job)
+        step.ended(job, {"vcpu-seconds": float(len(step.name))})
+        assert step.places == (root, str(fakes.raw))
+        return make(*given, **more)
+
+    monkeypatch.setattr(fakes.module, "_make", submitting_one)
+    run(fakes.recipe(root))
+    store = ArtifactStore(root)
+    (identity,) = run_ids(store)
+    jobs = read_run(store, identity).jobs
+    assert [job.label for job in jobs] == LABELS
+    assert [job.took for job in jobs] == [{"vcpu-seconds": len(job.name)} for job in jobs]
+
+
+def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:
+    found = manifests(run(fakes.recipe(root)))
+    store = ArtifactStore(root)
+    assert store.refs() == sorted(f"fake/{label}" for label in LABELS)
+    reference = store.ref("fake/build-instances.two")
+    assert reference is not None
+    assert reference.artifact_id == found["build-instances.two"].artifact_id
+    [run_id] = run_ids(store)
+    record = read_run(store, run_id)
+    assert record.state == "completed"
+    assert [step.label for step in record.steps] == LABELS
+    assert run_id == record.run_id == found["build-documents"].produced_by.run_id
+
+
+def test_a_deleted_artifact_is_built_again(fakes: FakeStages, root: str) -> None:
+    first = manifests(run(fakes.recipe(root)))
+    store = ArtifactStore(root)
+    store.backend.delete_folder(first["build-tokens"].location)
+    _ = fakes.calls
+    second = manifests(run(fakes.recipe(root)))
+    assert fakes.calls == ["tokens"]
+    assert second["build-tokens"].content == first["build-tokens"].content
+
+
+def test_a_stage_that_fails_leaves_nothing(fakes: FakeStages, root: str) -> None:
+    fakes.module.FAULTS["tokens"] = [VocabularyError("no such piece")]
+    with pytest.raises(VocabularyError, match="no such piece"):
+        run(fakes.recipe(root))
+    store = ArtifactStore(root)
+    assert store.backend.sizes("artifacts/build-tokens") == {}
+    assert {pointer.stage for pointer in store.pointers()} == {
+        "build-documents",
+        "build-vocabulary",
+    }
+    [run_id] = run_ids(store)
+    record = read_run(store, run_id)
+    assert record.state == "failed"
+    assert record.failures == {"build-tokens": "VocabularyError: no such piece"}
+    _ = fakes.calls
+    run(fakes.recipe(root))
+    assert fakes.calls == ["tokens", "instances", "instances"]
+
+
+def test_instance_stages_are_independent(fakes: FakeStages, root: str) -> None:
+    fakes.module.FAULTS["instances"] = [InputError("first")]
+    lines: list[str] = []
+    with pytest.raises(InputError, match="first"):
+        run_recipe(fakes.recipe(root), say=lines.append, engine="local")
+    assert fakes.calls == ALL
+    assert any(line.startswith("build-instances.one  FAILED: first") for line in lines)
+    assert any(line.startswith("build-instances.two") and "built" in line for line in lines)
+
+
+def test_what_needs_a_failed_step_is_not_run(fakes: FakeStages, root: str) -> None:
+    fakes.module.FAULTS["vocabulary"] = [InputError("none")]
+    lines: list[str] = []
+    with pytest.raises(InputError):
+        run_recipe(fakes.recipe(root), say=lines.append, engine="local")
+    assert fakes.calls == ["documents", "vocabulary"]
+    assert "build-tokens  not run: needs build-vocabulary" in lines
+
+
+def test_a_passing_fault_is_tried_again(
+    fakes: FakeStages,
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_engine, "RETRY_DELAYS", (0.0, 0.0))
+    fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset"), TimeoutError("slow")]
+    run(fakes.recipe(root))
+    assert fakes.calls.count("tokens") == 3
+    fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")] * 3
+    with pytest.raises(ConnectionResetError):
+        run(fakes.recipe(root), rebuild=("build-tokens",))
+    assert fakes.calls.count("tokens") == 3
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (ConnectionResetError("x"), True),
+        (TimeoutError("x"), True),
+        (OSError(errno.EIO, "x"), True),
+        (OSError(errno.ENOSPC, "disk full"), False),
+        (OSError(errno.EFBIG, "ulimit -f"), False),
+        (OSError(errno.ENOTEMPTY, "x"), False),
+        (FileNotFoundError("x"), False),
+        (PermissionError("x"), False),
+        (ValueError("x"), False),
+        (InputError("x"), False),
+        (NetworkError("x"), True),
+        (caused(InputError("x"), TimeoutError("y")), False),
+        (RunnerError("x"), False),
+        (caused(RunnerError("x"), TimeoutError("y")), True),
+        (caused(RunnerError("x"), ValueError("y")), False),
+    ],
+)
+def test_only_passing_faults_are_worth_another_try(error: Exception, passing: bool) -> None:
+    assert is_transient(error) is passing
+
+
+def test_a_rebuild_builds_what_is_there(fakes: FakeStages, root: str) -> None:
+    first = manifests(run(fakes.recipe(root)))
+    _ = fakes.calls
+    results = run(fakes.recipe(root), rebuild=("build-vocabulary",))
+    second = manifests(results)
+    assert fakes.calls == ["vocabulary"]
+    assert second["build-vocabulary"].artifact_id != first["build-vocabulary"].artifact_id
+    assert all(not result.warning for result in results)
+    run(fakes.recipe(root), rebuild=("all",))
+    assert fakes.calls == ALL
+    run(fakes.recipe(root), rebuild=("build-instances.two",))
+    assert fakes.calls == ["instances"]
+
+
+def test_a_rebuild_to_other_bytes_is_said(
+    fakes: FakeStages,
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(fakes.recipe(root))
+    monkeypatch.setattr(fakes.module, "words", lambda text: ["other"])
+    results = run(fakes.recipe(root), rebuild=("build-documents",))
+    assert "under the same key" in results[0].warning
+    assert run(fakes.recipe(root))[0].manifest == results[0].manifest
+
+
+def test_a_rebuild_of_nothing_is_refused(fakes: FakeStages, root: str) -> None:
+    with pytest.raises(ConfigError, match="build-token'"):
+        rebuilt_labels(("build-token",), steps(fakes.recipe(root)))
+
+
+def test_an_unknown_engine_or_runner_is_refused(
+    fakes: FakeStages,
+    root: str,
+) -> None:
+    with pytest.raises(ConfigError, match="prefect, local"):
+        run_recipe(fakes.recipe(root), say=print, engine="airflow")
+    recipe = fakes.recipe(root, execution=ExecutionConfig(runner="dask"))
+    with pytest.raises(ConfigError, match="unknown runner 'dask'"):
+        run(recipe)
+
+
+# Cache keys, one test a dimension
+
+
+def test_keys_change_on_input_files(fakes: FakeStages, root: str) -> None:
+    before = keys(fakes.recipe(root))
+    fakes.raw.write_text("The dog sat\n")
+    after = keys(fakes.recipe(root))
+    assert all(before[label] != after[label] for label in LABELS)
+
+
+def test_an_equal_result_changes_no_key_after_it(
+    fakes: FakeStages,
+    root: str,
+) -> None:
+    before = keys(fakes.recipe(root))
+    _ = fakes.calls
+    fakes.raw.write_text("the   CAT sat\n")  # other bytes, the same words
+    after = keys(fakes.recipe(root))
+    assert fakes.calls == ["documents"]
+    assert {label for label in LABELS if before[label] != after[label]} == {"build-documents"}
+
+
+def test_keys_change_on_configuration(fakes: FakeStages, root: str) -> None:
+    plain = fakes.recipe(root)
+    sources = plain.build_documents.sources
+    for name, change, expected in [
+        ("build_documents", DocumentsConfig(sources=sources, min_words=9), {"build-documents"}),
+        ("build_tokens", TokensConfig(remove_duplicates=False), {"build-tokens"}),
+        (
+            "build_instances",
+            {"one": InstancesConfig(), "two": InstancesConfig(seed=3)},
+            {"build-instances.two"},
+        ),
+        ("build_vocabulary", VocabularyConfig(min_count=3), {"build-vocabulary"}),
+    ]:
+        assert changed(plain, fakes.recipe(root, **{name: change})) == expected, name
+
+
+def test_keys_change_on_the_statistics_of_an_input(
+    fakes: FakeStages,
+    root: str,
+) -> None:
+    plain = fakes.recipe(root)
+    # The vocabulary's file is the same, for the corpus has fewer words than either size.
+    other = fakes.recipe(root, build_vocabulary=VocabularyConfig(vocab_size=20_000))
+    contents = [manifests(run(recipe))["build-vocabulary"].content for recipe in (plain, other)]
+    assert contents[0] == contents[1]
+    assert "build-tokens" in changed(plain, other)
+
+
+def test_keys_change_on_the_stage_version(fakes: FakeStages, root: str) -> None:
+    before = keys(fakes.recipe(root))
+    fakes.raise_version()
+    assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
+
+
+def test_keys_change_on_versions_of_libraries(
+    fakes: FakeStages,
+    root: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = keys(fakes.recipe(root))
+    monkeypatch.setattr("flows.run.provenance._version", lambda name: "99.0")
+    assert all(keys(fakes.recipe(root))[label] != before[label] for label in LABELS)
+
+
+def test_a_library_that_is_not_there_is_no_weaker_key() -> None:
+    with pytest.raises(FingerprintError, match="no-such-library"):
+        key_environment(["no-such-library"])
+
+
+def test_keys_ignore_where_and_how(
+    fakes: FakeStages,
+    root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved = tmp_path / "elsewhere.txt"
+    moved.write_bytes(fakes.raw.read_bytes())
+    source = TextSource(name="mine", paths=(str(moved),))
+    other = fakes.recipe(
+        str(tmp_path / "other-store"),
+        name="other-name",
+        build_documents=DocumentsConfig(sources=(source,)),
+        build_tokens=TokensConfig(memory_words=7),
+        execution=ExecutionConfig(runner="threads", workers=2, options=("--x=1",)),
+    )
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "1")
+    assert changed(fakes.recipe(root), other) == set()
+
+
+def test_two_names_for_one_configuration_share_an_artifact(
+    fakes: FakeStages,
+    root: str,
+) -> None:
+    same = {"a": InstancesConfig(), "b": InstancesConfig()}
+    found = manifests(run(fakes.recipe(root, build_instances=same)))
+    assert fakes.calls.count("instances") == 1
+    assert found["build-instances.a"] == found["build-instances.b"]
+
+
+# Plans
+
+
+def states(planned: list[PlannedStep]) -> list[str]:
+    return [step.state for step in planned]
+
+
+def test_a_plan_tells_and_changes_nothing(fakes: FakeStages, root: str) -> None:
+    recipe = fakes.recipe(root)
+    planned = plan(recipe, store=None)
+    assert states(planned) == ["build", *["unknown"] * 4]
+    found = manifests(run(recipe))
+    _ = fakes.calls
+    store = ArtifactStore(root)
+    before = store.backend.sizes("keys")
+    planned = plan(recipe, store=store)
+    assert states(planned) == ["cached"] * 5
+    assert planned[0].cache_key == found["build-documents"].cache_key
+    assert planned[4].artifact_id == found["build-instances.two"].artifact_id
+    assert fakes.calls == []
+    assert store.backend.sizes("keys") == before
+
+
+def test_a_plan_says_why(fakes: FakeStages, root: str) -> None:
+    run(fakes.recipe(root))
+    store = ArtifactStore(root)
+    other = {"one": InstancesConfig(seed=7), "two": InstancesConfig(seed=2)}
+    planned = plan(fakes.recipe(root, build_instances=other), store=store)
+    assert states(planned) == ["cached", "cached", "cached", "build", "cached"]
+    assert planned[3].reason.startswith("seed 0 -> 7 (compared with")
+    fakes.raw.write_text("other\n")
+    assert "raw files changed" in plan(fakes.recipe(root), store=store)[0].reason
+    fakes.raise_version()
+    assert "stage_version 1 -> 2" in plan(fakes.recipe(root), store=store)[0].reason
+    fakes.raw.write_text("The cat sat\n")
+
+
+def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
+    recipe = fakes.recipe(root)
+    found = manifests(run(recipe))
+    store = ArtifactStore(root)
+    planned = plan(recipe, store=store, rebuild=("build-tokens",))
+    assert states(planned) == ["cached", "cached", "build", "cached", "cached"]
+    assert planned[2].reason == "asked for"
+    tokens = found["build-tokens"]
+    store.backend.delete(f"{tokens.data}/{tokens.files[0].object}")
+    planned = plan(recipe, store=store)
+    assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
+    assert "found nothing" in planned[2].reason
+    store.withdraw_artifacts({tokens.artifact_id: "damaged"})
+    assert "was withdrawn" in plan(recipe, store=store)[2].reason
+
+
+def test_differences_are_told_by_field() -> None:
+    before = {"config": {"a": 1, "m": {"p": 0.1}}, "inputs": {"x": {"content": "1"}}}
+    after = {"config": {"a": 2, "m": {"p": 0.1}, "n": 1}, "inputs": {"x": {"content": "2"}}}
+    assert describe_changes(before, after) == ["a 1 -> 2", "n (none) -> 1", "x changed"]
+    assert describe_changes(before, before) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("s3://key:secret@bucket/x", "s3://***@bucket/x"),
+        ({"a": ["https://h/x?X-Amz-Signature=abc&y=1"]}, {"a": ["https://h/x?X-Amz-Signature=***&y=1"]}),
+        ("/home/someone@host/books", "/home/someone@host/books"),
+        (("a", 1, None), ["a", 1, None]),
+        (["--s3_secret_access_key", "abc", "p"], ["--s3_secret_access_key", "***", "p"]),
+        (["--token=a", "--token", "--x"], ["--token=***", "--token", "--x"]),
+        (["token", "sentence"], ["token", "sentence"]),
+    ],
+)  # fmt: skip
+def test_manifests_hold_no_credentials(value: Any, expected: Any) -> None:
+    assert without_secrets(value) == expected

@@ -1,0 +1,303 @@
+"""The corpus flow on a real (ephemeral) Prefect server, shared by those of the test run."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from support.fake_stages import LABELS, FakeStages
+
+from flows.bert import bert, run_recipe, stages
+from flows.run.plan import PlannedStep
+from flows.run.stages import Step
+from flows.orchestration import run as runs
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import read_run, run_ids
+from schemas.configs import TokensConfig
+from schemas.errors import VocabularyError
+from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
+from schemas.recipe import Recipe
+from schemas.task_configs import ExamplesConfig
+
+pytestmark = pytest.mark.network
+
+
+@pytest.fixture
+def recipe(prefect_server: None, fakes: FakeStages, tmp_path: Path) -> Recipe:
+    return fakes.recipe(str(tmp_path / "store"))
+
+
+def record_of(recipe: Recipe) -> dict[str, Any]:
+    """The newest run's record."""
+    store = ArtifactStore(recipe.store)
+    records = [read_run(store, run_id) for run_id in run_ids(store)]
+    return max(records, key=lambda record: record.written).model_dump()
+
+
+def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
+    """The task runs by name, as the server knows them when so many have ended."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+
+    chosen = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
+    deadline = time.monotonic() + 30  # the server records what tasks report in its own time
+    with get_client(sync_client=True) as client:
+        while True:
+            found = client.read_task_runs(flow_run_filter=chosen)
+            over = [run for run in found if run.state and run.state.is_final()]
+            if len(over) >= ended or time.monotonic() > deadline:
+                return {run.name: run for run in found}
+            time.sleep(0.1)
+
+
+def artifacts() -> dict[str, Any]:
+    """The newest of each key, as the server has them."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.sorting import ArtifactSort
+
+    with get_client(sync_client=True) as client:
+        found = client.read_artifacts(sort=ArtifactSort.CREATED_DESC)
+        return {item.key: item for item in reversed(found) if item.key}
+
+
+def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> None:
+    lines: list[str] = []
+    first = run_recipe(recipe, say=lines.append)
+    assert [result.label for result in first] == LABELS
+    assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
+    # Indented are warnings: what the fakes make is no table that a card could describe.
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == LABELS
+    record = record_of(recipe)
+    assert record["state"] == "completed"
+    runs = task_runs(record["flow_run_id"])
+    assert {name: run.state.name for name, run in runs.items()} == dict.fromkeys(
+        LABELS, "Completed"
+    )
+    read = {name: len(run.task_inputs.get("wait_for", [])) for name, run in runs.items()}
+    assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
+    assert {name: run.tags for name, run in runs.items()} == {
+        label: [f"stage:{label.partition('.')[0]}"] for label in LABELS
+    }
+    shown = artifacts()
+    assert shown["fake-build-tokens"].description == "build-tokens: 1 file"
+    assert shown["run-fake"].description == "fake: 5 steps, 5 built"
+    assert f"[Report](file://{recipe.store}/runs/{record['run_id']}/report.html)" in (
+        shown["run-fake"].data
+    )
+    assert "| build-documents |" in shown["run-fake"].data
+
+    second = run_recipe(recipe, say=lines.append)
+    assert fakes.calls == []
+    assert [result.manifest for result in second] == [result.manifest for result in first]
+    assert all(result.was_cached for result in second)
+    runs = task_runs(record_of(recipe)["flow_run_id"])
+    assert {name: run.state.name for name, run in runs.items()} == dict.fromkeys(LABELS, "Cached")
+
+
+def test_both_engines_make_the_same(
+    recipe: Recipe,
+    fakes: FakeStages,
+    tmp_path: Path,
+) -> None:
+    elsewhere = recipe.model_copy(update={"store": str(tmp_path / "local")})
+    with_prefect = run_recipe(recipe, say=lambda line: None)
+    without = run_recipe(elsewhere, say=lambda line: None, engine="local")
+    for one, other in zip(with_prefect, without, strict=True):
+        assert one.manifest.cache_key == other.manifest.cache_key
+        assert one.manifest.content == other.manifest.content
+
+
+def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> None:
+    fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
+    lines: list[str] = []
+    with pytest.raises(VocabularyError, match="too small a corpus"):
+        run_recipe(recipe, say=lines.append)
+    assert fakes.calls == ["documents", "vocabulary"]
+    assert "build-vocabulary  FAILED: too small a corpus" in lines
+    record = record_of(recipe)
+    assert record["state"] == "failed"
+    assert list(record["failures"]) == ["build-vocabulary"]
+    assert [step["label"] for step in record["steps"]] == ["build-documents"]
+    # On Prefect's pages the sentence comes first: of the run, of the step, in the summary.
+    assert flow_message(record["flow_run_id"]) == "too small a corpus"
+    state = task_runs(record["flow_run_id"], ended=2)["build-vocabulary"].state
+    assert (state.type.value, state.message) == ("FAILED", "too small a corpus")
+    shown = artifacts()["run-fake"].data
+    assert shown.startswith("**build-vocabulary** failed: too small a corpus\n")
+
+
+def flow_message(flow_run_id: str) -> str:
+    """The message of the state that a flow run is in."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        return str(client.read_flow_run(UUID(flow_run_id)).state.message)
+
+
+def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeStages) -> None:
+    kept: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = kept.append  # type: ignore[method-assign]
+    names = ("prefect.flow_runs", "prefect.task_runs")
+    fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
+    for name in names:
+        logging.getLogger(name).addHandler(handler)
+    try:
+        with pytest.raises(VocabularyError):
+            run_recipe(recipe, say=lambda line: None)
+    finally:
+        for name in names:
+            logging.getLogger(name).removeHandler(handler)
+    texts = [record.getMessage() for record in kept]
+    assert "Finished in state Failed('too small a corpus')" in texts
+    assert not [record for record in kept if record.exc_info]
+    assert sum(text.count("\n") + 1 for text in texts) < 20
+
+
+def test_prefect_logs_a_fault_of_ours_with_its_traceback() -> None:
+    from flows.orchestration.flows import log_errors_in_a_sentence
+
+    log_errors_in_a_sentence()
+    record = logging.LogRecord("prefect.flow_runs", logging.ERROR, "", 0, "failed", (), None)
+    for error, is_kept in ((ZeroDivisionError(), True), (VocabularyError("small"), False)):
+        record.exc_info = (type(error), error, None)
+        assert logging.getLogger("prefect.flow_runs").filter(record)
+        assert (record.exc_info is not None) == is_kept
+
+
+def test_a_passing_fault_is_tried_again(
+    recipe: Recipe,
+    fakes: FakeStages,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flows.orchestration import flows
+
+    monkeypatch.setattr(flows.run_step_task, "retry_delay_seconds", [0, 0])
+    fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
+    run_recipe(recipe, say=lambda line: None)
+    assert fakes.calls.count("tokens") == 2
+
+
+def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> None:
+    fakes.module.FAULTS["instances"] = [ValueError("first")]
+    with pytest.raises(ValueError, match="first"):
+        run_recipe(recipe, say=lambda line: None)
+    record = record_of(recipe)
+    assert len(record["failures"]) == 1
+    assert len(record["steps"]) == 4
+
+
+@pytest.mark.slow  # several runs by Prefect
+def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
+    run_recipe(recipe, say=lambda line: None)
+    _ = fakes.calls
+    run_recipe(recipe, say=lambda line: None, rebuild=("build-tokens",))
+    assert fakes.calls == ["tokens"]
+
+
+@pytest.mark.slow
+def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
+    execution = recipe.execution.model_copy(update={"parallel_steps": 2})
+    recipe = recipe.model_copy(update={"execution": execution})
+    fakes.module.FAULTS["instances"] = [ValueError("first")]
+    with pytest.raises(ValueError, match="first"):
+        run_recipe(recipe, say=lambda line: None)
+    record = record_of(recipe)
+    assert len(record["failures"]) == 1
+    assert len(record["steps"]) == 4
+    results = run_recipe(recipe, say=lambda line: None)
+    assert [result.label for result in results] == LABELS
+    assert sum(not result.was_cached for result in results) == 1
+    runs = task_runs(record_of(recipe)["flow_run_id"])
+    read = {name: len(run.task_inputs.get("wait_for", [])) for name, run in runs.items()}
+    assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
+
+
+def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
+    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, told = threading.Event(), []
+
+    def train(*_: Any, **__: Any) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        told.append(stopped.wait(5))
+        raise RuntimeError("stopped")
+
+    monkeypatch.setattr(fakes.module, "documents", train)
+    monkeypatch.setattr(runs, "stop_running_calls", stopped.set)
+    examples = {"a": ExamplesConfig(task="cola", folder="cola")}
+    execution = recipe.execution.model_copy(update={"parallel_steps": 2})
+    recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
+    monkeypatch.setattr(runs, "check_inputs", lambda steps: None)
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe(recipe, say=lambda line: None)
+    assert told == [True]
+    assert record_of(recipe)["state"] == "interrupted"
+
+
+def test_a_look_ahead_is_not_believed(
+    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows.orchestration import flows
+
+    ahead = [PlannedStep(label, "cached") for label in LABELS]
+    monkeypatch.setattr(flows, "plan_steps", lambda *_, **__: ahead)
+    results = run_recipe(recipe, say=lambda line: None)
+    assert not any(result.was_cached for result in results)
+    assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
+
+
+def test_how_prefect_ended_a_flow_run_is_in_its_record(fakes: FakeStages, tmp_path: Path) -> None:
+    from prefect.client.schemas.objects import FlowRun
+    from prefect.states import Cancelled, Crashed, Failed
+
+    from flows.orchestration.flows import flow_of, settle_run
+
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    wanted = {"crashed": Crashed, "interrupted": Cancelled, "failed": Failed}
+    for state, made in wanted.items():
+        given = {"recipe": recipe.model_dump(mode="json")}
+        flow_run = FlowRun(flow_id=uuid4(), parameters=given)
+        run = runs.Run(recipe, [], say=lambda line: None)
+        run.flow_run_id = str(flow_run.id)
+        with run:
+            settle_run(flow_of(bert), flow_run, made(message="its process is gone"))
+            record = read_run(run.store, run.run_id)
+            assert (record.state, record.failures) == (state, {"": "its process is gone"})
+
+
+def test_every_stage_is_in_one_part() -> None:
+    assert sorted(s.name for part in bert.after for s in part.stages) == sorted(stages())
+
+
+def test_trials_that_are_all_there_are_one_task() -> None:
+    from flows.orchestration.flows import bundles
+
+    stage = stages()["finetune"]
+    labels = ["finetune.cola.b16-lr2e-05-e3-r0", "finetune.cola.b16-lr2e-05-e3-r1"]
+    steps = [Step(label, stage, TokensConfig(), {}) for label in labels]
+    assert [b.title for b in bundles(steps, cached=frozenset(labels))] == [
+        "finetune.cola (2 trials)"
+    ]
+    assert [b.title for b in bundles(steps, cached=frozenset(labels[:1]))] == labels
+
+
+def test_what_computes_on_a_gpu_is_tagged() -> None:
+    from flows.orchestration.flows import Bundle
+
+    for device, tags in (("cuda", {"stage:pretrain", "gpu"}), ("cpu", {"stage:pretrain"})):
+        model = ModelConfig(layers=2, hidden_size=32, heads=2)
+        config = PretrainConfig(
+            instances="x", model=model, budget=BudgetConfig(steps=1), device=device
+        )
+        step = Step("pretrain.x", stages()["pretrain"], config, {})
+        made = Bundle("pretrain.x", (step,)).task
+        assert (made.name, made.tags) == ("pretrain", tags)
+    documents = Step("build-documents", stages()["build-documents"], TokensConfig(), {})
+    assert Bundle("build-documents", (documents,)).task.tags == {"stage:build-documents"}
