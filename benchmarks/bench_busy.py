@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flows.bert import run_recipe
-from flows.run.step_execution import stage_input
 from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe
+from flows.run.step_execution import stage_input
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from model.pretraining.job import TrainingJob

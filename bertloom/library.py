@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 
-from flows.bert import plan as plan_steps
-from flows.bert import run_recipe
+from flows.bert import plan_recipe, run_recipe
 from flows.cards.cards import card_of, cards_said
-from flows.run.plan import PlannedStep
-from flows.run.stages import get_stage
 from flows.export.exporting import Format, export
 from flows.lineage import queries
 from flows.lineage.names import resolve
@@ -27,6 +24,8 @@ from flows.lineage.tracing import Trace, trace_row
 from flows.nested_values import numeric_leaves
 from flows.recipes import files
 from flows.reproduction.writing import write_reproduction
+from flows.run.plan import PlannedStep
+from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import ArtifactNotFoundError, StoreError
@@ -311,7 +310,7 @@ def plan(
     store: ArtifactStore | None = None
     with contextlib.suppress(ArtifactNotFoundError):  # nothing is built yet: a plan makes no store
         store = ArtifactStore(loaded.store, create=False)
-    return plan_steps(loaded, store=store, rebuild=rebuild, until=until)
+    return plan_recipe(loaded, store=store, rebuild=rebuild, until=until)
 
 
 def run(
@@ -341,7 +340,7 @@ def run(
     """
     loaded = _recipe(recipe)
     results = run_recipe(
-        loaded, say=say or _say_nothing, engine=engine, rebuild=rebuild, until=until
+        loaded, log=say or _say_nothing, engine=engine, rebuild=rebuild, until=until
     )
     store = ArtifactStore(loaded.store, create=False)
     return {result.label: Artifact(result.manifest, store) for result in results}

@@ -15,7 +15,6 @@ from pipelines import (
 from schemas.contamination_configs import ContaminationConfig, ContaminationRules
 from schemas.recipe import Recipe
 
-
 STAGES = (
     build_documents.STAGE,
     find_contamination.STAGE,

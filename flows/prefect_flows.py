@@ -149,7 +149,7 @@ def _recipe_flow(name: str) -> Callable[[Callable[..., Any]], Flow[..., Any]]:
     return flow(
         name=name,
         flow_run_name=_flow_run_name,
-        task_runner=ThreadPoolTaskRunner(_MAX_TASKS),
+        task_runner=ThreadPoolTaskRunner[Any](_MAX_TASKS),
         persist_result=False,
         on_failure=[mark_run_ended],
         on_crashed=[mark_run_ended],
@@ -282,9 +282,7 @@ def _load(recipe: RecipeParameter, overrides: list[str] | None, store: str | Non
     if isinstance(recipe, str):
         return load_recipe(recipe, changes=overrides or (), store=store)
     where = "flow parameter `recipe`"
-    return recipe_from(
-        recipe, where=where, folder=Path.cwd(), changes=overrides or (), store=store
-    )
+    return recipe_from(recipe, where=where, folder=Path.cwd(), changes=overrides or (), store=store)
 
 
 @contextlib.contextmanager
@@ -302,9 +300,7 @@ def _execute_steps(run: Run) -> None:
         states: dict[str, State[Any]] = {}
         for step in _in_turn(run):
             upstream = [states[label] for label in step.inputs.values() if label in states]
-            states[step.label] = step_task(step)(
-                step.label, wait_for=upstream, return_state=True
-            )
+            states[step.label] = step_task(step)(step.label, wait_for=upstream, return_state=True)
         return
     futures: dict[str, Any] = {}
     for step in run.steps:

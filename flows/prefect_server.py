@@ -231,7 +231,9 @@ def _environment() -> dict[str, str]:
         # Registering Prefect's kinds of blocks takes half a second, and no flow here has any.
         "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
     }
-    if home := default_prefect_home():  # a profile in ~/.prefect that names no server is no reason to use it
+    if (
+        home := default_prefect_home()
+    ):  # a profile in ~/.prefect that names no server is no reason to use it
         own[HOME] = home
     return {**os.environ, **own}
 

@@ -11,7 +11,7 @@ STAGES = (pretrain.STAGE,)
 
 
 def pretraining_steps(recipe: Recipe, graph: StepGraph) -> None:
-    """Add a step per phase; it reads instances, the vocabulary and the phase that it starts from."""
+    """Add a step per phase, which reads instances, the vocabulary and the phase before it."""
     for name, phase in recipe.pretrain.items():
         graph.add(
             pretrain.STAGE,

@@ -19,8 +19,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.states import Completed
 
-from flows.corpus import build_corpus
-from flows.run.step_execution import get_store
+from flows.bert import run_recipe
 from flows.lineage.export.events import close_abandoned
 from flows.prefect_server import prefect_api, start_server
 from flows.publish.comparison import Corpus, CorpusComparison
@@ -36,6 +35,7 @@ from flows.publish.rebuilding import (
     publish_rebuilt,
 )
 from flows.recipes.files import load_recipe
+from flows.run.run import get_store
 from flows.store.runs import settle_dead_runs
 from schemas.disclosure import recorded, visible, without_secrets
 from schemas.errors import BertloomError
@@ -103,7 +103,7 @@ def rebuild(
     if work.done:
         return Completed(message=f"nothing to do: {work.done}", data=_summary(work, None))
     loaded = corpus_recipe(order, work, files)
-    made = {r.label: r.manifest for r in build_corpus.run(loaded, say=_say())}
+    made = {r.label: r.manifest for r in run_recipe(loaded, part="corpus", log=_say())}
     publication = compare_and_publish(order, work, loaded, made)
     return _summary(work, publication)
 

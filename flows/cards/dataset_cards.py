@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flows.record_counts import record_counts
 from flows.cards.ancestors import Ancestors
 from flows.cards.licences import NOT_SAID, SourceFacts, source_facts
 from flows.cards.markdown import code, front_matter, table
 from flows.cards.parts import DEFAULT, Part
 from flows.formatting import format_bytes
 from flows.nested_values import flatten
+from flows.record_counts import record_counts
 from schemas.card_configs import CardsConfig
 from schemas.manifest import Manifest
 

@@ -107,8 +107,8 @@ def _with_tables(store: ArtifactStore) -> list[str]:
 
 
 def _run_missing(wanted: Sequence[Wanted], *, root: str, engine: str, as_json: bool) -> None:
-    from flows.bert import run_recipe  # start-up: 1,000 ms
-    from flows.cli.step_lines import step_printer
+    from flows.bert import run_recipe
+    from flows.cli.step_lines import StepPrinter
 
     known = set(_with_tables(ArtifactStore(root)))
     for given, name in wanted:
@@ -116,7 +116,7 @@ def _run_missing(wanted: Sequence[Wanted], *, root: str, engine: str, as_json: b
             continue
         say(f"running {name}", err=as_json)
         loaded = load_recipe(given, store=root)
-        run_recipe(loaded, say=step_printer(as_json=as_json), engine=engine)
+        run_recipe(loaded, listeners=[StepPrinter(as_json=as_json)], engine=engine)
 
 
 def _read(store: ArtifactStore, names: Sequence[str]) -> dict[str, Any]:

@@ -47,10 +47,10 @@ def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
     recipe, changes = ctx.params.get("recipe") or next(iter(words), None), ctx.params.get("changes")
 
     def of_recipe() -> Iterator[str]:
-        from flows.bert import steps  # start-up: 1 s, the modules of all stages
+        from flows.bert import recipe_steps  # loads the modules of all stages
 
         if recipe is not None:
-            for step in steps(load_recipe(recipe, changes=changes or ())):
+            for step in recipe_steps(load_recipe(recipe, changes=changes or ())):
                 yield entry_label(step.label)
 
     return _beginning(incomplete, (*_stages(), *_without_errors(of_recipe)))
@@ -58,7 +58,7 @@ def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def engine_names(incomplete: str) -> list[str]:
     """Engines that begin so."""
-    from flows.orchestration.part import ENGINES  # start-up: 700 ms
+    from flows.bert import ENGINES  # start-up: 700 ms
 
     return _beginning(incomplete, ENGINES)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from flows.run.dependencies import remedy as install
+from flows.run.dependencies import install_hint
 from schemas.disclosure import Guarded, visible, without_secrets
 from schemas.errors import BertloomError, UsageError
 
@@ -134,14 +134,14 @@ def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
         return EXIT_INTERRUPTED, [f"interrupted{_KEPT}"]
     if isinstance(error, BertloomError):
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
-        if label := error.__dict__.get("said_of"):
-            line = f"error: {label} failed, as its line says; what was finished is kept"
-            report = error.__dict__.get("report")
-            return code, [line, *([f"report: {report}"] if report else [])]
+        if label := error.__dict__.get("printed_label"):
+            notes = getattr(error, "__notes__", ())
+            report = [note for note in notes if note.startswith("report: ")]
+            return code, [f"error: {label} failed (see above). Completed steps are cached", *report]
         return code, [f"error: {error}", *(f"  {note}" for note in getattr(error, "__notes__", ()))]
     if isinstance(error, OSError) and (remedy := _DISK.get(error.errno or 0)):
         return EXIT_ERROR, [f"error: {error}: {remedy}, and try again; what was finished is kept"]
-    if isinstance(error, ModuleNotFoundError) and (how := install(error.name or "")):
+    if isinstance(error, ModuleNotFoundError) and (how := install_hint(error.name or "")):
         return EXIT_ERROR, [f"error: {error.name} is not installed: {how}"]
     return EXIT_BUG, [
         f"error: {type(error).__name__}: {error}",

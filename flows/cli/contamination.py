@@ -9,15 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.bert import execute_run, recipe_steps
 from flows.cli.console import print_found, print_json, say
 from flows.cli.options import RunnerOption, StoreOption, WorkersOption, open_store
-from flows.cli.step_lines import step_printer
-from flows.corpus import build_corpus
-from flows.run.preflight import check_examples, raise_all
+from flows.cli.step_lines import StepPrinter
 from flows.formatting import align_columns
 from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Columns, contamination_of
+from flows.run.graph import StepGraph
+from flows.run.preflight import check_examples, raise_all
+from flows.run.session import prepare_run
 from flows.store.artifacts import ArtifactStore
 from model.build_examples import STAGE as BUILD_EXAMPLES
 from pipelines.build_documents import STAGE as BUILD_DOCUMENTS
@@ -155,13 +157,15 @@ def _artifact(name: str, stage: str, *, store: str | None) -> Manifest:
 def _run(
     recipe: Recipe, given: dict[str, Manifest], *, as_json: bool
 ) -> tuple[Manifest, ArtifactStore]:
-    from flows.orchestration.loop import run_steps  # start-up: 300 ms
-    from flows.run.run import Run
-
-    steps = [s for s in build_corpus.steps(recipe, STAGE.name) if s.label not in given]
-    with Run(recipe, steps, say=step_printer(as_json=as_json), given=given) as run:
-        run_steps(run)
-    return run.done[STAGE.name].manifest, run.store
+    steps = recipe_steps(recipe, until=STAGE.name)
+    run = prepare_run(
+        recipe,
+        StepGraph(step for step in steps if step.label not in given),
+        listeners=[StepPrinter(as_json=as_json)],
+        provided=given,
+    )
+    execute_run(run)
+    return run.step_results[STAGE.name].manifest, run.store
 
 
 def _lines(*tables: Columns) -> Iterator[str]:
@@ -169,7 +173,9 @@ def _lines(*tables: Columns) -> Iterator[str]:
         titles, cells = zip(*table, strict=True)
         texts = sum(title in ("task", "split", "field") for title in titles)
         yield from [""] if number else []
-        yield from align_columns([titles, *zip(*cells, strict=True)], right=range(texts, len(titles)))
+        yield from align_columns(
+            [titles, *zip(*cells, strict=True)], right=range(texts, len(titles))
+        )
 
 
 def _passage_text(passages: Columns) -> str:

@@ -26,10 +26,10 @@ from packaging.utils import canonicalize_name
 
 from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption
-from flows.run.dependencies import remedy as install
-from flows.run.provenance import checkout
 from flows.formatting import align_columns
 from flows.recipes.files import default_store
+from flows.run.dependencies import install_hint
+from flows.run.provenance import checkout
 from flows.store.artifacts import ArtifactStore
 from model.processes.core_share import CoreShare, measured_share
 from schemas.errors import BertloomError, StoreError
@@ -127,7 +127,7 @@ def pins(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
             remedy = f'pip install "{name}{need.specifier}"'
             yield Finding(f"pin {name}", "warn" if is_tool else "FAIL", text, remedy)
         elif name in BREAKS:
-            how = install(name) or f"pip install '{name}{need.specifier}'"
+            how = install_hint(name) or f"pip install '{name}{need.specifier}'"
             yield Finding(f"pin {name}", "warn", "not installed", f"where it is needed: {how}")
     yield Finding("pins", "ok", f"{good} requirements of {distribution} are met")
 

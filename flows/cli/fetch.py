@@ -11,7 +11,7 @@ import typer
 from flows.cli.console import print_found, say
 from flows.fetch.labelled_sets import FetchedSet, fetch_sets, load_sources
 from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
-from flows.formatting import format_bytes, align_columns
+from flows.formatting import align_columns, format_bytes
 from schemas.errors import UsageError
 
 fetch = typer.Typer(
@@ -76,7 +76,8 @@ def wikipedia(
     if dry_run:
         planned = plan_wikipedia(wiki, date=date, folder=folder, mirror=mirror, say=note)
         rows = [
-            (file.name, format_bytes(file.size), format_bytes(file.bytes_there)) for file in planned.files
+            (file.name, format_bytes(file.size), format_bytes(file.bytes_there))
+            for file in planned.files
         ]
         lines = [
             *align_columns([("file", "size", "there"), *rows], right=(1, 2)),

@@ -26,10 +26,10 @@ from flows.cli.options import (
     columns_given,
 )
 from flows.cli.run import print_plan, print_results
-from flows.cli.step_lines import step_printer
-from flows.run.preflight import check_examples, raise_all
+from flows.cli.step_lines import StepPrinter
 from flows.recipes.errors import explain
 from flows.recipes.files import recipe_from
+from flows.run.preflight import check_examples, raise_all
 from model.tasks import find_task
 from schemas.errors import BertloomError, ConfigError, UsageError
 from schemas.task_configs import ExamplesConfig
@@ -105,7 +105,7 @@ def finetune(
     if dry_run:
         print_plan(loaded)
         return
-    print_results(loaded, run_recipe(loaded, say=step_printer(), engine=engine))
+    print_results(loaded, run_recipe(loaded, listeners=[StepPrinter()], engine=engine))
 
 
 def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | None) -> str:

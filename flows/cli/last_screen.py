@@ -14,15 +14,15 @@ from pathlib import Path
 
 from flows.bert import stages
 from flows.cli.next_commands import next_commands
-from flows.run.stages import get_stage
-from flows.run.step_execution import StepResult
-from flows.formatting import format_bytes, align_columns, format_count, format_duration
+from flows.formatting import align_columns, format_bytes, format_count, format_duration
 from flows.lineage.graph import Node, collapsed, upstream_graph
 from flows.recipes.files import default_store
 from flows.report.results import read_tables
 from flows.report.steps import Built, Steps
 from flows.report.story import find_headline
 from flows.report.warnings import collect_warnings
+from flows.run.stages import get_stage
+from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from model.tables.document import Tables
 from schemas.manifest import Manifest
@@ -148,7 +148,9 @@ def _step_rows(results: Sequence[StepResult], width: int) -> list[str]:
             if label == first or label not in by_stage[stage]
         }
     rows = [(label, _group_time(group), _group_summary(group)) for label, group in groups.items()]
-    return [_cut(line, width) for line in align_columns([("step", "time", "holds"), *rows], right=(1,))]
+    return [
+        _cut(line, width) for line in align_columns([("step", "time", "holds"), *rows], right=(1,))
+    ]
 
 
 def _group_summary(group: Sequence[StepResult]) -> str:

@@ -13,8 +13,8 @@ from flows.cli.completion import stage_names
 from flows.cli.console import print_json, print_lines, say
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.cli.terminal import print_table
-from flows.run.stages import summarize, get_stage
 from flows.formatting import format_bytes, format_duration
+from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.leases import live_holders
 from flows.store.listing import Listed, listed

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from flows.cli.options import open_store
-from flows.run.preflight import check_checkpoint
 from flows.lineage.names import resolve
+from flows.run.preflight import check_checkpoint
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from model.evaluate import STAGE as EVALUATE

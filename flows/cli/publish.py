@@ -17,7 +17,7 @@ from flows.cli.options import (
     WorkersOption,
     open_store,
 )
-from flows.prefect_server import require_prefect, configure_prefect
+from flows.prefect_server import configure_prefect, require_prefect
 from flows.publish.publishing import CorpusRefusedError, built_corpus, roll_back
 from flows.publish.publishing import publish as publish_corpus
 from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus

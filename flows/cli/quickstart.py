@@ -17,10 +17,7 @@ from flows.cli.models import open_filler
 from flows.cli.options import EngineOption, StoreOption
 from flows.cli.recipes import write_schema_beside
 from flows.cli.run import print_plan
-from flows.cli.step_lines import step_printer
-from flows.run.estimates import check_disk_space
-from flows.run.plan import PlannedStep, estimate_run
-from flows.run.step_execution import StepResult, get_store
+from flows.cli.step_lines import StepPrinter
 from flows.quickstart.proposal import (
     Proposal,
     propose,
@@ -30,6 +27,10 @@ from flows.quickstart.proposal import (
 )
 from flows.quickstart.survey import found_lines, survey
 from flows.recipes.files import default_store, load_recipe
+from flows.run.estimates import check_disk_space
+from flows.run.plan import PlannedStep, estimate_run
+from flows.run.run import get_store
+from flows.run.step_execution import StepResult
 from model.pretrain import STAGE as PRETRAIN
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
@@ -82,7 +83,7 @@ def quickstart(
         return
     check_disk_space(estimate_run(planned), store=loaded.store)
     say("")
-    results = run_recipe(loaded, say=step_printer(planned), engine=engine)
+    results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
     _show(loaded, results, language=found.guess.language)
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.bert import plan as plan_recipe
-from flows.bert import run_recipe, steps
+from flows.bert import execute_run, plan_recipe, recipe_steps
 from flows.cli.console import print_json, print_lines, say
 from flows.cli.options import (
     ChangesOption,
@@ -22,25 +21,27 @@ from flows.cli.options import (
     UntilOption,
     WorkersOption,
 )
-from flows.cli.step_lines import step_printer
+from flows.cli.step_lines import StepPrinter
 from flows.cli.terminal import in_terminal, print_table, terminal_size
+from flows.formatting import align_columns, format_bytes, format_count, format_duration
+from flows.recipes.files import load_recipe
+from flows.run.dependencies import missing_dependencies
 from flows.run.estimates import (
     StepEstimate,
     check_disk_space,
     format_estimate,
     free_bytes,
 )
-from flows.run.dependencies import missing_dependencies
-from flows.run.plan import PlannedStep, estimate_run, planned_rows
+from flows.run.plan import PlannedStep, estimate_run, plan_rows
 from flows.run.preflight import raw_paths
-from flows.run.sweep_summary import sweep_rows, summarize_sweep
-from flows.run.step_execution import StepResult, get_store
-from flows.formatting import format_bytes, align_columns, format_count, format_duration
-from flows.recipes.files import load_recipe
+from flows.run.run import get_store
+from flows.run.session import prepare_run
+from flows.run.step_execution import StepResult
+from flows.run.sweep_summary import summarize_sweep, sweep_rows
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.checks import launch_lines
 from pipelines.runners.launch import RUNNERS_HERE
-from schemas.errors import ArtifactNotFoundError, InputError, TrainingError
+from schemas.errors import ArtifactNotFoundError
 from schemas.recipe import Recipe
 
 
@@ -80,10 +81,15 @@ def run(
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
-    planned = say_estimate(loaded, rebuild=rebuild or (), until=until, force=force)
-    say_step = step_printer(planned, as_json=as_json)
-    results = run_recipe(loaded, say=say_step, engine=engine, rebuild=rebuild or (), until=until)
-    print_results(loaded, results, as_json=as_json)
+    prepared = prepare_run(
+        loaded,
+        recipe_steps(loaded, until=until),
+        listeners=[StepPrinter(as_json=as_json)],
+        rebuild=rebuild or (),
+        engine=engine,
+    )
+    print_estimate(prepared.planned, store=loaded.store, force=force)
+    print_results(loaded, execute_run(prepared), as_json=as_json)
 
 
 def plan(
@@ -99,28 +105,18 @@ def plan(
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
 
 
-def say_estimate(
-    recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", force: bool = False
-) -> Sequence[PlannedStep]:
+def print_estimate(planned: Sequence[PlannedStep], *, store: str, force: bool = False) -> None:
     """Print to standard error what a run needs, if there is anything to build.
 
-    Returns:
-        its steps; none if they cannot be planned.
-
     Raises:
-        ConfigError: the disk cannot hold it, and `force` is not given.
+        ConfigError: The disk is too small, and `force` is not set.
     """
-    try:
-        planned = plan_recipe(recipe, store=_store_of(recipe), rebuild=rebuild, until=until)
-    except (InputError, TrainingError):
-        return ()  # the run meets the same, says it and records it
     if all(step.state == "cached" for step in planned):
-        return planned
+        return
     estimate = estimate_run(planned)
-    say(format_estimate(estimate, store=recipe.store), err=True)
+    say(format_estimate(estimate, store=store), err=True)
     if not force:
-        check_disk_space(estimate, store=recipe.store)
-    return planned
+        check_disk_space(estimate, store=store)
 
 
 def _store_of(recipe: Recipe) -> ArtifactStore | None:
@@ -146,7 +142,7 @@ def print_plan(
     estimate = estimate_run(planned)
     if waiting:
         found["estimate"] = {**estimate._asdict(), "free_bytes": free_bytes(recipe.store)}
-    added = summarize_sweep(recipe, steps(recipe), planned)
+    added = summarize_sweep(recipe, recipe_steps(recipe), planned)
     if added:
         found["sweep"] = [one._asdict() for one in added]
     if as_json:
@@ -162,7 +158,7 @@ def print_plan(
             *launched,
         ]
     )
-    if lack := missing_dependencies(steps(recipe, until)):
+    if lack := missing_dependencies(recipe_steps(recipe, until=until)):
         say(f"note: {lack}", err=True)
     return planned
 
@@ -174,7 +170,7 @@ def _step_json(step: PlannedStep) -> dict[str, Any]:
 
 def _print_steps(planned: Sequence[PlannedStep]) -> None:
     """A row a step; where somebody sees them, with what each is expected to take."""
-    rows = planned_rows(planned)
+    rows = plan_rows(planned)
     if not in_terminal():
         print_lines(align_columns([("step", "key", "state", ""), *rows]))
         return
@@ -192,7 +188,7 @@ def _about(estimate: StepEstimate) -> str:
 
 
 def _launch_lines(recipe: Recipe, until: str) -> list[str]:
-    places = [recipe.store, *raw_paths(steps(recipe, until))]
+    places = [recipe.store, *raw_paths(recipe_steps(recipe, until=until))]
     return launch_lines(recipe.execution, places=places)
 
 

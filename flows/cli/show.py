@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from flows.record_counts import record_counts, list_sources
 from flows.cli.console import print_found
 from flows.cli.options import ArtifactArgument, StoreOption, open_store
-from flows.run.stages import summarize
-from flows.formatting import format_bytes, align_columns, format_duration
+from flows.formatting import align_columns, format_bytes, format_duration
 from flows.lineage.names import artifact_of_path, resolve
 from flows.nested_values import flatten
+from flows.record_counts import list_sources, record_counts
+from flows.run.stages import summarize
 from schemas.manifest import Manifest, RawInput
 
 _SHOWN_FILES = 20

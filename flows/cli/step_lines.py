@@ -1,95 +1,110 @@
-"""The line of each step of a run: plain, or in a terminal with its number, colour and time left."""
+"""Listener that prints a line per step; in a terminal with number, color and time left."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+import threading
 
 from flows.cli.console import say
 from flows.cli.terminal import NARROW, in_terminal, print_over_bars, terminal_size, text_of
-from flows.run.plan import PlannedStep
-from flows.run.step_execution import FAILED, StepLine
 from flows.formatting import format_duration
+from flows.run.events import Event, RunStarted, StepFailed, StepFinished
+from flows.run.log_lines import event_lines, result_summary, warning_lines
+from flows.run.plan import PlannedStep
+from model.telling.progress import duration_text
 
-_STATE, _NARROW_STATE, _IDS_FROM = 16, 10, 110
-"""Columns of a state, in a narrow terminal, and those of a terminal that has room for ids."""
+_STATE, _NARROW_STATE, _MIN_WIDTH_WITH_IDS = 16, 10, 110
+"""Columns of a state, in a narrow terminal, and of a terminal that has room for artifact ids."""
 
-_HOLDS = 28
-"""Columns that are left for what an artifact holds, where names of trials are long."""
-
-
-def step_printer(
-    planned: Sequence[PlannedStep] = (), *, as_json: bool = False
-) -> Callable[[str], None]:
-    """What prints the line of a step: failures, and all beside JSON, to standard error.
-
-    Args:
-        planned: what the steps are expected to take, for the time left; none where nobody planned.
-        as_json: whether standard output is for JSON.
-    """
-    lines = _StepLines(planned)
-
-    def print_line(line: str) -> None:
-        err = as_json or FAILED in line
-        if not in_terminal(sys.stderr if err else sys.stdout):
-            say(line, err=err)
-        else:
-            lines.show(line, err=err)
-
-    return print_line
+_MIN_SUMMARY = 28
+"""Columns for the contents of an artifact, where labels of trials are long."""
 
 
-class _StepLines:
-    """Remembers what a run has built, to say how much longer it takes."""
+class StepPrinter:
+    """Prints the events of a run; failures, and everything if `as_json`, to standard error."""
 
-    def __init__(self, planned: Sequence[PlannedStep]) -> None:
-        self._expected = {step.label: _seconds(step) for step in planned}
+    def __init__(self, *, as_json: bool = False) -> None:
+        """Print to standard error if standard output is for JSON."""
+        self._as_json = as_json
+        self._rows = _TerminalRows()
+        self._lock = threading.Lock()
+
+    def on_event(self, event: Event) -> None:
+        """Print an event."""
+        if isinstance(event, RunStarted):
+            self._rows.set_plan(event.run.planned)
+        is_failure = isinstance(event, StepFailed) and event.retry_delay is None
+        err = self._as_json or is_failure
+        if is_failure and isinstance(event, StepFailed):
+            event.error.__dict__["printed_label"] = event.step.label
+        with self._lock:
+            if not in_terminal(sys.stderr if err else sys.stdout):
+                for line in event_lines(event):
+                    say(line, err=err)
+            elif isinstance(event, StepFinished):
+                self._rows.print(event, err=err)
+            else:
+                style = "red" if is_failure else ""
+                for line in event_lines(event):
+                    print_over_bars(text_of(line, style), err=err)
+
+
+class _TerminalRows:
+    """Rows of a terminal; remembers what a run has built, to estimate how much longer it takes."""
+
+    def __init__(self) -> None:
+        self._estimates: dict[str, float | None] = {}
         self._built: list[float] = []
-        self._label = 0
+        self._label_width = 0
 
-    def show(self, line: str, *, err: bool) -> None:
-        if not isinstance(line, StepLine):
-            style = "red" if FAILED in line else "yellow" if "warning: " in line else ""
-            print_over_bars(text_of(line, style), err=err)
-            return
-        result = line.result
+    def set_plan(self, planned: tuple[PlannedStep, ...]) -> None:
+        """Take the estimates of a plan."""
+        self._estimates = {step.label: _seconds(step) for step in planned}
+
+    def print(self, event: StepFinished, *, err: bool) -> None:
+        """Print the row of a finished step, and its warnings."""
+        result, total = event.result, len(event.run.by_label)
         if not result.was_cached:
             self._built.append(result.seconds)
         width = terminal_size()[0]
-        count = f"{line.number:>{len(str(line.total))}} of {line.total}"
+        count = f"{total - len(event.remaining):>{len(str(total))}} of {total}"
         is_narrow = width < NARROW
-        built = format_duration(result.seconds) if is_narrow else f"built {format_duration(result.seconds)}"
-        state = "cached" if result.was_cached else built
-        wide = _NARROW_STATE if is_narrow else _STATE
-        left = self._left(line)
-        if not self._label:
-            longest = max(map(len, (result.label, *line.left)))
-            self._label = max(20, min(longest, width - len(count) - wide - _HOLDS - 6))
-        room = width - len(count) - len(left) - self._label - wide - (8 if left else 6)
-        holds = line.holds if width < _IDS_FROM else f"{result.manifest.artifact_id}  {line.holds}"
+        duration = format_duration(result.seconds)
+        state = "cached" if result.was_cached else duration if is_narrow else f"built {duration}"
+        state_width = _NARROW_STATE if is_narrow else _STATE
+        left = self._time_left(event)
+        if not self._label_width:
+            longest = max(map(len, (result.label, *event.remaining)))
+            available = width - len(count) - state_width - _MIN_SUMMARY - 6
+            self._label_width = max(20, min(longest, available))
+        used = len(count) + len(left) + self._label_width + state_width + (8 if left else 6)
+        summary = result_summary(result)
+        if width >= _MIN_WIDTH_WITH_IDS:
+            summary = f"{result.manifest.artifact_id}  {summary}"
         text = text_of(f"{count}  ", "dim")
-        label = _shortened(result.label, self._label)
-        text.append_text(text_of(f"{label:<{self._label}}  ", "bold"))
-        text.append_text(text_of(f"{state:<{wide}}  ", "dim" if result.was_cached else "green"))
-        text.append_text(text_of(_cut(holds, room)))
+        label = _shorten_middle(result.label, self._label_width)
+        text.append_text(text_of(f"{label:<{self._label_width}}  ", "bold"))
+        style = "dim" if result.was_cached else "green"
+        text.append_text(text_of(f"{state:<{state_width}}  ", style))
+        text.append_text(text_of(_shorten_end(summary, width - used)))
         if left:
             text.append_text(text_of(f"  {left}", "cyan"))
         print_over_bars(text, err=err)
+        for line in warning_lines(result):
+            print_over_bars(text_of(line, "yellow"), err=err)
 
-    def _left(self, line: StepLine) -> str:
-        """How long the other steps take, as the plan expects.
+    def _time_left(self, event: StepFinished) -> str:
+        """Return the estimated time of the remaining steps, "" before this run built a step.
 
-        One of which that knows nothing is taken to be as long as those of this run on average.
-        Nothing is said before this run has built a step: it may find them all.
+        A step without an estimate is taken to be as long as the average step of this run.
         """
-        if not line.left or not self._built:
+        if not event.remaining or not self._built:
             return ""
-        from model.telling.progress import duration_text  # start-up: 100 ms
-
         average = sum(self._built) / len(self._built)
-        known = [self._expected.get(label) for label in line.left]
+        known = [self._estimates.get(label) for label in event.remaining]
         each = [average if seconds is None else seconds for seconds in known]
-        return f"about {duration_text(max(sum(each) / line.at_once, *each))} left"
+        seconds = max(sum(each) / event.run.max_parallel, *each)
+        return f"about {duration_text(seconds)} left"
 
 
 def _seconds(step: PlannedStep) -> float | None:
@@ -98,13 +113,13 @@ def _seconds(step: PlannedStep) -> float | None:
     return step.estimate.seconds if step.estimate is not None else None
 
 
-def _shortened(text: str, room: int) -> str:
-    """A label without its middle, where it is too long: trials differ at their end."""
-    if len(text) <= room:
-        return text
-    end = room // 2
-    return f"{text[: room - end - 1]}…{text[-end:]}"
+def _shorten_middle(label: str, width: int) -> str:
+    """Return a label without its middle if it is too long: trials differ at their end."""
+    if len(label) <= width:
+        return label
+    end = width // 2
+    return f"{label[: width - end - 1]}…{label[-end:]}"
 
 
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: max(0, room - 1)].rstrip(' ,')}…"
+def _shorten_end(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(0, width - 1)].rstrip(' ,')}…"

@@ -10,7 +10,7 @@ import typer
 from flows.cli.completion import artifact_names
 from flows.cli.console import print_found, say
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption, open_store
-from flows.formatting import format_bytes, align_columns
+from flows.formatting import align_columns, format_bytes
 from flows.lineage.names import resolve
 from flows.store.garbage import GarbageReport, collect_garbage
 from flows.store.pointers import pointer_to

@@ -7,11 +7,11 @@ from typing import Literal, get_args
 from flows.cards.cards import card_of, has_card, is_dataset
 from flows.cards.dataset_cards import Layout
 from flows.cards.parts import Part, parts_of
-from flows.run.stages import summarize
-from flows.run.step_execution import stage_input
 from flows.export.folders import NewFolder, new_folder
 from flows.export.models import model_of, write_model, write_tokenizer
 from flows.export.rows import Form, RowsWritten, splits_written, write_part
+from flows.run.stages import summarize
+from flows.run.step_execution import stage_input
 from flows.store.artifacts import CARD, ArtifactStore
 from schemas.card_configs import CardsConfig
 from schemas.errors import ConfigError, UsageError

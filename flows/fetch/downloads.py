@@ -228,8 +228,9 @@ def check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + _SPARE:
         raise FetchError(
-            f"{folder}: {format_bytes(needed)} are to come, and the disk has {format_bytes(free)} left, "
-            f"of which {format_bytes(_SPARE)} stay free. Make room, or name another folder"
+            f"{folder}: not enough disk space: {format_bytes(needed)} to download, "
+            f"{format_bytes(free)} free, {format_bytes(_SPARE)} of them reserved. Free space, or "
+            "name another folder"
         )
 
 

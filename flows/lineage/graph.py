@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flows.run.stages import summarize, get_stage
 from flows.formatting import format_bytes
+from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore, raw_manifest
 from flows.store.pointers import Pointer
 from schemas.errors import ArtifactNotFoundError

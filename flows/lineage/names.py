@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.run.stages import get_stage
 from flows.lineage.graph import scan
 from flows.nested_values import numeric_leaves
+from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids

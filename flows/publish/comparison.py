@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from flows.record_counts import record_counts
-from flows.formatting import format_bytes, align_columns
+from flows.formatting import align_columns, format_bytes
 from flows.lineage.differences import changes
 from flows.nested_values import flatten
+from flows.record_counts import record_counts
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.manifest import Manifest
@@ -293,7 +293,9 @@ def _drop_rows(
     label: str, old: Mapping[str, int], new: Mapping[str, int], *, limit: float
 ) -> Iterator[Row]:
     """The share of each kind of record that was dropped, in all and by reason."""
-    before, after = ({b.record_type: b for b in record_counts(c) if not b.source} for c in (old, new))
+    before, after = (
+        {b.record_type: b for b in record_counts(c) if not b.source} for c in (old, new)
+    )
     both = Limit(limit, limit)
     # Things that only one of them counts are another way of working, such as a vocabulary that is
     # taken as given and not learnt.

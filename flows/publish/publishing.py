@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from flows.corpus import build_corpus
+from flows.bert import recipe_steps
 from flows.publish.comparison import (
     INSTANCES,
     TOKENS,
@@ -277,7 +277,7 @@ def published_corpus(
 
 def built_corpus(recipe: Recipe, *, store: ArtifactStore) -> dict[str, Manifest]:
     """The corpus that a recipe last built, as far as its refs lead to one."""
-    labels = [step.label for step in build_corpus.steps(recipe)]
+    labels = [step.label for step in recipe_steps(recipe, part="corpus")]
     refs = {label: store.ref(f"{recipe.name}/{label}") for label in labels}
     return {
         label: store.read_manifest(pointer.manifest)
@@ -296,7 +296,7 @@ def _whole_corpus(recipe: Recipe, made: Corpus, *, store: ArtifactStore) -> dict
         PublishError: a step is missing, a file of one is, or one was made from another artifact
             than the result of the step before.
     """
-    wanted = build_corpus.steps(recipe)
+    wanted = recipe_steps(recipe, part="corpus")
     lost = [step.label for step in wanted if step.label not in made]
     if lost or not wanted:
         what = ", ".join(lost) or "a corpus"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from flows.corpus import build_corpus
+from flows.bert import recipe_steps, run_recipe
 from flows.publish.comparison import VOCABULARY, Corpus, dump_dates
 from flows.publish.publishing import (
     LATEST,
@@ -117,7 +117,7 @@ def rebuild_corpus(order: RebuildOrder, *, say: Say) -> Publication | None:
         return None
     fetched = fetch_dump(order, work, say=say)
     recipe = corpus_recipe(order, work, fetched.files)
-    results = build_corpus.run(recipe, say=say, engine="local")
+    results = run_recipe(recipe, part="corpus", log=say, engine="local")
     made = {result.label: result.manifest for result in results}
     publication = publish_rebuilt(order, recipe, made, say=say)
     clear_downloads(order, work, say=say)
@@ -303,7 +303,7 @@ def _reason_to_rest(
         )
     if date < before:
         return f"{before} is published, and newer than any complete dump that is offered"
-    wanted = {step.label: step.config.identity() for step in build_corpus.steps(recipe)}
+    wanted = {step.label: step.config.identity() for step in recipe_steps(recipe, part="corpus")}
     found = {label: manifest.key_spec.get("config") for label, manifest in published.items()}
     if json.dumps(wanted, sort_keys=True) != json.dumps(found, sort_keys=True):
         return ""

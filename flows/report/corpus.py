@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
 
-from flows.record_counts import RecordCounts, record_counts, list_sources
+from flows.record_counts import RecordCounts, list_sources, record_counts
 from flows.report.figures import Figure, kept_figure
 from flows.report.steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
@@ -85,7 +85,9 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
         )
     return Corpus(
         counters=counters,
-        record_counts=[(item.label, found) for item in own for found in record_counts(item.counters)],
+        record_counts=[
+            (item.label, found) for item in own for found in record_counts(item.counters)
+        ],
         templates=unknown_templates(documents.counters) if documents else [],
         documents=documents,
         vocabulary=steps.last_holding("vocabulary"),

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from flows.record_counts import record_counts
 from flows.lineage.raw_text import dump_pages, open_dump, web_page, web_root
 from flows.lineage.rows import Artifact, open_columns, read_row
 from flows.lineage.tracing import raw_file_of
+from flows.record_counts import record_counts
 from flows.report.samples import Dropped, Example, Reason, Template
 from flows.report.steps import Built
 from flows.store.artifacts import ArtifactStore

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from flows.run.stages import summarize, get_stage
 from flows.report.page import INDEX_PAGE, render
 from flows.report.steps import seconds_between
+from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.runs import KEPT, judge, last_signs, run_ids, stored_records
 from schemas.disclosure import without_secrets

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from flows.run.stages import get_stage
 from flows.formatting import format_bytes
 from flows.lineage.graph import FILES, TRIALS, LineageGraph, Node, merged, upstream_graph
 from flows.lineage.picture import graph_svg
 from flows.report.steps import Group, Steps, group_anchor
+from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import BertloomError
 from schemas.trial_names import entry_label

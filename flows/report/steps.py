@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from flows.run.stages import summarize, get_stage
+from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord
 from schemas.errors import StoreError

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from flows.record_counts import record_counts
-from flows.run.stages import summarize
 from flows.formatting import format_bytes, format_count
+from flows.record_counts import record_counts
 from flows.report.corpus import Corpus
 from flows.report.steps import Built, Steps, read_steps
+from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, run_ids
 from model.tables.document import Tables

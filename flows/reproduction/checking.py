@@ -8,17 +8,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.bert import bert
-from flows.run.provenance import OLDEST_PYTHON, checkout, environment
-from flows.run.stages import Step, get_stage
-from flows.run.step_execution import get_store
-from flows.formatting import format_bytes, align_columns, format_count
+from flows.bert import recipe_steps, run_recipe
+from flows.formatting import align_columns, format_bytes, format_count
 from flows.lineage.differences import Change, Difference, changes, difference
 from flows.nested_values import flatten, numeric_leaves
 from flows.recipes.files import load_recipe
 from flows.reproduction.expected import Expected, read_expected, without_places
 from flows.reproduction.inputs import VARIABLE, InputFile
 from flows.reproduction.writing import RECIPE_FILE
+from flows.run.graph import Step
+from flows.run.provenance import OLDEST_PYTHON, checkout, environment
+from flows.run.run import get_store
+from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.raw_files import digest_file
 from schemas.errors import ArtifactNotFoundError, ConfigError, InputError
@@ -120,14 +121,15 @@ def check_reproduction(
     size = sum(one.size for one in expected.inputs)
     told(f"inputs: {len(expected.inputs)} as recorded, {format_bytes(size)}")
     recipe = load_recipe(str(folder / RECIPE_FILE), store=where, workers=workers)
-    steps = {step.label: step for step in bert.steps(recipe, expected.target)}
+    steps = {step.label: step for step in recipe_steps(recipe, until=expected.target)}
     _refuse_originals(expected, where)
     for line in (*_code_lines(expected, steps), *_version_lines(expected, steps)):
         told(line)
     for note in expected.notes:
         told(f"note: {note}")
-    told(f"making {expected.target} with all it needs, {format_count(len(steps), 'step')}, in {where}")
-    results = bert.run(recipe, say=say, engine="local", until=expected.target)
+    count = format_count(len(steps), "step")
+    told(f"building {expected.target} and what it needs, {count}, in {where}")
+    results = run_recipe(recipe, log=say, engine="local", until=expected.target)
     made = {result.label: result.manifest for result in results}
     outcomes = tuple(_outcome(label, one, made[label]) for label, one in expected.steps.items())
     return Outcome(
@@ -244,7 +246,10 @@ def _few(names: Sequence[str]) -> str:
 def _outcome(label: str, expected: Manifest, made: Manifest) -> StepOutcome:
     found = without_places(made)
     stage, is_equal = get_stage(expected.stage), expected.content == found.content
-    before, after = numeric_leaves(flatten(expected.statistics)), numeric_leaves(flatten(found.statistics))
+    before, after = (
+        numeric_leaves(flatten(expected.statistics)),
+        numeric_leaves(flatten(found.statistics)),
+    )
     return StepOutcome(
         label=label,
         expected=expected.content,
@@ -277,7 +282,8 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     if not other:
         yield f"equal: {count} of {format_count(count, 'step')}, to the byte"
         return
-    yield f"differs: first {other[0].label}; {count - len(other)} of {format_count(count, 'step')} equal"
+    steps = format_count(count, "step")
+    yield f"differs: first {other[0].label}; {count - len(other)} of {steps} equal"
 
 
 def _difference_lines(other: Sequence[StepOutcome]) -> Iterator[str]:

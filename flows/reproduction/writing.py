@@ -21,9 +21,8 @@ from pathlib import Path
 import jinja2
 import yaml
 
-from flows.bert import bert
-from flows.run.stages import summarize, get_stage
-from flows.formatting import format_bytes, align_columns
+from flows.bert import recipe_steps
+from flows.formatting import align_columns, format_bytes
 from flows.lineage.differences import changes
 from flows.lineage.graph import upstream_graph
 from flows.lineage.names import Target, find_target
@@ -32,6 +31,7 @@ from flows.recipes.files import load_recipe
 from flows.reproduction.expected import FILE, Expected, to_json, without_places
 from flows.reproduction.inputs import VARIABLE, PlacedFile
 from flows.reproduction.recipe import RecordedRecipe, recorded_recipe
+from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run
 from pipelines.io.raw_files import digest_file, expand_paths, filesystem, open_file
@@ -209,7 +209,8 @@ def _compare_with_recipe(expected: Expected, path: Path) -> None:
     Raises:
         ConfigError: it does not.
     """
-    made = {step.label: step for step in bert.steps(load_recipe(str(path)), expected.target)}
+    graph = recipe_steps(load_recipe(str(path)), until=expected.target)
+    made = {step.label: step for step in graph}
     for label, manifest in expected.steps.items():
         step = made.get(label)
         fault = ""

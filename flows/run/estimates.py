@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from flows.run.graph import Step
 from flows.formatting import format_bytes, format_duration
+from flows.run.graph import Step
 from schemas.configs import DocumentsConfig, ExecutionConfig, InstancesConfig, VocabularyConfig
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
@@ -284,5 +284,6 @@ def check_disk_space(estimate: RunEstimate, *, store: str) -> None:
         if free is not None and needed > free:
             raise ConfigError(
                 f"{folder}: not enough disk space: need about {format_bytes(needed)}, "
-                f"{format_bytes(free)} free. Free space with `bertloom gc`, {remedy}, or pass --force"
+                f"{format_bytes(free)} free. Free space with `bertloom gc`, {remedy}, or pass "
+                "--force"
             )

@@ -38,7 +38,9 @@ def run_steps(run: Run) -> None:
             started = {step.label for step in running.values()}
             ready = [s for s in pending.values() if s.label not in started and run.is_ready(s)]
             now = time.monotonic()
-            for step in [s for s in ready if due[s.label] <= now][: run.max_parallel - len(running)]:
+            for step in [s for s in ready if due[s.label] <= now][
+                : run.max_parallel - len(running)
+            ]:
                 running[executor.submit(_execute_with_retries, run, step)] = step
             if not running:
                 if not ready:

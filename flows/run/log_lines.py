@@ -47,7 +47,9 @@ def event_lines(event: Event) -> list[str]:
             return [f"{step.label}  not run: needs {', '.join(entries)}"]
         case JobSubmitted(step, job):
             verb = "attached to running job" if job.attached else "job"
-            return [f"{step.label}  {verb}: {job.name}, {job.id} on {job.runner}  {job.url}".rstrip()]
+            return [
+                f"{step.label}  {verb}: {job.name}, {job.id} on {job.runner}  {job.url}".rstrip()
+            ]
         case RunMessage(text):
             return [text]
     return []

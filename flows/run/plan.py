@@ -121,13 +121,12 @@ class _Planner:
                 return manifest, ""
         except (ArtifactNotFoundError, ArtifactCorruptError) as error:
             return None, str(error)
-        nearest = self._nearest(step, key)
+        nearest = self._nearest(step, key, self._store)
         return None, _compare(key, nearest) if nearest else "never built"
 
-    def _nearest(self, step: Step, key: StepKey) -> Manifest | None:
+    def _nearest(self, step: Step, key: StepKey, store: ArtifactStore) -> Manifest | None:
         """Return the artifact with the most similar key; the recipe's last one wins a tie."""
-        assert self._store is not None
-        last = self._read(self._store.ref(f"{self._recipe.name}/{step.label}"))
+        last = self._read(store.ref(f"{self._recipe.name}/{step.label}"))
         candidates = [*last, *self._newest_of(step.stage.name)]
         return min(
             candidates,
@@ -193,4 +192,3 @@ def plan_rows(planned: Sequence[PlannedStep]) -> list[tuple[str, ...]]:
         else:
             rows.append((f"{name} ({len(steps)} trials)", "", state, reason))
     return rows
-

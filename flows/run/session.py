@@ -70,9 +70,7 @@ def prepare_run(
     )
 
 
-def _plan(
-    recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]
-) -> Sequence[PlannedStep]:
+def _plan(recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]) -> Sequence[PlannedStep]:
     try:
         store: ArtifactStore | None = ArtifactStore(recipe.store, create=False)
     except ArtifactNotFoundError:

@@ -116,9 +116,7 @@ def build_step(
         seconds=round(time.monotonic() - clock, 3),
         reuse=output.reuse,
     )
-    manifest = _manifest(
-        step, key, output, attempt=attempt, inputs=inputs, produced_by=produced_by
-    )
+    manifest = _manifest(step, key, output, attempt=attempt, inputs=inputs, produced_by=produced_by)
     commit = store.commit(manifest, replace=rebuild)
     warning = ""
     if commit.replaced is not None and commit.replaced.content != commit.manifest.content:

@@ -31,7 +31,7 @@ class Values(NamedTuple):
     """Numbers of one update of the weights."""
 
     step: int
-    numeric_leaves: dict[str, float]
+    numbers: dict[str, float]
 
 
 class TrackerRun(Protocol):

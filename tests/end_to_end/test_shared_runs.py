@@ -194,9 +194,8 @@ def test_with_prefect_there_are_no_more(
 
     The path is then that of the thread, after the one to where its task was submitted.
     """
-    from prefect.task_runners import ThreadPoolTaskRunner
-
     from flows.orchestration import run as runs
+    from prefect.task_runners import ThreadPoolTaskRunner
 
     submitted: dict[str, list[str]] = {}
     submit = ThreadPoolTaskRunner.submit

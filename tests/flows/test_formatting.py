@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.formatting import format_bytes, align_columns, format_duration
+from flows.formatting import align_columns, format_bytes, format_duration
 
 
 def test_columns_are_aligned() -> None:

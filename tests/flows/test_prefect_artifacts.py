@@ -12,14 +12,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from flows.orchestration import views as prefect_views
+from flows.orchestration.stage_pages import metric_rows, run_markdown, stage_markdown
 from support.fake_stages import FakeStages
 
 from flows.bert import steps
-from flows.run.step_execution import StepResult
-from flows.orchestration import views as prefect_views
-from flows.run.run import Run
 from flows.prefect_server import configure_prefect
-from flows.orchestration.stage_pages import metric_rows, run_markdown, stage_markdown
+from flows.run.run import Run
+from flows.run.step_execution import StepResult
 from pipelines.telling.progress import Reading
 
 HERE = contextvars.copy_context()
@@ -82,11 +82,10 @@ def test_a_stage_does_not_wait_for_a_server_that_hangs(
     run: Run, hanging_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure_prefect()
+    from flows.orchestration.flows import run_step_task
     from prefect.client.schemas.objects import TaskRun
     from prefect.context import TaskRunContext
     from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    from flows.orchestration.flows import run_step_task
 
     publisher = prefect_views.Publisher()
     monkeypatch.setattr(prefect_views, "_PUBLISHER", publisher)

@@ -11,12 +11,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from flows.orchestration import run as runs
 from support.fake_stages import LABELS, FakeStages
 
 from flows.bert import bert, run_recipe, stages
+from flows.run.graph import Step
 from flows.run.plan import PlannedStep
-from flows.run.stages import Step
-from flows.orchestration import run as runs
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from schemas.configs import TokensConfig
@@ -254,10 +254,9 @@ def test_a_look_ahead_is_not_believed(
 
 
 def test_how_prefect_ended_a_flow_run_is_in_its_record(fakes: FakeStages, tmp_path: Path) -> None:
+    from flows.orchestration.flows import flow_of, settle_run
     from prefect.client.schemas.objects import FlowRun
     from prefect.states import Cancelled, Crashed, Failed
-
-    from flows.orchestration.flows import flow_of, settle_run
 
     recipe = fakes.recipe(str(tmp_path / "store"))
     wanted = {"crashed": Crashed, "interrupted": Cancelled, "failed": Failed}

@@ -12,9 +12,9 @@ from support.corpus_builder import small_recipe, small_sample
 from support.training_builder import TINY, tiny_config
 
 from flows.bert import plan, run_recipe
-from flows.run.step_execution import StepLine, StepResult
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import tree_lines
+from flows.run.step_execution import StepLine, StepResult
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.errors import ConfigError, InstancesError, MissingInputError

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import quote, urlsplit
 
-from flows.run.stages import Step
 from flows.lineage.export.client import Plain, facet, own_facet
 from flows.lineage.export.columns import DIRECT, Sources, Table, table_of
 from flows.lineage.export.facets import tags
+from flows.run.graph import Step
 from schemas.manifest import Manifest, RawInput
 
 

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from flows.run.provenance import checkout
-from flows.run.stages import Step
 from flows.lineage.export.client import (
     Plain,
     generate_new_uuid,
@@ -44,6 +42,8 @@ from flows.lineage.export.facets import (
     step_job,
 )
 from flows.lineage.export.push import push
+from flows.run.graph import Step
+from flows.run.provenance import checkout
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
 from schemas.errors import ArtifactNotFoundError, ConfigError

@@ -12,10 +12,10 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from flows.run.provenance import checkout
-from flows.run.stages import Step
 from flows.lineage.export.client import Plain, facet, version_of
 from flows.nested_values import flatten
+from flows.run.graph import Step
+from flows.run.provenance import checkout
 from schemas.disclosure import is_secret_name, recorded, without_secrets
 from schemas.manifest import Manifest
 from schemas.stage import Stage

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.engine import extras
 from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 from support.paths import ROOT
@@ -24,7 +25,6 @@ from typer.testing import CliRunner
 from flows.bert import stages
 from flows.cli import app as command
 from flows.cli import completion, run
-from flows.engine import extras
 from flows.recipes import files as recipe_files
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids

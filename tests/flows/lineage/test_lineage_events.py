@@ -22,13 +22,13 @@ from support.lineage_schema import Ours, Published, all_facets, check_datasets
 from support.store_builder import describe
 
 from flows.bert import steps
-from flows.run.stages import Step
-from flows.run.step_execution import input_ref
 from flows.lineage.export.columns import table_of, tables
 from flows.lineage.export.datasets import store_namespace
 from flows.lineage.export.event_file import read_events
 from flows.lineage.export.events import LineageEvents, close_abandoned
 from flows.recipes.files import load_recipe
+from flows.run.graph import Step
+from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.runs import read_run, run_ids
 from schemas import arrow

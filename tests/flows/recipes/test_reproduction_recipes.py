@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from flows.bert import bert
-from flows.run.stages import with_inputs
 from flows.recipes.files import load_recipe
 from flows.recipes.packaged import described_recipe
 from flows.reproduction.inputs import placed
 from flows.reproduction.recipe import recorded_recipe
+from flows.run.stages import with_inputs
 from schemas.errors import ConfigError
 from schemas.manifest import Environment, InputRef, Manifest, ProducedBy, RawInput
 from schemas.recipe import Recipe

@@ -11,9 +11,9 @@ import pytest
 from support.paths import ROOT
 
 from flows.bert import bert, steps
-from flows.run.plan import PlannedStep
-from flows.run.sweep_summary import sweep_rows, summarize_sweep
 from flows.recipes.files import load_recipe, recipe_from
+from flows.run.plan import PlannedStep
+from flows.run.sweep_summary import summarize_sweep, sweep_rows
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 from schemas.task_configs import SweptAxis, TabulateConfig

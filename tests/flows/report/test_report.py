@@ -22,9 +22,9 @@ from support.lineage_builder import put, raw_file
 from support.paths import ROOT
 from support.report_builder import Written
 
-from flows.record_counts import record_counts
 from flows.lineage.graph import upstream_graph
 from flows.lineage.raw_text import RawText
+from flows.record_counts import record_counts
 from flows.report import lengths
 from flows.report import texts as texts_module
 from flows.report.corpus import Templates, read_corpus

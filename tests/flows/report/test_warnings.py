@@ -13,10 +13,10 @@ from support.report_builder import Written
 
 from flows.bert import run_recipe
 from flows.cli.last_screen import screen_lines
-from flows.run.step_execution import StepResult
 from flows.report.page import report_page
 from flows.report.steps import Built
 from flows.report.warnings import collect_warnings
+from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 

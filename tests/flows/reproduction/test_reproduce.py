@@ -15,10 +15,10 @@ from support.tiny_recipe import TEXTS, write_tiny
 
 import bertloom
 from flows.bert import bert
-from flows.run.provenance import environment
 from flows.recipes.files import load_recipe
 from flows.reproduction import checking, writing
 from flows.reproduction.expected import FILE, Expected, read_expected, to_json
+from flows.run.provenance import environment
 from schemas.errors import ArtifactCorruptError
 
 TARGET = "tiny/build-instances.length-32"

@@ -13,8 +13,8 @@ import yaml
 from support.cli_runner import Cli
 from support.finetuning_builder import VOCAB, write_checkpoint
 
-from flows.run.preflight import check_inputs, check_checkpoint, check_examples
-from flows.run.stages import Step
+from flows.run.graph import Step
+from flows.run.preflight import check_checkpoint, check_examples, check_inputs
 from pipelines import build_vocabulary
 from pipelines.io import raw_files
 from pipelines.wordpiece.ids import tokenizer_json

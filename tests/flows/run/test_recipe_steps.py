@@ -11,9 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from flows.bert import steps
-from flows.run.stages import Step, steps_until
 from flows.finetuning import trials
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
+from flows.run.graph import Step
+from flows.run.stages import steps_until
 from schemas.configs import DocumentsConfig, TextSource
 from schemas.errors import ConfigError
 from schemas.model_configs import ModelConfig

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
+from flows.orchestration import loop as local_engine
+from flows.orchestration import run as runs
 from support.fake_stages import FakeStages
 from support.store_builder import held_by_another
 
 from flows.bert import run_recipe, steps
 from flows.run.plan import PlannedStep, planned_rows
-from flows.orchestration import loop as local_engine
-from flows.orchestration import run as runs
 from flows.run.run import Run, max_parallel_steps
 from flows.store.artifacts import ArtifactStore
 from flows.store.processes import start_of

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.orchestration import loop as local_engine
 from support.fake_stages import LABELS, FakeStages
 
 from flows.bert import plan, run_recipe, stages, steps
@@ -14,7 +15,6 @@ from flows.run.plan import PlannedStep
 from flows.run.provenance import key_environment
 from flows.run.stages import get_stage, rebuilt_labels
 from flows.run.step_execution import StepResult, is_transient, worker_code
-from flows.orchestration import loop as local_engine
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from model import pretrain

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.orchestration.stage_pages import metric_rows
 from support.evaluation_builder import SCRATCH, TASKS, artifact, evaluations, majority, written
 from support.finetuning_builder import sentiment, trial_config, trial_job, write_checkpoint
 
 import model.tabulate
-from flows.run.stages import get_stage
 from flows.lineage.names import numbers
-from flows.orchestration.stage_pages import metric_rows
 from flows.report.page import section
 from flows.report.results import results_of
+from flows.run.stages import get_stage
 from model import tasks
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
