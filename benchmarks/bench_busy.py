@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.bert import run_recipe
 from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe
+from flows.run.session import run_recipe
 from flows.run.step_execution import stage_input
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
@@ -63,7 +63,7 @@ def prepared_job(folder: Path, *, steps: int) -> TrainingJob:
         ],
         store=str(folder / "store"),
     )
-    run_recipe(recipe, engine="local", until="build-instances", say=lambda _: None)
+    run_recipe(recipe, engine="local", until="build-instances", log=lambda _: None)
     config = recipe.pretrain[PHASE]
     store = ArtifactStore(recipe.store, create=False)
     inputs = {

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.dump_parts import change_part, write_parts
-from flows.bert import run_recipe
+from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
 from flows.sample import write_sample
 from schemas.configs import (
@@ -58,7 +58,7 @@ def quietly(_line: str) -> None:
 def timed(recipe: Recipe) -> tuple[list[StepResult], float, float]:
     """The results, seconds of this process, and of the clock."""
     clock, process = time.perf_counter(), time.process_time()
-    results = run_recipe(recipe, say=quietly, engine="local")
+    results = run_recipe(recipe, log=quietly, engine="local")
     return results, time.process_time() - process, time.perf_counter() - clock
 
 
@@ -83,7 +83,7 @@ def main() -> int:
         given = {"folder": folder, "books": sample.books}
         learnt = run_recipe(
             corpus_recipe(**given, store=str(folder / "learnt"), vocab_file=None),
-            say=quietly,
+            log=quietly,
             engine="local",
             until="build-vocabulary",
         )[-1].manifest

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 
-from flows.bert import plan_recipe, run_recipe
+from flows.bert import plan_recipe
 from flows.cards.cards import card_of, cards_said
 from flows.export.exporting import Format, export
 from flows.lineage import queries
@@ -25,6 +25,7 @@ from flows.nested_values import numeric_leaves
 from flows.recipes import files
 from flows.reproduction.writing import write_reproduction
 from flows.run.plan import PlannedStep
+from flows.run.session import run_recipe
 from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local

@@ -17,7 +17,7 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.flows import Flow
-from prefect.futures import wait
+from prefect.futures import PrefectFuture, wait
 from prefect.runtime import flow_run, task_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -41,8 +41,8 @@ from schemas.recipe import Recipe
 RecipeParameter = str | dict[str, Any]
 """A recipe as flows take it: name of a packaged recipe, path of a file, or its fields as JSON."""
 
-_MAX_TASKS = 32
-"""Threads of the task runner; `Run.slots` limits how many of them build a step."""
+# 32 tasks wait for their inputs or work; `Run.slots` limits how many of them work.
+_TASK_RUNNER: Any = ThreadPoolTaskRunner(max_workers=32)
 
 _LOGGER = logging.getLogger(__name__)
 _CURRENT: contextvars.ContextVar[Run | None] = contextvars.ContextVar("_CURRENT", default=None)
@@ -99,10 +99,11 @@ def _execute_or_wait(run: Run, step: Step) -> StepResult:
     raise AssertionError("unreachable: poll_delays does not end")
 
 
-def step_task(step: Step) -> Task[..., Any]:
+def step_task(step: Step, *, is_cached: bool = False) -> Task[..., Any]:
     """Return the task of a step, with the name and the tags that Prefect filters and limits by."""
     tags = [f"stage:{step.stage.name}", *(["gpu"] if uses_gpu(step) else [])]
-    return execute_step.with_options(name=step.stage.name, tags=tags)
+    # Prefect asks the server for a concurrency slot of each tag, which a cached step does not need.
+    return execute_step.with_options(name=step.stage.name, tags=[] if is_cached else tags)
 
 
 def uses_gpu(step: Step) -> bool:
@@ -149,7 +150,7 @@ def _recipe_flow(name: str) -> Callable[[Callable[..., Any]], Flow[..., Any]]:
     return flow(
         name=name,
         flow_run_name=_flow_run_name,
-        task_runner=ThreadPoolTaskRunner[Any](_MAX_TASKS),
+        task_runner=_TASK_RUNNER,
         persist_result=False,
         on_failure=[mark_run_ended],
         on_crashed=[mark_run_ended],
@@ -295,17 +296,20 @@ def _as_current(run: Run) -> Iterator[None]:
 
 
 def _execute_steps(run: Run) -> None:
+    cached = {step.label for step in run.planned if step.state == "cached"}
+    tasks = {step.label: step_task(step, is_cached=step.label in cached) for step in run.steps}
     if run.max_parallel == 1:
         # Called, not submitted: in the flow's own thread, a signal interrupts the step itself.
         states: dict[str, State[Any]] = {}
         for step in _in_turn(run):
             upstream = [states[label] for label in step.inputs.values() if label in states]
-            states[step.label] = step_task(step)(step.label, wait_for=upstream, return_state=True)
+            task = tasks[step.label]
+            states[step.label] = task(step.label, wait_for=upstream, return_state=True)
         return
-    futures: dict[str, Any] = {}
+    futures: dict[str, PrefectFuture[Any]] = {}
     for step in run.steps:
-        upstream = [futures[label] for label in step.inputs.values() if label in futures]
-        futures[step.label] = step_task(step).submit(step.label, wait_for=upstream)
+        waits = [futures[label] for label in step.inputs.values() if label in futures]
+        futures[step.label] = tasks[step.label].submit(step.label, wait_for=waits)
     try:
         wait(list(futures.values()))
     except BaseException:

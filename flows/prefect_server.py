@@ -1,9 +1,9 @@
-"""Prefect's API for a process without a server: one of its own, that starts early and ends with it.
+"""Run Prefect flows from the command: on the configured server, or on an ephemeral one.
 
-Prefect starts such a server by itself, but in the process group of the terminal, so that Ctrl-C
-ends it before a run can say that it was interrupted; it outlives a process that is killed; and it
-starts only when the flow does. The database is in $PREFECT_HOME, or else in a folder of bertloom's
-cache: what the user keeps in ~/.prefect is left alone.
+Prefect can start an ephemeral server itself. That server is in the process group of the terminal,
+so Ctrl-C ends it before the run can report that it was interrupted, and it outlives a process that
+is killed. The server here does neither. Its database is in $PREFECT_HOME, or in the cache folder
+of bertloom.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from typing import IO, Any
 
 from flows.prefect_settings import HOME, default_prefect_home
 from flows.run.run import Run
-from flows.run.session import mark_killed_runs
 from flows.store.runs import RunRecord
 from schemas.errors import ConfigError, RunnerError
 
 _SETTINGS = {
-    # A run that was killed is known by its missing heartbeat.
+    # Prefect recognizes a killed run by its missing heartbeat.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-    # The steps' own lines say what happens; Prefect's log goes to its server all the same.
+    # The command prints a line per step; Prefect's log goes to its server.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
 }
 _LOOK_SECONDS = 0.05
@@ -43,11 +42,7 @@ _ORPHAN_SECONDS = 1.0
 
 @contextlib.contextmanager
 def require_prefect() -> Iterator[None]:
-    """Say how to get Prefect, or to do without, where the block's imports do not find it.
-
-    Raises:
-        ConfigError: Prefect is not installed.
-    """
+    """Raise a ConfigError that names the remedy if an import in the block does not find Prefect."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -59,7 +54,7 @@ def require_prefect() -> Iterator[None]:
 
 
 def configure_prefect() -> None:
-    """Heartbeats and a quiet console, for the command: unless the user says otherwise."""
+    """Set heartbeats and a quiet console as defaults of Prefect's settings."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
 
@@ -72,41 +67,40 @@ class EphemeralServer:
     """
 
     def __init__(self) -> None:
-        """Start it; it is not up yet then."""
+        """Start the server; `wait` returns when it is ready."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port: int = probe.getsockname()[1]
         self.auth_string = f"bertloom:{secrets.token_urlsafe(32)}"
         """User and password that the API expects."""
 
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        # A session of its own: Ctrl-C is for the flow, which still has to tell how it ended.
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        # In a session of its own, Ctrl-C does not reach it: the run still has to report its end.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
             [sys.executable, "-m", "flows.prefect_server", str(self._port), str(os.getpid())],
             start_new_session=True,
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._log,
+            stderr=self._log,
             env={**_environment(), "PREFECT_SERVER_API_AUTH_STRING": self.auth_string},
         )
-        # Before Prefect has registered anything, and so after all that it sends at the end.
+        # Registered before Prefect's own hooks, so that it runs after what they send.
         atexit.register(self.stop)
 
     @property
     def url(self) -> str:
-        """The address of the API."""
+        """URL of the API."""
         return f"http://127.0.0.1:{self._port}/api"
 
     def wait(self) -> None:
-        """Until it answers.
+        """Wait until the server answers.
 
         Raises:
-            RunnerError: it does not start.
+            RunnerError: The server does not start.
         """
-        import httpx  # start-up: 90 ms
+        import httpx  # only runs with Prefect need it
 
-        # Not Prefect's own setting: whoever loads Prefect before bertloom has its 20 s, and a first
-        # start on an empty database has taken 16 s on an idle machine.
+        # The first start creates the database, which can exceed Prefect's own limit of 20 s.
         deadline = time.monotonic() + _START_SECONDS
         with httpx.Client(trust_env=False) as client:
             while self._process.poll() is None and time.monotonic() < deadline:
@@ -115,19 +109,19 @@ class EphemeralServer:
                         return
                 time.sleep(_LOOK_SECONDS)
         self.stop()
-        self._said.seek(0)
-        told = self._said.read().decode(errors="replace").strip().splitlines()[-1:]
+        self._log.seek(0)
+        last_line = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
         raise RunnerError(
-            f"Prefect's server did not start: {''.join(told) or 'it did not answer in time'}. "
+            f"Prefect's server did not start: {''.join(last_line) or 'no answer in time'}. "
             "Start one with `prefect server start` and set PREFECT_API_URL, or use --engine local"
         )
 
     def is_up(self) -> bool:
-        """Whether its process is there."""
+        """Return whether the process of the server exists."""
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the server."""
         if self._process.poll() is not None:
             return
         self._process.terminate()
@@ -142,15 +136,23 @@ _SERVERS: dict[int, EphemeralServer] = {}
 
 
 def start_server() -> EphemeralServer | None:
-    """The server of this process, starting if there is none; None where one is configured."""
+    """Return the ephemeral server of this process, started if necessary.
+
+    Returns:
+        None if a server is configured, or if a flow of this process already uses one.
+
+    Raises:
+        ConfigError: Prefect is not installed.
+    """
     configure_prefect()
     if os.environ.get("PREFECT_API_URL"):
         return None
-    from prefect.context import FlowRunContext  # start-up: 1.3 s
-    from prefect.settings import get_current_settings
+    with require_prefect():
+        from prefect.context import FlowRunContext  # loads Prefect
+        from prefect.settings import get_current_settings
 
     if get_current_settings().api.url or FlowRunContext.get() is not None:
-        return None  # a profile names one; or this is part of a flow, which has one
+        return None
     server = _SERVERS.get(os.getpid())
     if server is None or not server.is_up():
         server = _SERVERS[os.getpid()] = EphemeralServer()
@@ -159,14 +161,13 @@ def start_server() -> EphemeralServer | None:
 
 @contextlib.contextmanager
 def prefect_api(server: EphemeralServer | None, *, heartbeats: bool = True) -> Iterator[None]:
-    """Prefect talks to `server` in this block, or to what is configured.
+    """Let Prefect use a server while the block runs.
 
     Args:
-        server: waited for until it answers.
-        heartbeats: whether flow runs say that they live; the end of each waits a second for that.
+        server: Ephemeral server, which is waited for; None for the configured one.
+        heartbeats: Whether flow runs send heartbeats, which lengthens the end of each by a second.
     """
-    # start-up: 1.2 s
-    from prefect.settings import (
+    from prefect.settings import (  # loads Prefect
         PREFECT_API_AUTH_STRING,
         PREFECT_API_URL,
         PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
@@ -181,11 +182,12 @@ def prefect_api(server: EphemeralServer | None, *, heartbeats: bool = True) -> I
         yield
 
 
-def run_with_prefect(run: Run, *, part: str = "") -> None:
+def run_with_prefect(run: Run, *, part: str = "", killed: Sequence[RunRecord] = ()) -> None:
     """Run a prepared run as a Prefect flow, on the configured server or an ephemeral one.
 
     Args:
         run: The run; its results are in it afterwards.
+        killed: Earlier runs whose processes were killed, which Prefect does not know yet.
         part: Part of the recipe whose flow runs, see `flows.bert.recipe_steps`.
 
     Raises:
@@ -193,12 +195,12 @@ def run_with_prefect(run: Run, *, part: str = "") -> None:
         RunnerError: The ephemeral server does not start.
         BertloomError: A step failed.
     """
-    with require_prefect():
-        server = start_server()
-        from flows.prefect_flows import run_prepared  # loads Prefect, while the server starts
+    server = start_server()
+    from flows.prefect_flows import run_prepared  # loads Prefect, while the server starts
+
     is_cached = bool(run.planned) and all(step.state == "cached" for step in run.planned)
     with prefect_api(server, heartbeats=not is_cached):
-        report_crashed(mark_killed_runs(run.recipe))
+        report_crashed(killed)
         run_prepared(run, part=part)
 
 
@@ -222,13 +224,13 @@ def report_crashed(records: Sequence[RunRecord]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    # The code that starts it is the code that it runs, whatever lies where the user happens to be.
+    # The server runs this code, whatever the current folder contains.
     root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONSAFEPATH": "1",
-        # Registering Prefect's kinds of blocks takes half a second, and no flow here has any.
+        # No flow here uses blocks.
         "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
     }
     if (
@@ -239,7 +241,7 @@ def _environment() -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve on a port, without services and pages, until the process that asked for it is gone."""
+    """Serve the API on a port, without background services, until the launching process ends."""
     port, launcher = int(arguments[0]), int(arguments[1])
 
     def end_with_launcher() -> None:
@@ -248,7 +250,7 @@ def main(arguments: list[str]) -> int:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=end_with_launcher, name="launcher", daemon=True).start()
-    import uvicorn  # start-up: 2.8 s, with the next
+    import uvicorn  # not in the launching process
     from prefect.server.api.server import create_app
 
     app = create_app(ephemeral=True, final=True)

@@ -19,7 +19,6 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.states import Completed
 
-from flows.bert import run_recipe
 from flows.lineage.export.events import close_abandoned
 from flows.prefect_server import prefect_api, start_server
 from flows.publish.comparison import Corpus, CorpusComparison
@@ -36,6 +35,7 @@ from flows.publish.rebuilding import (
 )
 from flows.recipes.files import load_recipe
 from flows.run.run import get_store
+from flows.run.session import run_recipe
 from flows.store.runs import settle_dead_runs
 from schemas.disclosure import recorded, visible, without_secrets
 from schemas.errors import BertloomError

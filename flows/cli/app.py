@@ -27,7 +27,7 @@ EXIT_CODES = (
 COMMANDS = {
     "quickstart": ("quickstart", "Make a small model of a folder of your own texts."),
     "run": ("run", "Run a recipe: build what is not in the store yet."),
-    "plan": ("run", "Say what a run would do, and why."),
+    "plan": ("plan", "Say what a run would do, and why."),
     "show": ("show", "Show an artifact: counts, files, inputs, configuration."),
     "head": ("head", "Print the first rows of a shard, decoded."),
     "export": ("export", "Write an artifact as datasets, transformers, pandas open it."),

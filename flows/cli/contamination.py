@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.bert import execute_run, recipe_steps
+from flows.bert import recipe_steps
 from flows.cli.console import print_found, print_json, say
 from flows.cli.options import RunnerOption, StoreOption, WorkersOption, open_store
 from flows.cli.step_lines import StepPrinter
@@ -19,7 +19,7 @@ from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Columns, contamination_of
 from flows.run.graph import StepGraph
 from flows.run.preflight import check_examples, raise_all
-from flows.run.session import prepare_run
+from flows.run.session import execute_run, prepare_run
 from flows.store.artifacts import ArtifactStore
 from model.build_examples import STAGE as BUILD_EXAMPLES
 from pipelines.build_documents import STAGE as BUILD_DOCUMENTS

@@ -11,7 +11,6 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from flows.bert import run_recipe
 from flows.cli.console import say_text
 from flows.cli.models import checkpoint_folder
 from flows.cli.options import (
@@ -25,11 +24,13 @@ from flows.cli.options import (
     TaskArgument,
     columns_given,
 )
-from flows.cli.run import print_plan, print_results
+from flows.cli.plan import print_plan
+from flows.cli.run import print_results
 from flows.cli.step_lines import StepPrinter
 from flows.recipes.errors import explain
 from flows.recipes.files import recipe_from
 from flows.run.preflight import check_examples, raise_all
+from flows.run.session import run_recipe
 from model.tasks import find_task
 from schemas.errors import BertloomError, ConfigError, UsageError
 from schemas.task_configs import ExamplesConfig

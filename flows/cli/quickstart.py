@@ -10,13 +10,12 @@ from typing import Annotated
 
 import typer
 
-from flows.bert import run_recipe
 from flows.cli.console import print_lines, say, say_text
 from flows.cli.filling import filled_lines
 from flows.cli.models import open_filler
 from flows.cli.options import EngineOption, StoreOption
+from flows.cli.plan import print_plan
 from flows.cli.recipes import write_schema_beside
-from flows.cli.run import print_plan
 from flows.cli.step_lines import StepPrinter
 from flows.quickstart.proposal import (
     Proposal,
@@ -30,6 +29,7 @@ from flows.recipes.files import default_store, load_recipe
 from flows.run.estimates import check_disk_space
 from flows.run.plan import PlannedStep, estimate_run
 from flows.run.run import get_store
+from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
 from model.pretrain import STAGE as PRETRAIN
 from schemas.errors import BertloomError

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from flows.bert import recipe_steps, run_recipe
+from flows.bert import recipe_steps
 from flows.publish.comparison import VOCABULARY, Corpus, dump_dates
 from flows.publish.publishing import (
     LATEST,
@@ -28,6 +28,7 @@ from flows.publish.publishing import (
     was_set_aside,
 )
 from flows.recipes.files import load_recipe
+from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.configs import WikipediaSource

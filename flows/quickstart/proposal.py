@@ -89,8 +89,8 @@ def propose(found: Survey, machine: Machine, *, minutes: float, name: str) -> Pr
         raise ConfigError(
             f"{found.folder}: about {format_bytes(text)} of text, too little for any model: "
             f"expected at least {format_bytes(LEAST_TEXT)} "
-            f"(some {LEAST_TEXT // 6:,} words), and several MB for one that knows anything. Put more "
-            "texts into the folder"
+            f"(some {LEAST_TEXT // 6:,} words), and several MB for one that knows anything. Put "
+            "more texts into the folder"
         )
     vocab_size, alphabet = vocabulary_size(found.sample, text_bytes=text, guess=found.guess)
     preset, tokens = _model(found, machine, minutes=minutes)

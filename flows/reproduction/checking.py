@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.bert import recipe_steps, run_recipe
+from flows.bert import recipe_steps
 from flows.formatting import align_columns, format_bytes, format_count
 from flows.lineage.differences import Change, Difference, changes, difference
 from flows.nested_values import flatten, numeric_leaves
@@ -19,6 +19,7 @@ from flows.reproduction.writing import RECIPE_FILE
 from flows.run.graph import Step
 from flows.run.provenance import OLDEST_PYTHON, checkout, environment
 from flows.run.run import get_store
+from flows.run.session import run_recipe
 from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.raw_files import digest_file

@@ -1,26 +1,33 @@
-"""Prepare a run: check it, plan it once, and attach its listeners."""
+"""Run recipes: check and plan a run once, attach its listeners, execute it with an engine."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from flows.bert import recipe_steps
 from flows.cards.cards import CardListener
 from flows.lineage.export.events import close_abandoned
 from flows.lineage.export.listener import OpenLineageListener
+from flows.prefect_server import run_with_prefect, start_server
 from flows.report.listener import ReportListener, write_run_report
 from flows.run.events import Listener
+from flows.run.executor import run_steps
 from flows.run.graph import StepGraph
+from flows.run.log_lines import LogLines
 from flows.run.plan import PlannedStep, plan_steps
 from flows.run.preflight import check_environment, check_inputs
 from flows.run.run import Run, get_store
 from flows.run.run_recorder import RunRecorder
+from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, settle_dead_runs
 from flows.trackers.listener import TrackerListener
-from schemas.errors import ArtifactNotFoundError, BertloomError
+from schemas.errors import ArtifactNotFoundError, BertloomError, ConfigError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
+
+ENGINES = ("prefect", "local")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -80,6 +87,66 @@ def _plan(recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]) -> Sequ
     except BertloomError as error:  # the step that it concerns fails with it, and is recorded
         _LOGGER.debug("no plan: %s", error)
         return ()
+
+
+def run_recipe(
+    recipe: Recipe,
+    *,
+    log: Callable[[str], None] = print,
+    listeners: Sequence[Listener] | None = None,
+    engine: str = "prefect",
+    rebuild: Collection[str] = (),
+    part: str = "",
+    until: str = "",
+) -> list[StepResult]:
+    """Run a recipe: build the steps that are not in the store.
+
+    Args:
+        recipe: Recipe to run.
+        log: Called with a line of text for each step.
+        listeners: Receive the events of the run, in place of `log`.
+        engine: `prefect`, or `local` for this process without a server. Results are the same.
+        rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
+        part, until: Run only some of the steps, see `recipe_steps`.
+
+    Returns:
+        The result of every step, in order.
+
+    Raises:
+        BertloomError: A step failed; the steps that do not depend on it have run.
+    """
+    start_engine(engine)
+    run = prepare_run(
+        recipe,
+        recipe_steps(recipe, part=part, until=until),
+        listeners=[LogLines(log)] if listeners is None else listeners,
+        rebuild=rebuild,
+        engine=engine,
+    )
+    return execute_run(run, part=part)
+
+
+def start_engine(engine: str) -> None:
+    """Start what an engine needs, which takes seconds, before a run is prepared.
+
+    Raises:
+        ConfigError: There is no such engine, or it is not installed.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
+    if engine == "prefect":
+        start_server()
+
+
+def execute_run(run: Run, *, part: str = "") -> list[StepResult]:
+    """Execute a run that is prepared, with its engine; see `run_recipe`."""
+    killed = mark_killed_runs(run.recipe)
+    if run.engine == "prefect":
+        run_with_prefect(run, part=part, killed=killed)
+        return run.results()
+    with run:
+        run_steps(run)
+    return run.results()
 
 
 def mark_killed_runs(recipe: Recipe) -> list[RunRecord]:
