@@ -48,6 +48,9 @@ class StepGraph:
     def __iter__(self) -> Iterator[Step]:
         return iter(self._steps.values())
 
+    def __len__(self) -> int:
+        return len(self._steps)
+
     def add(self, stage: Stage, config: Config, name: str = "", /, **inputs: Step | None) -> Step:
         """Add a step after the steps that it reads, and return it.
 

@@ -8,7 +8,7 @@ import pytest
 from support.corpus_builder import small_sample
 
 from benchmarks.dump_parts import change_part, write_parts
-from flows.bert import run_recipe
+from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import DocumentsConfig, InstancesConfig, VocabularyConfig, WikipediaSource
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def run(recipe: Recipe, *, rebuild: tuple[str, ...] = ()) -> tuple[list[StepResult], list[str]]:
     said: list[str] = []
-    return run_recipe(recipe, say=said.append, engine="local", rebuild=rebuild), said
+    return run_recipe(recipe, log=said.append, engine="local", rebuild=rebuild), said
 
 
 def reused(result: StepResult) -> float:

@@ -13,10 +13,10 @@ import pytest
 from support.finetuning_builder import write_checkpoint
 from support.task_file_builder import ROWS, write_task_file
 
-from flows.bert import run_recipe
 from flows.cli.asking import AskedTexts, ask, file_as_examples
 from flows.cli.models import open_predictors
 from flows.lineage.names import resolve
+from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.prediction import Predictor
 from model.processes.launcher import end_workers
@@ -61,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Recipe, Arti
         ensembles={"both": EnsembleConfig(members=("squad-2.0", "again"), size=2)},
     )
     said: list[str] = []
-    run_recipe(recipe, say=said.append, engine="local")
+    run_recipe(recipe, log=said.append, engine="local")
     yield recipe, ArtifactStore(recipe.store, create=False)
     end_workers()
 

@@ -17,7 +17,7 @@ import pytest
 from support.full_recipe import published, run_command, run_whole, write_whole_flow
 from support.lineage_schema import Ours, Published, check_datasets
 
-from flows.bert import steps
+from flows.bert import recipe_steps
 from flows.lineage.export.event_file import read_events
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
@@ -58,7 +58,7 @@ def test_events_of_the_whole_flow_are_valid_and_name_each_artifact(
     assert again.returncode == 0, again.stderr
     store = ArtifactStore(str(undisturbed.store))
     schemas = (Published(real_data / "openlineage-spec"), Ours())
-    expected = [step.label for step in steps(load_recipe(str(recipe)))]
+    expected = [step.label for step in recipe_steps(load_recipe(str(recipe)))]
     caches = []
     for run_id in sorted(run_ids(store)):
         recorded = read_events(store, run_id)

@@ -53,7 +53,7 @@ from pathlib import Path
 import pytest
 
 from support.fake_stages import STAGES, installed
-from flows.bert import run_recipe
+from flows.run.session import run_recipe
 from schemas.configs import ExecutionConfig, InstancesConfig
 
 code, store, go, engine, limit = sys.argv[1:]
@@ -65,7 +65,7 @@ with installed(Path(code), pytest.MonkeyPatch()) as fakes:
     Path(code, "ready").touch()
     while not Path(go).exists():
         time.sleep(0.01)
-    results = run_recipe(recipe, engine=engine, say=lambda line: None)
+    results = run_recipe(recipe, engine=engine, log=lambda line: None)
     print(json.dumps([fakes.calls.count("instances"), len(results)]))
 """
 

@@ -16,7 +16,7 @@ from flows.orchestration import views as prefect_views
 from flows.orchestration.stage_pages import metric_rows, run_markdown, stage_markdown
 from support.fake_stages import FakeStages
 
-from flows.bert import steps
+from flows.bert import recipe_steps
 from flows.prefect_server import configure_prefect
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
@@ -28,7 +28,7 @@ HERE = contextvars.copy_context()
 @pytest.fixture
 def run(fakes: FakeStages, tmp_path: Path) -> Run:
     recipe = fakes.recipe(str(tmp_path / "store"))
-    return Run(recipe, steps(recipe), say=lambda line: None)
+    return Run(recipe, recipe_steps(recipe), say=lambda line: None)
 
 
 def built(run: Run) -> dict[str, StepResult]:

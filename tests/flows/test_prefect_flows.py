@@ -14,9 +14,10 @@ import pytest
 from flows.orchestration import run as runs
 from support.fake_stages import LABELS, FakeStages
 
-from flows.bert import bert, run_recipe, stages
+from flows.bert import stages
 from flows.run.graph import Step
 from flows.run.plan import PlannedStep
+from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from schemas.configs import TokensConfig
@@ -68,7 +69,7 @@ def artifacts() -> dict[str, Any]:
 
 def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> None:
     lines: list[str] = []
-    first = run_recipe(recipe, say=lines.append)
+    first = run_recipe(recipe, log=lines.append)
     assert [result.label for result in first] == LABELS
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
     # Indented are warnings: what the fakes make is no table that a card could describe.
@@ -92,7 +93,7 @@ def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> No
     )
     assert "| build-documents |" in shown["run-fake"].data
 
-    second = run_recipe(recipe, say=lines.append)
+    second = run_recipe(recipe, log=lines.append)
     assert fakes.calls == []
     assert [result.manifest for result in second] == [result.manifest for result in first]
     assert all(result.was_cached for result in second)
@@ -106,8 +107,8 @@ def test_both_engines_make_the_same(
     tmp_path: Path,
 ) -> None:
     elsewhere = recipe.model_copy(update={"store": str(tmp_path / "local")})
-    with_prefect = run_recipe(recipe, say=lambda line: None)
-    without = run_recipe(elsewhere, say=lambda line: None, engine="local")
+    with_prefect = run_recipe(recipe, log=lambda line: None)
+    without = run_recipe(elsewhere, log=lambda line: None, engine="local")
     for one, other in zip(with_prefect, without, strict=True):
         assert one.manifest.cache_key == other.manifest.cache_key
         assert one.manifest.content == other.manifest.content
@@ -117,7 +118,7 @@ def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> 
     fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
     lines: list[str] = []
     with pytest.raises(VocabularyError, match="too small a corpus"):
-        run_recipe(recipe, say=lines.append)
+        run_recipe(recipe, log=lines.append)
     assert fakes.calls == ["documents", "vocabulary"]
     assert "build-vocabulary  FAILED: too small a corpus" in lines
     record = record_of(recipe)
@@ -150,7 +151,7 @@ def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeSta
         logging.getLogger(name).addHandler(handler)
     try:
         with pytest.raises(VocabularyError):
-            run_recipe(recipe, say=lambda line: None)
+            run_recipe(recipe, log=lambda line: None)
     finally:
         for name in names:
             logging.getLogger(name).removeHandler(handler)
@@ -180,14 +181,14 @@ def test_a_passing_fault_is_tried_again(
 
     monkeypatch.setattr(flows.run_step_task, "retry_delay_seconds", [0, 0])
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
-    run_recipe(recipe, say=lambda line: None)
+    run_recipe(recipe, log=lambda line: None)
     assert fakes.calls.count("tokens") == 2
 
 
 def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> None:
     fakes.module.FAULTS["instances"] = [ValueError("first")]
     with pytest.raises(ValueError, match="first"):
-        run_recipe(recipe, say=lambda line: None)
+        run_recipe(recipe, log=lambda line: None)
     record = record_of(recipe)
     assert len(record["failures"]) == 1
     assert len(record["steps"]) == 4
@@ -195,9 +196,9 @@ def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> N
 
 @pytest.mark.slow  # several runs by Prefect
 def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
-    run_recipe(recipe, say=lambda line: None)
+    run_recipe(recipe, log=lambda line: None)
     _ = fakes.calls
-    run_recipe(recipe, say=lambda line: None, rebuild=("build-tokens",))
+    run_recipe(recipe, log=lambda line: None, rebuild=("build-tokens",))
     assert fakes.calls == ["tokens"]
 
 
@@ -207,11 +208,11 @@ def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
     recipe = recipe.model_copy(update={"execution": execution})
     fakes.module.FAULTS["instances"] = [ValueError("first")]
     with pytest.raises(ValueError, match="first"):
-        run_recipe(recipe, say=lambda line: None)
+        run_recipe(recipe, log=lambda line: None)
     record = record_of(recipe)
     assert len(record["failures"]) == 1
     assert len(record["steps"]) == 4
-    results = run_recipe(recipe, say=lambda line: None)
+    results = run_recipe(recipe, log=lambda line: None)
     assert [result.label for result in results] == LABELS
     assert sum(not result.was_cached for result in results) == 1
     runs = task_runs(record_of(recipe)["flow_run_id"])
@@ -236,7 +237,7 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
     monkeypatch.setattr(runs, "check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
-        run_recipe(recipe, say=lambda line: None)
+        run_recipe(recipe, log=lambda line: None)
     assert told == [True]
     assert record_of(recipe)["state"] == "interrupted"
 
@@ -248,7 +249,7 @@ def test_a_look_ahead_is_not_believed(
 
     ahead = [PlannedStep(label, "cached") for label in LABELS]
     monkeypatch.setattr(flows, "plan_steps", lambda *_, **__: ahead)
-    results = run_recipe(recipe, say=lambda line: None)
+    results = run_recipe(recipe, log=lambda line: None)
     assert not any(result.was_cached for result in results)
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
 

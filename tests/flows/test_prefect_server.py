@@ -44,14 +44,14 @@ import pytest
 
 from support.fake_stages import STAGES, installed
 from flows.cli.console import exit_codes
-from flows.bert import run_recipe
+from flows.run.session import run_recipe
 
 code, store = Path(sys.argv[1]), sys.argv[2]
 with installed(code, pytest.MonkeyPatch()) as fakes:
     fakes.write("stages", STAGES + {SLOW!r})
     recipe = fakes.recipe(store)
     with exit_codes(debug=lambda: True):
-        run_recipe(recipe, say=print)
+        run_recipe(recipe, log=print)
 """
 
 

@@ -11,9 +11,10 @@ import torch
 from support.corpus_builder import small_recipe, small_sample
 from support.training_builder import TINY, tiny_config
 
-from flows.bert import plan, run_recipe
+from flows.bert import plan_recipe
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import tree_lines
+from flows.run.session import run_recipe
 from flows.run.step_execution import StepLine, StepResult
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import InstancesConfig, MaskingConfig
@@ -53,7 +54,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 
 def run(recipe: Recipe) -> dict[str, StepResult]:
-    results = run_recipe(recipe, say=lambda _line: None, engine="local")
+    results = run_recipe(recipe, log=lambda _line: None, engine="local")
     return {result.label: result for result in results}
 
 
@@ -100,11 +101,11 @@ def test_a_second_run_does_nothing_and_a_change_only_what_depends_on_it(
 ) -> None:
     assert all(result.was_cached for result in run(recipe).values())
     changed = recipe.model_copy(update={"pretrain": phases(seed=3)})
-    states = {step.label: step.state for step in plan(changed, store=store)}
+    states = {step.label: step.state for step in plan_recipe(changed, store=store)}
     assert [label for label, state in states.items() if state != "cached"] == [LABELS[1]]
     # How and where it is trained is not what is trained.
     elsewhere = recipe.model_copy(update={"pretrain": phases(processes=2, log_every_steps=7)})
-    assert all(step.state == "cached" for step in plan(elsewhere, store=store))
+    assert all(step.state == "cached" for step in plan_recipe(elsewhere, store=store))
 
 
 def test_the_second_phase_goes_on_in_the_schedule(

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
 from support.paths import ROOT
 
-from flows.bert import steps
+from flows.bert import recipe_steps
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -101,7 +101,7 @@ def check_datasets(
         (f"{recipe.name}/{label}", manifest.artifact_id) for label, manifest in made.items()
     )
     told_of = {(event["eventType"], event["job"]["name"]): event for event in events}
-    for step in steps(recipe):
+    for step in recipe_steps(recipe):
         for kind in ("START", "COMPLETE"):
             event = told_of[kind, f"bertloom.{recipe.name}.{step.label}"]
             read = {

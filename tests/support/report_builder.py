@@ -11,7 +11,7 @@ from typing import Any
 from support.corpus_builder import small_recipe
 from support.evaluation_builder import BASE, SCRATCH, artifact, written
 
-from flows.bert import run_recipe
+from flows.run.session import run_recipe
 from flows.run.step_execution import input_ref
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
@@ -28,7 +28,7 @@ def corpus_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
     root = str(folder / "store")
     sample = write_sample(str(folder / "sample"), articles=60, tales=2, pages_per_stream=20)
     recipe = small_recipe(sample).model_copy(update={"store": root})
-    run_recipe(recipe, say=lambda _: None, engine="local")
+    run_recipe(recipe, log=lambda _: None, engine="local")
     store = ArtifactStore(root)
     return store, read_run(store, run_ids(store)[-1])
 

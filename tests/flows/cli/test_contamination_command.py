@@ -9,7 +9,7 @@ import pytest
 import yaml
 from support.cli_runner import Cli
 
-from flows.bert import steps
+from flows.bert import recipe_steps
 from flows.corpus import build_corpus
 from flows.finetuning import finetune
 from flows.lineage.names import resolve
@@ -57,8 +57,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_examples_are_read_before_the_corpus_is_searched(here: Path) -> None:
     plain, clean = (load_recipe(f"{name}.yaml") for name in ("plain", "clean"))
-    before = [step.label for step in steps(plain)]
-    found = steps(clean)
+    before = [step.label for step in recipe_steps(plain)]
+    found = recipe_steps(clean)
     assert [step.label for step in found] == [
         before[0], "build-examples.feelings", "find-contamination", *before[1:],
     ]  # fmt: skip

@@ -106,7 +106,7 @@ def test_each_step_has_one_line_with_its_number_and_the_time_left(
 ) -> None:
     made: Recipe = fakes.recipe(str(tmp_path / "store"))
     lines: list[str] = []
-    results = run.run_recipe(made, say=lines.append, engine="local")
+    results = run.run_recipe(made, log=lines.append, engine="local")
     steps = [line for line in lines if isinstance(line, StepLine)]
     total = len(results)
     assert [(line.number, line.total) for line in steps] == [
@@ -138,7 +138,7 @@ def test_the_time_left_is_what_the_plan_expects(
     cli: Cli, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
-    run.run_recipe(fakes.recipe(str(tmp_path / "store")), say=lines.append, engine="local")
+    run.run_recipe(fakes.recipe(str(tmp_path / "store")), log=lines.append, engine="local")
     done = next(line for line in lines if isinstance(line, StepLine)).result._replace(seconds=7.0)
     planned = [
         PlannedStep("built", "build", estimate=StepEstimate(seconds=600.0)),

@@ -18,9 +18,9 @@ import transformers
 from support.corpus_builder import small_recipe, small_sample
 
 import bertloom
-from flows.bert import run_recipe
 from flows.export.exporting import export
 from flows.lineage.names import artifact_of_file
+from flows.run.session import run_recipe
 from flows.run.step_execution import stage_input
 from flows.store.artifacts import ArtifactStore
 from flows.store.verification import verify
@@ -38,7 +38,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     folder = tmp_path_factory.mktemp("opened")
     recipe = small_recipe(small_sample(folder / "sample"))
     recipe = recipe.model_copy(update={"store": str(folder / "store")})
-    run_recipe(recipe, say=lambda _: None, engine="local")
+    run_recipe(recipe, log=lambda _: None, engine="local")
     return ArtifactStore(recipe.store)
 
 

@@ -21,7 +21,7 @@ from support.fake_stages import FakeStages
 from support.lineage_schema import Ours, Published, all_facets, check_datasets
 from support.store_builder import describe
 
-from flows.bert import steps
+from flows.bert import recipe_steps
 from flows.lineage.export.columns import table_of, tables
 from flows.lineage.export.datasets import store_namespace
 from flows.lineage.export.event_file import read_events
@@ -73,11 +73,11 @@ def fakes(fakes: FakeStages, monkeypatch: pytest.MonkeyPatch) -> FakeStages:
 
 def run_locally(recipe: Recipe) -> tuple[ArtifactStore, str]:
     """Run a recipe; the store, and the id of the run."""
-    from flows.bert import run_recipe
+    from flows.run.session import run_recipe
 
     before = run_ids(ArtifactStore(recipe.store))
     try:
-        run_recipe(recipe, say=lambda _: None, engine="local")
+        run_recipe(recipe, log=lambda _: None, engine="local")
     finally:
         store = ArtifactStore(recipe.store)
         (run_id,) = set(run_ids(store)) - set(before)
@@ -127,7 +127,7 @@ def told(store: ArtifactStore, recipe: Recipe, **more: Any) -> dict[str, Manifes
     events = LineageEvents(store, recipe=recipe, run_id=RUN, **more)
     made: dict[str, Manifest] = {}
     events.run_started()
-    for step in steps(recipe):
+    for step in recipe_steps(recipe):
         inputs = {name: made[label] for name, label in step.inputs.items()}
         made[step.label] = written(step, inputs)
         events.step_started(step, inputs)
@@ -165,7 +165,7 @@ def test_a_run_and_each_step_begin_and_end(fakes: FakeStages, tmp_path: Path) ->
     recipe = fakes.recipe(str(tmp_path / "store"))
     store, run_id = run_locally(recipe)
     found = events_of(store, run_id)
-    labels = [step.label for step in steps(recipe)]
+    labels = [step.label for step in recipe_steps(recipe)]
     expected = [("START", "bertloom.fake")]
     for label in labels:
         expected += [("START", f"bertloom.fake.{label}"), ("COMPLETE", f"bertloom.fake.{label}")]
@@ -226,7 +226,7 @@ def test_a_failure_is_told_in_words(fakes: FakeStages, tmp_path: Path, ours: Our
 def test_a_step_tried_again_is_another_run(fakes: FakeStages, tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     recipe = fakes.recipe(store.root)
-    step = steps(recipe)[0]
+    step = recipe_steps(recipe)[0]
     events = LineageEvents(store, recipe=recipe, run_id=RUN)
     for error in (OSError("the disk is away"), KeyboardInterrupt()):
         events.step_started(step, {})
@@ -245,7 +245,7 @@ def test_what_is_open_ends_with_the_run(
 ) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     recipe = fakes.recipe(store.root)
-    step = steps(recipe)[0]
+    step = recipe_steps(recipe)[0]
     events = LineageEvents(store, recipe=recipe, run_id=RUN)
     events.run_started()
     events.step_started(step, {})
@@ -265,7 +265,7 @@ def test_what_is_open_ends_with_the_run(
 def test_a_dead_run_is_closed_once(fakes: FakeStages, tmp_path: Path, ours: Ours) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     recipe = fakes.recipe(store.root)
-    documents, vocabulary, *_ = steps(recipe)
+    documents, vocabulary, *_ = recipe_steps(recipe)
     events = LineageEvents(store, recipe=recipe, run_id=RUN)
     events.run_started()
     events.step_started(documents, {})
@@ -315,7 +315,7 @@ def test_parameters_are_the_configuration(
     whole: tuple[Recipe, dict[str, Manifest], list[Event]],
 ) -> None:
     recipe, _, events = whole
-    step = next(step for step in steps(recipe) if step.stage.name == "build-instances")
+    step = next(step for step in recipe_steps(recipe) if step.stage.name == "build-instances")
     given = only(events, "START", step.label)["run"]["facets"]["executionParameters"]
     found = {item["key"]: item["value"] for item in given["parameters"]}
     config = step.config.model_dump(mode="json")
@@ -343,7 +343,9 @@ def test_columns_lead_back_to_columns(
         "sentence_lengths": {(documents, "sentences")},
         "split_id": {(documents, "document_id"), (documents, "revision_id")},
     }
-    label = next(step.label for step in steps(recipe) if step.stage.name == "build-instances")
+    label = next(
+        step.label for step in recipe_steps(recipe) if step.stage.name == "build-instances"
+    )
     found = sources(label)
     assert found["masked_lm_ids"] == {(f"{recipe.name}/build-tokens", "token_ids")}
     assert "duplicate" not in found
@@ -524,7 +526,7 @@ def test_secrets_are_in_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
         }
     ]
     recipe = Recipe.model_validate({"name": "r", "build_documents": {"sources": sources}})
-    step = steps(recipe)[0]
+    step = recipe_steps(recipe)[0]
     store = ArtifactStore(f"memory://lineage-{uuid.uuid4().hex}")
     events = LineageEvents(store, recipe=recipe, run_id=RUN)
     events.run_started()

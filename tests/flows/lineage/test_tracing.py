@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from support.corpus_builder import small_recipe, small_sample
 
-from flows.bert import run_recipe
 from flows.lineage.raw_text import open_cached, read_raw, web_root
 from flows.lineage.rows import Shard, find_shard, read_row, rows_with
 from flows.lineage.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace_row
+from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.duplicates_table import DUPLICATES_FILE
 from pipelines.io.shards import ShardWriter
@@ -35,7 +35,7 @@ class Corpus:
     def __init__(self, folder: Path) -> None:
         sample = small_sample(folder / "sample")
         recipe = small_recipe(sample).model_copy(update={"store": str(folder / "store")})
-        results = run_recipe(recipe, say=lambda _: None, engine="local")
+        results = run_recipe(recipe, log=lambda _: None, engine="local")
         self.store = ArtifactStore(recipe.store)
         self.made = {result.label: result.manifest for result in results}
         vocabulary = self.made["build-vocabulary"]

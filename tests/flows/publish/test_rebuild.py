@@ -234,10 +234,10 @@ def test_a_dump_older_than_the_published_one_is_only_built_where_it_is_named(
 def test_the_same_dump_is_built_again_where_the_recipe_changed(
     tmp_path: Path, tiny: Path, newest: list[str]
 ) -> None:
-    from flows.bert import steps
+    from flows.bert import recipe_steps
 
     loaded = load_recipe(str(tiny), changes=["build_documents.sources.tinywiki.paths=[x]"])
-    configs = {step.label: step.config.identity() for step in steps(loaded)}
+    configs = {step.label: step.config.identity() for step in recipe_steps(loaded)}
     publish_tiny(tmp_path, date="20261101", config=configs)
     assert "is published already" in look(order(tiny, tmp_path))[0].done
     assert look(order(tiny, tmp_path, changes=("build_tokens.memory_words=9",)))[0].done

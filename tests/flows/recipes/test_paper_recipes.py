@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli_runner import Cli
 
-from flows.bert import steps
+from flows.bert import recipe_steps
 from flows.recipes.files import load_recipe, packaged_recipes
 from flows.recipes.packaged import described_recipe, described_recipes
 from schemas.recipe import Recipe
@@ -137,7 +137,7 @@ def test_table_2_has_its_single_model_and_seven_of_different_checkpoints_and_see
     with_triviaqa = recipe.build_examples[members[0].examples]
     assert set(with_triviaqa.files) == {"augmentation"}
     assert not recipe.build_examples[recipe.finetune["single"].examples].files
-    assert steps(recipe)
+    assert recipe_steps(recipe)
 
 
 @pytest.mark.parametrize("name", packaged_recipes())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli_runner import RECIPE
 
-from flows.bert import steps
+from flows.bert import recipe_steps
 from flows.recipes.files import load_recipe, packaged_recipes, parse_yaml, template_text
 from flows.recipes.packaged import described_recipes
 from schemas.errors import ConfigError
@@ -39,7 +39,7 @@ def test_packaged_recipes_can_be_used(
         assert all(Path(path).is_absolute() for path in source.paths)
     for examples in recipe.build_examples.values():
         assert Path(str(examples.folder)).is_absolute()
-    assert steps(recipe)
+    assert recipe_steps(recipe)
 
 
 def test_there_are_recipes() -> None:

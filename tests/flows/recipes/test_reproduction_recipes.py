@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.bert import bert
+from flows.bert import recipe_steps
 from flows.recipes.files import load_recipe
 from flows.recipes.packaged import described_recipe
 from flows.reproduction.inputs import placed
@@ -52,7 +52,7 @@ def raw(name: str, uri: str, identity: str = "") -> RawInput:
 def manifests_of(recipe: Recipe) -> dict[str, Manifest]:
     """What a run of it would leave, but for what is in the files."""
     made: dict[str, Manifest] = {}
-    for step in bert.steps(recipe):
+    for step in recipe_steps(recipe):
         digest = hashlib.sha256(step.label.encode()).hexdigest()
         refs = [
             InputRef(
@@ -97,13 +97,13 @@ def check(
     recipe: Recipe, folder: Path, *, stages: tuple[str, ...] = ("",), named: bool = True
 ) -> None:
     """Whatever of a recipe is asked for, its steps are made again, and no others."""
-    made, whole = manifests_of(recipe), bert.steps(recipe)
+    made, whole = manifests_of(recipe), recipe_steps(recipe)
     labels = {manifest.path: label for label, manifest in made.items()} if named else {}
     for target in [label for label in made if label.startswith(stages)]:
         found = recorded_recipe(made[target], list(made.values()), labels=labels, name=recipe.name)
         path = folder / "again.yaml"
         path.write_text(yaml.safe_dump(found.data, sort_keys=False), encoding="utf-8")
-        again = bert.steps(load_recipe(str(path)), found.target)
+        again = recipe_steps(load_recipe(str(path)), found.target)
         before = {step.label: step for step in with_inputs(whole, [found.target])}
         assert {step.label for step in again} == set(before) == set(found.steps)
         for step in again:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from support.paths import ROOT
 
-from flows.bert import stages, steps
+from flows.bert import recipe_steps, stages
 from flows.recipes.files import load_recipe, packaged_recipes
 from schemas.recipe import Recipe
 
@@ -26,7 +26,7 @@ ASKED_FOR = {"find-contamination", "find-near-duplicates"}
 
 
 def test_the_first_run_has_every_kind_of_stage_and_little_of_each(short: Recipe) -> None:
-    found = steps(short)
+    found = recipe_steps(short)
     assert {step.stage.name for step in found} == set(stages()) - ASKED_FOR
     # Two minutes on two quiet cores: about 50 steps of pretraining a second, 2 s a trial.
     assert sum(phase.budget.steps or 1 << 30 for phase in short.pretrain.values()) <= 2_300
@@ -47,8 +47,8 @@ def test_every_task_is_compared_with_the_same_from_scratch(short: Recipe) -> Non
 
 
 def test_sample_full_shares_artifacts_of_sample(short: Recipe, full: Recipe) -> None:
-    full_steps = {step.label: step for step in steps(full)}
-    for step in steps(short):
+    full_steps = {step.label: step for step in recipe_steps(full)}
+    for step in recipe_steps(short):
         if step.stage.name == "tabulate":
             continue
         same = full_steps[step.label]

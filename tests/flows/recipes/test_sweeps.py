@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from flows.bert import bert, steps
+from flows.bert import recipe_steps
 from flows.recipes.files import load_recipe, recipe_from
 from flows.run.plan import PlannedStep
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
@@ -112,7 +112,7 @@ def test_tables_know_which_entry_is_of_which_variant(read) -> None:
         ("both.ltr", "both", "ltr", "second.ltr"),
         ("both.ltr-longer", "both", "ltr-longer", "second.ltr"),
     ]
-    tables = steps(recipe)[-1]
+    tables = list(recipe_steps(recipe))[-1]
     variants = ("full", "no-nsp", "ltr", "ltr-longer")
     axes = {"tasks": SweptAxis(table="table-5", variants=variants)}
     assert tables.config == TabulateConfig(axes=axes, swept=recipe.swept)
@@ -124,12 +124,12 @@ def test_tables_know_which_entry_is_of_which_variant(read) -> None:
 
 def test_what_a_variant_leaves_is_what_the_recipe_makes_without_a_sweep(read) -> None:
     plain, swept = read(BASE), read(BASE + SWEEP)
-    by_label = {step.label: step for step in steps(swept)}
-    for step in steps(plain):
+    by_label = {step.label: step for step in recipe_steps(swept)}
+    for step in recipe_steps(plain):
         if step.label != "tabulate":
             assert by_label[step.label] == step
     assert plain.swept is None
-    assert steps(plain)[-1].config == TabulateConfig()
+    assert list(recipe_steps(plain))[-1].config == TabulateConfig()
     assert read(BASE + SWEEP, "sweep=null") == plain
     assert read(BASE + SWEEP, "sweep.tasks=null") == plain
 
@@ -171,11 +171,11 @@ def test_a_recipe_that_was_read_is_read_again_as_it_is(read) -> None:
 
 def test_until_names_an_entry_with_its_copies_or_one_copy(read) -> None:
     recipe = read(BASE + SWEEP)
-    labels = {step.label for step in bert.steps(recipe, "evaluate.ner.ltr")}
+    labels = {step.label for step in recipe_steps(recipe, "evaluate.ner.ltr")}
     assert {label for label in labels if label.startswith("pretrain")} == {
         *("pretrain.first.ltr", "pretrain.second.ltr")
     }
-    labels = {step.label for step in bert.steps(recipe, "finetune.ner")}
+    labels = {step.label for step in recipe_steps(recipe, "finetune.ner")}
     assert len([label for label in labels if label.startswith("finetune")]) == 3
 
 
@@ -287,7 +287,7 @@ def test_a_recipe_that_cannot_be_extended_is_said(read, name: str, said: str) ->
 
 def test_a_plan_says_what_is_shared_and_what_each_variant_adds(read) -> None:
     recipe = read(BASE + SWEEP)
-    whole = steps(recipe)
+    whole = recipe_steps(recipe)
     planned = [
         PlannedStep(step.label, "cached" if step.stage.name == "build-instances" else "build")
         for step in whole

@@ -11,11 +11,11 @@ from support.fake_stages import FakeStages
 from support.lineage_builder import put, put_recipe
 from support.report_builder import Written
 
-from flows.bert import run_recipe
 from flows.cli.last_screen import screen_lines
 from flows.report.page import report_page
 from flows.report.steps import Built
 from flows.report.warnings import collect_warnings
+from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
@@ -66,8 +66,8 @@ def test_step_reports_its_warnings_when_it_is_built_and_not_when_cached(
     fakes.write("stages", text.replace(made, f'{made}, "warnings": {warnings}'))
     recipe = fakes.recipe(store.root)
     first, second = list[str](), list[str]()
-    run_recipe(recipe, say=first.append, engine="local")
-    results = run_recipe(recipe, say=second.append, engine="local")
+    run_recipe(recipe, log=first.append, engine="local")
+    results = run_recipe(recipe, log=second.append, engine="local")
     assert first.count(f"  warning: {TEXT}") == 1
     assert not any("warning" in line for line in second)
     assert [result.label for result in results if result.warnings] == ["build-vocabulary"]

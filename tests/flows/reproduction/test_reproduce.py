@@ -14,7 +14,7 @@ from support.cli_runner import Cli
 from support.tiny_recipe import TEXTS, write_tiny
 
 import bertloom
-from flows.bert import bert
+from flows.bert import recipe_steps
 from flows.recipes.files import load_recipe
 from flows.reproduction import checking, writing
 from flows.reproduction.expected import FILE, Expected, read_expected, to_json
@@ -170,7 +170,7 @@ def test_another_python_is_told_of_the_steps_whose_key_has_it(
     newer = environment().model_copy(update={"python": "3.99.1"})
     monkeypatch.setattr(checking, "environment", lambda: newer)
     recipe = load_recipe(str(again / "recipe.yaml"))
-    steps = {step.label: step for step in bert.steps(recipe, recorded.target)}
+    steps = {step.label: step for step in recipe_steps(recipe, recorded.target)}
     (told,) = [line for line in checking._version_lines(recorded, steps) if "in the keys" in line]
     assert told.endswith("recorded, 3.99 here: in the keys of build-documents, bytes may differ")
 

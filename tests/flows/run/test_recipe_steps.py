@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.bert import steps
+from flows.bert import recipe_steps
 from flows.finetuning import trials
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from flows.run.graph import Step
@@ -75,7 +75,7 @@ def test_a_majority_has_one_trial() -> None:
 
 
 def test_steps_of_a_fine_tuning_alone_need_no_corpus() -> None:
-    found = by_label(steps(recipe()))
+    found = by_label(recipe_steps(recipe()))
     assert {step.stage.name for step in found.values()} == {
         "build-examples", "finetune", "evaluate", "tabulate"
     }  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_phase_or_the_vocabulary_is_what_cells_start_from() -> None:
     tiny = ModelConfig(layers=1, hidden_size=8, heads=1)
     pretrain = {"one": {"instances": "length-128", "model": tiny, "budget": {"steps": 1}}}
     found = by_label(
-        steps(
+        recipe_steps(
             recipe(
                 build_documents=corpus,
                 pretrain=pretrain,
@@ -134,7 +134,7 @@ def test_a_phase_or_the_vocabulary_is_what_cells_start_from() -> None:
 def test_an_ensemble_reads_the_cells_of_its_members() -> None:
     both = {"a": entry(restarts=2), "b": entry(batch=(16,), restarts=1)}
     ensemble = EnsembleConfig(members=("a", "b"), size=3)
-    found = by_label(steps(recipe(finetune=both, ensembles={"both": ensemble})))
+    found = by_label(recipe_steps(recipe(finetune=both, ensembles={"both": ensemble})))
     inputs = found["evaluate.both"].inputs
     assert len(inputs) == 1 + 16 + 4
     assert inputs["a.b16-lr5e-05-e2-r1"] == "finetune.a.b16-lr5e-05-e2-r1"
@@ -144,9 +144,9 @@ def test_an_ensemble_reads_the_cells_of_its_members() -> None:
 
 def test_until_takes_all_cells_of_an_entry() -> None:
     both = {"a": entry(restarts=2), "b": entry()}
-    found = steps_until(steps(recipe(finetune=both)), "finetune.a")
+    found = steps_until(recipe_steps(recipe(finetune=both)), "finetune.a")
     assert len(found) == 1 + 16
-    assert steps_until(steps(recipe(finetune=both)), "evaluate.b")[-1].label == "evaluate.b"
+    assert steps_until(recipe_steps(recipe(finetune=both)), "evaluate.b")[-1].label == "evaluate.b"
 
 
 @pytest.mark.parametrize(

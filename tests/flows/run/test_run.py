@@ -16,9 +16,10 @@ from flows.orchestration import run as runs
 from support.fake_stages import FakeStages
 from support.store_builder import held_by_another
 
-from flows.bert import run_recipe, steps
+from flows.bert import recipe_steps
 from flows.run.plan import PlannedStep, planned_rows
 from flows.run.run import Run, max_parallel_steps
+from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.processes import start_of
 from flows.store.runs import KEPT, read_run, run_ids, write_run
@@ -26,7 +27,7 @@ from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.errors import InputError
 
 TWO = ExecutionConfig(parallel_steps=2)
-QUIETLY = {"say": lambda line: None, "engine": "local"}
+QUIETLY = {"log": lambda line: None, "engine": "local"}
 
 
 def hold_up(fakes: FakeStages) -> tuple[threading.Event, threading.Event]:
@@ -59,7 +60,7 @@ def test_steps_that_do_not_need_each_other_run_at_once(
 
     monkeypatch.setattr(fakes.module, "instances", meet)
     said: list[str] = []
-    done = run_recipe(fakes.recipe(root, execution=TWO), say=said.append, engine="local")
+    done = run_recipe(fakes.recipe(root, execution=TWO), log=said.append, engine="local")
     assert [result.label for result in done][-2:] == ["build-instances.one", "build-instances.two"]
     # Indented are warnings: what the fakes make is no table that a card could describe.
     assert len([line for line in said if not line.startswith(" ")]) == 5
@@ -71,9 +72,9 @@ def test_steps_that_do_not_need_each_other_run_at_once(
 def test_side_by_side_makes_the_same_as_one_by_one(
     fakes: FakeStages, root: str, tmp_path: Path
 ) -> None:
-    alone = run_recipe(fakes.recipe(root), say=lambda line: None, engine="local")
+    alone = run_recipe(fakes.recipe(root), log=lambda line: None, engine="local")
     both = run_recipe(
-        fakes.recipe(str(tmp_path / "other"), execution=TWO), say=lambda line: None, engine="local"
+        fakes.recipe(str(tmp_path / "other"), execution=TWO), log=lambda line: None, engine="local"
     )
     assert [r.manifest.content for r in alone] == [r.manifest.content for r in both]
 
@@ -82,7 +83,7 @@ def test_side_by_side_what_needs_a_failed_step_is_not_run(fakes: FakeStages, roo
     fakes.module.FAULTS["tokens"] = [InputError("bad tokens")]
     said: list[str] = []
     with pytest.raises(InputError, match="bad tokens"):
-        run_recipe(fakes.recipe(root, execution=TWO), say=said.append, engine="local")
+        run_recipe(fakes.recipe(root, execution=TWO), log=said.append, engine="local")
     assert "build-tokens  FAILED: bad tokens" in said
     assert sum("not run: needs build-tokens" in line for line in said) == 2
     record = read_run(ArtifactStore(root), newest(root))
@@ -95,12 +96,12 @@ def test_of_two_runs_at_once_one_builds_and_the_other_waits(fakes: FakeStages, r
     recipe = fakes.recipe(root)
     said: list[str] = []
     first = threading.Thread(
-        target=run_recipe, args=(recipe,), kwargs={"say": lambda line: None, "engine": "local"}
+        target=run_recipe, args=(recipe,), kwargs={"log": lambda line: None, "engine": "local"}
     )
     first.start()
     assert begun.wait(30)
     threading.Timer(0.5, go_on.set).start()
-    results = run_recipe(recipe, say=said.append, engine="local")
+    results = run_recipe(recipe, log=said.append, engine="local")
     first.join(30)
     assert results[0].was_cached
     assert fakes.calls.count("documents") == 1
@@ -122,7 +123,7 @@ def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(
             if "waiting for it" in line:
                 process.kill()
 
-        done = run_recipe(fakes.recipe(root), say=kill_when_waited_for, engine="local")
+        done = run_recipe(fakes.recipe(root), log=kill_when_waited_for, engine="local")
     assert not done[0].was_cached
     [waited] = [line for line in said if "waiting for it" in line]
     assert f"theirs (process {process.pid} on " in waited
@@ -147,7 +148,7 @@ def test_a_signal_ends_waiting_side_by_side(
         monkeypatch.setattr(local_engine, "RETRY_DELAYS", (30,))
     clock = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_recipe(fakes.recipe(root, execution=TWO), say=interrupt_when, engine="local")
+        run_recipe(fakes.recipe(root, execution=TWO), log=interrupt_when, engine="local")
     assert time.monotonic() - clock < 15
     assert read_run(ArtifactStore(root), newest(root)).state == "interrupted"
     go_on.set()
@@ -190,7 +191,7 @@ def test_a_damaged_artifact_is_built_again_if_every_byte_is_looked_at(
 
 def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> None:
     recipe, store = fakes.recipe(root), ArtifactStore(root)
-    run = Run(recipe, steps(recipe))
+    run = Run(recipe, recipe_steps(recipe))
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with run:
         running = read_run(store, run.run_id)

@@ -9,10 +9,11 @@ import pytest
 from flows.orchestration import loop as local_engine
 from support.fake_stages import LABELS, FakeStages
 
-from flows.bert import plan, run_recipe, stages, steps
+from flows.bert import plan_recipe, recipe_steps, stages
 from flows.run.cache_keys import describe_changes
 from flows.run.plan import PlannedStep
 from flows.run.provenance import key_environment
+from flows.run.session import run_recipe
 from flows.run.stages import get_stage, rebuilt_labels
 from flows.run.step_execution import StepResult, is_transient, worker_code
 from flows.store.artifacts import ArtifactStore
@@ -46,7 +47,7 @@ ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
 
 
 def run(recipe: Recipe, rebuild: tuple[str, ...] = ()) -> list[StepResult]:
-    return run_recipe(recipe, say=lambda line: None, engine="local", rebuild=rebuild)
+    return run_recipe(recipe, log=lambda line: None, engine="local", rebuild=rebuild)
 
 
 def manifests(results: list[StepResult]) -> dict[str, Manifest]:
@@ -100,7 +101,7 @@ def test_a_stage_that_is_none_any_more_has_a_plain_answer() -> None:
 
 
 def test_each_step_comes_after_what_it_reads(fakes: FakeStages, root: str) -> None:
-    found = steps(fakes.recipe(root))
+    found = recipe_steps(fakes.recipe(root))
     assert [step.label for step in found] == LABELS
     for index, step in enumerate(found):
         assert set(step.inputs.values()) <= set(LABELS[:index])
@@ -220,7 +221,7 @@ def test_instance_stages_are_independent(fakes: FakeStages, root: str) -> None:
     fakes.module.FAULTS["instances"] = [InputError("first")]
     lines: list[str] = []
     with pytest.raises(InputError, match="first"):
-        run_recipe(fakes.recipe(root), say=lines.append, engine="local")
+        run_recipe(fakes.recipe(root), log=lines.append, engine="local")
     assert fakes.calls == ALL
     assert any(line.startswith("build-instances.one  FAILED: first") for line in lines)
     assert any(line.startswith("build-instances.two") and "built" in line for line in lines)
@@ -230,7 +231,7 @@ def test_what_needs_a_failed_step_is_not_run(fakes: FakeStages, root: str) -> No
     fakes.module.FAULTS["vocabulary"] = [InputError("none")]
     lines: list[str] = []
     with pytest.raises(InputError):
-        run_recipe(fakes.recipe(root), say=lines.append, engine="local")
+        run_recipe(fakes.recipe(root), log=lines.append, engine="local")
     assert fakes.calls == ["documents", "vocabulary"]
     assert "build-tokens  not run: needs build-vocabulary" in lines
 
@@ -307,7 +308,7 @@ def test_a_rebuild_to_other_bytes_is_said(
 
 def test_a_rebuild_of_nothing_is_refused(fakes: FakeStages, root: str) -> None:
     with pytest.raises(ConfigError, match="build-token'"):
-        rebuilt_labels(("build-token",), steps(fakes.recipe(root)))
+        rebuilt_labels(("build-token",), recipe_steps(fakes.recipe(root)))
 
 
 def test_an_unknown_engine_or_runner_is_refused(
@@ -315,7 +316,7 @@ def test_an_unknown_engine_or_runner_is_refused(
     root: str,
 ) -> None:
     with pytest.raises(ConfigError, match="prefect, local"):
-        run_recipe(fakes.recipe(root), say=print, engine="airflow")
+        run_recipe(fakes.recipe(root), log=print, engine="airflow")
     recipe = fakes.recipe(root, execution=ExecutionConfig(runner="dask"))
     with pytest.raises(ConfigError, match="unknown runner 'dask'"):
         run(recipe)
@@ -431,13 +432,13 @@ def states(planned: list[PlannedStep]) -> list[str]:
 
 def test_a_plan_tells_and_changes_nothing(fakes: FakeStages, root: str) -> None:
     recipe = fakes.recipe(root)
-    planned = plan(recipe, store=None)
+    planned = plan_recipe(recipe, store=None)
     assert states(planned) == ["build", *["unknown"] * 4]
     found = manifests(run(recipe))
     _ = fakes.calls
     store = ArtifactStore(root)
     before = store.backend.sizes("keys")
-    planned = plan(recipe, store=store)
+    planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached"] * 5
     assert planned[0].cache_key == found["build-documents"].cache_key
     assert planned[4].artifact_id == found["build-instances.two"].artifact_id
@@ -449,13 +450,13 @@ def test_a_plan_says_why(fakes: FakeStages, root: str) -> None:
     run(fakes.recipe(root))
     store = ArtifactStore(root)
     other = {"one": InstancesConfig(seed=7), "two": InstancesConfig(seed=2)}
-    planned = plan(fakes.recipe(root, build_instances=other), store=store)
+    planned = plan_recipe(fakes.recipe(root, build_instances=other), store=store)
     assert states(planned) == ["cached", "cached", "cached", "build", "cached"]
     assert planned[3].reason.startswith("seed 0 -> 7 (compared with")
     fakes.raw.write_text("other\n")
-    assert "raw files changed" in plan(fakes.recipe(root), store=store)[0].reason
+    assert "raw files changed" in plan_recipe(fakes.recipe(root), store=store)[0].reason
     fakes.raise_version()
-    assert "stage_version 1 -> 2" in plan(fakes.recipe(root), store=store)[0].reason
+    assert "stage_version 1 -> 2" in plan_recipe(fakes.recipe(root), store=store)[0].reason
     fakes.raw.write_text("The cat sat\n")
 
 
@@ -463,16 +464,16 @@ def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     recipe = fakes.recipe(root)
     found = manifests(run(recipe))
     store = ArtifactStore(root)
-    planned = plan(recipe, store=store, rebuild=("build-tokens",))
+    planned = plan_recipe(recipe, store=store, rebuild=("build-tokens",))
     assert states(planned) == ["cached", "cached", "build", "cached", "cached"]
     assert planned[2].reason == "asked for"
     tokens = found["build-tokens"]
     store.backend.delete(f"{tokens.data}/{tokens.files[0].object}")
-    planned = plan(recipe, store=store)
+    planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
     assert "found nothing" in planned[2].reason
     store.withdraw_artifacts({tokens.artifact_id: "damaged"})
-    assert "was withdrawn" in plan(recipe, store=store)[2].reason
+    assert "was withdrawn" in plan_recipe(recipe, store=store)[2].reason
 
 
 def test_differences_are_told_by_field() -> None:

@@ -21,7 +21,7 @@ import pytest
 from support.cli_runner import Cli
 from support.paths import ROOT
 
-from flows.bert import run_recipe
+from flows.run.session import run_recipe
 from flows.sample import write_sample
 from flows.sample.books import make_book
 from flows.sample.pages import Page, make_pages
@@ -241,7 +241,7 @@ class Search:
             find_near_duplicates=NearDuplicatesConfig(),
             build_vocabulary=VocabularyConfig(vocab_size=300),
         )
-        results = run_recipe(recipe, say=lambda _: None, engine="local")
+        results = run_recipe(recipe, log=lambda _: None, engine="local")
         self._store = ArtifactStore(recipe.store)
         self._manifests = {result.manifest.stage: result.manifest for result in results}
         documents = self._manifests["build-documents"]

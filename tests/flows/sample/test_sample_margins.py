@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.bert import run_recipe
 from flows.recipes.files import load_recipe
+from flows.run.session import run_recipe
 from flows.sample import write_sample
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -23,7 +23,7 @@ _LEARN_FASTER = (
 
 def build(recipe: Recipe) -> dict[str, Manifest]:
     """Return the manifests of a run by step."""
-    results = run_recipe(recipe, say=lambda _: None, engine="local")
+    results = run_recipe(recipe, log=lambda _: None, engine="local")
     return {result.label: result.manifest for result in results}
 
 

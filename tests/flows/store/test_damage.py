@@ -16,7 +16,7 @@ from support.corpus_builder import as_input, run_corpus, small_recipe, small_sam
 from support.report_builder import corpus_run
 from support.store_builder import describe, prepared, published
 
-from flows.bert import run_recipe
+from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Holder, lease_path
 from flows.store.pointers import key_path, pointer_to
@@ -192,7 +192,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> _Corpus:
     folder = tmp_path_factory.mktemp("built")
     root = folder / "store"
     recipe = small_recipe(small_sample(folder / "sample")).model_copy(update={"store": str(root)})
-    run_recipe(recipe, say=lambda _: None, engine="local")
+    run_recipe(recipe, log=lambda _: None, engine="local")
     return _Corpus(recipe, root)
 
 
@@ -205,7 +205,7 @@ def corpus(built: _Corpus, tmp_path: Path) -> _Corpus:
 
 
 def _run(corpus: _Corpus) -> dict[str, Manifest]:
-    results = run_recipe(corpus.recipe, say=lambda _: None, engine="local")
+    results = run_recipe(corpus.recipe, log=lambda _: None, engine="local")
     return {result.label: result.manifest for result in results}
 
 

@@ -12,7 +12,7 @@ from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 from support.store_builder import STAGE, held_by_another, this_one
 
-from flows.bert import run_recipe
+from flows.run.session import run_recipe
 from flows.store import processes
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import (
@@ -203,7 +203,7 @@ def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
 ) -> None:
     store, recipe = taken_over.store, fakes.recipe(place)
     with pytest.raises(LeaseLostError) as caught:
-        run_recipe(recipe, engine="local", until="build-vocabulary", say=lambda _: None)
+        run_recipe(recipe, engine="local", until="build-vocabulary", log=lambda _: None)
     error = caught.value
     assert (error.step, error.holder.split()[0]) == ("build-vocabulary", "theirs")
     assert error.run in run_ids(store)
@@ -211,7 +211,7 @@ def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     assert store.backend.names("leases") == [taken_over.lease]
     # The new holder goes on from its own checkpoint, and publishes.
     store.backend.delete(taken_over.lease)
-    run_recipe(recipe, engine="local", until="build-vocabulary", say=lambda _: None)
+    run_recipe(recipe, engine="local", until="build-vocabulary", log=lambda _: None)
     assert taken_over.checkpoints == [b"theirs", b"theirs"]
     assert len(list(store.pointers("build-vocabulary"))) == 1
     assert store.backend.names("work") == []

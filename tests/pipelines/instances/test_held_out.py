@@ -15,9 +15,9 @@ from support.corpus_builder import run_corpus, small_recipe, small_sample
 from support.counting_fs import CountedFiles
 from support.dump_builder import dump, page
 
-from flows.bert import run_recipe
 from flows.lineage.head import head
 from flows.lineage.rows import find_shard
+from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.work import WorkReport, add_up
@@ -454,7 +454,7 @@ def test_pools_of_held_out_documents_are_large_enough_but_bounded(
 def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> None:
     recipe = small_recipe(small_sample(tmp_path / "sample"))
     recipe = recipe.model_copy(update={"store": str(tmp_path / "store")})
-    run_recipe(recipe, say=lambda _: None, engine="local")
+    run_recipe(recipe, log=lambda _: None, engine="local")
     store = ArtifactStore(recipe.store)
 
     def text(name: str) -> str:
