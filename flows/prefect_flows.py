@@ -29,8 +29,8 @@ from flows.prefect_artifacts import ArtifactListener
 from flows.recipes.files import load_recipe, recipe_from
 from flows.run.graph import Step
 from flows.run.log_lines import LogLines
+from flows.run.prepare import mark_killed_runs, prepare_run
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
-from flows.run.session import mark_killed_runs, prepare_run
 from flows.run.step_execution import StepResult, is_transient
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunState, settle_flow_run

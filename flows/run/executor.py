@@ -13,7 +13,14 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from types import FrameType
 from typing import Any
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_chain,
+    wait_fixed,
+)
 
 from flows.run.graph import Step
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
@@ -69,7 +76,7 @@ def _execute_with_retries(run: Run, step: Step) -> StepResult | Holder:
     retrying = Retrying(
         retry=retry_if_exception(is_transient),
         stop=stop_after_attempt(1 + len(RETRY_DELAYS)),
-        wait=lambda state: RETRY_DELAYS[state.attempt_number - 1],
+        wait=wait_chain(*(wait_fixed(delay) for delay in RETRY_DELAYS)),
         sleep=run.wait,
         before_sleep=report,
         reraise=True,

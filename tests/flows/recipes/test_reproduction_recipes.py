@@ -13,7 +13,6 @@ from flows.recipes.files import load_recipe
 from flows.recipes.packaged import described_recipe
 from flows.reproduction.inputs import placed
 from flows.reproduction.recipe import recorded_recipe
-from flows.run.stages import with_inputs
 from schemas.errors import ConfigError
 from schemas.manifest import Environment, InputRef, Manifest, ProducedBy, RawInput
 from schemas.recipe import Recipe
@@ -104,7 +103,7 @@ def check(
         path = folder / "again.yaml"
         path.write_text(yaml.safe_dump(found.data, sort_keys=False), encoding="utf-8")
         again = recipe_steps(load_recipe(str(path)), found.target)
-        before = {step.label: step for step in with_inputs(whole, [found.target])}
+        before = {step.label: step for step in whole.with_upstream([found.target])}
         assert {step.label for step in again} == set(before) == set(found.steps)
         for step in again:
             assert step.config.identity() == before[step.label].config.identity(), step.label

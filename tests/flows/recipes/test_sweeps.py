@@ -296,12 +296,12 @@ def test_a_plan_says_what_is_shared_and_what_each_variant_adds(read) -> None:
     assert rows == [
         ("sweep of tasks", "steps", "to build", "trainings"),
         # Five of the corpus, two of examples, the one from scratch with its evaluation, the tables.
-        ("all share", "10", "8", "1 finetune"),
+        ("shared", "10", "8", "1 finetune"),
         ("full", "7", "7", "2 pretrain, 2 finetune"),
         ("no-nsp", "7", "7", "2 pretrain, 2 finetune"),
         ("ltr", "7", "7", "2 pretrain, 2 finetune"),
         ("ltr-longer", "3", "3", "1 finetune"),
-        ("together", "34", "32", "6 pretrain, 8 finetune"),
+        ("total", "34", "32", "6 pretrain, 8 finetune"),
     ]
     assert len(whole) == 34
     until = [step for step in planned if step.label.startswith("pretrain")]

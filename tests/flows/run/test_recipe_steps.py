@@ -14,7 +14,6 @@ from flows.bert import recipe_steps
 from flows.finetuning import trials
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from flows.run.graph import Step
-from flows.run.stages import steps_until
 from schemas.configs import DocumentsConfig, TextSource
 from schemas.errors import ConfigError
 from schemas.model_configs import ModelConfig
@@ -144,9 +143,9 @@ def test_an_ensemble_reads_the_cells_of_its_members() -> None:
 
 def test_until_takes_all_cells_of_an_entry() -> None:
     both = {"a": entry(restarts=2), "b": entry()}
-    found = steps_until(recipe_steps(recipe(finetune=both)), "finetune.a")
+    found = recipe_steps(recipe(finetune=both), until="finetune.a")
     assert len(found) == 1 + 16
-    assert steps_until(recipe_steps(recipe(finetune=both)), "evaluate.b")[-1].label == "evaluate.b"
+    assert list(recipe_steps(recipe(finetune=both), until="evaluate.b"))[-1].label == "evaluate.b"
 
 
 @pytest.mark.parametrize(

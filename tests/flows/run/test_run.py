@@ -11,14 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from flows.orchestration import loop as local_engine
-from flows.orchestration import run as runs
 from support.fake_stages import FakeStages
 from support.store_builder import held_by_another
 
 from flows.bert import recipe_steps
-from flows.run.plan import PlannedStep, planned_rows
-from flows.run.run import Run, max_parallel_steps
+from flows.run.plan import PlannedStep, plan_rows
+from flows.run.prepare import prepare_run
+from flows.run.run import max_parallel_steps
 from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.processes import start_of
@@ -105,7 +104,7 @@ def test_of_two_runs_at_once_one_builds_and_the_other_waits(fakes: FakeStages, r
     first.join(30)
     assert results[0].was_cached
     assert fakes.calls.count("documents") == 1
-    waited = [line for line in said if "waiting for it" in line]
+    waited = [line for line in said if "waiting for" in line]
     assert waited[0].startswith("build-documents")
     assert len(set(waited)) == len(waited)  # once a step, though it looks again and again
 
@@ -120,12 +119,12 @@ def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(
 
         def kill_when_waited_for(line: str) -> None:
             said.append(line)
-            if "waiting for it" in line:
+            if "waiting for" in line:
                 process.kill()
 
         done = run_recipe(fakes.recipe(root), log=kill_when_waited_for, engine="local")
     assert not done[0].was_cached
-    [waited] = [line for line in said if "waiting for it" in line]
+    [waited] = [line for line in said if "waiting for" in line]
     assert f"theirs (process {process.pid} on " in waited
 
 
@@ -136,8 +135,8 @@ def test_a_signal_ends_waiting_side_by_side(
     begun, go_on = hold_up(fakes) if waits_for == "another run" else (threading.Event(),) * 2
 
     def interrupt_when(line: str) -> None:
-        if "waiting for it" in line or "trying again" in line:
-            signal.raise_signal(signal.SIGINT)
+        if "waiting for" in line or "trying again" in line:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     other = threading.Thread(target=run_recipe, args=(fakes.recipe(root),), kwargs=QUIETLY)
     if waits_for == "another run":
@@ -145,7 +144,7 @@ def test_a_signal_ends_waiting_side_by_side(
         assert begun.wait(30)
     else:
         fakes.module.FAULTS["documents"] = [OSError(5, "flaky")]
-        monkeypatch.setattr(local_engine, "RETRY_DELAYS", (30,))
+        monkeypatch.setattr("flows.run.executor.RETRY_DELAYS", (30,))
     clock = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run_recipe(fakes.recipe(root, execution=TWO), log=interrupt_when, engine="local")
@@ -191,7 +190,7 @@ def test_a_damaged_artifact_is_built_again_if_every_byte_is_looked_at(
 
 def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> None:
     recipe, store = fakes.recipe(root), ArtifactStore(root)
-    run = Run(recipe, recipe_steps(recipe))
+    run = prepare_run(recipe, recipe_steps(recipe))
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with run:
         running = read_run(store, run.run_id)
@@ -213,7 +212,7 @@ def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> No
 
 def test_trials_that_fare_alike_are_one_line_of_a_plan() -> None:
     trials = [PlannedStep(f"finetune.cola.b16-lr2e-05-e3-r{n}", "cached", "k", "a") for n in (0, 1)]
-    rows = planned_rows([PlannedStep("tabulate", "unknown", reason="after x"), *trials])
+    rows = plan_rows([PlannedStep("tabulate", "unknown", reason="after x"), *trials])
     assert rows == [
         ("tabulate", "", "unknown", "after x"),
         ("finetune.cola (2 trials)", "", "cached", ""),
@@ -223,7 +222,7 @@ def test_trials_that_fare_alike_are_one_line_of_a_plan() -> None:
 def test_the_record_of_a_run_tells_what_is_done_so_far(
     fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_RECORD_SECONDS", 0.0)
+    monkeypatch.setattr("flows.run.run_recorder._WRITE_SECONDS", 0.0)
     seen: list[list[str]] = []
     tokens = fakes.module.tokens
 
@@ -241,8 +240,8 @@ def test_the_record_of_a_run_tells_what_is_done_so_far(
 def test_a_second_signal_ends_the_process_at_once() -> None:
     program = (
         "import time\n"
-        "from flows.orchestration.loop import ended_by_a_second_signal\n"
-        "with ended_by_a_second_signal():\n"
+        "from flows.run.executor import end_on_second_signal\n"
+        "with end_on_second_signal():\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"
     )
