@@ -34,7 +34,7 @@ from flows.run.run import RETRY_DELAYS, Run, poll_delays
 from flows.run.step_execution import StepResult, is_transient
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunState, settle_flow_run
-from schemas.disclosure import recorded, visible, without_secrets
+from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
@@ -75,28 +75,27 @@ def execute_step(label: str) -> Any:
     if run is None:
         raise RuntimeError("execute_step: expected to be called by a flow of bertloom")
     step = run.by_label[label]
-    try:
-        result = _execute_or_wait(run, step)
-    except Exception as error:
-        retries = task_run.run_count - 1
-        if is_transient(error) and retries < len(RETRY_DELAYS):
-            run.fail(step, error, retry_delay=RETRY_DELAYS[retries])
-            raise
-        run.fail(step, error)
-        return failed_state(error)
-    name = "Cached" if result.was_cached else "Completed"
-    return Completed(name=name, message=result.manifest.path)
-
-
-def _execute_or_wait(run: Run, step: Step) -> StepResult:
-    """Execute a step; wait as long as another run builds it."""
     for delay in poll_delays():
-        with run.slots:
-            result = run.execute(step)
+        try:
+            with run.slots:
+                result = run.execute(step)
+        except Exception as error:
+            return _report_failure(run, step, error)
         if isinstance(result, StepResult):
-            return result
-        run.wait(delay)
-    raise AssertionError("unreachable: poll_delays does not end")
+            name = "Cached" if result.was_cached else "Completed"
+            return Completed(name=name, message=result.manifest.path)
+        run.wait(delay)  # another run builds it
+    return None
+
+
+def _report_failure(run: Run, step: Step, error: Exception) -> State[Any]:
+    """Return the state of a task that failed for good, or raise an error that is tried again."""
+    retries = task_run.run_count - 1
+    if is_transient(error) and retries < len(RETRY_DELAYS):
+        run.fail(step, error, retry_delay=RETRY_DELAYS[retries])
+        raise error
+    run.fail(step, error)
+    return failed_state(error)
 
 
 def step_task(step: Step, *, is_cached: bool = False) -> Task[..., Any]:
@@ -235,16 +234,12 @@ FLOWS = {
 """Flow of each part of a recipe, by the name of the part."""
 
 
-def run_prepared(run: Run, *, part: str = "") -> None:
-    """Run the flow of a part for a run that this process has prepared.
-
-    Raises:
-        BertloomError: A step failed.
-    """
+@contextlib.contextmanager
+def current_run(run: Run) -> Iterator[None]:
+    """Let the flows and tasks that are called in the block execute this run."""
     token = _CURRENT.set(run)
     try:
-        parameters = recorded(run.recipe.model_dump(mode="json"))
-        FLOWS[part](recipe=parameters, rebuild=sorted(run.rebuilt))
+        yield
     finally:
         _CURRENT.reset(token)
 
@@ -265,7 +260,7 @@ def _run_part(
             run = _prepare(_load(recipe, overrides, store), part, rebuild or [], until)
         run.flow_run_id = str(flow_run.id)
         run.listeners = (*run.listeners, ArtifactListener())
-        with _as_current(run), run:
+        with current_run(run), run:
             _execute_steps(run)
     except BertloomError as error:
         return failed_state(error)
@@ -284,15 +279,6 @@ def _load(recipe: RecipeParameter, overrides: list[str] | None, store: str | Non
         return load_recipe(recipe, changes=overrides or (), store=store)
     where = "flow parameter `recipe`"
     return recipe_from(recipe, where=where, folder=Path.cwd(), changes=overrides or (), store=store)
-
-
-@contextlib.contextmanager
-def _as_current(run: Run) -> Iterator[None]:
-    token = _CURRENT.set(run)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
 
 
 def _execute_steps(run: Run) -> None:

@@ -26,6 +26,7 @@ from typing import IO, Any
 from flows.prefect_settings import HOME, default_prefect_home
 from flows.run.run import Run
 from flows.store.runs import RunRecord
+from schemas.disclosure import recorded
 from schemas.errors import ConfigError, RunnerError
 
 _SETTINGS = {
@@ -196,12 +197,14 @@ def run_with_prefect(run: Run, *, part: str = "", killed: Sequence[RunRecord] = 
         BertloomError: A step failed.
     """
     server = start_server()
-    from flows.prefect_flows import run_prepared  # loads Prefect, while the server starts
+    from flows.prefect_flows import FLOWS, current_run  # loads Prefect, while the server starts
 
     is_cached = bool(run.planned) and all(step.state == "cached" for step in run.planned)
-    with prefect_api(server, heartbeats=not is_cached):
+    with prefect_api(server, heartbeats=not is_cached), current_run(run):
         report_crashed(killed)
-        run_prepared(run, part=part)
+        FLOWS[part](
+            recipe=recorded(run.recipe.model_dump(mode="json")), rebuild=sorted(run.rebuilt)
+        )
 
 
 def report_crashed(records: Sequence[RunRecord]) -> None:

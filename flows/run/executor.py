@@ -48,7 +48,7 @@ def run_steps(run: Run) -> None:
             for step in [s for s in ready if due[s.label] <= now][
                 : run.max_parallel - len(running)
             ]:
-                running[executor.submit(_execute_with_retries, run, step)] = step
+                running[executor.submit(_retrying(run, step), run.execute, step)] = step
             if not running:
                 if not ready:
                     break
@@ -65,15 +65,15 @@ def run_steps(run: Run) -> None:
         run.skip(step)
 
 
-def _execute_with_retries(run: Run, step: Step) -> StepResult | Holder:
-    """Execute a step; try again after a transient error."""
+def _retrying(run: Run, step: Step) -> Retrying:
+    """Return a caller that tries again after a transient error."""
 
     def report(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, Exception):
             run.fail(step, error, retry_delay=state.upcoming_sleep)
 
-    retrying = Retrying(
+    return Retrying(
         retry=retry_if_exception(is_transient),
         stop=stop_after_attempt(1 + len(RETRY_DELAYS)),
         wait=wait_chain(*(wait_fixed(delay) for delay in RETRY_DELAYS)),
@@ -81,7 +81,6 @@ def _execute_with_retries(run: Run, step: Step) -> StepResult | Holder:
         before_sleep=report,
         reraise=True,
     )
-    return retrying(run.execute, step)
 
 
 def _outcome(

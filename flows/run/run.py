@@ -6,6 +6,7 @@ Both call `Run.execute`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import threading
@@ -243,21 +244,33 @@ class Run:
         """
         clock = time.monotonic()
         result = self._find(step)
-        if result is None:
-            key = self.key(step).cache_key
-            with lease_or_holder(self.store, step.stage.name, key, holder=self.run_id) as lease:
-                if isinstance(lease, Holder):
-                    self._report_wait(step, lease)
-                    return lease
-                self.wait(0)
-                # Another run can have published it since the look above.
-                result = self._find(step) or self._build(step, lease)
-                result = result._replace(seconds=time.monotonic() - clock)
-                self._finish(step, result)
-                if step.stage.resumes and not result.was_cached and lease.renew():
-                    self.store.clear_work(step.stage.name, key)
-        else:
+        if result is not None:
             self._finish(step, result)
+            return result
+        key = self.key(step)
+        with lease_or_holder(
+            self.store, step.stage.name, key.cache_key, holder=self.run_id
+        ) as lease:
+            if isinstance(lease, Holder):
+                self._report_wait(step, lease)
+                return lease
+            self.wait(0)
+            result = self._find(step)  # another run can have published it since the look above
+            if result is None:
+                with self._building(step, lease):
+                    result = build_step(
+                        step,
+                        key,
+                        store=self.store,
+                        inputs=self.inputs(step),
+                        execution=self.recipe.execution,
+                        lease=lease,
+                        rebuild=step.label in self.rebuilt,
+                    )
+            result = result._replace(seconds=time.monotonic() - clock)
+            self._finish(step, result)
+            if step.stage.resumes and lease.renew():
+                self.store.clear_work(step.stage.name, key.cache_key)
         return result
 
     def _find(self, step: Step) -> StepResult | None:
@@ -272,23 +285,17 @@ class Run:
                 return None
         return StepResult(step.label, manifest, was_cached=True, seconds=0.0) if manifest else None
 
-    def _build(self, step: Step, lease: Lease) -> StepResult:
-        key, inputs = self.key(step), self.inputs(step)
+    @contextlib.contextmanager
+    def _building(self, step: Step, lease: Lease) -> Iterator[None]:
+        """Emit that a step is built, and what its jobs report while the block runs."""
+        key = self.key(step)
         work = stage_folders(step, key, store=self.store).get("work", "")
-        self.emit(StepStarted(self, step, inputs, key.cache_key, work))
+        self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
         with (
             submitting(self._submission(step, lease)),
             listening(lambda reading: self.emit(StepProgress(step, reading))),
         ):
-            return build_step(
-                step,
-                key,
-                store=self.store,
-                inputs=inputs,
-                execution=self.recipe.execution,
-                lease=lease,
-                rebuild=step.label in self.rebuilt,
-            )
+            yield
 
     def _submission(self, step: Step, lease: Lease) -> Submission:
         """Describe the jobs of a step to the runner that submits them."""

@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.fake_stages import FakeStages
@@ -18,7 +17,6 @@ from support.paths import PYTHONPATH, ROOT
 
 from flows.store.artifacts import ArtifactStore
 from schemas.recipe import Recipe
-from schemas.task_configs import ExamplesConfig
 
 TRIALS = 12
 LEAST = TRIALS // 3
@@ -129,8 +127,11 @@ def test_two_processes_share_twelve_trials_with_prefect(
     check_shared(tmp_path, told)
 
 
-MOST = 8
-"""Frames of ours from the command to the function of a stage, which is not counted."""
+MAX_FRAMES = 6
+"""Calls of bertloom from the command's function to that of a stage, which is not counted."""
+
+MAX_PREFECT_FRAMES = 8
+"""The same with Prefect, whose own frames are not counted."""
 
 OURS = tuple(str(ROOT / name) for name in ("bertloom", "flows", "model", "pipelines", "schemas"))
 
@@ -171,49 +172,23 @@ def look_from_documents(fakes: FakeStages, monkeypatch: pytest.MonkeyPatch) -> l
     return found
 
 
-def test_from_the_command_to_a_stage_there_are_eight_frames_at_most(
+def test_command_reaches_stage_in_few_calls(
     fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = look_from_documents(fakes, monkeypatch)
     call_command(fakes.recipe(str(tmp_path / "store")), tmp_path, "--engine", "local")
     [frames] = found
     assert frames[0].endswith("app.py:main")
-    assert len(frames) <= MOST, "\n".join(frames)
+    assert len(frames) <= 1 + MAX_FRAMES, "\n".join(frames)
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("limit", [1, 2])
-def test_with_prefect_there_are_no_more(
-    prefect_server: None,
-    fakes: FakeStages,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    limit: int,
+def test_command_reaches_stage_in_few_calls_with_prefect(
+    prefect_server: None, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor where a part has a flow run of its own, and its tasks run in threads.
-
-    The path is then that of the thread, after the one to where its task was submitted.
-    """
-    from flows.orchestration import run as runs
-    from prefect.task_runners import ThreadPoolTaskRunner
-
-    submitted: dict[str, list[str]] = {}
-    submit = ThreadPoolTaskRunner.submit
-
-    def look(runner: Any, task: Any, parameters: dict[str, Any], *rest: Any, **more: Any) -> Any:
-        submitted[parameters["title"]] = own_frames()
-        return submit(runner, task, parameters, *rest, **more)
-
-    monkeypatch.setattr(ThreadPoolTaskRunner, "submit", look)
-    monkeypatch.setattr(runs, "check_inputs", lambda steps: None)
     found = look_from_documents(fakes, monkeypatch)
-    # Of two parts, each is a flow run; that of examples fails.
-    examples = {"a": ExamplesConfig(task="cola", folder=str(tmp_path / "cola"))}
-    recipe = fakes.recipe(str(tmp_path / "store"), build_examples=examples)
-    call_command(recipe, tmp_path, "--engine", "prefect", "--parallel", str(limit))
+    call_command(fakes.recipe(str(tmp_path / "store")), tmp_path, "--engine", "prefect")
     [frames] = found
-    assert ("build-documents" in submitted) == (limit > 1)
-    path = [*submitted.get("build-documents", []), *frames]
-    assert path[0].endswith("app.py:main")
-    assert [name.rpartition(":")[2] for name in path].count("run_step_task") == 1
-    assert len(path) <= MOST, "\n".join(path)
+    assert frames[0].endswith("app.py:main")
+    assert [name.rpartition(":")[2] for name in frames].count("execute_step") == 1
+    assert len(frames) <= 1 + MAX_PREFECT_FRAMES, "\n".join(frames)

@@ -14,8 +14,9 @@ from support.training_builder import TINY, tiny_config
 from flows.bert import plan_recipe
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import tree_lines
+from flows.run.log_lines import result_summary
 from flows.run.session import run_recipe
-from flows.run.step_execution import StepLine, StepResult
+from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.errors import ConfigError, InstancesError, MissingInputError
@@ -90,7 +91,7 @@ def test_phases_are_artifacts_with_a_lineage(
     assert "held-out perplexity" in tree
     assert "books.tar.gz" in tree
     assert not list(Path(store.root, "work").glob("pretrain/*"))
-    assert "3 steps, held-out perplexity" in StepLine(results[LABELS[1]])
+    assert "3 steps, held-out perplexity" in result_summary(results[LABELS[1]])
     assert {"events/events.out.tfevents.0", "curves.jsonl", "timing.jsonl"} <= {
         entry.path for entry in first.files if entry.is_record
     }

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flows.engine import extras
 from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 from support.paths import ROOT
@@ -26,6 +25,7 @@ from flows.bert import stages
 from flows.cli import app as command
 from flows.cli import completion, run
 from flows.recipes import files as recipe_files
+from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from schemas.errors import ConfigError, VocabularyError
@@ -211,7 +211,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
 def test_a_run_and_a_plan_say_what_is_not_installed_before_anything_is_built(
     cli: Cli, fakes: FakeStages, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "_is_installed", lambda name: name != "pyarrow")
+    monkeypatch.setattr(dependencies, "_is_installed", lambda name: name != "pyarrow")
     said = cli("run", "fake", "--engine", "local")
     assert said.code == 1
     assert "pyarrow is not installed, which" in said.err
@@ -221,14 +221,14 @@ def test_a_run_and_a_plan_say_what_is_not_installed_before_anything_is_built(
 
 
 def test_extras_bring_what_stages_need() -> None:
-    assert extras.remedy("torch") == "pip install 'bertloom[model]'"
-    assert extras.remedy("sklearn.metrics") == "pip install 'bertloom[model]'"
-    assert extras.remedy("prefect.flows") == "pip install 'bertloom[flows]'"
-    assert extras.remedy("s3fs") == "pip install 'bertloom[s3]'"
-    assert extras.remedy("numpy") is None  # no extra: it is always there
+    assert dependencies.install_hint("torch") == "pip install 'bertloom[model]'"
+    assert dependencies.install_hint("sklearn.metrics") == "pip install 'bertloom[model]'"
+    assert dependencies.install_hint("prefect.flows") == "pip install 'bertloom[flows]'"
+    assert dependencies.install_hint("s3fs") == "pip install 'bertloom[s3]'"
+    assert dependencies.install_hint("numpy") is None  # no extra: it is always there
     for stage in stages().values():
         for name in stage.libraries:
-            assert extras.remedy(name) or name in ALWAYS_THERE, name
+            assert dependencies.install_hint(name) or name in ALWAYS_THERE, name
 
 
 ALWAYS_THERE = {"pyarrow", "numpy", "tokenizers", "sentencex", "charset-normalizer", "rensa"}
@@ -309,7 +309,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import pytest
 from pathlib import Path
 from support.fake_stages import installed
-from flows.engine import extras
+from flows.run import dependencies
 from flows.recipes import files as recipe_files
 from flows.cli.app import main
 patch = pytest.MonkeyPatch()

@@ -10,8 +10,6 @@ import yaml
 from support.cli_runner import Cli
 
 from flows.bert import recipe_steps
-from flows.corpus import build_corpus
-from flows.finetuning import finetune
 from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
@@ -64,9 +62,9 @@ def test_examples_are_read_before_the_corpus_is_searched(here: Path) -> None:
     ]  # fmt: skip
     readers = {step.label for step in found if "contamination" in step.inputs}
     assert readers == {"build-vocabulary", "build-tokens"}
-    # The flow of the corpus reads the examples, so that it need not wait for that of fine-tuning.
-    assert "build-examples.feelings" in {step.label for step in build_corpus.own(found)}
-    assert {step.label for step in finetune.own(found)} == {"build-examples.feelings"}
+    # The examples are part of the corpus, which does not wait for fine-tuning.
+    corpus = {step.label for step in recipe_steps(clean, part="corpus")}
+    assert "build-examples.feelings" in corpus
     with pytest.raises(ConfigError, match="no 'other' in build_examples, which has feelings"):
         load_recipe("clean.yaml", changes=["decontaminate.tasks=[other]"])
 

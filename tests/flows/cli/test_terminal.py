@@ -14,19 +14,20 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 
-from flows.cli import run, terminal
-from flows.cli.step_lines import step_printer
+from flows.cli import terminal
+from flows.cli.step_lines import StepPrinter
 from flows.run.estimates import StepEstimate
+from flows.run.events import Event, RunStarted, StepFailed, StepFinished
+from flows.run.log_lines import event_lines
 from flows.run.plan import PlannedStep
-from flows.run.step_execution import StepLine
+from flows.run.session import run_recipe
 from pipelines.telling import progress
-from schemas.recipe import Recipe
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")
@@ -101,25 +102,41 @@ def test_a_table_fits_the_terminal_and_says_what_it_leaves_out(
         assert read() == plain
 
 
+class Recorder:
+    """Listener that keeps the events of a run."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def finished(self) -> list[StepFinished]:
+        return [event for event in self.events if isinstance(event, StepFinished)]
+
+
+@pytest.fixture
+def recorder(fakes: FakeStages, tmp_path: Path) -> Recorder:
+    """Events of a run that built every step."""
+    recorder = Recorder()
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    run_recipe(recipe, listeners=[recorder], engine="local")
+    return recorder
+
+
 def test_each_step_has_one_line_with_its_number_and_the_time_left(
-    cli: Cli, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: Recipe = fakes.recipe(str(tmp_path / "store"))
-    lines: list[str] = []
-    results = run.run_recipe(made, log=lines.append, engine="local")
-    steps = [line for line in lines if isinstance(line, StepLine)]
-    total = len(results)
-    assert [(line.number, line.total) for line in steps] == [
-        (n, total) for n in range(1, total + 1)
-    ]
-    assert not any("\x1b" in line or " of " in line[:10] for line in lines)
-    long = steps[0].result._replace(label="finetune.a-task.b16-lr0.0003-e4-r11", seconds=100.0)
-    steps[0] = StepLine(long, left=steps[0].left, total=total)
+    finished, total = recorder.finished, len(recorder.finished)
+    assert [len(event.remaining) for event in finished] == list(reversed(range(total)))
+    long = finished[0].result._replace(label="finetune.a-task.b16-lr0.0003-e4-r11", seconds=100.0)
+    finished[0] = replace(finished[0], result=long)
+    failed = StepFailed(finished[0].run, finished[0].step, {}, InputError("of\nsomething"))
     with shown(monkeypatch) as read:
-        show = step_printer()
-        for line in steps:
-            show(line)
-        show("x  FAILED: of\nsomething")
+        printer = StepPrinter()
+        for event in [*finished, failed]:
+            printer.on_event(event)
         said = read()
     found = _CONTROL.sub("", said).splitlines()
     assert found[0].startswith(f"1 of {total}  finetune.a-t")
@@ -128,31 +145,37 @@ def test_each_step_has_one_line_with_its_number_and_the_time_left(
     assert says == [True] * (total - 1) + [False]
     assert max(map(len, found)) <= 80
     assert _COLOUR.search(said)
+
+
+def test_steps_are_plain_lines_without_a_terminal(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with shown(monkeypatch) as read:
         monkeypatch.setenv("TERM", "dumb")
-        step_printer()(steps[1])
-        assert read() == f"{steps[1]}\n"
+        StepPrinter().on_event(recorder.finished[1])
+        assert read().splitlines() == event_lines(recorder.finished[1])
 
 
 def test_the_time_left_is_what_the_plan_expects(
-    cli: Cli, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines: list[str] = []
-    run.run_recipe(fakes.recipe(str(tmp_path / "store")), log=lines.append, engine="local")
-    done = next(line for line in lines if isinstance(line, StepLine)).result._replace(seconds=7.0)
-    planned = [
+    event = recorder.finished[0]
+    event.run.planned = (
         PlannedStep("built", "build", estimate=StepEstimate(seconds=600.0)),
         PlannedStep("found", "cached"),
         PlannedStep("unheard-of", "unknown", estimate=StepEstimate(seconds=None)),
-    ]
-    for left, said in (
+    )
+    result = event.result._replace(seconds=7.0)
+    for remaining, text in (
         (("built", "found"), "about 10 min left"),
         (("found",), "about 0 s left"),
         (("unheard-of",), "about 7 s left"),
     ):
         with shown(monkeypatch) as read:
-            step_printer(planned)(StepLine(done, left=left, total=4))
-            assert said in _CONTROL.sub("", read())
+            printer = StepPrinter()
+            printer.on_event(RunStarted(event.run))
+            printer.on_event(replace(event, result=result, remaining=remaining))
+            assert text in _CONTROL.sub("", read())
 
 
 def test_bars_of_other_processes_have_other_lines(

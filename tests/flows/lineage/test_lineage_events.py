@@ -226,7 +226,7 @@ def test_a_failure_is_told_in_words(fakes: FakeStages, tmp_path: Path, ours: Our
 def test_a_step_tried_again_is_another_run(fakes: FakeStages, tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     recipe = fakes.recipe(store.root)
-    step = recipe_steps(recipe)[0]
+    step = next(iter(recipe_steps(recipe)))
     events = LineageEvents(store, recipe=recipe, run_id=RUN)
     for error in (OSError("the disk is away"), KeyboardInterrupt()):
         events.step_started(step, {})
@@ -245,7 +245,7 @@ def test_what_is_open_ends_with_the_run(
 ) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     recipe = fakes.recipe(store.root)
-    step = recipe_steps(recipe)[0]
+    step = next(iter(recipe_steps(recipe)))
     events = LineageEvents(store, recipe=recipe, run_id=RUN)
     events.run_started()
     events.step_started(step, {})
@@ -526,7 +526,7 @@ def test_secrets_are_in_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
         }
     ]
     recipe = Recipe.model_validate({"name": "r", "build_documents": {"sources": sources}})
-    step = recipe_steps(recipe)[0]
+    step = next(iter(recipe_steps(recipe)))
     store = ArtifactStore(f"memory://lineage-{uuid.uuid4().hex}")
     events = LineageEvents(store, recipe=recipe, run_id=RUN)
     events.run_started()

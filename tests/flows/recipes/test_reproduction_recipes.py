@@ -102,7 +102,7 @@ def check(
         found = recorded_recipe(made[target], list(made.values()), labels=labels, name=recipe.name)
         path = folder / "again.yaml"
         path.write_text(yaml.safe_dump(found.data, sort_keys=False), encoding="utf-8")
-        again = recipe_steps(load_recipe(str(path)), found.target)
+        again = recipe_steps(load_recipe(str(path)), until=found.target)
         before = {step.label: step for step in whole.with_upstream([found.target])}
         assert {step.label for step in again} == set(before) == set(found.steps)
         for step in again:

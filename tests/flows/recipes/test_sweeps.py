@@ -171,11 +171,11 @@ def test_a_recipe_that_was_read_is_read_again_as_it_is(read) -> None:
 
 def test_until_names_an_entry_with_its_copies_or_one_copy(read) -> None:
     recipe = read(BASE + SWEEP)
-    labels = {step.label for step in recipe_steps(recipe, "evaluate.ner.ltr")}
+    labels = {step.label for step in recipe_steps(recipe, until="evaluate.ner.ltr")}
     assert {label for label in labels if label.startswith("pretrain")} == {
         *("pretrain.first.ltr", "pretrain.second.ltr")
     }
-    labels = {step.label for step in recipe_steps(recipe, "finetune.ner")}
+    labels = {step.label for step in recipe_steps(recipe, until="finetune.ner")}
     assert len([label for label in labels if label.startswith("finetune")]) == 3
 
 

@@ -22,7 +22,7 @@ from support.training_builder import (
     tiny_config,
 )
 
-from flows.evaluation import evaluate
+from flows.bert import recipe_steps
 from model import pretrain as stage
 from model.finetuning.setup import open_trial
 from model.pretraining.loop import Pretraining, train
@@ -266,7 +266,7 @@ def test_a_step_that_is_not_kept_is_refused_with_those_that_are() -> None:
 def test_the_last_step_is_the_phase_itself_and_others_have_keys_of_their_own() -> None:
     grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1"}
     given = recipe(plain=grid, last={**grid, "at_step": 12}, first={**grid, "at_step": 4})
-    configs = {step.label: step.config for step in evaluate.steps(given)}
+    configs = {step.label: step.config for step in recipe_steps(given)}
     trial = "b8-lr0.0001-e1-r0"
     plain, last, first = (
         configs[f"finetune.{name}.{trial}"] for name in ("plain", "last", "first")
@@ -283,7 +283,7 @@ def test_last_step_is_a_snapshot_of_its_own_when_best_model_is_published() -> No
     options: dict[str, Any] = {"keep": "best", "evaluation": {"every_steps": 2}}
     grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1", "at_step": 12}
     given = recipe(tiny_config(snapshots=[4, 12], **options), last=grid)
-    configs = {step.label: step.config for step in evaluate.steps(given)}
+    configs = {step.label: step.config for step in recipe_steps(given)}
     assert configs["finetune.last.b8-lr0.0001-e1-r0"].identity()["at_step"] == 12
     with pytest.raises(ValueError, match="at_step"):
         recipe(tiny_config(snapshots=[4], **options), last=grid)
