@@ -11,12 +11,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from flows.orchestration import run as runs
 from support.fake_stages import LABELS, FakeStages
 
-from flows.bert import stages
-from flows.run.graph import Step
-from flows.run.plan import PlannedStep
+from flows.bert import PARTS, stages
+from flows.run.graph import Step, StepGraph
+from flows.run.prepare import prepare_run
 from flows.run.session import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -72,7 +71,6 @@ def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> No
     first = run_recipe(recipe, log=lines.append)
     assert [result.label for result in first] == LABELS
     assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
-    # Indented are warnings: what the fakes make is no table that a card could describe.
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == LABELS
     record = record_of(recipe)
     assert record["state"] == "completed"
@@ -162,9 +160,9 @@ def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeSta
 
 
 def test_prefect_logs_a_fault_of_ours_with_its_traceback() -> None:
-    from flows.orchestration.flows import log_errors_in_a_sentence
+    from flows.prefect_flows import log_user_errors_without_traceback
 
-    log_errors_in_a_sentence()
+    log_user_errors_without_traceback()
     record = logging.LogRecord("prefect.flow_runs", logging.ERROR, "", 0, "failed", (), None)
     for error, is_kept in ((ZeroDivisionError(), True), (VocabularyError("small"), False)):
         record.exc_info = (type(error), error, None)
@@ -177,9 +175,9 @@ def test_a_passing_fault_is_tried_again(
     fakes: FakeStages,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flows.orchestration import flows
+    from flows.prefect_flows import execute_step
 
-    monkeypatch.setattr(flows.run_step_task, "retry_delay_seconds", [0, 0])
+    monkeypatch.setattr(execute_step, "retry_delay_seconds", [0, 0])
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
     run_recipe(recipe, log=lambda line: None)
     assert fakes.calls.count("tokens") == 2
@@ -231,65 +229,43 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(fakes.module, "documents", train)
-    monkeypatch.setattr(runs, "stop_running_calls", stopped.set)
+    monkeypatch.setattr("flows.run.run.stop_running_calls", stopped.set)
     examples = {"a": ExamplesConfig(task="cola", folder="cola")}
     execution = recipe.execution.model_copy(update={"parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
-    monkeypatch.setattr(runs, "check_inputs", lambda steps: None)
+    monkeypatch.setattr("flows.run.prepare.check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe, log=lambda line: None)
     assert told == [True]
     assert record_of(recipe)["state"] == "interrupted"
 
 
-def test_a_look_ahead_is_not_believed(
-    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from flows.orchestration import flows
-
-    ahead = [PlannedStep(label, "cached") for label in LABELS]
-    monkeypatch.setattr(flows, "plan_steps", lambda *_, **__: ahead)
-    results = run_recipe(recipe, log=lambda line: None)
-    assert not any(result.was_cached for result in results)
-    assert fakes.calls == ["documents", "vocabulary", "tokens", "instances", "instances"]
-
-
 def test_how_prefect_ended_a_flow_run_is_in_its_record(fakes: FakeStages, tmp_path: Path) -> None:
-    from flows.orchestration.flows import flow_of, settle_run
     from prefect.client.schemas.objects import FlowRun
     from prefect.states import Cancelled, Crashed, Failed
+
+    from flows.prefect_flows import bert_flow, mark_run_ended
 
     recipe = fakes.recipe(str(tmp_path / "store"))
     wanted = {"crashed": Crashed, "interrupted": Cancelled, "failed": Failed}
     for state, made in wanted.items():
         given = {"recipe": recipe.model_dump(mode="json")}
         flow_run = FlowRun(flow_id=uuid4(), parameters=given)
-        run = runs.Run(recipe, [], say=lambda line: None)
+        run = prepare_run(recipe, StepGraph())
         run.flow_run_id = str(flow_run.id)
         with run:
-            settle_run(flow_of(bert), flow_run, made(message="its process is gone"))
+            mark_run_ended(bert_flow, flow_run, made(message="its process is gone"))
             record = read_run(run.store, run.run_id)
             assert (record.state, record.failures) == (state, {"": "its process is gone"})
 
 
 def test_every_stage_is_in_one_part() -> None:
-    assert sorted(s.name for part in bert.after for s in part.stages) == sorted(stages())
-
-
-def test_trials_that_are_all_there_are_one_task() -> None:
-    from flows.orchestration.flows import bundles
-
-    stage = stages()["finetune"]
-    labels = ["finetune.cola.b16-lr2e-05-e3-r0", "finetune.cola.b16-lr2e-05-e3-r1"]
-    steps = [Step(label, stage, TokensConfig(), {}) for label in labels]
-    assert [b.title for b in bundles(steps, cached=frozenset(labels))] == [
-        "finetune.cola (2 trials)"
-    ]
-    assert [b.title for b in bundles(steps, cached=frozenset(labels[:1]))] == labels
+    names = [stage.name for part_stages, _ in PARTS.values() for stage in part_stages]
+    assert sorted(names) == sorted(stages())
 
 
 def test_what_computes_on_a_gpu_is_tagged() -> None:
-    from flows.orchestration.flows import Bundle
+    from flows.prefect_flows import step_task
 
     for device, tags in (("cuda", {"stage:pretrain", "gpu"}), ("cpu", {"stage:pretrain"})):
         model = ModelConfig(layers=2, hidden_size=32, heads=2)
@@ -297,7 +273,7 @@ def test_what_computes_on_a_gpu_is_tagged() -> None:
             instances="x", model=model, budget=BudgetConfig(steps=1), device=device
         )
         step = Step("pretrain.x", stages()["pretrain"], config, {})
-        made = Bundle("pretrain.x", (step,)).task
+        made = step_task(step)
         assert (made.name, made.tags) == ("pretrain", tags)
     documents = Step("build-documents", stages()["build-documents"], TokensConfig(), {})
-    assert Bundle("build-documents", (documents,)).task.tags == {"stage:build-documents"}
+    assert step_task(documents).tags == {"stage:build-documents"}

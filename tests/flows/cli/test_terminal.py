@@ -28,6 +28,7 @@ from flows.run.log_lines import event_lines
 from flows.run.plan import PlannedStep
 from flows.run.session import run_recipe
 from pipelines.telling import progress
+from schemas.errors import InputError
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")

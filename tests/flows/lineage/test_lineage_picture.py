@@ -99,7 +99,11 @@ NASTY = "a\"b'c<script>alert(1)</script>&amp;\x00\x1b.txt"
 
 
 def test_names_are_escaped_and_shortened(store: ArtifactStore) -> None:
-    made = put(store, "s", raw=[raw_file(NASTY), raw_file("維基百科" * 40), raw_file("é" * 200)])
+    made = put(
+        store,
+        "build-documents",
+        raw=[raw_file(NASTY), raw_file("維基百科" * 40), raw_file("é" * 200)],
+    )
     graph = upstream_graph([made], store=store)
     page = lineage_page(graph)
     assert page.count("<script>") == 1  # the page's own

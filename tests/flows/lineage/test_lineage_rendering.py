@@ -127,7 +127,9 @@ NASTY = 'a"b`c<script>alert(1)</script>\\n;#quot;[x]{y}|\n--> end'
 
 
 def test_labels_are_escaped_for_dot(store: ArtifactStore) -> None:
-    text = dot_text(upstream_graph([put(store, "s", raw=[raw_file(NASTY)])], store=store))
+    text = dot_text(
+        upstream_graph([put(store, "build-documents", raw=[raw_file(NASTY)])], store=store)
+    )
     (line,) = [line for line in text.splitlines() if "script" in line]
     label = line[line.index('label="') + 7 :]
     assert 'a\\"b`c<script>' in label
@@ -137,7 +139,9 @@ def test_labels_are_escaped_for_dot(store: ArtifactStore) -> None:
 
 
 def test_labels_are_escaped_for_mermaid(store: ArtifactStore) -> None:
-    text = mermaid_text(upstream_graph([put(store, "s", raw=[raw_file(NASTY)])], store=store))
+    text = mermaid_text(
+        upstream_graph([put(store, "build-documents", raw=[raw_file(NASTY)])], store=store)
+    )
     (line,) = [line for line in text.splitlines() if "script" in line]
     label = line[line.index('"') + 1 : line.rindex('"')].replace("<br>", "")
     assert not set(label) & set('"`<>[]{}|\\')

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flows.orchestration.stage_pages import metric_rows
 from support.evaluation_builder import SCRATCH, TASKS, artifact, evaluations, majority, written
 from support.finetuning_builder import sentiment, trial_config, trial_job, write_checkpoint
 
 import model.tabulate
-from flows.lineage.names import numbers
+from flows.artifact_markdown import metric_rows
+from flows.nested_values import numeric_leaves
 from flows.report.page import section
 from flows.report.results import results_of
 from flows.run.stages import get_stage
@@ -205,7 +205,7 @@ def test_lines_of_the_command_say_it() -> None:
 
 def test_single_scores_say_it() -> None:
     evaluated = written("sst-2", "sst-2", [0.8]) | {"cut": CUT}
-    assert "metrics.dev.accuracy" in dict(numbers(evaluated))
+    assert "metrics.dev.accuracy" in dict(numeric_leaves(evaluated))
     assert "; ".join(score_cut("metrics.dev.accuracy", evaluated)) == SAID
     assert score_cut("metrics.test.accuracy", evaluated) == tuple(CUT["training"])
     assert cut_on("test", CUT) == tuple(CUT["training"])
