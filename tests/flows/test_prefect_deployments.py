@@ -124,15 +124,16 @@ def test_a_schedule_fires_and_the_next_firing_reuses_everything(scheduled: Sched
     assert [step.manifest for step in second.steps] == [step.manifest for step in first.steps]
     assert all(step.was_cached for step in second.steps)
     assert all(run["auto_scheduled"] for run in completed[:2])
-    # Parts that build are flow runs of their own; those that find are tasks.
-    parts = {name.rpartition("-")[0] for name in server.task_states(completed[0]["id"])}
-    assert parts == {"bertloom-corpus", "bertloom-pretraining"}
+    states = server.task_states(completed[0]["id"])
+    assert states == dict.fromkeys(LABELS, "Completed")
     graph = server.client.get(f"/flow_runs/{completed[0]['id']}/graph-v2").json()
-    corpus, pretraining = (node for _, node in graph["nodes"])
-    assert {parent["id"] for parent in pretraining["parents"]} == {corpus["id"]}
+    nodes = {node["label"]: node for _, node in graph["nodes"]}
+    parents = {parent["id"] for parent in nodes["pretrain.tiny"]["parents"]}
+    read = ("build-vocabulary", "build-instances.length-64")
+    assert parents == {nodes[label]["id"] for label in read}
     shown = {(found["type"], found["key"]) for found in server.post("/artifacts/filter")}
-    assert {("markdown", f"test-{label.replace('.', '-')}") for label in LABELS} <= shown
-    assert ("table", "metrics-test-pretrain-tiny") in shown
+    stages = [label.partition(".")[0] for label in LABELS]
+    assert shown == {("markdown", f"test-{stage}") for stage in stages} | {("markdown", "run-test")}
     found = server.wait_for(
         "states of the tasks",
         lambda: (s := server.task_states(completed[1]["id"])) and len(s) == len(LABELS) and s,
@@ -149,7 +150,7 @@ def test_the_automation_for_silent_runs_is_taken(scheduled: Scheduled) -> None:
 
 
 def test_cancelled_the_training_stops_and_the_record_says_so(scheduled: Scheduled) -> None:
-    flow_run_id = scheduled.start(changes=["pretrain.tiny.budget.steps=1000000"])
+    flow_run_id = scheduled.start(overrides=["pretrain.tiny.budget.steps=1000000"])
     work = Path(scheduled.store) / "work" / "pretrain"
     scheduled.server.wait_for("training", lambda: list(work.glob("*/reading.json")))
     assert trainings(work)

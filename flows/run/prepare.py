@@ -1,0 +1,92 @@
+"""Prepare a run: check it, plan it once, and attach its listeners."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from flows.cards.cards import CardListener
+from flows.lineage.export.events import close_abandoned
+from flows.lineage.export.listener import OpenLineageListener
+from flows.report.listener import ReportListener, write_run_report
+from flows.run.events import Listener
+from flows.run.graph import StepGraph
+from flows.run.plan import PlannedStep, plan_steps
+from flows.run.preflight import check_environment, check_inputs
+from flows.run.run import Run, get_store
+from flows.run.run_recorder import RunRecorder
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import RunRecord, read_run, settle_dead_runs
+from flows.trackers.listener import TrackerListener
+from schemas.errors import ArtifactNotFoundError, BertloomError
+from schemas.manifest import Manifest
+from schemas.recipe import Recipe
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def prepare_run(
+    recipe: Recipe,
+    graph: StepGraph,
+    *,
+    listeners: Sequence[Listener] = (),
+    rebuild: Collection[str] = (),
+    engine: str = "local",
+    provided: Mapping[str, Manifest] | None = None,
+) -> Run:
+    """Return a run that is checked, planned and ready to start.
+
+    Args:
+        recipe: Recipe to run.
+        graph: Its steps.
+        listeners: Listeners in addition to the run's own, such as the console's.
+        rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
+        engine: `prefect` or `local`.
+        provided: Artifacts that steps read and no step of the run builds, by label.
+
+    Raises:
+        ConfigError: The runner is unknown, a package is not installed, or several inputs are
+            missing.
+        RunnerError: The engine that jobs go to does not answer.
+        InputError: A task file or a checkpoint is missing.
+    """
+    check_environment(recipe, list(graph))
+    check_inputs(graph)
+    return Run(
+        recipe,
+        graph,
+        listeners=[
+            RunRecorder(),
+            CardListener(),
+            TrackerListener(),
+            *listeners,
+            OpenLineageListener(),
+            ReportListener(),
+        ],
+        rebuild=rebuild,
+        engine=engine,
+        planned=_plan(recipe, graph, rebuild=rebuild),
+        provided=provided,
+    )
+
+
+def _plan(recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]) -> Sequence[PlannedStep]:
+    try:
+        store: ArtifactStore | None = ArtifactStore(recipe.store, create=False)
+    except ArtifactNotFoundError:
+        store = None
+    try:
+        return plan_steps(recipe, graph, store=store, rebuild=rebuild)
+    except BertloomError as error:  # the step that it concerns fails with it, and is recorded
+        _LOGGER.debug("no plan: %s", error)
+        return ()
+
+
+def mark_killed_runs(recipe: Recipe) -> list[RunRecord]:
+    """Mark earlier runs of a recipe whose process was killed as crashed; update their reports."""
+    store = get_store(recipe.store)
+    run_ids = settle_dead_runs(store, recipe=recipe.name, close=close_abandoned)
+    records = [read_run(store, run_id) for run_id in run_ids]
+    for record in records:
+        write_run_report(store, record, is_newest=False)
+    return records
