@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 from flows.lineage.names import resolve
 from flows.recipes.files import load_recipe
-from flows.run.session import run_recipe
 from flows.run.step_execution import stage_input
+from flows.running import run_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from model.pretraining.job import TrainingJob

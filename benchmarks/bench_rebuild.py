@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.dump_parts import change_part, write_parts
-from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
+from flows.running import run_recipe
 from flows.sample import write_sample
 from schemas.configs import (
     BooksSource,

@@ -25,8 +25,8 @@ from flows.nested_values import numeric_leaves
 from flows.recipes import files
 from flows.reproduction.writing import write_reproduction
 from flows.run.plan import PlannedStep
-from flows.run.session import run_recipe
 from flows.run.stages import get_stage
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import ArtifactNotFoundError, StoreError

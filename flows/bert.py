@@ -1,6 +1,6 @@
 """The whole workflow of a recipe as one step graph: corpus, pretraining, fine-tuning, evaluation.
 
-`flows.run.session.run_recipe` runs it.
+`flows.running.run_recipe` runs it.
 """
 
 from __future__ import annotations

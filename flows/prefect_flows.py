@@ -26,10 +26,10 @@ from prefect.tasks import Task
 from flows.bert import recipe_steps
 from flows.lineage.export.events import close_abandoned
 from flows.prefect_artifacts import ArtifactListener
+from flows.preparation import mark_killed_runs, prepare_run
 from flows.recipes.files import load_recipe, recipe_from
 from flows.run.graph import Step
 from flows.run.log_lines import LogLines
-from flows.run.prepare import mark_killed_runs, prepare_run
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
 from flows.run.step_execution import StepResult, is_transient
 from flows.store.artifacts import ArtifactStore

@@ -35,7 +35,7 @@ from flows.publish.rebuilding import (
 )
 from flows.recipes.files import load_recipe
 from flows.run.run import get_store
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.store.runs import settle_dead_runs
 from schemas.disclosure import recorded, visible, without_secrets
 from schemas.errors import BertloomError

@@ -108,7 +108,7 @@ def _with_tables(store: ArtifactStore) -> list[str]:
 
 def _run_missing(wanted: Sequence[Wanted], *, root: str, engine: str, as_json: bool) -> None:
     from flows.cli.step_lines import StepPrinter
-    from flows.run.session import run_recipe
+    from flows.running import run_recipe
 
     known = set(_with_tables(ArtifactStore(root)))
     for given, name in wanted:

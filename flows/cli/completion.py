@@ -58,7 +58,7 @@ def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def engine_names(incomplete: str) -> list[str]:
     """Engines that begin so."""
-    from flows.run.session import ENGINES  # start-up: 700 ms
+    from flows.running import ENGINES  # start-up: 700 ms
 
     return _beginning(incomplete, ENGINES)
 

@@ -15,12 +15,12 @@ from flows.cli.options import RunnerOption, StoreOption, WorkersOption, open_sto
 from flows.cli.step_lines import StepPrinter
 from flows.formatting import align_columns
 from flows.lineage.names import resolve
+from flows.preparation import prepare_run
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Columns, contamination_of
 from flows.run.graph import StepGraph
 from flows.run.preflight import check_examples, raise_all
-from flows.run.prepare import prepare_run
-from flows.run.session import execute_run
+from flows.running import execute_run
 from flows.store.artifacts import ArtifactStore
 from model.build_examples import STAGE as BUILD_EXAMPLES
 from pipelines.build_documents import STAGE as BUILD_DOCUMENTS

@@ -30,7 +30,7 @@ from flows.cli.step_lines import StepPrinter
 from flows.recipes.errors import explain
 from flows.recipes.files import recipe_from
 from flows.run.preflight import check_examples, raise_all
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from model.tasks import find_task
 from schemas.errors import BertloomError, ConfigError, UsageError
 from schemas.task_configs import ExamplesConfig

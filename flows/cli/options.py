@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _known_engine(name: str) -> str:
-    from flows.run.session import ENGINES  # start-up: 700 ms
+    from flows.running import ENGINES  # start-up: 700 ms
 
     if name not in ENGINES:
         raise UsageError(f"--engine {name}: choose one of {', '.join(ENGINES)}")

@@ -29,8 +29,8 @@ from flows.recipes.files import default_store, load_recipe
 from flows.run.estimates import check_disk_space
 from flows.run.plan import PlannedStep, estimate_run
 from flows.run.run import get_store
-from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
+from flows.running import run_recipe
 from model.pretrain import STAGE as PRETRAIN
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe

@@ -25,11 +25,11 @@ from flows.cli.options import (
 from flows.cli.plan import print_estimate, print_plan
 from flows.cli.step_lines import StepPrinter
 from flows.cli.terminal import in_terminal, terminal_size
+from flows.preparation import prepare_run
 from flows.recipes.files import load_recipe
-from flows.run.prepare import prepare_run
 from flows.run.run import get_store
-from flows.run.session import execute_run, start_engine
 from flows.run.step_execution import StepResult
+from flows.running import execute_run, start_engine
 from schemas.recipe import Recipe
 
 

@@ -28,7 +28,7 @@ from flows.publish.publishing import (
     was_set_aside,
 )
 from flows.recipes.files import load_recipe
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.configs import WikipediaSource

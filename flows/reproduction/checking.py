@@ -19,8 +19,8 @@ from flows.reproduction.writing import RECIPE_FILE
 from flows.run.graph import Step
 from flows.run.provenance import OLDEST_PYTHON, checkout, environment
 from flows.run.run import get_store
-from flows.run.session import run_recipe
 from flows.run.stages import get_stage
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.raw_files import digest_file
 from schemas.errors import ArtifactNotFoundError, ConfigError, InputError

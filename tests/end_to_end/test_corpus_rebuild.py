@@ -8,8 +8,8 @@ import pytest
 from support.corpus_builder import small_sample
 
 from benchmarks.dump_parts import change_part, write_parts
-from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import DocumentsConfig, InstancesConfig, VocabularyConfig, WikipediaSource
 from schemas.recipe import Recipe

@@ -16,7 +16,7 @@ from support.task_file_builder import ROWS, write_task_file
 from flows.cli.asking import AskedTexts, ask, file_as_examples
 from flows.cli.models import open_predictors
 from flows.lineage.names import resolve
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.prediction import Predictor
 from model.processes.launcher import end_workers

@@ -51,7 +51,7 @@ from pathlib import Path
 import pytest
 
 from support.fake_stages import STAGES, installed
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from schemas.configs import ExecutionConfig, InstancesConfig
 
 code, store, go, engine, limit = sys.argv[1:]

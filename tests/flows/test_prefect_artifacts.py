@@ -10,11 +10,11 @@ from support.fake_stages import LABELS, FakeStages
 
 from flows.artifact_markdown import metric_rows, run_markdown, stage_markdown
 from flows.bert import recipe_steps
+from flows.preparation import prepare_run
 from flows.run.executor import run_steps
-from flows.run.prepare import prepare_run
 from flows.run.run import Run
-from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
+from flows.running import run_recipe
 from pipelines.telling.progress import Reading
 
 

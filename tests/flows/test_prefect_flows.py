@@ -14,9 +14,9 @@ import pytest
 from support.fake_stages import LABELS, FakeStages
 
 from flows.bert import PARTS, stages
+from flows.preparation import prepare_run
 from flows.run.graph import Step, StepGraph
-from flows.run.prepare import prepare_run
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from schemas.configs import TokensConfig
@@ -233,7 +233,7 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
     examples = {"a": ExamplesConfig(task="cola", folder="cola")}
     execution = recipe.execution.model_copy(update={"parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
-    monkeypatch.setattr("flows.run.prepare.check_inputs", lambda steps: None)
+    monkeypatch.setattr("flows.preparation.check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe, log=lambda line: None)
     assert told == [True]

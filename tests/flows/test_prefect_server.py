@@ -44,7 +44,7 @@ import pytest
 
 from support.fake_stages import STAGES, installed
 from flows.cli.console import exit_codes
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 
 code, store = Path(sys.argv[1]), sys.argv[2]
 with installed(code, pytest.MonkeyPatch()) as fakes:

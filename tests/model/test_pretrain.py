@@ -15,8 +15,8 @@ from flows.bert import plan_recipe
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import tree_lines
 from flows.run.log_lines import result_summary
-from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.errors import ConfigError, InstancesError, MissingInputError

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import graphlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from pathlib import Path
 
 import grimp
 import pytest
@@ -41,21 +40,22 @@ ROOMS = {
         "pretrain build_examples finetune evaluate tabulate",
     ],
     "flows": [
-        "balances formats nested prefect_environment quiet_libraries",
+        "formatting log_filters nested_values prefect_settings record_counts",
         "recipes",
         "fetch sample store",
+        "run",
         "cards trackers",
-        "engine",
         "export lineage",
-        "report",
-        "orchestration",
-        "corpus",
-        "pretraining",
-        "finetuning",
+        "artifact_markdown report",
+        "corpus finetuning pretraining",
         "evaluation",
-        "bert publish quickstart",
+        "bert",
+        "preparation prefect_artifacts",
+        "prefect_flows",
+        "prefect_server",
+        "running",
+        "publish quickstart",
         "rebuild reproduction",
-        "deployments",
         "cli",
         "__main__",
     ],
@@ -119,39 +119,6 @@ def test_no_import_circles(graph: grimp.ImportGraph) -> None:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-def _modules() -> Iterator[tuple[str, str]]:
-    for package in PRESENT:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
-
-
-def test_imports_within_functions_say_what_they_save() -> None:
-    """Only to keep start-up quick, where that was measured: `# start-up: 400 ms`."""
-    found = []
-    for name, text in _modules():
-        lines = text.splitlines()
-        for function in ast.walk(ast.parse(text)):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                for group in _import_groups(function):
-                    near = lines[group[0].lineno - 2 : group[-1].end_lineno]
-                    if not any("# start-up: " in line for line in near):
-                        found.append(f"{name}:{group[0].lineno}")
-    assert sorted(set(found)) == []
-
-
-def _import_groups(function: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Imports that stand one after the other, anywhere in a function."""
-    for node in ast.walk(function):
-        for body in (getattr(node, field, []) for field in ("body", "orelse", "finalbody")):
-            group: list[ast.stmt] = []
-            for statement in [*(body if isinstance(body, list) else []), ast.Pass()]:
-                if isinstance(statement, ast.Import | ast.ImportFrom):
-                    group.append(statement)
-                elif group:
-                    yield group
-                    group = []
-
-
 def _loaded_by(statement: str) -> set[str]:
     """Top-level modules that a fresh interpreter has loaded after a statement."""
     code = f"import sys; {statement}; print(*{{name.split('.')[0] for name in sys.modules}})"
@@ -159,6 +126,27 @@ def _loaded_by(statement: str) -> set[str]:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "sample"], ["ls"]])
+def test_commands_without_work_load_neither_torch_nor_beam_nor_prefect(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    command = ["bertloom", *arguments]
+    if arguments != ["--help"]:
+        command += ["--store", str(tmp_path)]
+    code = (
+        "import contextlib, sys\n"
+        f"sys.argv = {command!r}\n"
+        "from flows.cli.app import main\n"
+        "with contextlib.suppress(SystemExit):\n"
+        "    main()\n"
+        "print(sorted({'torch', 'apache_beam', 'prefect'} & set(sys.modules)))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert process.stdout.splitlines()[-1] == "[]"
 
 
 JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]

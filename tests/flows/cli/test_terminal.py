@@ -26,7 +26,7 @@ from flows.run.estimates import StepEstimate
 from flows.run.events import Event, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines
 from flows.run.plan import PlannedStep
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from pipelines.telling import progress
 from schemas.errors import InputError
 

@@ -20,8 +20,8 @@ from support.corpus_builder import small_recipe, small_sample
 import bertloom
 from flows.export.exporting import export
 from flows.lineage.names import artifact_of_file
-from flows.run.session import run_recipe
 from flows.run.step_execution import stage_input
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.verification import verify
 from model.data.instances import InstanceSet

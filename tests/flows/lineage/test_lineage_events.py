@@ -73,7 +73,7 @@ def fakes(fakes: FakeStages, monkeypatch: pytest.MonkeyPatch) -> FakeStages:
 
 def run_locally(recipe: Recipe) -> tuple[ArtifactStore, str]:
     """Run a recipe; the store, and the id of the run."""
-    from flows.run.session import run_recipe
+    from flows.running import run_recipe
 
     before = run_ids(ArtifactStore(recipe.store))
     try:

@@ -15,8 +15,8 @@ from flows.cli.last_screen import screen_lines
 from flows.report.page import report_page
 from flows.report.steps import Built
 from flows.report.warnings import collect_warnings
-from flows.run.session import run_recipe
 from flows.run.step_execution import StepResult
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 

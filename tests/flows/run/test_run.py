@@ -15,10 +15,10 @@ from support.fake_stages import FakeStages
 from support.store_builder import held_by_another
 
 from flows.bert import recipe_steps
+from flows.preparation import prepare_run
 from flows.run.plan import PlannedStep, plan_rows
-from flows.run.prepare import prepare_run
 from flows.run.run import max_parallel_steps
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.processes import start_of
 from flows.store.runs import KEPT, read_run, run_ids, write_run

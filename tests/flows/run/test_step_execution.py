@@ -13,9 +13,9 @@ from flows.run.cache_keys import describe_changes
 from flows.run.graph import UnknownStepError
 from flows.run.plan import PlannedStep
 from flows.run.provenance import key_environment
-from flows.run.session import run_recipe
 from flows.run.stages import get_stage
 from flows.run.step_execution import StepResult, is_transient, worker_code
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from model import pretrain

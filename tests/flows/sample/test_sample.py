@@ -21,7 +21,7 @@ import pytest
 from support.cli_runner import Cli
 from support.paths import ROOT
 
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.sample import write_sample
 from flows.sample.books import make_book
 from flows.sample.pages import Page, make_pages

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.recipes.files import load_recipe
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.sample import write_sample
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe

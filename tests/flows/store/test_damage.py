@@ -16,7 +16,7 @@ from support.corpus_builder import as_input, run_corpus, small_recipe, small_sam
 from support.report_builder import corpus_run
 from support.store_builder import describe, prepared, published
 
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Holder, lease_path
 from flows.store.pointers import key_path, pointer_to

@@ -12,7 +12,7 @@ from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 from support.store_builder import STAGE, held_by_another, this_one
 
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.store import processes
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import (

@@ -17,7 +17,7 @@ from support.dump_builder import dump, page
 
 from flows.lineage.head import head
 from flows.lineage.rows import find_shard
-from flows.run.session import run_recipe
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.work import WorkReport, add_up

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from flows.bert import recipe_steps
 from flows.prefect_server import run_with_prefect, start_server
+from flows.preparation import mark_killed_runs, prepare_run
 from flows.run.events import Listener
 from flows.run.executor import run_steps
 from flows.run.log_lines import LogLines
-from flows.run.prepare import mark_killed_runs, prepare_run
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from schemas.errors import ConfigError
