@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import graphlib
 import subprocess
 import sys
@@ -78,7 +79,7 @@ PURE = [
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph(*PRESENT, cache_dir=None)
+    return grimp.build_graph(*PRESENT, cache_dir=None, exclude_type_checking_imports=True)
 
 
 def test_packages_import_only_from_their_left(graph: grimp.ImportGraph) -> None:
