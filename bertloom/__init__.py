@@ -6,8 +6,8 @@
     built = bertloom.run(recipe)
     rows = built["build-instances.length-128"].open()     # a PyArrow dataset
 
-The Beam transforms are in `pipelines.transforms`; the Prefect flow of a recipe is
-`flows.bert.bert`. Names are loaded when they are first used.
+The Beam transforms are in `pipelines.transforms`; the Prefect flows of a recipe are in
+`flows.prefect_flows`. Names are loaded when they are first used.
 """
 
 from __future__ import annotations
