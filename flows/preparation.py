@@ -17,7 +17,7 @@ from flows.run.run import Run, get_store
 from flows.run.run_recorder import RunRecorder
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run, settle_dead_runs
-from flows.trackers.listener import TrackerListener
+from flows.trackers import TrackerListener
 from schemas.errors import ArtifactNotFoundError, BertloomError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import socket
 import threading
@@ -13,12 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_stages import FakeStages
 from support.store_builder import prepared
 
+from flows import trackers
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.trackers import tracking
-from flows.trackers.records import TrackedStep, Values, tracked_step, values_of
-from flows.trackers.tracking import TRACKERS, Tracker, tracked, wanted
+from flows.trackers import (
+    TRACKERS,
+    CurveFollower,
+    MetricValues,
+    TrackedStep,
+    Tracker,
+    enabled_trackers,
+    metric_values,
+)
+from schemas.errors import InputError
 from schemas.manifest import Manifest
 
 LINES = [
@@ -33,17 +42,15 @@ VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "WANDB_API_KEY", "
 def no_tracker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(tracking, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(trackers, "_READ_SECONDS", 0.01)
     yield
     assert not [one for one in threading.enumerate() if one.name.endswith("-pretrain.phase-1")]
 
 
 def step() -> TrackedStep:
-    config = {"seed": 0, "init_checkpoint": "https://me:secret@models.example/bert"}
-    return tracked_step(
-        "pretrain.phase-1", recipe="tiny", stage="pretrain", key="ab" * 32, config=config,
-        inputs={"instances": made()}, run_id="run-1",
-    )  # fmt: skip
+    params = {"seed": "0", "init_checkpoint": "https://***@models.example/bert"}
+    tags = {"bertloom.key": "ab" * 32, "bertloom.input.instances": made().content}
+    return TrackedStep("pretrain.phase-1", "tiny", "ab" * 32, params, tags)
 
 
 def made() -> Manifest:
@@ -57,45 +64,44 @@ def write(folder: Path, lines: list[dict[str, Any]]) -> None:
     (folder / "curves" / "curves.jsonl").write_text(text)
 
 
+def followers(folder: Path) -> list[CurveFollower]:
+    return [CurveFollower(tracker, step(), folder=folder) for tracker in enabled_trackers()]
+
+
 def train(folder: Path, lines: list[dict[str, Any]], *, fails: bool = False) -> list[str]:
-    """A training that writes those lines; what could not be told."""
-    with tracked("pretrain", step, work=str(folder)) as found:
-        write(folder, lines)
-        if fails:
-            raise KeyboardInterrupt
-        found.read_to_the_end()
-        return found.finish(made())
+    """Follow a training that writes these lines; return what could not be sent."""
+    following = followers(folder)
+    write(folder, lines)
+    if fails:
+        for follower in following:
+            follower.cancel()
+        return []
+    return [error for follower in following if (error := follower.finish(made()))]
 
 
 def test_a_line_is_told_by_group_and_name() -> None:
-    assert values_of(LINES[0]) == Values(10, {"train/tokens": 100, "train/loss": 8.5})
-    assert values_of(LINES[2]).numbers == {"held-out/mlm_loss": 7.25, "held-out/perplexity": 1408.1}
-    of_trial = values_of({"step": 3, "split": "train", "loss": 0.5, "rate": 0.1})
-    assert of_trial == Values(3, {"train/loss": 0.5, "train/rate": 0.1})
+    assert metric_values(LINES[0]) == MetricValues(10, {"train/tokens": 100, "train/loss": 8.5})
+    assert metric_values(LINES[2]).numbers == {
+        "held-out/mlm_loss": 7.25,
+        "held-out/perplexity": 1408.1,
+    }
+    of_trial = metric_values({"step": 3, "split": "train", "loss": 0.5, "rate": 0.1})
+    assert of_trial == MetricValues(3, {"train/loss": 0.5, "train/rate": 0.1})
 
 
-def test_nothing_is_followed_where_nobody_asks(tmp_path: Path) -> None:
-    assert wanted({}) == []
-    assert wanted({"WANDB_MODE": "disabled", "WANDB_API_KEY": "k"}) == []
-    before = threading.active_count()
-    with tracked("pretrain", step, work=str(tmp_path)) as found:
-        assert threading.active_count() == before
-        assert found.finish(made()) == []
+def test_no_tracker_is_enabled_without_its_variables() -> None:
+    assert enabled_trackers({}) == []
+    assert enabled_trackers({"WANDB_MODE": "disabled", "WANDB_API_KEY": "k"}) == []
 
 
-def test_what_is_asked_for_and_not_installed_is_said_once(
+def test_tracker_that_is_not_installed_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    absent = [one._replace(package=f"no_such_{one.package}") for one in TRACKERS]
-    monkeypatch.setattr(tracking, "TRACKERS", tuple(absent))
-    tracking._say_missing.cache_clear()
-    asked = {"MLFLOW_TRACKING_URI": "x", "WANDB_MODE": "offline"}
-    with caplog.at_level(logging.WARNING):
-        assert wanted(asked) == wanted(asked) == []
-    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
-        "pip install 'bertloom[mlflow]'",
-        "pip install 'bertloom[wandb]'",
-    ]
+    absent = tuple(tracker._replace(package=f"no_such_{tracker.package}") for tracker in TRACKERS)
+    monkeypatch.setattr(trackers, "TRACKERS", absent)
+    assert enabled_trackers({"MLFLOW_TRACKING_URI": "x", "WANDB_MODE": "offline"}) == []
+    assert "bertloom[no_such_mlflow]" in caplog.text
+    assert "bertloom[no_such_wandb]" in caplog.text
 
 
 def test_mlflow_has_curves_figures_settings_and_lineage_of_one_run(
@@ -104,8 +110,7 @@ def test_mlflow_has_curves_figures_settings_and_lineage_of_one_run(
     client_module = pytest.importorskip("mlflow.tracking")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    with pytest.raises(KeyboardInterrupt):
-        train(tmp_path, LINES[:1], fails=True)
+    train(tmp_path, LINES[:1], fails=True)
     client = client_module.MlflowClient((tmp_path / "mlruns").as_uri())
     place = client.get_experiment_by_name("tiny").experiment_id
     [run] = client.search_runs([place])
@@ -130,13 +135,13 @@ class Fake:
 
     def __init__(self, failures: int) -> None:
         self.failures, self.last_step = failures, -1
-        self.told: list[Values] = []
+        self.told: list[MetricValues] = []
         self.ends: list[bool] = []
 
     def open_run(self, _step: TrackedStep) -> Fake:
         return self
 
-    def log(self, values: list[Values]) -> None:
+    def log(self, values: list[MetricValues]) -> None:
         if self.failures:
             self.failures -= 1
             raise ConnectionError("no answer from http://me:secret@tracker.example")
@@ -148,50 +153,60 @@ class Fake:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    found = Fake(failures=0)
-    asked = Tracker("Fake", "json", "fake", "fake", lambda _: True, "FAKE")
-    monkeypatch.setattr(tracking, "TRACKERS", (asked,))
-    monkeypatch.setattr(tracking.importlib, "import_module", lambda _: found)
-    return found
+    fake = Fake(failures=0)
+    tracker = Tracker("Fake", "json", fake.open_run, lambda _: True)
+    monkeypatch.setattr(trackers, "TRACKERS", (tracker,))
+    return fake
 
 
-def test_a_tracker_that_fails_for_a_while_is_told_later(
+def test_curve_is_sent_when_tracker_answers_again(
     fake: Fake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake.failures = 2
-    with tracked("pretrain", step, work=str(tmp_path)) as found:
-        write(tmp_path, LINES)
-        found.read_to_the_end()
-        while fake.failures:
-            threading.Event().wait(0.01)
-        assert found.finish(made()) == []
+    (follower,) = followers(tmp_path)
+    write(tmp_path, LINES)
+    follower.flush()
+    while fake.failures:
+        threading.Event().wait(0.01)
+    assert follower.finish(made()) == ""
     assert [one.step for one in fake.told] == [10, 20, 20]
     assert fake.ends == [True]
-    [said] = [record.getMessage() for record in caplog.records]
-    assert "the training goes on" in said
-    assert "secret" not in said
+    (record,) = caplog.records
+    assert "secret" not in record.getMessage()
 
 
-def test_a_tracker_that_always_fails_is_said_and_changes_nothing(
-    fake: Fake, tmp_path: Path
-) -> None:
+def test_tracker_that_always_fails_is_reported_without_secrets(fake: Fake, tmp_path: Path) -> None:
     fake.failures = 10_000
-    [text] = train(tmp_path, LINES)
-    assert text.startswith("Fake was not told all of it")
-    assert "3 lines of the curve left" in text
+    (text,) = train(tmp_path, LINES)
+    assert "Fake" in text
+    assert "3 lines of the curve not sent" in text
     assert "secret" not in text
 
 
-def test_a_curve_that_is_cut_and_written_again_is_told_once(fake: Fake, tmp_path: Path) -> None:
-    with tracked("pretrain", step, work=str(tmp_path)) as found:
-        write(tmp_path, LINES)
-        found.read_to_the_end()
-        write(tmp_path, LINES[:1])  # a run that goes on cuts what came after its checkpoint
-        found.read_to_the_end()
-        write(tmp_path, LINES)
-        found.read_to_the_end()
-        found.finish(made())
+def test_lines_that_a_resumed_training_writes_again_are_sent_once(
+    fake: Fake, tmp_path: Path
+) -> None:
+    (follower,) = followers(tmp_path)
+    for lines in (LINES, LINES[:1], LINES):  # a resumed training cuts the end of its curve
+        write(tmp_path, lines)
+        follower.flush()
+    follower.finish(made())
     assert [one.step for one in fake.told] == [10, 20, 20]
+
+
+def test_listener_sends_steps_that_are_built(
+    fake: Fake, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trackers, "STAGES", ("build-tokens",))
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    run_recipe(recipe, listeners=[], engine="local")
+    assert fake.ends == [True]
+    run_recipe(recipe, listeners=[], engine="local")  # cached
+    assert fake.ends == [True]
+    fakes.module.FAULTS["tokens"] = [InputError("bad tokens")]
+    with pytest.raises(InputError):
+        run_recipe(recipe, listeners=[], engine="local", rebuild=["build-tokens"])
+    assert fake.ends == [True, False]
 
 
 @pytest.mark.slow
