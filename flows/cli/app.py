@@ -56,7 +56,6 @@ COMMANDS = {
     "rebuild": ("publish", "Bring a published corpus up to the newest dump."),
     "publish": ("publish", "Publish the corpus that a recipe last built."),
     "report": ("report", "Write a run's report, one page of HTML, anew."),
-    "push-lineage": ("lineage", "Send a run's OpenLineage events to a server."),
     "beam-worker": ("workers", "Become a worker of an engine, which calls this."),
     "worker-pool": ("workers", "Start workers for an engine beside it, which asks for them."),
     "worker-package": ("workers", "Write the wheel that workers elsewhere install."),

@@ -1,23 +1,21 @@
-"""The commands that tell where things came from: lineage, trace, diff and push-lineage."""
+"""The commands that tell where things came from: lineage, trace and diff."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flows.cli.completion import artifact_names, run_names
+from flows.cli.completion import artifact_names
 from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.cli.show import find_artifact
 from flows.cli.writing import write_whole
 from flows.formatting import align_columns
 from flows.lineage.differences import difference, run_differences, run_lines
-from flows.lineage.export.push import push
 from flows.lineage.names import Metric, artifact_of_path
 from flows.lineage.picture import lineage_page
 from flows.lineage.queries import Direction
@@ -26,9 +24,9 @@ from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lin
 from flows.lineage.rows import Artifact, find_shard
 from flows.lineage.tracing import trace_row
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import read_run, run_ids
+from flows.store.runs import read_run
 from model.telling.amounts import score_cut
-from schemas.errors import ArtifactNotFoundError, ConfigError, UsageError
+from schemas.errors import ConfigError, UsageError
 
 _RUN_ID = re.compile(r"\d{8}t\d{6}(\d{3})?-[0-9a-f]{8}")
 
@@ -195,39 +193,3 @@ def _are_runs(*names: str) -> bool:
             f"{runs[0]} is a run, {others[0]} is none: expected two runs, or two artifacts"
         )
     return bool(runs)
-
-
-def push_lineage(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="[RUN]",
-            help="Id of a run, as `bertloom runs` shows it; else the newest.",
-            autocompletion=run_names,
-        ),
-    ] = "",
-    url: Annotated[
-        str,
-        typer.Option(
-            envvar="OPENLINEAGE_URL", help="The server, such as http://localhost:5000 (Marquez)."
-        ),
-    ] = "",
-    again: Annotated[
-        bool, typer.Option("--again", help="Send all events, also those sent before.")
-    ] = False,
-    store: StoreOption = None,
-) -> None:
-    """Send a run's OpenLineage events to a server; those it was sent before are left out.
-
-    A server that wants a key gets the one in $OPENLINEAGE_API_KEY.
-    """
-    if not url:
-        raise UsageError("no server: name it with --url or $OPENLINEAGE_URL")
-    opened = open_store(store)
-    runs: Sequence[str] = [run] if run else run_ids(opened)
-    if not runs:
-        raise ArtifactNotFoundError(f"{opened.root}: no runs yet")
-    pushed = push(opened, runs[-1], url=url, again=again, say=lambda line: say(line, err=True))
-    if pushed.left:
-        raise typer.Exit(1)
-    say(f"{runs[-1]}: {pushed.sent} events sent")

@@ -2,18 +2,16 @@
 
 Every run of a recipe is a run of the job `bertloom.RECIPE`, every step a run of its own below it:
 START, then COMPLETE, FAIL or, where it was interrupted, ABORT; cache hits as well. Events go to the
-store first, at once (`event_file`); with $OPENLINEAGE_URL set they are also sent there at the end
-of a run, as far as that goes in a few seconds.
+store first, at once (`event_file`); at the end of a run they are sent if OpenLineage's client is
+configured (`sending`).
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import logging
-import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -41,16 +39,14 @@ from flows.lineage.export.facets import (
     step_engine_facet,
     step_job,
 )
-from flows.lineage.export.push import push
+from flows.lineage.export.sending import is_configured, send_events
 from flows.run.graph import Step
 from flows.run.provenance import checkout
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
-from schemas.errors import ArtifactNotFoundError, ConfigError
+from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
-
-URL_VARIABLE = "OPENLINEAGE_URL"
 
 Kind = Literal["START", "COMPLETE", "FAIL", "ABORT"]
 
@@ -60,8 +56,6 @@ _ENDS: Mapping[str, Kind] = {
     "interrupted": "ABORT",
     "crashed": "ABORT",
 }
-_PUSH_SECONDS = 3.0
-_LOGGER = logging.getLogger(__name__)
 
 
 class _OpenStep(NamedTuple):
@@ -82,7 +76,6 @@ class LineageEvents:
         recipe: Recipe,
         run_id: str,
         flow_run_id: str = "",
-        say: Callable[[str], None] | None = None,
     ) -> None:
         """Nothing is written yet.
 
@@ -91,11 +84,9 @@ class LineageEvents:
             recipe: what is run.
             run_id: of the run.
             flow_run_id: Prefect's id of it; "" without Prefect.
-            say: is given a line if events could not be sent; else it is logged.
         """
         self._store, self._recipe, self._run_id = store, recipe, run_id
         self._flow_run_id = flow_run_id
-        self._say = say or _LOGGER.warning
         self._names: dict[str, str] = {
             "namespace": store_namespace(store.root),
             "recipe": recipe.name,
@@ -119,8 +110,8 @@ class LineageEvents:
     def run_ended(self, state: str, error: str = "") -> None:
         """The run ends: `completed`, `failed`, `interrupted` or `crashed`.
 
-        Steps that are still open end with it. With $OPENLINEAGE_URL set, what was not sent yet is
-        sent, which takes a few seconds at most; a failure of that is said and does no harm.
+        Steps that are still open end with it. The events are sent if OpenLineage's client is
+        configured; an error is logged.
         """
         kind = _ENDS[state]
         failed = {}
@@ -129,12 +120,8 @@ class LineageEvents:
             _abort_open(self._store, self._run_id, why=why, with_run=False)
             failed = {"errorMessage": error_facet(error or "no reason was given")}
         self._write_run(kind, failed)
-        if not (url := os.environ.get(URL_VARIABLE)):
-            return
-        try:
-            push(self._store, self._run_id, url=url, say=self._say, seconds=_PUSH_SECONDS)
-        except ConfigError as problem:  # a wrong setting must not take the run with it
-            self._say(f"lineage: ${URL_VARIABLE}: {problem}")
+        if is_configured():
+            send_events(self._store, self._run_id)
 
     # Its steps
 

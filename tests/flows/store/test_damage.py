@@ -109,8 +109,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
         holder="r", host="h", system="s", pid=1, process_start="", expires_at=0.0, token="t"
     )
     store.backend.replace(lease_path("build-tokens", "0" * 64), sealed_json(holder.model_dump()))
-    sent = {"http://localhost": {f"runs/{record.run_id}/openlineage.ndjson": 1}}
-    store.backend.replace(f"runs/{record.run_id}/openlineage.sent.json", sealed_json(sent))
     return store
 
 
@@ -143,7 +141,7 @@ def test_verify_finds_every_flipped_bit(
     kinds = {kind for kind, *_ in flips}
     folders = {"keys", "refs", "pins", "runs", "reports", "pieces", "quarantine", "leases"}
     assert folders <= {kind.split()[0] for kind in kinds}, kinds
-    assert {"pieces blobs", "runs openlineage.ndjson", "runs openlineage.sent.json"} <= kinds
+    assert {"pieces blobs", "runs openlineage.ndjson"} <= kinds
     assert len(flips) >= 60
     missed = []
     for kind, path, position, bit in flips:
