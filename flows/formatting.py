@@ -1,4 +1,4 @@
-"""Sizes, durations, counts and tables as plain text."""
+"""Format sizes, durations, counts and tables as plain text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def format_bytes(size: int) -> str:
-    """A number of bytes, in powers of 1000.
+    """Return a number of bytes as text, in powers of 1000.
 
     >>> byte_text(999), byte_text(1_500_000_000)
     ('999 B', '1.5 GB')
@@ -21,7 +21,7 @@ def format_bytes(size: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration.
+    """Return a duration as text.
 
     >>> time_text(12.34), time_text(245), time_text(7620)
     ('12.3 s', '4 min 05 s', '2 h 07 min')
@@ -35,7 +35,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """A number of things.
+    """Return a number with its noun, singular or plural.
 
     >>> counted(1, "step"), counted(1_200, "step")
     ('1 step', '1,200 steps')
@@ -44,7 +44,7 @@ def format_count(count: int, noun: str) -> str:
 
 
 def align_columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
-    """Rows of texts as aligned lines; the columns numbered in `right` are aligned right."""
+    """Return rows of cells as aligned lines; columns whose numbers are in `right` align right."""
     table = [list(row) for row in rows]
     widths: dict[int, int] = collections.defaultdict(int)
     for row in table:

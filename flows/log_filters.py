@@ -1,35 +1,32 @@
-"""What libraries log at each start that says nothing to users of ours is left out.
-
-For the command and for whoever calls a flow from Python. Nothing else of theirs is touched.
-"""
+"""Filters for log messages of libraries that do not concern users of bertloom."""
 
 from __future__ import annotations
 
 import logging
 
 _NOISE = {
-    # At each import, by the root logger: of a client of BigQuery, which nothing here uses.
+    # Logged at import by a BigQuery client, which bertloom does not use.
     "root": "apitools not found",
-    # Of worker processes, which it does not know we start ourselves.
+    # Logged because the runner does not know that bertloom starts the worker processes.
     "apache_beam.runners.portability.fn_api_runner.fn_runner":
         "If direct_num_workers is not equal to 1",
 }  # fmt: skip
-"""How what is left out begins, by its logger."""
+"""Start of the message to drop, by logger."""
+
+
+class _PrefixFilter(logging.Filter):
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(self._prefix)
+
+
+_FILTERS = {prefix: _PrefixFilter(prefix) for prefix in _NOISE.values()}
 
 
 def silence_noisy_loggers() -> None:
-    """Once a process: a filter that is there already is not added again."""
-    for logger, beginning in _NOISE.items():
-        logging.getLogger(logger).addFilter(_FILTERS[beginning])
-
-
-class _Without(logging.Filter):
-    def __init__(self, beginning: str) -> None:
-        super().__init__()
-        self._beginning = beginning
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(self._beginning)
-
-
-_FILTERS = {beginning: _Without(beginning) for beginning in _NOISE.values()}
+    """Add the filters to their loggers; repeated calls have no effect."""
+    for logger, prefix in _NOISE.items():
+        logging.getLogger(logger).addFilter(_FILTERS[prefix])

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def flatten(value: Any, *, name_items: bool = False, keep_empty: bool = False) -> dict[str, Any]:
-    """The single values of nested ones, by their paths.
+    """Return the single values of nested mappings and lists, by their dotted paths.
 
     Lists of plain values are values; those that hold mappings or lists are walked by index.
 
@@ -25,7 +25,7 @@ def flatten(value: Any, *, name_items: bool = False, keep_empty: bool = False) -
 
 
 def numeric_leaves(value: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of nested mappings by their paths; those in lists are left out.
+    """Return the numbers of nested mappings by their dotted paths, without those in lists.
 
     >>> numbers({"dev": {"f1": 0.5, "best": True}, "curve": [{"loss": 1}]})
     {'dev.f1': 0.5}

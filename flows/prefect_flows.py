@@ -1,7 +1,7 @@
 """Recipes as Prefect flows: every step is a task, submitted with the tasks that it waits for.
 
 Prefect's result cache is not used: a task looks its artifact up in the store, and ends in a state
-named `Cached` if it is there.
+named `Cached` if it finds it.
 """
 
 from __future__ import annotations

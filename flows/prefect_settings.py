@@ -1,7 +1,7 @@
-"""What Prefect is told by the environment before it is loaded: no telemetry, a folder of our own.
+"""Defaults of Prefect's settings: no telemetry, data in the cache folder of bertloom.
 
-Prefect reads its settings once, when it is imported. So `flows` sets them when it is imported, for
-the command and for whoever calls a flow from Python; what the user says otherwise stays.
+Prefect reads the environment once, when it is imported. `flows` sets the variables before that,
+unless the user has set them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipelines.io.user_cache import cache_folder
 SETTINGS = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # A first start on an empty database has taken 16 s on an idle machine; Prefect waits 20.
+    # Prefect waits 20 s, which a first start on an empty database can exceed.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
 }
 HOME = "PREFECT_HOME"
@@ -25,25 +25,26 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def default_prefect_home() -> str | None:
-    """Where the database of servers that we start is: $PREFECT_HOME, or a folder of ours.
+    """Return the folder of Prefect's database: $PREFECT_HOME, or one in bertloom's cache.
 
-    None where there can be none: then it is where Prefect has it.
+    Returns:
+        None if the folder cannot be created; Prefect then uses its own.
     """
     if HOME in os.environ:
         return os.environ[HOME]
     folder = cache_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)  # Prefect makes one folder, none above it
+        folder.mkdir(parents=True, exist_ok=True)  # Prefect creates the last folder only
     except OSError as error:
-        _LOGGER.warning("%s cannot be made (%s): Prefect keeps its data in its own", folder, error)
+        _LOGGER.warning("%s cannot be created (%s); Prefect uses its own folder", folder, error)
         return None
     return str(folder / "prefect")
 
 
 def set_prefect_defaults() -> None:
-    """For what this process loads of Prefect later, and for the processes that it starts.
+    """Set the variables for this process and the processes that it starts.
 
-    A user's profiles lie in Prefect's own folder and may name a server: then that folder stays.
+    Prefect's own folder is kept if the user has profiles there, which can name a server.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

@@ -1,8 +1,8 @@
-"""The monthly rebuild as a Prefect flow: `prefect.yaml` schedules it.
+"""The monthly rebuild as a Prefect flow, which `prefect.yaml` schedules.
 
     fetch -> build-corpus -> compare-and-publish
 
-Without Prefect, `flows.publish.rebuilding.rebuild_corpus` does the same.
+`flows.publish.rebuilding.rebuild_corpus` is the same without Prefect.
 """
 
 from __future__ import annotations
@@ -44,19 +44,18 @@ from schemas.recipe import Recipe
 _LOGGER = logging.getLogger(__name__)
 
 
-def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """`on_crashed`: the run of the corpus flow within is found by its recipe.
-
-    A worker calls it in a process of its own, where that run's process is gone.
-    """
+def mark_run_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """Mark the run of the crashed flow's corpus as crashed; Prefect's worker calls this hook."""
     del flow, state
-    given = flow_run.parameters
+    parameters = flow_run.parameters
     try:
         recipe = load_recipe(
-            given["recipe"], changes=given.get("changes") or (), store=given.get("store")
+            parameters["recipe"],
+            changes=parameters.get("overrides") or (),
+            store=parameters.get("store"),
         )
         settle_dead_runs(get_store(recipe.store), recipe=recipe.name, close=close_abandoned)
-    except BertloomError as error:  # then there was no run either
+    except BertloomError as error:  # then the run did not start
         _LOGGER.debug("%s has no record: %s", flow_run.id, error)
 
 
@@ -64,7 +63,7 @@ def settle_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
     name="bertloom-rebuild",
     flow_run_name="{wiki}-{date}",
     persist_result=False,
-    on_crashed=[settle_crashed],
+    on_crashed=[mark_run_crashed],
 )
 def rebuild(
     recipe: str,
@@ -72,7 +71,7 @@ def rebuild(
     date: str = "latest",
     downloads: str = "dumps",
     keep_downloads: int = 2,
-    changes: list[str] | None = None,
+    overrides: list[str] | None = None,
     store: str | None = None,
     mirror: str | None = None,
     force: bool = False,
@@ -81,22 +80,23 @@ def rebuild(
     """Bring a published corpus up to the newest dump.
 
     Args:
-        recipe: a file, or the name of a packaged one, with a source named as the wiki.
-        wiki: such as `simplewiki`.
-        date: of the dump, eight digits; `latest`: the newest that is complete.
-        downloads: folder that dumps are downloaded to.
-        keep_downloads: dumps that stay there.
-        changes: `KEY=VALUE` texts as of --set.
-        store: root of the artifact store, in place of what the recipe says.
-        mirror: URL in place of the dumps' own site.
-        force: publish even if the corpus is beyond a limit.
-        workers: worker processes on this machine.
+        recipe: Path of a recipe, or name of a packaged one, with a source named like the wiki.
+        wiki: Name of the wiki, such as `simplewiki`.
+        date: Date of the dump, eight digits; `latest` for the newest complete one.
+        downloads: Folder that dumps are downloaded to.
+        keep_downloads: Number of dumps to keep there.
+        overrides: `KEY=VALUE` texts, as for `bertloom run --set`.
+        store: Artifact store, in place of the recipe's.
+        mirror: URL in place of the official site of the dumps.
+        force: Publish even if the corpus exceeds a limit.
+        workers: Number of worker processes on this machine.
 
     Raises:
-        CorpusRefusedError: the corpus is beyond a limit; it is kept, and not published.
-        BertloomError: the dump cannot be had, or a step failed.
+        CorpusRefusedError: The corpus exceeds a limit; it is kept, and not published.
+        BertloomError: The dump is not available, or a step failed.
     """
-    order = RebuildOrder(**{**locals(), "changes": changes or ()})
+    given = {name: value for name, value in locals().items() if name != "overrides"}
+    order = RebuildOrder(**given, changes=overrides or ())
     if (called := _CALLED.get()) is not None:
         order = called.order
     work, files = fetch(order)
@@ -110,7 +110,7 @@ def rebuild(
 
 @task(name="fetch", task_run_name="fetch", cache_policy=NO_CACHE, persist_result=False)
 def fetch(order: RebuildOrder) -> tuple[RebuildWork, tuple[str, ...]]:
-    """Find the dump to build from and fetch it; with its files, none where nothing is to do."""
+    """Return the dump to build from and its files; no files if nothing has to be done."""
     work = find_work(order, say=_say())
     return work, () if work.done else fetch_dump(order, work, say=_say()).files
 
@@ -124,7 +124,7 @@ def fetch(order: RebuildOrder) -> tuple[RebuildWork, tuple[str, ...]]:
 def compare_and_publish(
     order: RebuildOrder, work: RebuildWork, recipe: Recipe, made: Corpus
 ) -> Publication:
-    """Publish the corpus, or refuse; either way an artifact shows the comparison."""
+    """Publish the corpus, or refuse to; an artifact shows the comparison with the published one."""
     try:
         publication = publish_rebuilt(order, recipe, made, say=_say())
     except CorpusRefusedError as error:
@@ -137,7 +137,7 @@ def compare_and_publish(
 
 
 def _show(order: RebuildOrder, work: RebuildWork, comparison: CorpusComparison, text: str) -> None:
-    title = f"{order.wiki} {work.date} beside the published corpus"
+    title = f"{order.wiki} {work.date} compared with the published corpus"
     create_markdown_artifact(
         comparison.markdown(title=title, verdict=text),
         key=re.sub("[^a-z0-9]+", "-", f"corpus-of-{order.wiki}"),
@@ -146,7 +146,7 @@ def _show(order: RebuildOrder, work: RebuildWork, comparison: CorpusComparison, 
 
 
 def _summary(work: RebuildWork, publication: Publication | None) -> dict[str, Any]:
-    """What a script reads of the flow's result."""
+    """Return the result of the flow as plain values."""
     return {
         "date": work.date,
         "published_before": work.published,
@@ -156,14 +156,14 @@ def _summary(work: RebuildWork, publication: Publication | None) -> dict[str, An
     }
 
 
-# Called from this process
+# From this process
 
 
 class _Call(NamedTuple):
-    """What the caller of the flow in this process gives it beside the parameters."""
+    """What the caller in this process passes in addition to the parameters."""
 
     order: RebuildOrder
-    """With its credentials, which no flow parameter holds."""
+    """Request with its credentials, which flow parameters must not contain."""
 
     say: Say
 
@@ -175,22 +175,23 @@ def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
     """Run the flow in this process, against the server that is configured or one of its own.
 
     Args:
-        order: what is asked for.
-        say: is given a line of text for each thing that is done.
+        order: Corpus to rebuild.
+        say: Called with a line of text for each step.
 
     Returns:
-        The flow's result, as plain JSON values.
+        The result of the flow, as plain values.
 
     Raises:
-        BertloomError: as `flows.publish.rebuilding.rebuild_corpus`.
+        BertloomError: See `flows.publish.rebuilding.rebuild_corpus`.
     """
     server = start_server()
-    given = {**order._asdict(), "changes": list(order.changes)}
+    parameters = order._asdict()
+    parameters["overrides"] = list(parameters.pop("changes"))
     token = _CALLED.set(_Call(order, say))
     try:
         with prefect_api(server):
-            found: dict[str, Any] = rebuild(**recorded(given))
-            return found
+            result: dict[str, Any] = rebuild(**recorded(parameters))
+            return result
     finally:
         _CALLED.reset(token)
 
@@ -198,6 +199,6 @@ def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
 def _say() -> Say:
     if (called := _CALLED.get()) is not None:
         return called.say
-    # Of this flow or task run: downloads say things from threads of their own.
+    # Downloads report from other threads, which have no logger of the flow run.
     log = get_run_logger()
     return lambda line: log.info("%s", visible(without_secrets(line)))

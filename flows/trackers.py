@@ -183,7 +183,7 @@ class CurveFollower:
                     summary, tags, is_done = self._end
                     run.end(summary, tags, is_done=is_done)
                 self._error = ""
-            except Exception as error:  # whatever a tracker raises, the training goes on
+            except Exception as error:  # trackers can raise anything
                 self._note(error)
             if not is_last:
                 self._wake.wait(_READ_SECONDS)

@@ -1,7 +1,7 @@
 """Estimates of the time and disk space that a run needs.
 
 Volumes go from step to step: bytes of raw files, bytes of text, tokens. A step that is in the store
-counts with its own counters. Time comes from earlier artifacts of the stage in the same store, else
+counts with its own counters. Time comes from earlier artifacts of the stage in the same store, or
 from measured rates (`cost_rates.yaml`).
 """
 
@@ -259,8 +259,8 @@ def format_estimate(estimate: RunEstimate, *, store: str) -> str:
     stages = ", ".join(f"{count:,} {stage}" for stage, count in estimate.unknown.items())
     more = f" (no time estimate for {stages})" if stages and estimate.seconds else ""
     free = free_bytes(store)
-    room = "" if free is None else f" ({format_bytes(free)} free)"
-    return f"estimate: {time}{more}; writes about {format_bytes(estimate.disk_bytes)}{room}"
+    space = "" if free is None else f" ({format_bytes(free)} free)"
+    return f"estimate: {time}{more}; writes about {format_bytes(estimate.disk_bytes)}{space}"
 
 
 def free_bytes(folder: str) -> int | None:

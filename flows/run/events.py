@@ -107,7 +107,7 @@ class StepFailed:
     inputs: Mapping[str, Manifest]
     error: Exception
     retry_delay: float | None = None
-    """Seconds until the next try; None if there is none."""
+    """Seconds until the next try; None after the last one."""
 
 
 @dataclass(frozen=True)

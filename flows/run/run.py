@@ -128,7 +128,7 @@ class Run:
         }
         self.failures: dict[str, Exception] = {}
         self.stopping = threading.Event()
-        """Set when the run was asked to stop: no step starts any more."""
+        """Set when the run was asked to stop: no other step starts."""
 
         self.slots = threading.BoundedSemaphore(self.max_parallel)
         """One for each step that can be built concurrently, for schedulers without a limit."""
