@@ -93,9 +93,8 @@ def load_recipe(
     Raises:
         RecipeError: The recipe does not exist or cannot be used; names each file, line and field.
     """
-    document, folder = _open(name)
     execution = {"runner": runner, "workers": workers, "parallel_steps": parallel, "detach": detach}
-    return _resolve(document, folder, changes, store, execution)
+    return _resolve(_open(name), changes, store, execution)
 
 
 def recipe_from(
@@ -112,24 +111,22 @@ def recipe_from(
     Args:
         data: Data as a recipe file has them.
         where: Name of the data in errors.
-        folder: Folder that relative paths start from.
-        changes: Overrides.
-        store: Replaces the recipe's `store`.
+        folder: Folder that paths are relative to.
+        changes, store: Overrides.
         execution: Replaces fields of the recipe's `execution`, except where None.
     """
-    return _resolve(YamlDocument(where, data), folder, changes, store, execution or {})
+    return _resolve(YamlDocument(where, data, folder=folder), changes, store, execution or {})
 
 
 def _resolve(
     document: YamlDocument,
-    folder: Path,
     changes: Sequence[str],
     store: str | None,
     execution: Mapping[str, Any],
 ) -> Recipe:
     """Extend, override, expand and validate the data of a document."""
     documents: list[YamlDocument] = []
-    data = _extend(document, folder, documents)
+    data = _extend(document, documents)
     options = [apply_override(data, change) for change in changes]
     if store is not None:
         # A shell has expanded the variables of an option.
@@ -139,7 +136,7 @@ def _resolve(
     if replaced and isinstance(data.setdefault("execution", {}), dict):
         data["execution"] = {**data["execution"], **replaced}
     try:
-        return swept_recipe(data, read=lambda raw: _validate(raw, folder))
+        return swept_recipe(data, read=lambda raw: _validate(raw, document.folder))
     except RecipeError as error:
         problems = [_locate(problem, documents, options) for problem in error.problems]
         raise RecipeError(*sorted(problems, key=lambda item: (item.path, item.line))) from error
@@ -158,7 +155,7 @@ def _locate(
     return problem._replace(path=documents[0].where)
 
 
-def _extend(document: YamlDocument, folder: Path, documents: list[YamlDocument]) -> dict[str, Any]:
+def _extend(document: YamlDocument, documents: list[YamlDocument]) -> dict[str, Any]:
     """Return a document's data with inherited fields; append it and its parents to `documents`."""
     documents.append(document)
     data = {**document.value}
@@ -167,28 +164,28 @@ def _extend(document: YamlDocument, folder: Path, documents: list[YamlDocument])
         return data
     is_file = str(name).endswith(ENDINGS)
     with problems_at("extends", document.where, document.find_line("extends")):
-        parent, folder = _open(str(folder / name) if is_file else str(name))
+        parent = _open(str(document.folder / name) if is_file else str(name))
         if parent.where in [one.where for one in documents]:
             raise RecipeError(Problem(f"{name} extends this recipe"))
-    inherited = with_base_dir(_extend(parent, folder, documents), folder)
+    inherited = with_base_dir(_extend(parent, documents), parent.folder)
     inherited.pop("name", None)
     return {**inherited, **data}
 
 
-def _open(name: str) -> tuple[YamlDocument, Path]:
-    """Return the document of a recipe and the folder that its paths are relative to."""
-    file, known = Path(name), packaged_recipes()
-    if file.is_file():
-        document, folder = read_yaml(file, where=name), file.parent.absolute()
+def _open(name: str) -> YamlDocument:
+    """Return the document of a recipe."""
+    known = packaged_recipes()
+    if Path(name).is_file():
+        document = read_yaml(name, where=name)
     elif name in known:
-        document, folder = parse_yaml(packaged_text(name), where=f"recipe {name!r}"), Path.cwd()
+        document = parse_yaml(packaged_text(name), where=f"recipe {name!r}")
     else:
         message = f"expected a recipe file or a name of `bertloom recipes`, got {name!r:.80}"
         raise RecipeError(Problem(message, suggestion=closest(name, known)))
     if not isinstance(document.value, dict):
         message = f"expected a mapping of fields, got {quote(document.value)}"
         raise RecipeError(Problem(message, path=document.where))
-    return document, folder
+    return document
 
 
 def _validate(raw: dict[str, Any], folder: Path) -> Recipe:
@@ -225,14 +222,7 @@ def _task_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _expand(value: Any, at: str, folder: Path, problems: list[Problem]) -> Any:
-    """Return a raw value with variables expanded and paths absolute.
-
-    Args:
-        value: Raw value.
-        at: Keys of the value, each after a slash.
-        folder: Folder that relative paths start from.
-        problems: List that receives the problems of values that cannot be expanded.
-    """
+    """Return the raw value at a path with variables expanded and paths absolute."""
     if isinstance(value, str) and _LIST_OF_PATHS.fullmatch(at[1:]):
         value = [value]
     if isinstance(value, dict):

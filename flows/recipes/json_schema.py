@@ -1,8 +1,7 @@
 """JSON Schema of recipe files, with which editors complete, explain and check a recipe.
 
 It is generated from the configurations and adds what only files have: `${VARIABLES}` in place of
-numbers, a single value in place of a list, `extends`, presets of models. References between fields
-(`start_from` names a phase) are checked when a recipe is loaded.
+numbers, a single value in place of a list, `extends`, presets of models.
 """
 
 from __future__ import annotations
@@ -46,15 +45,6 @@ _PRESET = {
     "anyOf": [{"enum": list(PRESETS)}, _VARIABLE_REF],
 }
 
-_ONE_OR_SEVERAL = {
-    "FinetuneConfig": ("batch", "learning_rate", "epochs"),
-    "WikipediaSource": ("paths",),
-    "BooksSource": ("paths",),
-    "BookCorpusSource": ("paths",),
-    "TextSource": ("paths",),
-}
-"""Lists that may also be a single value, by the title of the configuration."""
-
 
 def recipe_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of recipe files."""
@@ -63,11 +53,12 @@ def recipe_schema() -> Schema:
     schema: Schema = _for_files(Recipe.model_json_schema())
     parts = schema["$defs"]
     del schema["properties"]["swept"], parts["SweptEntry"]  # written by bertloom only
-    for title, names in _ONE_OR_SEVERAL.items():
-        for name in names:
-            _allow_single(parts[title]["properties"], name)
-            if name == "paths":
-                parts[title]["required"].append("kind")
+    for part in parts.values():
+        if "kind" in part["properties"]:  # a source
+            part["required"].append("kind")
+            _allow_single(part["properties"], "paths")
+    for name in ("batch", "learning_rate", "epochs"):
+        _allow_single(parts["FinetuneConfig"]["properties"], name)
     _allow_single(parts["ExamplesConfig"]["properties"]["files"], "additionalProperties")
     parts["ExamplesConfig"]["properties"]["task"] |= _choice(TASKS)
     parts["ExecutionConfig"]["properties"]["runner"] |= _choice(RUNNERS)

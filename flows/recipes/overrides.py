@@ -44,14 +44,7 @@ def with_base_dir(value: Any, base_dir: Path) -> Any:
 
 
 def apply_override(data: dict[str, Any], override: str) -> tuple[str, str]:
-    """Apply a `KEY=VALUE` override to the data of a recipe.
-
-    Args:
-        data: Raw data; its top level is changed in place, values below it are replaced.
-        override: Dotted path and YAML value.
-
-    Returns:
-        The dotted path, with items of lists by number, and the option for errors.
+    """Apply a `KEY=VALUE` override to raw data in place; return the exact path and the option.
 
     Raises:
         UsageError: The override has no key or no equals sign.
@@ -69,16 +62,12 @@ def apply_override(data: dict[str, Any], override: str) -> tuple[str, str]:
 def apply_variant(
     data: dict[str, Any], variant: Mapping[str, Any], *, place: str
 ) -> list[tuple[str, ...]]:
-    """Apply the changes of a sweep's variant to the data of a recipe.
+    """Apply a variant to raw data in place; return the paths of the values that were set.
 
     Args:
-        data: Raw data; its top level is changed in place, values below it are replaced.
-        variant: Values by dotted path; sections and entries may also be nested mappings. `*` names
-            every entry of a section.
+        data: Raw data of a recipe.
+        variant: Values by dotted path. Sections and entries may also be nested mappings.
         place: Dotted path of the variant, for errors.
-
-    Returns:
-        Paths of the values that were set: section, entry, and the parts below it.
 
     Raises:
         RecipeError: A path names a section that sweeps cannot change, or an unknown entry.
@@ -88,8 +77,7 @@ def apply_variant(
         section, _, below = path.partition(".")
         with problems_at(f"{place}.{path}"):
             if section not in SECTIONS:
-                advice = "To vary anything else, write a second recipe that `extends` this one"
-                message = f"expected an entry of {', '.join(SECTIONS)}. {advice}"
+                message = f"a sweep changes entries of {', '.join(SECTIONS)} only"
                 raise RecipeError(Problem(message))
             entries = data.get(section) or {}
             for inner, change in ({below: value} if below else _mapping(value)).items():
@@ -109,10 +97,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _set(data: dict[str, Any], parts: list[str], value: Any) -> list[str]:
-    """Set the value at a path, adding mappings on the way; return the path by exact keys.
-
-    Values on the way are replaced by copies: aliases and variants share them.
-    """
+    """Set the value at a path, adding mappings on the way; return the path by exact keys."""
     if len(parts) > MAX_DEPTH:
         raise RecipeError(Problem(f"expected at most {MAX_DEPTH} levels, got {len(parts)}"))
     here: Any = data
@@ -130,7 +115,7 @@ def _set(data: dict[str, Any], parts: list[str], value: Any) -> list[str]:
             here[key] = value
             return keys
         inner = here[key] if isinstance(here, list) else here.get(key)
-        inner = {} if inner is None else copy.copy(inner)
+        inner = {} if inner is None else copy.copy(inner)  # aliases and variants share it
         here[key] = inner
         here = inner
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,24 @@ class YamlDocument:
     root: Node | None = None
     """Syntax tree. None: the value was not read from text."""
 
-    def find_line(self, field: str) -> int:
+    folder: Path = field(default_factory=Path.cwd)
+    """Folder that paths are relative to."""
+
+    def find_line(self, path: str) -> int:
         """Return the line of a dotted path or of its nearest parent; 0 where there is neither."""
-        return _find_line(self.root, field)
+        node, line = self.root, 0
+        while True:
+            matches = (child for child in _children(node) if f"{path}.".startswith(f"{child[0]}."))
+            name, key, node = max(
+                matches, key=lambda child: len(child[0]), default=("", None, None)
+            )
+            if key is None:
+                return line
+            path, line = path[len(name) + 1 :], key.start_mark.line + 1
 
 
 def read_yaml(file: str | Path, *, where: str) -> YamlDocument:
-    """Read a YAML file.
-
-    Args:
-        file: Path of the file.
-        where: Name of the file in errors.
+    """Read a YAML file; errors call it `where`.
 
     Raises:
         RecipeError: The file cannot be read, or `parse_yaml` refuses its text.
@@ -90,15 +97,11 @@ def read_yaml(file: str | Path, *, where: str) -> YamlDocument:
         message = f"expected UTF-8, got byte 0x{data[error.start]:02x}. Save the file as UTF-8"
         line = data.count(b"\n", 0, error.start) + 1
         raise RecipeError(Problem(message, path=where, line=line)) from error
-    return parse_yaml(text, where=where)
+    return replace(parse_yaml(text, where=where), folder=Path(file).parent.absolute())
 
 
 def parse_yaml(text: str, *, where: str) -> YamlDocument:
-    """Parse a YAML document.
-
-    Args:
-        text: YAML or JSON.
-        where: Name of the file or option in errors.
+    """Parse a YAML or JSON document; errors call it `where`.
 
     Raises:
         RecipeError: The text is not YAML, has tags or repeated keys, or exceeds a limit.
@@ -159,14 +162,6 @@ def _is_valid(node: ScalarNode, constructor: SafeConstructor) -> bool:
 
 def _refusal(node: Node, message: str) -> MarkedYAMLError:
     return MarkedYAMLError(problem=message, problem_mark=node.start_mark)
-
-
-def _find_line(node: Node | None, field: str) -> int:
-    # Names may contain dots: the longest one wins.
-    for name, key, value in sorted(_children(node), key=lambda child: -len(child[0])):
-        if field == name or field.startswith(f"{name}."):
-            return _find_line(value, field[len(name) + 1 :]) or key.start_mark.line + 1
-    return 0
 
 
 def _children(node: Node | None) -> Iterator[tuple[str, Node, Node]]:

@@ -36,7 +36,6 @@ _PHASE = "pretrain."
 
 RawData = dict[str, Any]
 Variants = dict[str, str]
-"""Variant of each axis."""
 
 
 class _Copies(NamedTuple):
@@ -53,11 +52,7 @@ class _Copies(NamedTuple):
 
 
 def swept_recipe(data: RawData, *, read: Callable[[RawData], Recipe]) -> Recipe:
-    """Return the recipe of raw data, with its sweep expanded.
-
-    Args:
-        data: Raw data, which stay unchanged.
-        read: Function that validates raw data without a sweep.
+    """Return the recipe of raw data with its sweep expanded; `read` validates data without one.
 
     Raises:
         RecipeError: The sweep cannot be expanded, or a combination of variants is not valid.
@@ -76,11 +71,10 @@ def _combinations(
     data: RawData, whole: Recipe, read: Callable[[RawData], Recipe]
 ) -> list[tuple[Variants, Recipe]]:
     """Return every combination of variants with its recipe; the last axis changes fastest."""
-    sizes = [len(config.variants) for config in whole.sweep.values()]
-    if math.prod(sizes) > MAX_COMBINATIONS:
-        product = " x ".join(map(str, sizes))
-        message = f"expected at most {MAX_COMBINATIONS} combinations of variants, got {product}"
-        raise RecipeError(Problem(f"{message}. Split the sweep into several recipes", "sweep"))
+    number = math.prod(len(config.variants) for config in whole.sweep.values())
+    if number > MAX_COMBINATIONS:
+        message = f"expected at most {MAX_COMBINATIONS} combinations of variants, got {number}"
+        raise RecipeError(Problem(message, "sweep"))
     combinations: list[tuple[Variants, Recipe]] = []
     valid: set[str] = set()
     for names in itertools.product(*(config.variants for config in whole.sweep.values())):
@@ -102,11 +96,7 @@ def _combinations(
 
 
 def _changed_data(data: RawData, variants: Variants) -> RawData:
-    """Return the data with the changes of variants.
-
-    Raises:
-        RecipeError: A variant is not valid, or two variants change the same value.
-    """
+    """Return the data with the changes of variants, which must not overlap."""
     raw = {key: value for key, value in data.items() if key != "sweep"}
     changed: list[tuple[str, ...]] = []
     for axis, variant in variants.items():
@@ -179,18 +169,13 @@ class _Expansion:
         entry_of: dict[str, str] = {}
         for entry, copies in self._copies[section].items():
             for name, config in zip(copies.names, copies.configs, strict=True):
-                if entry_of.setdefault(name, entry) != entry:
-                    problem = f"is also the name of {entry_of[name]} or of its copy"
-                elif len(name) > _MAX_NAME_LENGTH:
-                    problem = f"has {len(name)} characters, expected at most {_MAX_NAME_LENGTH}"
-                elif grid_point(name) != name or name.startswith(_PHASE):
-                    problem = "looks like the name of a trial or phase"
-                else:
-                    configs[name] = config
-                    continue
-                where = f"{name!r}, made of the entry {entry} of {section},"
-                message = f"{where} {problem}. Rename the entry or a variant"
-                raise RecipeError(Problem(message, "sweep"))
+                is_taken = entry_of.setdefault(name, entry) != entry
+                is_reserved = grid_point(name) != name or name.startswith(_PHASE)
+                if is_taken or is_reserved or len(name) > _MAX_NAME_LENGTH:
+                    message = f"{name!r} cannot name a copy of {section}.{entry}: it is too long, "
+                    message += "taken, or looks like a trial or phase. Rename the variant"
+                    raise RecipeError(Problem(message, "sweep"))
+                configs[name] = config
         return configs
 
     def _swept_entries(self) -> tuple[SweptEntry, ...]:

@@ -26,9 +26,10 @@ from flows.cli import app as command
 from flows.cli import completion, run
 from flows.engine import extras
 from flows.recipes import files as recipe_files
+from flows.recipes.errors import RecipeError
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from schemas.errors import ConfigError, VocabularyError
+from schemas.errors import VocabularyError
 from schemas.recipe import Recipe
 
 
@@ -429,8 +430,9 @@ def test_the_shell_completes(words: list[str], offered: list[str], tmp_path: Pat
 def test_a_recipe_that_cannot_be_read_names_the_field(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("name: bad\npublish: {nam: x}\nbuild_documents: {sources: []}\n")
-    with pytest.raises(ConfigError, match=r"publish\.nam: no such key"):
+    with pytest.raises(RecipeError) as error:
         recipe_files.load_recipe(str(file))
+    assert error.value.field == "publish.nam"
 
 
 def test_noise_of_libraries_is_left_out_and_nothing_else(
