@@ -123,7 +123,7 @@ def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | N
         try:
             fault = examples_fault(ExamplesConfig.model_validate(examples))
         except ValidationError as error:
-            fault = ConfigError(explain(error, examples))
+            fault = ConfigError(explain(error))
         faults += [fault] if fault is not None else []
     if checkpoint is None:
         faults.append(

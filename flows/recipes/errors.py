@@ -15,6 +15,7 @@ from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
+MAX_PROBLEMS = 100
 _FIELD_AND_MESSAGE = re.compile(r"([a-z0-9_.-]+): (.*)", re.DOTALL)
 
 
@@ -65,21 +66,15 @@ class RecipeError(ConfigError):
         return type(self), self.problems, vars(self)
 
 
-def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
+def explain(error: ValidationError) -> str:
     """Return the problems of a validation error as text, one line per field."""
-    return str(RecipeError(*find_problems(error, data)))
+    return str(RecipeError(*find_problems(error)))
 
 
-def find_problems(error: ValidationError, data: Mapping[str, Any]) -> list[Problem]:
-    """Return the problems of a validation error of these data."""
-    return [problem for item in error.errors() for problem in _problems(item, data)]
-
-
-def parse_problem(text: str, field: str = "") -> Problem:
-    """Return the problem of a message that may start with a field below this one."""
-    if match := _FIELD_AND_MESSAGE.fullmatch(text):
-        field, text = f"{field}.{match[1]}".removeprefix("."), match[2]
-    return Problem(text, field)
+def find_problems(error: ValidationError) -> list[Problem]:
+    """Return the first problems of a validation error."""
+    items = error.errors(include_url=False)[:MAX_PROBLEMS]
+    return [problem for item in items for problem in _problems(item)]
 
 
 @contextlib.contextmanager
@@ -109,29 +104,33 @@ def quote(value: Any) -> str:
     return "nothing" if value is None else str(without_secrets(repr(value)))[:80]
 
 
-def _problems(item: Any, data: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems(item: Any) -> Iterator[Problem]:
     """Yield the problems of one of pydantic's errors; a validator of ours may report several."""
     kind, value = item["type"], item["input"]
-    field = _dotted_path(item["loc"], data)
+    field, siblings = _locate(item["loc"])
     if kind == "too_short" and value:
         return  # the list has invalid items, which are problems of their own
     if kind == "value_error":
         for text in item["msg"].removeprefix("Value error, ").split("\n"):
-            problem = parse_problem(text, field)
-            below = problem.field[len(field) :].removeprefix(".")
-            inner = value.get(below, "") if isinstance(value, Mapping) and below else value
-            yield problem._replace(value=quote(inner))
+            yield _validator_problem(text, field, value)
     elif kind == "missing":
         yield Problem("field is missing", field)
     elif kind == "union_tag_not_found":
         yield Problem("field is missing", f"{field}.kind")
     elif kind == "extra_forbidden":
-        known = _sibling_fields(item["loc"])
-        meant = closest(item["loc"][-1], known)
-        message = "unknown field" if meant else f"unknown field. Choose from {', '.join(known)}"
-        yield Problem(message, field, suggestion=meant)
+        meant = closest(item["loc"][-1], siblings)
+        advice = "" if meant else f". Choose from {', '.join(siblings)}"
+        yield Problem(f"unknown field{advice}", field, suggestion=meant)
     else:
         yield _value_problem(field, item)
+
+
+def _validator_problem(text: str, field: str, value: Any) -> Problem:
+    """Return the problem of a message, which may start with the name of a field below this one."""
+    if match := _FIELD_AND_MESSAGE.fullmatch(text):
+        field, text = f"{field}.{match[1]}".removeprefix("."), match[2]
+        value = value.get(match[1], "") if isinstance(value, Mapping) else ""
+    return Problem(text, field, value=quote(value))
 
 
 def _value_problem(field: str, item: Any) -> Problem:
@@ -150,33 +149,21 @@ def _value_problem(field: str, item: Any) -> Problem:
     return Problem(message, field, expected, quote(value), meant)
 
 
-def _dotted_path(location: Sequence[str | int], data: Any) -> str:
-    """Return the path of a field in the file: pydantic's location also has the kind of a source."""
-    parts: list[str] = []
-    for index, part in enumerate(location):
-        is_last = index == len(location) - 1
-        if part == "[key]" or (isinstance(data, dict) and part not in data and not is_last):
-            continue
-        parts.append(str(part))
-        try:
-            data = data[part]
-        except (LookupError, TypeError):
-            data = None
-    return ".".join(parts)
-
-
-def _sibling_fields(location: Sequence[str | int]) -> list[str]:
-    """Return the valid fields in place of an unknown one, sorted."""
+def _locate(location: Sequence[str | int]) -> tuple[str, list[str]]:
+    """Return the dotted path of pydantic's location, and the names of all fields next to it."""
     models: list[type[BaseModel]] = [Recipe]
-    for part in location[:-1]:
+    path: list[str] = []
+    siblings: list[str] = []
+    for part in location:
+        kinds = [model for model in models if "kind" in model.model_fields]
+        if tagged := [model for model in kinds if model.model_fields["kind"].default == part]:
+            models = tagged  # the kind of a source is no part of the path
+            continue
+        path.append(str(part))
+        siblings = sorted({name for model in models for name in model.model_fields})
         fields = [model.model_fields[str(part)] for model in models if part in model.model_fields]
-        tagged = [model for model in models if "kind" in model.model_fields]
-        models = (
-            [model for field in fields for model in _models(field.annotation)]
-            or [model for model in tagged if model.model_fields["kind"].default == part]
-            or models
-        )
-    return sorted({name for model in models for name in model.model_fields})
+        models = [inner for field in fields for inner in _models(field.annotation)] or models
+    return ".".join(path).removesuffix(".[key]"), siblings
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -1,8 +1,7 @@
 """Loading of recipes: YAML or JSON files, packaged or the user's, with overrides and variables.
 
-Paths in a recipe are relative to its file. Paths in overrides and in packaged recipes are relative
-to the working directory. `extends: NAME` adds all top-level fields of another recipe that this one
-does not have.
+Paths are relative to the recipe's file; those of overrides and of packaged recipes to the working
+directory. `extends: NAME` adds the top-level fields of another recipe that this one does not have.
 """
 
 from __future__ import annotations
@@ -16,15 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.recipes.errors import (
-    Problem,
-    RecipeError,
-    closest,
-    find_problems,
-    parse_problem,
-    problems_at,
-    quote,
-)
+from flows.recipes.errors import Problem, RecipeError, closest, find_problems, problems_at, quote
 from flows.recipes.overrides import RebasedText, apply_override, with_base_dir
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
 from flows.recipes.sweeps import swept_recipe
@@ -35,7 +26,8 @@ STORE_VARIABLE = "BERTLOOM_STORE"
 ENDINGS = (".yaml", ".yml", ".json")
 """Suffixes of recipe files."""
 
-_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^}]*))?\})")
+# A default without braces: else each `${` would be compared with the rest of the text.
+_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^{}]*))?\})")
 
 _LIST_OF_PATHS = re.compile(r"build_documents/sources/\d+/paths|build_examples/[^/]+/files/[^/]+")
 """Fields with a list of paths, which may also be a single path."""
@@ -198,7 +190,7 @@ def _validate(raw: dict[str, Any], folder: Path) -> Recipe:
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        raise RecipeError(*find_problems(error, data)) from error
+        raise RecipeError(*find_problems(error)) from error
     if recipe.build_examples and (problems := list(_task_problems(recipe))):
         raise RecipeError(*problems)
     return recipe
@@ -209,11 +201,11 @@ def _task_problems(recipe: Recipe) -> Iterator[Problem]:
     from model.tasks import TASKS, task_of  # imports pyarrow
 
     for name, examples in recipe.build_examples.items():
-        below = "." if examples.task in TASKS else ".task: "
         try:
             task_of(examples)
         except ConfigError as error:
-            yield parse_problem(f"build_examples.{name}{below}{error}")
+            below = "" if examples.task in TASKS else ".task"
+            yield Problem(str(error), f"build_examples.{name}{below}")
     for name, entry in recipe.finetune.items():
         task = TASKS.get(recipe.build_examples[entry.examples].task)
         if entry.method == "features" and task is not None and task.type != "tagging":
@@ -253,6 +245,4 @@ def _expand_variables(text: str) -> str:
         message = f"environment variable {match[1]} is not set"
         raise ValueError(f"{message}. Set it, or override the field with --set")
 
-    # The pattern would search the text after the last brace once per `${`: quadratic.
-    end = text.rfind("}") + 1
-    return _VARIABLE.sub(replace, text[:end]) + text[end:].replace("$$", "$")
+    return _VARIABLE.sub(replace, text)

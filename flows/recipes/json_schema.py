@@ -27,7 +27,7 @@ _VARIABLE = {
     "title": "Variable of the environment",
     "description": "`${NAME}`, or `${NAME:-default}`.",
     "type": "string",
-    "pattern": r"\$\{\w+(:-[^}]*)?\}",
+    "pattern": r"\$\{\w+(:-[^{}]*)?\}",
 }
 _VARIABLE_REF = {"$ref": "#/$defs/Variable"}
 _NOTES = ("title", "description", "default", "deprecated")
@@ -65,8 +65,9 @@ def recipe_schema() -> Schema:
     model = parts["ModelConfig"]
     model["properties"]["preset"] = _PRESET
     model["anyOf"] = [{"required": ["preset"]}, {"required": model.pop("required")}]
-    _allow_null(parts["SweepAxis"]["properties"]["variants"])
-    _allow_null(schema["properties"]["sweep"])
+    axis = parts["SweepAxis"]
+    for empty in (axis, *axis["properties"]["variants"]["patternProperties"].values()):
+        empty["type"] = ["object", "null"]
     schema["properties"]["extends"] = _EXTENDS
     parts["Variable"] = _VARIABLE
     dialect = GenerateJsonSchema.schema_dialect
@@ -112,11 +113,3 @@ def _allow_single(within: Schema, name: str) -> None:
     if "anyOf" in single:  # a variable stands for text, and so not for a list of numbers
         single = next(option for option in single["anyOf"] if option != _VARIABLE_REF)
     within[name] = {**notes, "anyOf": [several, single]}
-
-
-def _allow_null(mapping: Schema) -> None:
-    """Allow entries that are empty in the file."""
-    mapping["patternProperties"] = {
-        name: {"anyOf": [entry, {"type": "null"}]}
-        for name, entry in mapping["patternProperties"].items()
-    }

@@ -20,9 +20,6 @@ from schemas.errors import UsageError
 SECTIONS = ("build_instances", "pretrain", "build_examples", "finetune", "ensembles")
 """Sections with named entries, which a sweep may change; each reads only earlier ones."""
 
-EVERY = "*"
-"""Name for all entries of a section, in a path of a variant."""
-
 
 class RebasedText(str):
     """Text that, if it is a path, is relative to another folder than the recipe's own."""
@@ -66,7 +63,8 @@ def apply_variant(
 
     Args:
         data: Raw data of a recipe.
-        variant: Values by dotted path. Sections and entries may also be nested mappings.
+        variant: Values by dotted path, where `*` is every entry of a section. Sections and entries
+            may also be nested mappings.
         place: Dotted path of the variant, for errors.
 
     Raises:
@@ -83,7 +81,7 @@ def apply_variant(
             for inner, change in ({below: value} if below else _mapping(value)).items():
                 name, rest = _next_key(entries, inner.split("."))
                 fields = {".".join(rest): change} if rest else _mapping(change)
-                names = list(entries) if name == EVERY else [name]
+                names = list(entries) if name == "*" else [name]
                 for entry, field in itertools.product(names, fields):
                     keys = [section, entry, *field.split(".")]
                     changed.append(tuple(_set(data, keys, fields[field])))

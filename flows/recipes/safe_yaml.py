@@ -1,8 +1,4 @@
-"""Strict reading of YAML 1.2, and of its subset JSON, with line numbers.
-
-Values are text, numbers, true, false, null, lists, and mappings with text keys. Tags never
-construct objects.
-"""
+"""Strict reading of YAML 1.2, and of its subset JSON, with line numbers; tags are refused."""
 
 from __future__ import annotations
 
@@ -31,9 +27,8 @@ MAX_KEY_LENGTH = 200
 MAX_NUMBER_LENGTH = 40
 
 _PREFIX = "tag:yaml.org,2002:"
-_TYPES = ("str", "int", "float", "bool", "null", "timestamp", "seq", "map")
-_TAGS = {_PREFIX + name for name in _TYPES}
 _MERGE = f"{_PREFIX}merge"
+_TYPES = {"str", "int", "float", "bool", "null", "timestamp", "seq", "map"}
 
 
 class _Resolver(VersionedResolver):
@@ -68,14 +63,10 @@ class YamlDocument:
     def find_line(self, path: str) -> int:
         """Return the line of a dotted path or of its nearest parent; 0 where there is neither."""
         node, line = self.root, 0
-        while True:
-            matches = (child for child in _children(node) if f"{path}.".startswith(f"{child[0]}."))
-            name, key, node = max(
-                matches, key=lambda child: len(child[0]), default=("", None, None)
-            )
-            if key is None:
-                return line
+        while children := [one for one in _children(node) if f"{path}.".startswith(f"{one[0]}.")]:
+            name, key, node = max(children, key=lambda one: len(one[0]))  # names may contain dots
             path, line = path[len(name) + 1 :], key.start_mark.line + 1
+        return line
 
 
 def read_yaml(file: str | Path, *, where: str) -> YamlDocument:
@@ -89,14 +80,9 @@ def read_yaml(file: str | Path, *, where: str) -> YamlDocument:
         with Path(file).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
         text = data.decode("utf-8")
-    except OSError as error:
-        raise RecipeError(
-            Problem(f"cannot be read: {error.strerror or error}", path=where)
-        ) from error
-    except UnicodeDecodeError as error:
-        message = f"expected UTF-8, got byte 0x{data[error.start]:02x}. Save the file as UTF-8"
-        line = data.count(b"\n", 0, error.start) + 1
-        raise RecipeError(Problem(message, path=where, line=line)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RecipeError(Problem(f"cannot be read: {reason}", path=where)) from error
     return replace(parse_yaml(text, where=where), folder=Path(file).parent.absolute())
 
 
@@ -138,14 +124,15 @@ def _check(root: Node, constructor: SafeConstructor) -> None:
         if count >= MAX_VALUES or depth > MAX_DEPTH:
             limits = f"{MAX_VALUES:,} values and {MAX_DEPTH} levels"
             raise _refusal(node, f"expected at most {limits}, got more after aliases")
-        if node.tag not in _TAGS:
+        if str(node.tag).removeprefix(_PREFIX) not in _TYPES:
             raise _refusal(node, f"tag {node.tag!r:.80} is not supported")
         if isinstance(node, ScalarNode) and not _is_valid(node, constructor):
             raise _refusal(node, f"expected text or a finite number, got {node.value!r:.80}")
         for _, key, value in _children(node):
-            is_text = key.tag in (f"{_PREFIX}str", _MERGE) and len(key.value) <= MAX_KEY_LENGTH
-            if key is not value and not is_text:
-                raise _refusal(key, f"expected a short text as key, got {key.value!r:.80}")
+            if key is not value and key.tag != _MERGE:
+                if key.tag != f"{_PREFIX}str" or len(key.value) > MAX_KEY_LENGTH:
+                    raise _refusal(key, f"expected a short text as key, got {key.value!r:.80}")
+                stack.append((key, depth + 1))
             stack.append((value, depth + 1))
 
 

@@ -48,6 +48,7 @@ REFUSED = {
     "boolean as key": ("a: 1\ntrue: 3", 2),
     "list as key": ("n: x\n? [a]\n: b", 2),
     "long key": ("n: x\n" + "k" * 300 + ": 1", 2),
+    "null character in key": ('n: x\n"\\0": 1', 2),
     "control character": ("a: 1\nb: \x07", 2),
     "escaped null character": ('n: x\na: "\\0"', 2),
     "half of a surrogate pair": ('n: x\na: "\\ud800"', 2),
@@ -138,8 +139,8 @@ def test_line_is_that_of_field_or_nearest_parent(field: str, line: int) -> None:
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (b"a: 1\nb: \xe9", 2),
-        ("a: 1".encode("utf-16"), 1),
+        (b"a: 1\nb: \xe9", 0),
+        ("a: 1".encode("utf-16"), 0),
         (b"# long\n" * MAX_BYTES, 0),
         (b"n: x\na: &a [*a]", 2),
     ],
