@@ -105,11 +105,11 @@ def quote(value: Any) -> str:
 
 
 def _problems(item: Any) -> Iterator[Problem]:
-    """Yield the problems of one of pydantic's errors; a validator of ours may report several."""
+    """Yield the problems of one of pydantic's errors; our validators may report several."""
     kind, value = item["type"], item["input"]
     field, siblings = _locate(item["loc"])
     if kind == "too_short" and value:
-        return  # the list has invalid items, which are problems of their own
+        return  # the list has invalid items, which are reported too
     if kind == "value_error":
         for text in item["msg"].removeprefix("Value error, ").split("\n"):
             yield _validator_problem(text, field, value)

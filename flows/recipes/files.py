@@ -26,7 +26,7 @@ STORE_VARIABLE = "BERTLOOM_STORE"
 ENDINGS = (".yaml", ".yml", ".json")
 """Suffixes of recipe files."""
 
-# A default without braces: else each `${` would be compared with the rest of the text.
+# A default has no braces, so that matching takes linear time.
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^{}]*))?\})")
 
 _LIST_OF_PATHS = re.compile(r"build_documents/sources/\d+/paths|build_examples/[^/]+/files/[^/]+")
@@ -172,7 +172,9 @@ def _open(name: str) -> YamlDocument:
     elif name in known:
         document = parse_yaml(packaged_text(name), where=f"recipe {name!r}")
     else:
-        message = f"expected a recipe file or a name of `bertloom recipes`, got {name!r:.80}"
+        message = (
+            f"no recipe {name!r:.80}: expected a file, or a name that `bertloom recipes` lists"
+        )
         raise RecipeError(Problem(message, suggestion=closest(name, known)))
     if not isinstance(document.value, dict):
         message = f"expected a mapping of fields, got {quote(document.value)}"
@@ -198,7 +200,7 @@ def _validate(raw: dict[str, Any], folder: Path) -> Recipe:
 
 def _task_problems(recipe: Recipe) -> Iterator[Problem]:
     """Yield the entries whose task does not exist or does not fit its columns or method."""
-    from model.tasks import TASKS, task_of  # imports pyarrow
+    from model.tasks import TASKS, task_of  # start-up: imports pyarrow
 
     for name, examples in recipe.build_examples.items():
         try:

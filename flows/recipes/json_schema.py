@@ -46,9 +46,9 @@ _PRESET = {
 }
 
 
-def recipe_schema() -> Schema:
-    """Return the JSON Schema (draft 2020-12) of recipe files."""
-    from model.tasks import TASKS  # imports pyarrow
+def schema_text() -> str:
+    """Return the JSON Schema (draft 2020-12) of recipe files as the text of a file."""
+    from model.tasks import TASKS  # start-up: imports pyarrow
 
     schema: Schema = _for_files(Recipe.model_json_schema())
     parts = schema["$defs"]
@@ -60,8 +60,11 @@ def recipe_schema() -> Schema:
     for name in ("batch", "learning_rate", "epochs"):
         _allow_single(parts["FinetuneConfig"]["properties"], name)
     _allow_single(parts["ExamplesConfig"]["properties"]["files"], "additionalProperties")
-    parts["ExamplesConfig"]["properties"]["task"] |= _choice(TASKS)
-    parts["ExecutionConfig"]["properties"]["runner"] |= _choice(RUNNERS)
+    for title, name, names in (
+        ("ExamplesConfig", "task", TASKS),
+        ("ExecutionConfig", "runner", RUNNERS),
+    ):
+        parts[title]["properties"][name]["anyOf"] = [{"enum": list(names)}, _VARIABLE_REF]
     model = parts["ModelConfig"]
     model["properties"]["preset"] = _PRESET
     model["anyOf"] = [{"required": ["preset"]}, {"required": model.pop("required")}]
@@ -71,12 +74,8 @@ def recipe_schema() -> Schema:
     schema["properties"]["extends"] = _EXTENDS
     parts["Variable"] = _VARIABLE
     dialect = GenerateJsonSchema.schema_dialect
-    return {"$schema": dialect, **schema, "title": "bertloom recipe"}
-
-
-def schema_text() -> str:
-    """Return the JSON Schema as the text of a file."""
-    return json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
+    schema = {"$schema": dialect, **schema, "title": "bertloom recipe"}
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 def _for_files(schema: Any) -> Any:
@@ -99,10 +98,6 @@ def _for_files(schema: Any) -> Any:
         notes = {key: schema.pop(key) for key in _NOTES if key in schema}
         return {**notes, "anyOf": [schema, _VARIABLE_REF]}
     return schema
-
-
-def _choice(names: Any) -> Schema:
-    return {"type": "string", "anyOf": [{"enum": list(names)}, _VARIABLE_REF]}
 
 
 def _allow_single(within: Schema, name: str) -> None:

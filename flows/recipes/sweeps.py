@@ -1,6 +1,6 @@
 """Expansion of a recipe's `sweep`: entries are copied for the variants that change them.
 
-Every combination of variants is a recipe of its own, validated like any other; all of them are
+Every combination of variants is a separate recipe, validated like any other; all of them are
 merged into one. An entry that is the same in all combinations is kept once. An entry that differs
 is copied once per difference, and so is every entry that reads it, so nothing that variants share
 is trained twice. An entry that a variant does not change keeps its name, `mnli`; a copy adds the
@@ -31,10 +31,8 @@ _READS = {
 }
 """Fields that name other entries, and the section of those, by section."""
 
-_PHASE = "pretrain."
-"""Prefix of the names under which tables read phases, next to evaluations by entry."""
+_PHASE = "pretrain."  # tables read phases under such names, next to evaluations by entry
 
-RawData = dict[str, Any]
 Variants = dict[str, str]
 
 
@@ -51,7 +49,7 @@ class _Copies(NamedTuple):
     """Axes that affect the entry."""
 
 
-def swept_recipe(data: RawData, *, read: Callable[[RawData], Recipe]) -> Recipe:
+def swept_recipe(data: dict[str, Any], *, read: Callable[[dict[str, Any]], Recipe]) -> Recipe:
     """Return the recipe of raw data with its sweep expanded; `read` validates data without one.
 
     Raises:
@@ -68,7 +66,7 @@ def swept_recipe(data: RawData, *, read: Callable[[RawData], Recipe]) -> Recipe:
 
 
 def _combinations(
-    data: RawData, whole: Recipe, read: Callable[[RawData], Recipe]
+    data: dict[str, Any], whole: Recipe, read: Callable[[dict[str, Any]], Recipe]
 ) -> list[tuple[Variants, Recipe]]:
     """Return every combination of variants with its recipe; the last axis changes fastest."""
     number = math.prod(len(config.variants) for config in whole.sweep.values())
@@ -95,7 +93,7 @@ def _combinations(
     return combinations
 
 
-def _changed_data(data: RawData, variants: Variants) -> RawData:
+def _changed_data(data: dict[str, Any], variants: Variants) -> dict[str, Any]:
     """Return the data with the changes of variants, which must not overlap."""
     raw = {key: value for key, value in data.items() if key != "sweep"}
     changed: list[tuple[str, ...]] = []
@@ -115,8 +113,7 @@ class _Expansion:
 
     def __init__(self, whole: Recipe, combinations: list[tuple[Variants, Recipe]]) -> None:
         self._whole = whole
-        self._variants = [variants for variants, _ in combinations]
-        self._recipes = [recipe for _, recipe in combinations]
+        self._variants, self._recipes = zip(*combinations, strict=True)
         self._copies: dict[str, dict[str, _Copies]] = {}
 
     def recipe(self) -> Recipe:

@@ -16,7 +16,7 @@ from schemas.errors import UsageError
 from schemas.recipe import Recipe
 
 VARIABLES = sorted({name for each in described_recipes() for name in each.variables})
-"""That packaged recipes take from the environment."""
+"""Environment variables of packaged recipes."""
 
 
 @pytest.fixture
