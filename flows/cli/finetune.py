@@ -124,7 +124,7 @@ def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | N
         try:
             fault = check_examples(ExamplesConfig.model_validate(examples))
         except ValidationError as error:
-            fault = ConfigError(explain(error, examples))
+            fault = ConfigError(explain(error))
         faults += [fault] if fault is not None else []
     if checkpoint is None:
         faults.append(

@@ -184,4 +184,4 @@ def named_columns(
     try:
         return task_of(ExamplesConfig.model_validate({"task": task.name, "folder": ".", **given}))
     except ValidationError as error:
-        raise UsageError(f"--column, --table or --labels: {explain(error, given)}") from error
+        raise UsageError(f"--column, --table or --labels: {explain(error)}") from error

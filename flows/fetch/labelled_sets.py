@@ -31,7 +31,7 @@ from flows.fetch.downloads import (
     partial_of,
     publish,
 )
-from flows.recipes.yaml_texts import load_yaml, read_yaml
+from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
 from pipelines.io.local_files import sync_folder, write_whole
 from schemas.configs import Config, SourceName
 from schemas.errors import ConfigError, FetchError
@@ -140,10 +140,10 @@ def load_sources(own: str | None = None) -> Sources:
         ConfigError: the file cannot be read or is not of this form.
     """
     text = (files("flows.fetch") / "sources.yaml").read_text(encoding="utf-8")
-    packaged = _parsed(text, "sources.yaml")
+    packaged = _parsed(parse_yaml(text, where="sources.yaml"))
     if own is None:
         return packaged
-    mine = _parsed(read_yaml(own, where=f"--sources {own}"), f"--sources {own}")
+    mine = _parsed(read_yaml(own, where=f"--sources {own}"))
     return Sources(sets=packaged.sets | mine.sets, elsewhere=packaged.elsewhere | mine.elsewhere)
 
 
@@ -154,14 +154,14 @@ def urls_by_digest() -> dict[str, str]:
     return {file.sha256: file.url for file in known if file.sha256 is not None}
 
 
-def _parsed(text: str, where: str) -> Sources:
+def _parsed(document: YamlDocument) -> Sources:
     try:
-        return Sources.model_validate(load_yaml(text, where=where) or {})
+        return Sources.model_validate(document.value or {})
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
-            f"{where}: {path}: {first['msg']}, found {first['input']!r:.80}"
+            f"{document.where}: {path}: {first['msg']}, found {first['input']!r:.80}"
         ) from error
 
 

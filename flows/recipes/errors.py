@@ -1,186 +1,174 @@
-"""What is wrong with a recipe, by field, in the words of the file."""
+"""Errors of recipes: which field of which file cannot be used, and why."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from flows.recipes.places import RecipeError
-from schemas.model_configs import PRESETS
+from schemas.disclosure import without_secrets
+from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
-
-def explain(error: ValidationError, data: Mapping[str, Any]) -> str:
-    """What is wrong with a recipe, a line a field: `build_tokens.memory_words: ...`."""
-    return str(RecipeError(faults_of(error, data)))
+MAX_PROBLEMS = 100
+_FIELD_AND_MESSAGE = re.compile(r"([a-z0-9_.-]+): (.*)", re.DOTALL)
 
 
-def faults_of(error: ValidationError, data: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a recipe, a text a field: `build_tokens.memory_words: ...`."""
-    found = []
-    for item in error.errors(include_url=False):
-        if item["type"] == "too_short" and item["input"]:
-            continue  # of those that are sound; what is wrong with the others is said
-        path = _position(item["loc"], data)
-        if item["type"] == "extra_forbidden":
-            messages = [_unknown_key(path, _kind_in(item["loc"]))]
-        elif item["type"] == "missing":
-            messages = ["is missing"]
-        elif item["type"].startswith("union_tag"):
-            path, messages = f"{path}.kind", [_wrong_kind(item.get("ctx", {}))]
-        elif item["type"] == "value_error":  # the configurations' own words, perhaps several
-            messages = item["msg"].removeprefix("Value error, ").split("\n")
-        else:
-            messages = [_wrong_value(item)]
-        found += [f"{path}: {text}{_preset_hint(text)}" if path else text for text in messages]
-    return found
+class Problem(NamedTuple):
+    """Problem of one field."""
+
+    message: str
+    field: str = ""
+    """Dotted path; "" for the file as a whole."""
+
+    expected: str = ""
+    value: str = ""
+    """Value of the field, at most 80 characters, without secrets."""
+
+    suggestion: str = ""
+    """Name that is probably meant."""
+
+    path: str = ""
+    """File or option with the field."""
+
+    line: int = 0
+    """Line in the file, from 1; 0 for none."""
+
+    def __str__(self) -> str:
+        """Return the problem with its position."""
+        position = f"{self.path}, line {self.line}" if self.line else self.path
+        hint = f". Did you mean {self.suggestion!r}?" if self.suggestion else ""
+        return ": ".join(part for part in (position, self.field, self.message + hint) if part)
 
 
-_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "dict": "keys with values",
-    "model": "keys with values",
-    "model_attributes": "keys with values",
-    "tuple": "a list",
-    "list": "a list",
-}
-"""What pydantic asks for, by the beginning of the name of its error."""
+class RecipeError(ConfigError):
+    """A recipe, or another YAML file of a user, that cannot be used.
 
-_BOUNDS = {
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
-    "string_pattern_mismatch": "text of the form {pattern}",
-    "string_too_long": "at most {max_length} characters",
-    "string_too_short": "at least {min_length} characters",
-    "too_short": "at least {min_length} of them",
-    "literal_error": "{expected}",
-}
-
-
-def _wrong_value(item: Any) -> str:
-    """What was expected, what was found, and what may have been meant."""
-    kind, context, value = item["type"], item.get("ctx", {}), item["input"]
-    words = _WORDS.get(re.sub("_(type|parsing|from_float|parsing_size)$", "", kind))
-    if kind in _BOUNDS:
-        words = _BOUNDS[kind].format(**context)
-    if words is None:
-        message = item["msg"].removeprefix("Input should be ")
-        words = f"{message[:1].lower()}{message[1:]}"
-    if isinstance(value, Mapping):
-        return f"expected {words}, found keys with values"
-    if isinstance(value, (list, tuple)):
-        return f"expected {words}, found {'a list' if value else 'an empty list'}"
-    known = re.findall("'([^']*)'", context["expected"]) if kind == "literal_error" else []
-    quotes = ": put it in quotes" if kind == "string_type" and value is not None else ""
-    found = "nothing" if value is None else f"{value!r:.80}"
-    return f"expected {words}, found {found}{did_you_mean(value, known)}{quotes}"
-
-
-def did_you_mean(value: Any, known: Iterable[str]) -> str:
-    """`; did you mean ...?`, of names that are much like what was found; "" where none is."""
-    close = difflib.get_close_matches(str(value), sorted(set(known)), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _wrong_kind(context: Mapping[str, Any]) -> str:
-    kinds = sorted({kind for _, kind in _known_keys(Recipe) if kind})
-    if "tag" not in context:
-        return f"is missing: expected one of {', '.join(kinds)}"
-    tag = context["tag"]
-    return f"expected one of {', '.join(kinds)}, found {tag!r:.80}{did_you_mean(tag, kinds)}"
-
-
-_PRESET = re.compile("preset: no model '([^']*)'")
-
-
-def _preset_hint(text: str) -> str:
-    found = _PRESET.match(text)
-    return did_you_mean(found[1], PRESETS) if found else ""
-
-
-def _kind_in(location: Sequence[str | int]) -> str:
-    """The kind of a source: pydantic says it after the source's number."""
-    return str(location[-2]) if len(location) > 2 and isinstance(location[-3], int) else ""
-
-
-def _position(location: Sequence[str | int], data: Any) -> str:
-    """The dotted path in the file; pydantic's own also names the kind of a source."""
-    parts: list[str] = []
-    here = data
-    for index, part in enumerate(location):
-        is_last = index == len(location) - 1
-        if isinstance(here, dict) and part not in here and not is_last:
-            continue
-        parts.append(str(part))
-        reaches = isinstance(here, dict) and part in here
-        reaches = reaches or (isinstance(here, (list, tuple)) and isinstance(part, int))
-        here = here[part] if reaches else None
-    return ".".join(parts)
-
-
-def _unknown_key(path: str, kind: str) -> str:
-    """What may be meant instead of a key that there is not: beside it, or elsewhere.
-
-    Args:
-        path: as the file has it, `build_documents.split_bytes`.
-        kind: of the source it is in, "" for none.
+    Attributes:
+        problems: All problems, in the order of the files.
+        path, line, field, expected, value, suggestion: Facts of the first problem.
     """
-    parent, _, key = path.rpartition(".")
-    known = list(_known_keys(Recipe))
-    beside = {at[-1] for at, of in known if of in ("", kind) and _leads_to(at[:-1], parent)}
-    elsewhere = sorted({at[-1] for at, _ in known} - beside)
-    if key not in elsewhere and (close := difflib.get_close_matches(key, sorted(beside), n=1)):
-        return f"no such key; did you mean {close[0]!r}?"
-    if not (close := difflib.get_close_matches(key, elsewhere, n=1)):
-        return "no such key here; here may be " + ", ".join(sorted(beside))
-    kinds: dict[str, list[str]] = {}
-    for at, of in known:
-        if at[-1] == close[0]:
-            kinds.setdefault(".".join(at), []).append(of)
-    places = [f"{at} (kind: {', '.join(of)})" if any(of) else at for at, of in kinds.items()]
-    more = f" and {len(places) - _SHOWN_PLACES} more" if len(places) > _SHOWN_PLACES else ""
-    return f"no such key here; there is {', '.join(places[:_SHOWN_PLACES])}{more}"
+
+    def __init__(self, first: Problem, *others: Problem) -> None:
+        self.problems = (first, *others)
+        lines = [f"{len(self.problems)} problems:"] if others else []
+        super().__init__("\n  ".join([*lines, *map(str, self.problems)]))
+        self.path, self.line, self.field = first.path, first.line, first.field
+        self.expected, self.value, self.suggestion = first.expected, first.value, first.suggestion
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickle needs to rebuild the error."""
+        return type(self), self.problems, vars(self)
 
 
-_SHOWN_PLACES = 3
-_ANY = "NAME"
-"""In the path of a key: a name of one's own, or a number."""
+def explain(error: ValidationError) -> str:
+    """Return the problems of a validation error as text, one line per field."""
+    return str(RecipeError(*find_problems(error)))
 
 
-def _leads_to(path: Sequence[str], position: str) -> bool:
-    """Whether a path of the schema stands for a dotted position in a file."""
-    # A name of one's own may have dots in it.
-    pattern = r"\.".join("[^ ]+" if part == _ANY else re.escape(part) for part in path)
-    return re.fullmatch(pattern, position) is not None
+def find_problems(error: ValidationError) -> list[Problem]:
+    """Return the first problems of a validation error."""
+    items = error.errors(include_url=False)[:MAX_PROBLEMS]
+    return [problem for item in items for problem in _problems(item)]
 
 
-def _known_keys(
-    model: type[BaseModel], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The path of each key that a recipe may have, and the kind of the source it is in."""
-    kind = str(model.model_fields["kind"].default) if "kind" in model.model_fields else ""
-    for name, field in model.model_fields.items():
-        yield (*path, name), kind
-        for inner, more in _models_in(field.annotation):
-            yield from _known_keys(inner, (*path, name, *more))
+@contextlib.contextmanager
+def problems_at(field: str, path: str = "", line: int = 0) -> Iterator[None]:
+    """Add a position to problems that the block raises without one."""
+    try:
+        yield
+    except RecipeError as error:
+        problems = [
+            problem if problem.path else problem._replace(field=field, path=path, line=line)
+            for problem in error.problems
+        ]
+        raise RecipeError(*problems) from error
 
 
-def _models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], tuple[str, ...]]]:
-    """The configurations that a field may hold, each with the parts of a path that lead to it."""
+def closest(name: Any, known: Iterable[str]) -> str:
+    """Return the known name that is most similar to a name; "" where none is similar."""
+    return next(iter(difflib.get_close_matches(str(name), sorted(set(known)), n=1)), "")
+
+
+def quote(value: Any) -> str:
+    """Return a value for a message: at most 80 characters, without secrets."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list" if value else "an empty list"
+    return "nothing" if value is None else str(without_secrets(repr(value)))[:80]
+
+
+def _problems(item: Any) -> Iterator[Problem]:
+    """Yield the problems of one of pydantic's errors; our validators may report several."""
+    kind, value = item["type"], item["input"]
+    field, siblings = _locate(item["loc"])
+    if kind == "too_short" and value:
+        return  # the list has invalid items, which are reported too
+    if kind == "value_error":
+        for text in item["msg"].removeprefix("Value error, ").split("\n"):
+            yield _validator_problem(text, field, value)
+    elif kind == "missing":
+        yield Problem("field is missing", field)
+    elif kind == "union_tag_not_found":
+        yield Problem("field is missing", f"{field}.kind")
+    elif kind == "extra_forbidden":
+        meant = closest(item["loc"][-1], siblings)
+        advice = "" if meant else f". Choose from {', '.join(siblings)}"
+        yield Problem(f"unknown field{advice}", field, suggestion=meant)
+    else:
+        yield _value_problem(field, item)
+
+
+def _validator_problem(text: str, field: str, value: Any) -> Problem:
+    """Return the problem of a message, which may start with the name of a field below this one."""
+    if match := _FIELD_AND_MESSAGE.fullmatch(text):
+        field, text = f"{field}.{match[1]}".removeprefix("."), match[2]
+        value = value.get(match[1], "") if isinstance(value, Mapping) else ""
+    return Problem(text, field, value=quote(value))
+
+
+def _value_problem(field: str, item: Any) -> Problem:
+    """Return the problem of a value of the wrong type or outside the allowed range."""
+    context, value = item.get("ctx", {}), item["input"]
+    if "tag" in context:
+        field, value = f"{field}.kind", context["tag"]
+    choices = str(context.get("expected_tags") or context.get("expected", ""))
+    wording = re.split(", unable| or instance of|, got", item["msg"])[0]
+    expected = choices or wording.removeprefix("Input should be ")
+    message = wording if expected == wording else f"expected {expected}"
+    message += f", got {quote(value)}"
+    if item["type"] == "string_type" and isinstance(value, (bool, int, float)):
+        message += ". Put it in quotes"
+    meant = closest(value, re.findall("'([^']*)'", choices))
+    return Problem(message, field, expected, quote(value), meant)
+
+
+def _locate(location: Sequence[str | int]) -> tuple[str, list[str]]:
+    """Return the dotted path of pydantic's location, and the names of all fields next to it."""
+    models: list[type[BaseModel]] = [Recipe]
+    path: list[str] = []
+    siblings: list[str] = []
+    for part in location:
+        kinds = [model for model in models if "kind" in model.model_fields]
+        if tagged := [model for model in kinds if model.model_fields["kind"].default == part]:
+            models = tagged  # the kind of a source is no part of the path
+            continue
+        path.append(str(part))
+        siblings = sorted({name for model in models for name in model.model_fields})
+        fields = [model.model_fields[str(part)] for model in models if part in model.model_fields]
+        models = [inner for field in fields for inner in _models(field.annotation)] or models
+    return ".".join(path).removesuffix(".[key]"), siblings
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the configurations that a type is made of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation, ()
-        return
-    is_many = typing.get_origin(annotation) in (dict, list, tuple)
+        yield annotation
     for argument in typing.get_args(annotation):
-        for model, more in _models_in(argument):
-            yield model, ((_ANY, *more) if is_many else more)
+        yield from _models(argument)

@@ -1,8 +1,7 @@
-"""A recipe's JSON Schema, by which editors complete, explain and check one while it is written.
+"""JSON Schema of recipe files, with which editors complete, explain and check a recipe.
 
-It is made of the configurations themselves, and says what stands in the file: `${VARIABLES}` where
-a number would, one path where there may be several, `extends`, the presets of models. What takes
-two fields to be seen (`start_from` names a phase that there is) is seen when a recipe is read.
+It is generated from the configurations and adds what only files have: `${VARIABLES}` in place of
+numbers, a single value in place of a list, `extends`, presets of models.
 """
 
 from __future__ import annotations
@@ -17,154 +16,95 @@ from schemas.model_configs import PRESETS
 from schemas.recipe import Recipe
 
 SCHEMA_FILE = ".bertloom-recipe.schema.json"
-"""What `bertloom init` calls it beside a recipe: so it is found offline, and by whoever gets the
-folder."""
+"""Name of the schema that `bertloom init` writes next to a recipe."""
 
 MODELINE = f"# yaml-language-server: $schema={SCHEMA_FILE}\n"
-"""First line of a recipe that has it beside it."""
+"""First line of a recipe with a schema next to it."""
 
 Schema = dict[str, Any]
 
 _VARIABLE = {
     "title": "Variable of the environment",
-    "description": "`${NAME}`, or `${NAME:-what stands there where NAME is not set}`.",
+    "description": "`${NAME}`, or `${NAME:-default}`.",
     "type": "string",
-    "pattern": r"\$\{\w+(:-[^}]*)?\}",
+    "pattern": r"\$\{\w+(:-[^{}]*)?\}",
 }
 _VARIABLE_REF = {"$ref": "#/$defs/Variable"}
 _NOTES = ("title", "description", "default", "deprecated")
-_VALUES = {"integer", "number", "boolean"}
-_STRICT = ("enum", "pattern", "minLength", "maxLength")
+_RESTRICTIONS = ("const", "enum", "pattern", "minLength", "maxLength")
 
 _EXTENDS = {
     "title": "Extends",
-    "description": "A packaged recipe, or a .yaml file relative to this one: all top-level keys "
-    "that this one does not give itself are taken from it.",
+    "description": "Packaged recipe, or recipe file relative to this one. Top-level fields that "
+    "this recipe does not have are taken from it.",
     "type": "string",
 }
 _PRESET = {
     "title": "Preset",
-    "description": "Stands for layers, hidden_size and heads.",
-    "type": "string",
-    "enum": list(PRESETS),
+    "description": "Values for layers, hidden_size and heads.",
+    "anyOf": [{"enum": list(PRESETS)}, _VARIABLE_REF],
 }
-
-_ONE_OR_SEVERAL = {
-    "FinetuneConfig": ("batch", "learning_rate", "epochs"),
-    "WikipediaSource": ("paths",),
-    "BooksSource": ("paths",),
-    "BookCorpusSource": ("paths",),
-    "TextSource": ("paths",),
-}
-"""Lists in whose place one value may stand, by the title of the configuration."""
-
-
-def recipe_schema() -> Schema:
-    """The JSON Schema (draft 2020-12) of a recipe's file."""
-    from model.tasks import TASKS  # start-up: 300 ms, Arrow for the most part
-
-    found = Recipe.model_json_schema()
-    parts = found["$defs"]
-    del found["properties"]["swept"], parts["SweptEntry"]  # which nobody writes
-    for part in (found, *parts.values()):
-        _as_written(part)
-    for title, names in _ONE_OR_SEVERAL.items():
-        for name in names:
-            _or_one(parts[title]["properties"], name)
-    files = parts["ExamplesConfig"]["properties"]["files"]
-    _or_one(files, "additionalProperties")
-    _name_one_of(parts["ExamplesConfig"], "task", TASKS)
-    _name_one_of(parts["ExecutionConfig"], "runner", RUNNERS)
-    _take_presets(parts["ModelConfig"])
-    _tell_by_kind(parts["DocumentsConfig"]["properties"]["sources"]["items"])
-    _take_nothing(parts["SweepAxis"]["properties"]["variants"])
-    _take_nothing(found["properties"]["sweep"])
-    found["properties"] = {"extends": _EXTENDS, **found["properties"]}
-    parts["Variable"] = _VARIABLE
-    return {
-        "$schema": GenerateJsonSchema.schema_dialect,
-        **found,
-        "title": "bertloom recipe",
-        "$defs": dict(sorted(parts.items())),
-    }
 
 
 def schema_text() -> str:
-    """The schema as a file holds it."""
-    return json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
+    """Return the JSON Schema (draft 2020-12) of recipe files as the text of a file."""
+    from model.tasks import TASKS  # start-up: imports pyarrow
+
+    schema: Schema = _for_files(Recipe.model_json_schema())
+    parts = schema["$defs"]
+    del schema["properties"]["swept"], parts["SweptEntry"]  # written by bertloom only
+    for part in parts.values():
+        if "kind" in part["properties"]:  # a source
+            part["required"].append("kind")
+            _allow_single(part["properties"], "paths")
+    for name in ("batch", "learning_rate", "epochs"):
+        _allow_single(parts["FinetuneConfig"]["properties"], name)
+    _allow_single(parts["ExamplesConfig"]["properties"]["files"], "additionalProperties")
+    for title, name, names in (
+        ("ExamplesConfig", "task", TASKS),
+        ("ExecutionConfig", "runner", RUNNERS),
+    ):
+        parts[title]["properties"][name]["anyOf"] = [{"enum": list(names)}, _VARIABLE_REF]
+    model = parts["ModelConfig"]
+    model["properties"]["preset"] = _PRESET
+    model["anyOf"] = [{"required": ["preset"]}, {"required": model.pop("required")}]
+    axis = parts["SweepAxis"]
+    for empty in (axis, *axis["properties"]["variants"]["patternProperties"].values()):
+        empty["type"] = ["object", "null"]
+    schema["properties"]["extends"] = _EXTENDS
+    parts["Variable"] = _VARIABLE
+    dialect = GenerateJsonSchema.schema_dialect
+    schema = {"$schema": dialect, **schema, "title": "bertloom recipe"}
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
-def _as_written(part: Schema) -> None:
-    """Change the schema of a configuration to what may stand in a file."""
-    properties = part.get("properties", {})
-    for name, of in properties.items():
-        of.pop("identity", None)
-        if "const" in of:  # the kind of a source, which tells which of them it is
-            part["required"] = sorted({*part.get("required", ()), name})
-            notes = {key: of.pop(key) for key in _NOTES if key in of}
-            properties[name] = {**notes, "anyOf": [of, _VARIABLE_REF]}
-        else:
-            properties[name] = _with_variables(of)
-    for of in (part, *properties.values()):
-        if "description" in of:
-            of["description"] = " ".join(of["description"].split())
+def _for_files(schema: Any) -> Any:
+    """Return a schema that allows variables in place of numbers and of restricted text."""
+    if isinstance(schema, list):
+        return [_for_files(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: _for_files(value) for key, value in schema.items() if key != "identity"}
+    if "patternProperties" in schema:
+        schema["additionalProperties"] = False
+    if isinstance(schema.get("description"), str):
+        schema["description"] = " ".join(schema["description"].split())
+    if "discriminator" in schema:  # a variable may name the kind of a source
+        del schema["discriminator"]
+        schema["anyOf"] = schema.pop("oneOf")
+    is_text = schema.get("type") == "string"
+    is_restricted = is_text and any(key in schema for key in _RESTRICTIONS)
+    if is_restricted or schema.get("type") in ("integer", "number", "boolean"):
+        notes = {key: schema.pop(key) for key in _NOTES if key in schema}
+        return {**notes, "anyOf": [schema, _VARIABLE_REF]}
+    return schema
 
 
-def _with_variables(of: Schema) -> Schema:
-    """The schema of a value, in whose place a variable may stand where it is no list or mapping."""
-    for inner in ("items", "additionalProperties"):
-        if isinstance(of.get(inner), dict):
-            of[inner] = _with_variables(of[inner])
-    if "patternProperties" in of:
-        of["additionalProperties"] = False
-    options = of.get("anyOf", [of])
-    if not any(_is_narrow(option) for option in options):
-        return of
-    notes = {key: value for key, value in of.items() if key in _NOTES}
-    plain = [{k: v for k, v in option.items() if k not in _NOTES} for option in options]
-    return {**notes, "anyOf": [*plain, _VARIABLE_REF]}
-
-
-def _is_narrow(of: Schema) -> bool:
-    """Whether a text with a variable in it would not do where this is asked for."""
-    kind = of.get("type")
-    return kind in _VALUES or (kind == "string" and any(key in of for key in _STRICT))
-
-
-def _or_one(within: Schema, name: str) -> None:
-    """Let one value stand where a list of such is asked for."""
+def _allow_single(within: Schema, name: str) -> None:
+    """Allow a single item in place of a list."""
     several = within[name]
     notes = {key: several.pop(key) for key in _NOTES if key in several}
-    one = several["items"]
-    if {*one} == {"anyOf"}:  # a number, which no text with a variable stands for
-        (one,) = (option for option in one["anyOf"] if option != _VARIABLE_REF)
-    within[name] = {**notes, "anyOf": [several, one]}
-
-
-def _name_one_of(part: Schema, name: str, known: Any) -> None:
-    of = part["properties"][name]
-    del of["type"]
-    of["anyOf"] = [{"enum": list(known)}, _VARIABLE_REF]
-
-
-def _tell_by_kind(of: Schema) -> None:
-    """One of several by its kind; where a variable says which, any whose fields these are."""
-    del of["discriminator"]
-    of["anyOf"] = of.pop("oneOf")
-
-
-def _take_presets(part: Schema) -> None:
-    part["properties"] = {
-        "preset": _with_variables(_PRESET),
-        **part["properties"],
-    }
-    shape = part.pop("required")
-    part["anyOf"] = [{"required": ["preset"]}, {"required": shape}]
-
-
-def _take_nothing(of: Schema) -> None:
-    """Entries after whose names nothing stands."""
-    by_name = of["patternProperties"]
-    of["patternProperties"] = {
-        name: {"anyOf": [entry, {"type": "null"}]} for name, entry in by_name.items()
-    }
+    single = several["items"]
+    if "anyOf" in single:  # a variable stands for text, and so not for a list of numbers
+        single = next(option for option in single["anyOf"] if option != _VARIABLE_REF)
+    within[name] = {**notes, "anyOf": [several, single]}

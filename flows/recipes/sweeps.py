@@ -1,263 +1,194 @@
-"""The `sweep` of a recipe: its entries once for each variant that makes a difference to them.
+"""Expansion of a recipe's `sweep`: entries are copied for the variants that change them.
 
-Every combination of variants is a recipe by itself, read and checked as any other. Of these one is
-made: an entry that all have alike is there once, one that differs is there once for each way it
-does, and so is all that reads it. So nothing that variants share is trained twice. What a variant
-leaves as the recipe has it keeps its name, `mnli`; other copies add the names of the variants,
-`mnli.no-nsp`, of the axes alone that make a difference to the entry.
+Every combination of variants is a separate recipe, validated like any other; all of them are
+merged into one. An entry that is the same in all combinations is kept once. An entry that differs
+is copied once per difference, and so is every entry that reads it, so nothing that variants share
+is trained twice. An entry that a variant does not change keeps its name, `mnli`; a copy adds the
+variants of the axes that affect it, `mnli.no-nsp`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from flows.recipes.changes import SECTIONS, copied, set_by_variant
-from flows.recipes.places import RecipeError
+from flows.recipes.errors import Problem, RecipeError
+from flows.recipes.overrides import SECTIONS, apply_variant
 from schemas.configs import Config
-from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 from schemas.task_configs import SweptEntry
 from schemas.trial_names import grid_point
 
 MAX_COMBINATIONS = 256
-_MAX_NAME = 64  # characters of a SourceName
+_MAX_NAME_LENGTH = 64  # of a SourceName
 
-_READS: dict[str, dict[str, str]] = {
-    "build_instances": {},
+_READS = {
     "pretrain": {"instances": "build_instances", "start_from": "pretrain"},
-    "build_examples": {},
     "finetune": {"examples": "build_examples", "start_from": "pretrain"},
     "ensembles": {"members": "finetune"},
 }
-"""Fields of entries that name others, and the sections of those."""
+"""Fields that name other entries, and the section of those, by section."""
 
-_PHASE = "pretrain."
-"""Begins the names under which tables read phases, beside evaluations by entry."""
+_PHASE = "pretrain."  # tables read phases under such names, next to evaluations by entry
 
-
-class _Combination(NamedTuple):
-    variants: dict[str, str]
-    """By axis."""
-
-    recipe: Recipe
-    """That they make."""
+Variants = dict[str, str]
 
 
 class _Copies(NamedTuple):
-    """What has become of an entry of the recipe."""
+    """Copies of an entry."""
 
     names: list[str]
-    """Its name by combination."""
+    """Name by combination."""
 
     configs: list[Config]
-    """Its configuration by combination, with the names of what it reads."""
+    """Configuration by combination, with the copies' names of what it reads."""
 
     axes: list[str]
-    """Those that make a difference to it."""
+    """Axes that affect the entry."""
 
 
 def swept_recipe(data: dict[str, Any], *, read: Callable[[dict[str, Any]], Recipe]) -> Recipe:
-    """The recipe of raw data, with its sweep carried out where it has one that is not yet.
-
-    Args:
-        data: raw; they stay as they are.
-        read: reads raw data that have no sweep to carry out.
+    """Return the recipe of raw data with its sweep expanded; `read` validates data without one.
 
     Raises:
-        ConfigError: the sweep cannot be carried out, or a combination of variants is no recipe.
+        RecipeError: The sweep cannot be expanded, or a combination of variants is not valid.
     """
-    if isinstance(data.get("sweep"), dict):  # null stands for no axis
+    if isinstance(data.get("sweep"), dict):  # `--set sweep.AXIS=null` removes an axis
         data = {**data, "sweep": {k: v for k, v in data["sweep"].items() if v is not None}}
     if data.get("sweep") in (None, {}):
         return read({key: value for key, value in data.items() if key != "sweep"})
     if data.get("swept") is not None:
         return read(data)
     whole = read({**data, "swept": []})
-    combinations = _combinations(data, whole, read=read)
-    copies: dict[str, dict[str, _Copies]] = {}
-    for section in SECTIONS:
-        copies[section] = {}
-        for entry in getattr(whole, section):
-            copies[section][entry] = _copies(section, entry, whole, combinations, before=copies)
-    _see_that_variants_differ(whole, combinations, copies)
-    _see_that_names_differ(copies)
-    made = {
-        section: {
-            name: config
-            for of in entries.values()
-            for name, config in zip(of.names, of.configs, strict=True)
-        }
-        for section, entries in copies.items()
-    }
-    fields = {name: getattr(whole, name) for name in Recipe.model_fields}
-    return Recipe(**{**fields, **made, "swept": _swept(combinations, copies)})
+    return _Expansion(whole, _combinations(data, whole, read)).recipe()
 
 
 def _combinations(
-    data: dict[str, Any], whole: Recipe, *, read: Callable[[dict[str, Any]], Recipe]
-) -> list[_Combination]:
-    """Every combination of variants with its recipe, the last axis changing fastest."""
-    sizes = {axis: len(config.variants) for axis, config in whole.sweep.items()}
-    if (number := math.prod(sizes.values())) > MAX_COMBINATIONS:
-        found = " x ".join(f"{size} of {axis}" for axis, size in sizes.items())
-        raise ConfigError(
-            f"sweep: {found} make {number:,} combinations: expected at most {MAX_COMBINATIONS}; "
-            "make several recipes of it"
-        )
-    _see_that_axes_are_apart(data, whole)
-    combinations = []
-    for chosen in itertools.product(*(config.variants for config in whole.sweep.values())):
-        variants = dict(zip(whole.sweep, chosen, strict=True))
-        raw = {key: copied(value) for key, value in data.items() if key != "sweep"}
-        for axis, variant in variants.items():
-            changes = data["sweep"][axis]["variants"][variant]
-            set_by_variant(raw, changes or {}, said=_place(axis, variant))
+    data: dict[str, Any], whole: Recipe, read: Callable[[dict[str, Any]], Recipe]
+) -> list[tuple[Variants, Recipe]]:
+    """Return every combination of variants with its recipe; the last axis changes fastest."""
+    number = math.prod(len(config.variants) for config in whole.sweep.values())
+    if number > MAX_COMBINATIONS:
+        message = f"expected at most {MAX_COMBINATIONS} combinations of variants, got {number}"
+        raise RecipeError(Problem(message, "sweep"))
+    combinations: list[tuple[Variants, Recipe]] = []
+    valid: set[str] = set()
+    for names in itertools.product(*(config.variants for config in whole.sweep.values())):
+        variants = dict(zip(whole.sweep, names, strict=True))
+        places = [f"sweep.{axis}.variants.{variant}" for axis, variant in variants.items()]
+        place = next((place for place in places if place not in valid), places[-1])
+        raw = _changed_data(data, variants)
         try:
             recipe = read(raw)
         except RecipeError as error:
-            places = " and ".join(_place(axis, variant) for axis, variant in variants.items())
-            raise RecipeError(f"with {places}: {fault}" for fault in error.faults) from error
-        combinations.append(_Combination(variants, recipe))
+            problems = [item._replace(field=f"{place}.{item.field}") for item in error.problems]
+            raise RecipeError(*problems) from error
+        if any(recipe == other for _, other in combinations):
+            message = "makes the same recipe as another variant. Change or remove it"
+            raise RecipeError(Problem(message, place))
+        combinations.append((variants, recipe))
+        valid.update(places)
     return combinations
 
 
-def _place(axis: str, variant: str) -> str:
-    return f"sweep.{axis}.variants.{variant}"
+def _changed_data(data: dict[str, Any], variants: Variants) -> dict[str, Any]:
+    """Return the data with the changes of variants, which must not overlap."""
+    raw = {key: value for key, value in data.items() if key != "sweep"}
+    changed: list[tuple[str, ...]] = []
+    for axis, variant in variants.items():
+        place = f"sweep.{axis}.variants.{variant}"
+        paths = apply_variant(raw, data["sweep"][axis]["variants"][variant] or {}, place=place)
+        for path, other in itertools.product(paths, changed):
+            if path[: len(other)] == other or other[: len(path)] == path:
+                message = f"another axis changes {'.'.join(path)} too. Change it in one axis only"
+                raise RecipeError(Problem(message, place))
+        changed += paths
+    return raw
 
 
-def _copies(
-    section: str,
-    entry: str,
-    whole: Recipe,
-    combinations: Sequence[_Combination],
-    *,
-    before: Mapping[str, Mapping[str, _Copies]],
-) -> _Copies:
-    """What becomes of an entry, of which those that it may read have been dealt with."""
+class _Expansion:
+    """Recipe of all combinations of a sweep."""
 
-    def renamed(at: int, value: Any, of: str) -> Any:
-        if isinstance(value, tuple):
-            return tuple(renamed(at, item, of) for item in value)
-        return value if value is None else before[of][value].names[at]
+    def __init__(self, whole: Recipe, combinations: list[tuple[Variants, Recipe]]) -> None:
+        self._whole = whole
+        self._variants, self._recipes = zip(*combinations, strict=True)
+        self._copies: dict[str, dict[str, _Copies]] = {}
 
-    configs: list[Config] = []
-    for at, (_, recipe) in enumerate(combinations):
-        config = getattr(recipe, section)[entry]
-        read = {
-            field: renamed(at, getattr(config, field), of) for field, of in _READS[section].items()
-        }
-        configs.append(config.model_copy(update=read))
-    kinds = [configs.index(config) for config in configs]
-    axes = [axis for axis in whole.sweep if _matters(axis, kinds, combinations)]
-    own = getattr(whole, section)[entry]
-    names = []
-    for config, kind in zip(configs, kinds, strict=True):
-        added = [combinations[kind].variants[axis] for axis in axes if config != own]
-        names.append(".".join([entry, *added]))
-    return _Copies(names, configs, axes)
+    def recipe(self) -> Recipe:
+        """Return the recipe with the copies of all entries."""
+        fields = {name: getattr(self._whole, name) for name in Recipe.model_fields}
+        for section in SECTIONS:
+            self._copies[section] = {}
+            for entry in fields[section]:
+                self._copies[section][entry] = self._copy(section, entry)
+            fields[section] = self._section(section)
+        return Recipe(**{**fields, "swept": self._swept_entries()})
 
+    def _copy(self, section: str, entry: str) -> _Copies:
+        """Return the copies of an entry, after those of all entries that it may read."""
+        configs: list[Config] = []
+        for at, recipe in enumerate(self._recipes):
+            config = getattr(recipe, section)[entry]
+            reads = {
+                field: self._copy_name(at, read_section, getattr(config, field))
+                for field, read_section in _READS.get(section, {}).items()
+            }
+            configs.append(config.model_copy(update=reads))
+        first = [configs.index(config) for config in configs]
+        axes = [axis for axis in self._whole.sweep if self._affects(axis, first)]
+        own = getattr(self._whole, section)[entry]
+        names = []
+        for config, at in zip(configs, first, strict=True):
+            variants = [self._variants[at][axis] for axis in axes] if config != own else []
+            names.append(".".join([entry, *variants]))
+        return _Copies(names, configs, axes)
 
-def _matters(axis: str, kinds: Sequence[int], combinations: Sequence[_Combination]) -> bool:
-    """Whether combinations that differ in one axis alone are of different kinds."""
-    seen: dict[tuple[str, ...], int] = {}
-    for kind, (variants, _) in zip(kinds, combinations, strict=True):
-        others = tuple(variant for name, variant in variants.items() if name != axis)
-        if seen.setdefault(others, kind) != kind:
-            return True
-    return False
+    def _copy_name(self, at: int, section: str, name: Any) -> Any:
+        """Return the name of an entry's copy in a combination; for several names, all of them."""
+        if isinstance(name, tuple):
+            return tuple(self._copy_name(at, section, item) for item in name)
+        return None if name is None else self._copies[section][name].names[at]
 
+    def _affects(self, axis: str, first: list[int]) -> bool:
+        """Return True if an axis changes an entry; `first` has equal numbers for equal copies."""
+        seen: dict[tuple[str, ...], int] = {}
+        for at, variants in zip(first, self._variants, strict=True):
+            others = tuple(variant for name, variant in variants.items() if name != axis)
+            if seen.setdefault(others, at) != at:
+                return True
+        return False
 
-def _swept(
-    combinations: Sequence[_Combination], copies: Mapping[str, Mapping[str, _Copies]]
-) -> tuple[SweptEntry, ...]:
-    found: dict[tuple[str, ...], SweptEntry] = {}
-    for section in ("finetune", "ensembles"):
-        for entry, of in copies[section].items():
-            for at, (variants, recipe) in enumerate(combinations):
-                own = {axis: variants[axis] for axis in of.axes}
-                phases = {
-                    copies["finetune"][member].configs[at].start_from or ""  # type: ignore[attr-defined]
-                    for member in (
-                        [entry] if section == "finetune" else recipe.ensembles[entry].members
+    def _section(self, section: str) -> dict[str, Config]:
+        """Return the configurations of a section by the names of the copies."""
+        configs: dict[str, Config] = {}
+        entry_of: dict[str, str] = {}
+        for entry, copies in self._copies[section].items():
+            for name, config in zip(copies.names, copies.configs, strict=True):
+                is_taken = entry_of.setdefault(name, entry) != entry
+                is_reserved = grid_point(name) != name or name.startswith(_PHASE)
+                if is_taken or is_reserved or len(name) > _MAX_NAME_LENGTH:
+                    message = f"{name!r} cannot name a copy of {section}.{entry}: it is too long, "
+                    message += "taken, or looks like a trial or phase. Rename the variant"
+                    raise RecipeError(Problem(message, "sweep"))
+                configs[name] = config
+        return configs
+
+    def _swept_entries(self) -> tuple[SweptEntry, ...]:
+        """Return the variants that each evaluated copy stands for."""
+        swept: dict[tuple[str, ...], SweptEntry] = {}
+        finetune = self._copies["finetune"]
+        for entry, of in {**finetune, **self._copies["ensembles"]}.items():
+            for at, recipe in enumerate(self._recipes):
+                variants = {axis: self._variants[at][axis] for axis in of.axes}
+                members = [entry] if entry in finetune else recipe.ensembles[entry].members
+                configs: list[Any] = [finetune[member].configs[at] for member in members]
+                phases = {config.start_from or "" for config in configs}
+                phase = phases.pop() if len(phases) == 1 else ""
+                if variants:
+                    name = of.names[at]
+                    swept[(entry, *variants.values())] = SweptEntry(
+                        entry=name, of=entry, variants=variants, phase=phase
                     )
-                }
-                if own:
-                    found[(entry, *own.values())] = SweptEntry(
-                        entry=of.names[at],
-                        of=entry,
-                        variants=own,
-                        phase=phases.pop() if len(phases) == 1 else "",
-                    )
-    return tuple(found.values())
-
-
-# What cannot be meant
-
-
-def _see_that_axes_are_apart(data: dict[str, Any], whole: Recipe) -> None:
-    """No value is changed by two axes, of which one would be lost."""
-    changed: dict[tuple[str, ...], str] = {}
-    for axis, config in whole.sweep.items():
-        paths: dict[tuple[str, ...], str] = {}
-        for variant in config.variants:
-            raw = {key: copied(value) for key, value in data.items() if key in SECTIONS}
-            said = _place(axis, variant)
-            changes = data["sweep"][axis]["variants"][variant]
-            paths |= dict.fromkeys(set_by_variant(raw, changes or {}, said=said), said)
-        for path, said in paths.items():
-            for other, by in changed.items():
-                if path[: len(other)] == other or other[: len(path)] == path:
-                    raise ConfigError(
-                        f"{by} and {said} change the same, {'.'.join(max(path, other))}: expected "
-                        "axes of which each changes something else"
-                    )
-        changed |= paths
-
-
-def _see_that_variants_differ(
-    whole: Recipe,
-    combinations: Sequence[_Combination],
-    copies: Mapping[str, Mapping[str, _Copies]],
-) -> None:
-    for axis, config in whole.sweep.items():
-        made: dict[tuple[tuple[str, ...], ...], str] = {}
-        for variant in config.variants:
-            chosen = [at for at, one in enumerate(combinations) if one.variants[axis] == variant]
-            names = tuple(
-                tuple(of.names[at] for entries in copies.values() for of in entries.values())
-                for at in chosen
-            )
-            if (other := made.setdefault(names, variant)) != variant:
-                raise ConfigError(
-                    f"sweep.{axis}.variants: {other} and {variant} make the same recipe: leave one "
-                    "out, or change something in one of them that the other leaves"
-                )
-
-
-def _see_that_names_differ(copies: Mapping[str, Mapping[str, _Copies]]) -> None:
-    """Copies have names that no other entry has, and that can be told from names of trials."""
-    for section, entries in copies.items():
-        taken: dict[str, str] = {}
-        for entry, of in entries.items():
-            for name in dict.fromkeys(of.names):
-                where = f"sweep: the copy {name!r} of {section}.{entry}"
-                if (other := taken.setdefault(name, entry)) != entry:
-                    raise ConfigError(
-                        f"{where} has the name of one of {section}.{other}: rename an entry or a "
-                        "variant"
-                    )
-                if len(name) > _MAX_NAME:
-                    raise ConfigError(
-                        f"{where} has a name of {len(name)} characters: expected at most "
-                        f"{_MAX_NAME}; shorten the names of variants"
-                    )
-                if grid_point(name) != name:
-                    raise ConfigError(f"{where} has a name as trials have them: rename the variant")
-                if name.startswith(_PHASE) and section in ("finetune", "ensembles"):
-                    raise ConfigError(
-                        f"{section}.{entry}: in a recipe with a sweep, expected a name that does "
-                        f"not begin with {_PHASE!r}, by which tables know phases: rename it"
-                    )
+        return tuple(swept.values())

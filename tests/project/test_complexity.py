@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from support import complexity
 
-from flows.recipes.files import parse_yaml, recipe_from
+from flows.recipes.files import recipe_from
+from flows.recipes.safe_yaml import parse_yaml
 from pipelines.books.cleaning import clean_book
 from pipelines.counters import Counters
 from pipelines.io.compression import Chunk
@@ -84,7 +85,8 @@ def parquet(text: str) -> None:
 
 def recipe(text: str) -> None:
     with contextlib.suppress(ConfigError):  # as it must be: any other error fails the test
-        recipe_from(parse_yaml(text, where="x"), where="x", folder=Path("/nowhere"))
+        data = parse_yaml(text, where="x").value
+        recipe_from(data, where="x", folder=Path("/nowhere"))
 
 
 def message(text: str) -> None:

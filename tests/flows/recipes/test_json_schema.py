@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 from support.cli_runner import RECIPE, Cli
 
-from flows.recipes.files import load_recipe, packaged_recipes, packaged_text, parse_yaml
+from flows.recipes.files import load_recipe, packaged_recipes, packaged_text
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
+from flows.recipes.safe_yaml import parse_yaml
 from schemas.errors import ConfigError
 
 SCHEMA = json.loads(schema_text())
@@ -28,14 +29,14 @@ pretrain:
     model: {preset: tiny, hidden_dropout: "${DROPOUT:-0.1}"}
     budget: {steps: "${STEPS:-1000}"}
 sweep:
-  size: {variants: {as-is:, more: {pretrain.one.seed: 1}}}
+  size: {variants: {as-is: , more: {pretrain.one.seed: 1}}}
   other:
 """
 WHOLE = RECIPE + MORE
 
 
 def is_valid(text: str) -> bool:
-    found: bool = CHECK.is_valid(parse_yaml(text, where="x"))
+    found: bool = CHECK.is_valid(parse_yaml(text, where="x").value)
     return found
 
 
@@ -63,7 +64,7 @@ def test_it_is_a_schema_that_explains_every_field() -> None:
 
 @pytest.mark.parametrize("name", [*packaged_recipes(), "_template"])
 def test_packaged_recipes_are_valid(name: str) -> None:
-    data = parse_yaml(packaged_text(name), where=name)
+    data = parse_yaml(packaged_text(name), where=name).value
     assert [error.message for error in CHECK.iter_errors(data)] == []
 
 
@@ -94,7 +95,7 @@ def test_what_the_file_may_say_is_valid(tmp_path: Path) -> None:
         ("preset: tiny, ", ""),
         ("task: sst-2", "task: sst2"),
         ("batch: 16", "batch: []"),
-        ("as-is:", "as-is: 5"),
+        ("as-is: ,", "as-is: 5,"),
         ("name: mine", "nam: mine"),
         ("name: mine", "name: mine\nexecution: {runner: locl}"),
     ],

@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from flows.quickstart.survey import survey
-from flows.recipes.yaml_texts import read_yaml
+from flows.recipes.safe_yaml import read_yaml
 from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE, check_layout
 from model.encoder.hf_weights import read_checkpoint
 from model.tasks.files import file_chunks, file_lines
