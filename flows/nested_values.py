@@ -11,9 +11,9 @@ def flatten(value: Any, *, name_items: bool = False, keep_empty: bool = False) -
 
     Lists of plain values are values; those that hold mappings or lists are walked by index.
 
-    >>> leaves({"a": {"b": 1}, "c": [2, 3], "d": [{"name": "x", "e": 4}]})
+    >>> flatten({"a": {"b": 1}, "c": [2, 3], "d": [{"name": "x", "e": 4}]})
     {'a.b': 1, 'c': [2, 3], 'd.0.name': 'x', 'd.0.e': 4}
-    >>> leaves({"d": [{"name": "x", "e": 4}]}, name_items=True)
+    >>> flatten({"d": [{"name": "x", "e": 4}]}, name_items=True)
     {'d.x.name': 'x', 'd.x.e': 4}
 
     Args:
@@ -27,7 +27,7 @@ def flatten(value: Any, *, name_items: bool = False, keep_empty: bool = False) -
 def numeric_leaves(value: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of nested mappings by their dotted paths, without those in lists.
 
-    >>> numbers({"dev": {"f1": 0.5, "best": True}, "curve": [{"loss": 1}]})
+    >>> numeric_leaves({"dev": {"f1": 0.5, "best": True}, "curve": [{"loss": 1}]})
     {'dev.f1': 0.5}
     """
     return dict(_numbers(value, ""))

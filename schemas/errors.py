@@ -32,6 +32,8 @@ Each message says what was found, what was expected, what to do, and where (file
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from schemas.disclosure import without_secrets
 
 
@@ -192,3 +194,17 @@ class LeaseLostError(StoreError):
 
 class PublishError(StoreError):
     """A corpus that shrank or changed beyond the recipe's limits, and was not published."""
+
+
+def raise_all(errors: Iterable[BertloomError | None]) -> None:
+    """Raise an error, or several together as one ConfigError with a line for each.
+
+    Args:
+        errors: None stands for a check that found nothing wrong.
+    """
+    distinct = {str(error): error for error in errors if error is not None}
+    if len(distinct) > 1:
+        lines = "".join(f"\n  - {text}" for text in distinct)
+        raise ConfigError(f"{len(distinct)} problems:{lines}")
+    for error in distinct.values():
+        raise error

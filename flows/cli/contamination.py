@@ -19,14 +19,14 @@ from flows.preparation import prepare_run
 from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Columns, contamination_of
 from flows.run.graph import StepGraph
-from flows.run.preflight import check_examples, raise_all
+from flows.run.preflight import check_examples
 from flows.running import execute_run
 from flows.store.artifacts import ArtifactStore
 from model.build_examples import STAGE as BUILD_EXAMPLES
 from pipelines.build_documents import STAGE as BUILD_DOCUMENTS
 from pipelines.find_contamination import STAGE
 from schemas.contamination_configs import ContaminationRules
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, raise_all
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 from schemas.task_configs import ExamplesConfig
@@ -141,7 +141,7 @@ def _examples(
         given[f"{BUILD_EXAMPLES.name}.{entry_name}"] = manifest
     read = [entry for name, entry in found.items() if f"{BUILD_EXAMPLES.name}.{name}" not in given]
     faults = (check_examples(ExamplesConfig.model_validate(entry)) for entry in read)
-    raise_all([fault for fault in faults if fault is not None])
+    raise_all(faults)
     return found
 
 

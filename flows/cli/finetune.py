@@ -29,10 +29,10 @@ from flows.cli.run import print_results
 from flows.cli.step_lines import StepPrinter
 from flows.recipes.errors import explain
 from flows.recipes.files import recipe_from
-from flows.run.preflight import check_examples, raise_all
+from flows.run.preflight import check_examples
 from flows.running import run_recipe
 from model.tasks import find_task
-from schemas.errors import BertloomError, ConfigError, UsageError
+from schemas.errors import BertloomError, ConfigError, UsageError, raise_all
 from schemas.task_configs import ExamplesConfig
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")

@@ -19,6 +19,7 @@ from schemas.errors import (
     InputError,
     TrainingError,
     VocabularyError,
+    raise_all,
 )
 from schemas.model_configs import PretrainConfig
 from schemas.recipe import Recipe
@@ -60,16 +61,6 @@ def raw_paths(steps: Iterable[Step]) -> list[str]:
         elif isinstance(step.config, VocabularyConfig) and step.config.vocab_file is not None:
             paths.append(step.config.vocab_file)
     return paths
-
-
-def raise_all(errors: Sequence[BertloomError]) -> None:
-    """Raise an error; several together as one ConfigError, one per line."""
-    distinct = {str(error): error for error in errors}  # trials of a grid share a checkpoint
-    if len(distinct) > 1:
-        lines = "".join(f"\n  - {text}" for text in distinct)
-        raise ConfigError(f"{len(distinct)} problems:{lines}")
-    for error in distinct.values():
-        raise error
 
 
 def check_examples(config: ExamplesConfig) -> BertloomError | None:

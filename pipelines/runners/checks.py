@@ -19,7 +19,7 @@ from pipelines.runners.worker_package import (
     worker_requirements,
 )
 from schemas.configs import ExecutionConfig
-from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.errors import BertloomError, ConfigError, RunnerError, raise_all
 
 _EXTRA_PACKAGE = "--extra_package="
 _MOST_AT_ONCE = 8
@@ -48,9 +48,9 @@ def check_execution(execution: ExecutionConfig, *, store: str, inputs: Iterable[
                 f"detach: {launch.engine.master} works inside the job server, which ends with the "
                 "run, and its jobs with it: leave detach out"
             )
-        _raise_all(_faults(launch.engine, launch))
+        raise_all(_faults(launch.engine, launch))
     elif launch.runner == DATAFLOW_RUNNER:
-        _raise_all(_dataflow_faults(launch, [store, *inputs]))
+        raise_all(_dataflow_faults(launch, [store, *inputs]))
 
 
 def _check_places(
@@ -83,17 +83,6 @@ def _check_places(
 
 def _is_local(url: str) -> bool:
     return "://" not in url or urllib.parse.urlsplit(url).scheme in ("file", "local")
-
-
-def _raise_all(found: Iterable[BertloomError | None]) -> None:
-    faults = [fault for fault in found if fault is not None]
-    if len(faults) > 1:
-        raise ConfigError(
-            f"{len(faults)} things have to be put right: "
-            + " ".join(f"({number}) {fault}" for number, fault in enumerate(faults, start=1))
-        )
-    if faults:
-        raise faults[0]
 
 
 def _dataflow_faults(launch: Launch, places: list[str]) -> Iterator[BertloomError | None]:

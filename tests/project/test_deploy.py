@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib
 import importlib.metadata
 import json
 import re
@@ -150,12 +151,11 @@ REMOTE = yaml.safe_load((DEPLOY / "prefect-remote.yaml").read_text(encoding="utf
 
 
 def test_a_remote_deployment_names_what_is_there() -> None:
-    from flows import deployments
-
     for one in REMOTE["deployments"]:
         file, _, name = one["entrypoint"].partition(":")
         assert (DEPLOY.parent / file).is_file()
-        flow = getattr(deployments, name)
+        module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        flow = getattr(module, name)
         assert {*one["parameters"]} <= {*flow.parameters.properties}
         # `prefect deploy` fills blocks in here, and everybody could read them.
         assert "prefect.blocks" not in json.dumps(one)
@@ -180,7 +180,7 @@ def test_the_code_is_pulled_from_git(
 ) -> None:
     repository = tmp_path / "origin"
     (repository / "flows").mkdir(parents=True)
-    (repository / "flows" / "deployments.py").write_text("pulled = True\n")
+    (repository / "flows" / "prefect_flows.py").write_text("pulled = True\n")
     who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-qm", "One"]):
         subprocess.run(["git", "-C", str(repository), *arguments], check=True)
@@ -188,4 +188,4 @@ def test_the_code_is_pulled_from_git(
     monkeypatch.chdir(tmp_path)
     given = asyncio.run(run_steps(REMOTE["pull"][:1], {}, print_function=lambda text: None))
     assert given["clone"]["directory"].endswith("bertloom")
-    assert (tmp_path / "bertloom/flows/deployments.py").read_text() == "pulled = True\n"
+    assert (tmp_path / "bertloom/flows/prefect_flows.py").read_text() == "pulled = True\n"

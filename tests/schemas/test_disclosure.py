@@ -141,7 +141,7 @@ def test_an_error_of_a_command_and_its_traceback_are_guarded(
     def fail(*_: object, **__: object) -> None:
         raise OSError("http://u:SECRET@host/\x1b[31m")
 
-    monkeypatch.setattr("flows.cli.run.load_recipe", fail)
+    monkeypatch.setattr("flows.cli.plan.load_recipe", fail)
     for options in ((), ("--debug",)):
         said = cli(*options, "plan", "sample")
         assert said.code == 70

@@ -349,7 +349,7 @@ def test_a_full_disk_is_noticed_before(
 ) -> None:
     usage = shutil.disk_usage("/")._replace(free=64_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    with pytest.raises(FetchError, match="Make room"):
+    with pytest.raises(FetchError):
         fetch()
     assert site.seen == []
 

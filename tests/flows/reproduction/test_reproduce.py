@@ -170,7 +170,7 @@ def test_another_python_is_told_of_the_steps_whose_key_has_it(
     newer = environment().model_copy(update={"python": "3.99.1"})
     monkeypatch.setattr(checking, "environment", lambda: newer)
     recipe = load_recipe(str(again / "recipe.yaml"))
-    steps = {step.label: step for step in recipe_steps(recipe, recorded.target)}
+    steps = {step.label: step for step in recipe_steps(recipe, until=recorded.target)}
     (told,) = [line for line in checking._version_lines(recorded, steps) if "in the keys" in line]
     assert told.endswith("recorded, 3.99 here: in the keys of build-documents, bytes may differ")
 

@@ -217,7 +217,7 @@ def test_a_checkpoint_of_another_layout_ends_a_run_before_its_first_step(
         said = cli(*command)
         assert said.code == 1
         assert "copy it to config.json" in said.err
-        assert "things have to be put right" not in said.err  # nine cells, one fault
+        assert "problems:" not in said.err  # nine cells, one fault
     store = ArtifactStore(str(tmp_path / "store"))
     assert list(store.pointers()) == []  # no examples were built
     said = cli("run", str(recipe), "--engine", "local", "--until", "build-examples")
@@ -228,7 +228,7 @@ def test_all_that_is_missing_is_said_at_once(cli: Cli, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, files={"train": "gone.tsv", "dev": "dev.tsv"})
     said = cli("plan", str(recipe))
     assert said.code == 1
-    assert "2 things have to be put right" in said.err
+    assert "2 problems:" in said.err
     assert said.err.index("gone.tsv") < said.err.index("copy it to config.json")
 
 
@@ -242,7 +242,7 @@ def test_finetune_says_of_data_and_checkpoint_all_that_is_wrong(cli: Cli, tmp_pa
     write_recipe(tmp_path)
     said = cli("finetune", "sst-2", "--data", str(tmp_path), "--checkpoint", str(tmp_path / "old"))
     assert "copy it to config.json" in said.err
-    assert "things have to be put right" not in said.err
+    assert "problems:" not in said.err
     bert = write_checkpoint(tmp_path / "bert")
     said = cli("finetune", "sst-2", "--data", nope, "--checkpoint", bert)
     assert said.code == 1

@@ -227,7 +227,7 @@ def test_all_that_is_missing_is_said_at_once(
     with pytest.raises(ConfigError) as raised:
         check_execution(how, store="/s", inputs=[])
     text = str(raised.value)
-    assert text.startswith("4 things have to be put right: (1) ")
+    assert text.startswith("4 problems:\n  - ")
     for part in ("no such program", "gone.jar: there is nothing", "no java", "no Spark master"):
         assert part in text
     assert "repo" in text
