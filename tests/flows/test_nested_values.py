@@ -6,12 +6,12 @@ import doctest
 
 import pytest
 
-from flows import nested
+from flows import nested_values
 from flows.nested_values import flatten
 
 
 def test_the_examples_run() -> None:
-    found = doctest.testmod(nested)
+    found = doctest.testmod(nested_values)
     assert (found.failed, found.attempted > 2) == (0, True)
 
 

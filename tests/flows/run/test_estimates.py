@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from flows.engine import estimates
 from support.cli_runner import RECIPE, Cli
 
 import bertloom
+from flows.run import estimates
 from flows.run.estimates import (
     StepEstimate,
     check_disk_space,
