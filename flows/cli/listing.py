@@ -13,6 +13,7 @@ from flows.cli.completion import stage_names
 from flows.cli.console import print_json, print_lines, say
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.cli.terminal import print_table
+from flows.lineage.openlineage import send_abort
 from flows.formatting import format_bytes, format_duration
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore, parse_manifest
@@ -147,9 +148,7 @@ def runs(
     """List the runs that the store has records of, the newest first."""
     opened = open_store(store)
     if settle:
-        from flows.lineage.export.events import close_abandoned  # start-up: 50 ms
-
-        for item in settle_runs(opened, close=close_abandoned):
+        for item in settle_runs(opened, close=send_abort):
             state = "marked as crashed" if item.is_dead else "left as running"
             say(f"{item.run_id}: {state}: {item.why}", err=True)
     records = run_records(opened)
