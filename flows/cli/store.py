@@ -112,23 +112,23 @@ def verify(
         ),
     ] = None,
     store: StoreOption = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Compare sizes only, and read no file.")
+    sizes_only: Annotated[
+        bool, typer.Option("--sizes-only", help="Compare file sizes only; read no file.")
     ] = False,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Also read the rows of tables, and digest them again.")
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Also read the rows of tables and check their digests.")
     ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Only report; damaged artifacts stay published.")
+    no_quarantine: Annotated[
+        bool, typer.Option("--no-quarantine", help="Report only; keep corrupt artifacts published.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check that artifacts, and the store's own records, are to the byte what was written.
 
-    Exits with 1 if not. Records are checked where no artifact is named, and not with --quick.
+    Exits with 1 if not. Records are checked where no artifact is named, and not with --sizes-only.
     """
-    if quick and deep:
-        raise UsageError("expected one of --quick and --deep")
+    if sizes_only and rows:
+        raise UsageError("--sizes-only and --rows exclude each other. Pass one of them.")
     opened = open_store(store)
     lost, records = dict[tuple[str, str], str](), RecordReport(0, (), ())
     if artifacts:
@@ -136,8 +136,8 @@ def verify(
     else:
         lost = opened.corrupt_pointers()
         chosen = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    verdicts = check(opened, chosen, deep=not quick, rows=deep)
-    if not artifacts and not quick:
+    verdicts = check(opened, chosen, deep=not sizes_only, rows=rows)
+    if not artifacts and not sizes_only:
         records = check_records(opened)
     lines = (line for verdict in verdicts for line in _verdict_lines(verdict))
     print_found([verdict._asdict() for verdict in verdicts], lines, as_json=as_json)
@@ -147,7 +147,7 @@ def verify(
     for note in records.notes:
         say(f"note: {note}", err=as_json)
     damaged = [verdict for verdict in verdicts if not verdict.is_ok]
-    if not keep:
+    if not no_quarantine:
         quarantine(opened, damaged)
         for key in lost:
             opened.lookup(*key)  # which takes back what it cannot read

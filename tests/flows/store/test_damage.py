@@ -147,7 +147,7 @@ def test_verify_finds_every_flipped_bit(
     for kind, path, position, bit in flips:
         before = flip(path, position, bit)
         try:
-            if cli("verify", "--store", whole.root, "--keep").code != 1:
+            if cli("verify", "--store", whole.root, "--no-quarantine").code != 1:
                 missed.append(f"{kind}: bit {bit} of byte {position}")
         finally:
             path.write_bytes(before)
@@ -243,13 +243,13 @@ def test_withdrawing_an_artifact_takes_the_records_that_it_came_from(
     assert wrong["build-tokens"].logical_content != first["build-tokens"].logical_content
     cli = Cli(capsys)
     assert cli("verify", "--store", str(corpus.root)).code == 0  # the bytes are what they say
-    said = cli("verify", "--store", str(corpus.root), "--deep")
+    said = cli("verify", "--store", str(corpus.root), "--rows")
     assert said.code == 1
     assert "withdrawn" in said.err
     assert not list((corpus.root / "pieces" / "build-tokens").rglob("*.json"))
     right = _run(corpus)
     assert _held(right) == _held(first)
-    assert cli("verify", "--store", str(corpus.root), "--deep").code == 0
+    assert cli("verify", "--store", str(corpus.root), "--rows").code == 0
 
 
 def test_damaged_bytes_take_the_records_of_their_piece_alone(
