@@ -85,9 +85,8 @@ class OpenLineageListener:
         inputs: list[ol.InputDataset] | None = None,
         outputs: list[ol.OutputDataset] | None = None,
     ) -> None:
-        run = ol.Run(self._step_ids[label] if label else self._id, {**(about or {})})
-        if label:
-            run.facets["parent"] = facets.parent_facet(self._id, self._recipe)
+        parent = {"parent": facets.parent_facet(self._id, self._recipe)} if label else {}
+        run = ol.Run(self._step_ids[label] if label else self._id, {**parent, **(about or {})})
         job = facets.job(self._recipe, label)
         event = ol.RunEvent(eventTime=now(), eventType=state, run=run, job=job)
         event.inputs, event.outputs = inputs or [], outputs or []

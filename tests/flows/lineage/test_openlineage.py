@@ -137,7 +137,7 @@ def test_killed_run_gets_its_abort_from_another_process(
     assert aborted["run"]["runId"] == started["run"]["runId"]
 
 
-# Events of all stages, from manifests that nobody built
+# Events of all stages, with manifests made by the test
 
 
 def manifest_of(event: StepStarted) -> Manifest:
