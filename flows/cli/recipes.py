@@ -14,8 +14,8 @@ from flows.cli.console import print_found, say, say_text
 from flows.cli.options import JsonOption
 from flows.cli.writing import holds, write_whole
 from flows.formatting import align_columns
-from flows.recipes.files import packaged_recipes, packaged_text, template_text
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
+from flows.recipes.loader import packaged_recipes, packaged_text, template_text
 from flows.recipes.packaged import PackagedRecipe, described_recipes
 from schemas.errors import ConfigError, UsageError
 

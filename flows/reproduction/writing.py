@@ -27,7 +27,7 @@ from flows.lineage.differences import changes
 from flows.lineage.graph import upstream_graph
 from flows.lineage.names import Target, find_target
 from flows.nested_values import flatten
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.reproduction.expected import FILE, Expected, to_json, without_places
 from flows.reproduction.inputs import VARIABLE, PlacedFile
 from flows.reproduction.recipe import RecordedRecipe, recorded_recipe

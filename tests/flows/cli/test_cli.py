@@ -15,7 +15,7 @@ from support.cli_runner import RECIPE, Cli
 from support.paths import PYTHONPATH
 
 from flows.cli.app import main
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 

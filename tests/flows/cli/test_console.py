@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from flows.bert import stages
 from flows.cli import app as command
 from flows.cli import completion, plan, run
-from flows.recipes import files as recipe_files
+from flows.recipes import loader as recipe_files
 from flows.recipes.errors import RecipeError
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
@@ -312,7 +312,7 @@ import pytest
 from pathlib import Path
 from support.fake_stages import installed
 from flows.run import dependencies
-from flows.recipes import files as recipe_files
+from flows.recipes import loader as recipe_files
 from flows.cli.app import main
 patch = pytest.MonkeyPatch()
 with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:

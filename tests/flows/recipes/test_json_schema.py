@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 from support.cli_runner import RECIPE, Cli
 
-from flows.recipes.files import load_recipe, packaged_recipes, packaged_text
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
+from flows.recipes.loader import load_recipe, packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import parse_yaml
 from schemas.errors import ConfigError
 
