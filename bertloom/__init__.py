@@ -69,9 +69,9 @@ _check_own_packages()
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, extra, required = "bertloom.api", "flows", _REQUIRED
+    module, extra, required = "bertloom.api", "flows", [*_REQUIRED]
     if name == "PretrainingCollator":
-        module, extra, required = "model.data.collator", "model", ("torch",)
+        module, extra, required = "model.data.collator", "model", ["torch"]
     missing = [package for package in required if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(

@@ -13,7 +13,6 @@ from flows.cli.completion import artifact_names
 from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.cli.show import find_artifact
-from flows.cli.writing import write_whole
 from flows.formatting import align_columns
 from flows.lineage.differences import difference, run_differences, run_lines
 from flows.lineage.names import Metric, artifact_of_path
@@ -81,7 +80,7 @@ def lineage(
     elif as_mermaid:
         say(mermaid_text(graph))
     elif html is not None:
-        write_whole(html, lineage_page(graph))
+        html.write_text(lineage_page(graph), encoding="utf-8")
         say(f"wrote {html}")
     else:
         print_lines([*metrics, *tree_lines(graph)])

@@ -72,11 +72,8 @@ def write_reproduction(
     found = _found(name, store)
     expected, recorded = expectation(found, store=store, asked=name)
     parent = folder.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error}") from error
+    parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
     try:
         for file, text in _texts(expected, recorded).items():
             (beside / file).write_bytes(text)
@@ -89,8 +86,6 @@ def write_reproduction(
         if folder.is_dir():
             folder.rmdir()
         beside.rename(folder)
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return expected
