@@ -16,7 +16,7 @@ from support.full_recipe import published, run_command, run_whole, write_whole_f
 from support.lineage_schema import LineageSchemas
 
 from flows.bert import recipe_steps
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 

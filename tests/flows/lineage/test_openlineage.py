@@ -22,7 +22,7 @@ from support.store_builder import describe
 from benchmarks.local_server import LocalServer
 from flows.bert import recipe_steps
 from flows.lineage.openlineage import openlineage_listeners, send_abort, sender
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished, StepStarted
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
