@@ -8,10 +8,11 @@ from flows.bert import recipe_steps
 from flows.prefect_server import run_with_prefect, start_server
 from flows.preparation import mark_killed_runs, prepare_run
 from flows.run.events import Listener
-from flows.run.executor import run_steps
+from flows.run.executor import run_locally
 from flows.run.log_lines import LogLines
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
+from pipelines.io.temporary_folders import remove_abandoned_folders
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
@@ -69,10 +70,11 @@ def start_engine(engine: str) -> None:
 
 def execute_run(run: Run, *, part: str = "") -> list[StepResult]:
     """Execute a run that is prepared, with its engine; see `run_recipe`."""
+    remove_abandoned_folders()
     killed = mark_killed_runs(run.recipe)
     if run.engine == "prefect":
         run_with_prefect(run, part=part, killed=killed)
         return run.results()
     with run:
-        run_steps(run)
+        run_locally(run)
     return run.results()

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import threading
-import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -49,7 +48,7 @@ from pipelines.runners.launch import RUNNERS_HERE
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from pipelines.telling.progress import listening
 from schemas.configs import ExecutionConfig
-from schemas.errors import RunnerError
+from schemas.errors import ArtifactNotFoundError, RunnerError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -63,8 +62,16 @@ _KEY_DIGITS = 10
 
 @functools.lru_cache(maxsize=8)
 def get_store(root: str) -> ArtifactStore:
-    """Return the store at a folder or URL, opened once per process."""
+    """Return the store at a folder or URL, created if necessary, opened once per process."""
     return ArtifactStore(root)
+
+
+def find_store(root: str) -> ArtifactStore | None:
+    """Return the store at a folder or URL; None if there is none yet."""
+    try:
+        return ArtifactStore(root, create=False)
+    except ArtifactNotFoundError:
+        return None
 
 
 def max_parallel_steps(execution: ExecutionConfig) -> int:
@@ -116,6 +123,7 @@ class Run:
         self.by_label = {step.label: step for step in self.steps}
         self.rebuilt = graph.select_all(rebuild)
         self.planned = tuple(planned)
+        self.cached = frozenset(step.label for step in planned if step.state == "cached")
         self.run_id = f"{moment.strftime('%Y%m%dt%H%M%S%f')[:-3]}-{uuid.uuid4().hex[:8]}"
         self.started_at = moment.isoformat()
         self.flow_run_id = ""
@@ -129,9 +137,6 @@ class Run:
         self.failures: dict[str, Exception] = {}
         self.stopping = threading.Event()
         """Set when the run was asked to stop: no other step starts."""
-
-        self.slots = threading.BoundedSemaphore(self.max_parallel)
-        """One for each step that can be built concurrently, for schedulers without a limit."""
 
         self.is_started = False
         self._keys: dict[str, StepKey] = {}
@@ -225,53 +230,35 @@ class Run:
 
     def is_built_elsewhere(self, step: Step) -> bool:
         """Return whether another run is building a step that is ready."""
-        key = self.key(step).cache_key
-        if step.label not in self.rebuilt and self.store.pointer(step.stage.name, key) is not None:
+        if step.label in self.cached:
             return False
-        holder = live_holder(self.store, step.stage.name, key)
-        if holder is not None:
-            self._report_wait(step, holder)
-        return holder is not None
+        with contextlib.suppress(Exception):  # `execute` meets the same error, and reports it
+            stage, key = step.stage.name, self.key(step).cache_key
+            if step.label not in self.rebuilt and self.store.pointer(stage, key) is not None:
+                return False
+            if (holder := live_holder(self.store, stage, key)) is not None:
+                self._report_wait(step, holder)
+                return True
+        return False
 
-    def execute(self, step: Step) -> StepResult | Holder:
-        """Take a step's artifact from the store, or build it.
-
-        Returns:
-            The result, or the run that is building the same artifact now.
+    def execute(self, step: Step) -> StepResult:
+        """Take a step's artifact from the store, or build it; wait while another run builds it.
 
         Raises:
             BertloomError: The stage or the store failed. Nothing is published.
         """
-        clock = time.monotonic()
-        result = self._find(step)
-        if result is not None:
-            self._finish(step, result)
-            return result
         key = self.key(step)
-        with lease_or_holder(
-            self.store, step.stage.name, key.cache_key, holder=self.run_id
-        ) as lease:
-            if isinstance(lease, Holder):
+        for delay in poll_delays():
+            if (result := self._find(step)) is not None:
+                break
+            with lease_or_holder(
+                self.store, step.stage.name, key.cache_key, holder=self.run_id
+            ) as lease:
+                if isinstance(lease, Lease):
+                    return self._build(step, lease)
                 self._report_wait(step, lease)
-                return lease
-            self.wait(0)
-            result = self._find(step)  # another run can have published it since the look above
-            if result is None:
-                with self._building(step, lease):
-                    result = build_step(
-                        step,
-                        key,
-                        store=self.store,
-                        inputs=self.inputs(step),
-                        execution=self.recipe.execution,
-                        lease=lease,
-                        rebuild=step.label in self.rebuilt,
-                    )
-            result = result._replace(seconds=time.monotonic() - clock)
-            self._finish(step, result)
-            if step.stage.resumes and lease.renew():
-                self.store.clear_work(step.stage.name, key.cache_key)
-        return result
+            self.wait(delay)
+        return self._finish(step, result)
 
     def _find(self, step: Step) -> StepResult | None:
         """Return the artifact of a step if it is in the store and not damaged."""
@@ -285,9 +272,11 @@ class Run:
                 return None
         return StepResult(step.label, manifest, was_cached=True, seconds=0.0) if manifest else None
 
-    @contextlib.contextmanager
-    def _building(self, step: Step, lease: Lease) -> Iterator[None]:
-        """Emit that a step is built, and what its jobs report while the block runs."""
+    def _build(self, step: Step, lease: Lease) -> StepResult:
+        """Build a step under its lease, unless another run published it just before."""
+        self.wait(0)
+        if (result := self._find(step)) is not None:
+            return self._finish(step, result)
         key = self.key(step)
         work = stage_folders(step, key, store=self.store).get("work", "")
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
@@ -295,7 +284,19 @@ class Run:
             submitting(self._submission(step, lease)),
             listening(lambda reading: self.emit(StepProgress(step, reading))),
         ):
-            yield
+            result = build_step(
+                step,
+                key,
+                store=self.store,
+                inputs=self.inputs(step),
+                execution=self.recipe.execution,
+                lease=lease,
+                rebuild=step.label in self.rebuilt,
+            )
+        self._finish(step, result)
+        if step.stage.resumes and lease.renew():
+            self.store.clear_work(step.stage.name, key.cache_key)
+        return result
 
     def _submission(self, step: Step, lease: Lease) -> Submission:
         """Describe the jobs of a step to the runner that submits them."""
@@ -324,12 +325,13 @@ class Run:
             text = f"{step.label}  waiting for {holder}, which is building this artifact"
             self.emit(RunMessage(text))
 
-    def _finish(self, step: Step, result: StepResult) -> None:
+    def _finish(self, step: Step, result: StepResult) -> StepResult:
         self.store.set_ref(f"{self.recipe.name}/{step.label}", result.manifest)
         with self._lock:
             self.step_results[step.label] = result
             remaining = tuple(label for label in self.by_label if label not in self.step_results)
         self.emit(StepFinished(self, step, self.inputs(step), result, remaining))
+        return result
 
     def fail(self, step: Step, error: Exception, *, retry_delay: float | None = None) -> None:
         """Report a failed try of a step; keep the error if it is the last try."""
