@@ -277,8 +277,9 @@ def _execute_steps(run: Run) -> None:
         upstream = [submitted[label] for label in step.inputs.values() if label in submitted]
         task = step_task(run, step)
         if run.max_parallel > 1:
-            future = submitted[step.label] = task.submit(step.label, wait_for=upstream)
-            return future.wrapped_future
+            submitted[step.label] = task.submit(step.label, wait_for=upstream)
+            future: Future[Any] = submitted[step.label].wrapped_future
+            return future
         # Called, not submitted: in the flow's own thread, a signal interrupts the step itself.
         done = call_now(lambda: task(step.label, wait_for=upstream, return_state=True))
         submitted[step.label] = done.result()

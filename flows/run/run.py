@@ -248,16 +248,15 @@ class Run:
             BertloomError: The stage or the store failed. Nothing is published.
         """
         key = self.key(step)
-        for delay in poll_delays():
-            if (result := self._find(step)) is not None:
-                break
+        delays = poll_delays()
+        while (result := self._find(step)) is None:
             with lease_or_holder(
                 self.store, step.stage.name, key.cache_key, holder=self.run_id
             ) as lease:
                 if isinstance(lease, Lease):
                     return self._build(step, lease)
                 self._report_wait(step, lease)
-            self.wait(delay)
+            self.wait(next(delays))
         return self._finish(step, result)
 
     def _find(self, step: Step) -> StepResult | None:
