@@ -28,7 +28,7 @@ from flows.lineage.export.events import close_abandoned
 from flows.prefect_artifacts import ArtifactListener
 from flows.preparation import mark_killed_runs, prepare_run
 from flows.recipes.files import load_recipe, recipe_from
-from flows.run.executor import call_now, run_steps
+from flows.run.executor import Submit, run_steps
 from flows.run.graph import Step
 from flows.run.log_lines import LogLines
 from flows.run.run import RETRY_DELAYS, Run, find_store
@@ -213,7 +213,7 @@ def evaluate_flow(
     return _run_part("evaluation", recipe, overrides, store, rebuild)
 
 
-FLOWS = {
+FLOWS: dict[str, Flow[..., Any]] = {
     "": bert_flow,
     "corpus": corpus_flow,
     "pretraining": pretrain_flow,
@@ -250,7 +250,7 @@ def _run_part(
         run.flow_run_id = str(flow_run.id)
         run.listeners = (*run.listeners, ArtifactListener())
         with current_run(run), run:
-            _execute_steps(run)
+            run_steps(run, _task_executor(run))
     except BertloomError as error:
         return failed_state(error)
     return [result.record.model_dump() for result in run.results()]
@@ -270,22 +270,24 @@ def _load(recipe: RecipeParameter, overrides: Texts, store: str | None) -> Recip
     return recipe_from(recipe, where=where, folder=Path.cwd(), changes=overrides or (), store=store)
 
 
-def _execute_steps(run: Run) -> None:
-    submitted: dict[str, Any] = {}
+def _task_executor(run: Run) -> Submit:
+    """Return a function that executes a step as a task, after the tasks of its inputs."""
+    upstream: dict[str, Any] = {}
 
     def submit(step: Step) -> Future[Any]:
-        upstream = [submitted[label] for label in step.inputs.values() if label in submitted]
         task = step_task(run, step)
+        waits = [upstream[label] for label in step.inputs.values() if label in upstream]
         if run.max_parallel > 1:
-            submitted[step.label] = task.submit(step.label, wait_for=upstream)
-            future: Future[Any] = submitted[step.label].wrapped_future
+            upstream[step.label] = task.submit(step.label, wait_for=waits)
+            future: Future[Any] = upstream[step.label].wrapped_future
             return future
         # Called, not submitted: in the flow's own thread, a signal interrupts the step itself.
-        done = call_now(lambda: task(step.label, wait_for=upstream, return_state=True))
-        submitted[step.label] = done.result()
-        return done
+        upstream[step.label] = task(step.label, wait_for=waits, return_state=True)
+        future = Future()
+        future.set_result(None)
+        return future
 
-    run_steps(run, submit)
+    return submit
 
 
 # Logs and states

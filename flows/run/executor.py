@@ -24,10 +24,12 @@ from flows.run.graph import Step
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
 from flows.run.step_execution import is_transient
 
+Submit = Callable[[Step], Future[Any]]
+
 _LOGGER = logging.getLogger(__name__)
 
 
-def run_steps(run: Run, submit: Callable[[Step], Future[Any]]) -> None:
+def run_steps(run: Run, submit: Submit) -> None:
     """Submit every step as soon as its inputs are ready, `run.max_parallel` concurrently.
 
     A step that another run builds comes after the other steps that are ready. A failed step skips
@@ -76,31 +78,38 @@ def _stop_on_error(run: Run, running: set[Future[Any]]) -> Iterator[None]:
         raise
 
 
-def run_locally(run: Run) -> None:
-    """Execute the steps of a run in this process, without a server."""
+@contextlib.contextmanager
+def local_executor(run: Run) -> Iterator[Submit]:
+    """Yield a function that executes a step in this process, without a server.
+
+    With `run.max_parallel` 1, steps run in this thread, where a signal interrupts them.
+    """
+
+    def execute(step: Step) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            _retrying(run, step)(run.execute, step)
+        except Exception as error:
+            run.fail(step, error)
+        future.set_result(None)
+        return future
+
     if run.max_parallel == 1:
-        run_steps(run, lambda step: call_now(_attempt, run, step))
+        yield execute
         return
     with ThreadPoolExecutor(run.max_parallel, thread_name_prefix="bertloom-step") as pool:
-        run_steps(run, lambda step: pool.submit(_attempt, run, step))
+        yield lambda step: pool.submit(execute, step)
 
 
-def call_now(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Call a function in this thread, where a signal interrupts it, and return its future."""
-    future: Future[Any] = Future()
-    future.set_result(function(*arguments))
-    return future
-
-
-def _attempt(run: Run, step: Step) -> None:
-    """Execute a step; try again after transient errors, and report any other to the run."""
+def _retrying(run: Run, step: Step) -> Retrying:
+    """Return a caller that tries again after a transient error."""
 
     def report(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, Exception):
             run.fail(step, error, retry_delay=state.upcoming_sleep)
 
-    retrying = Retrying(
+    return Retrying(
         retry=retry_if_exception(is_transient),
         stop=stop_after_attempt(1 + len(RETRY_DELAYS)),
         wait=wait_chain(*(wait_fixed(delay) for delay in RETRY_DELAYS)),
@@ -108,10 +117,6 @@ def _attempt(run: Run, step: Step) -> None:
         before_sleep=report,
         reraise=True,
     )
-    try:
-        retrying(run.execute, step)
-    except Exception as error:
-        run.fail(step, error)
 
 
 @contextlib.contextmanager

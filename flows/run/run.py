@@ -247,17 +247,34 @@ class Run:
         Raises:
             BertloomError: The stage or the store failed. Nothing is published.
         """
-        key = self.key(step)
-        delays = poll_delays()
+        key, delays = self.key(step), poll_delays()
         while (result := self._find(step)) is None:
             with lease_or_holder(
                 self.store, step.stage.name, key.cache_key, holder=self.run_id
             ) as lease:
-                if isinstance(lease, Lease):
-                    return self._build(step, lease)
-                self._report_wait(step, lease)
-            self.wait(next(delays))
-        return self._finish(step, result)
+                if isinstance(lease, Holder):
+                    self._report_wait(step, lease)
+                    self.wait(next(delays))
+                    continue
+                self.wait(0)
+                if self._find(step) is not None:  # another run published it since the look above
+                    continue
+                with self._building(step, lease):
+                    result = build_step(
+                        step,
+                        key,
+                        store=self.store,
+                        inputs=self.inputs(step),
+                        execution=self.recipe.execution,
+                        lease=lease,
+                        rebuild=step.label in self.rebuilt,
+                    )
+                self._finish(step, result)
+                if step.stage.resumes and lease.renew():
+                    self.store.clear_work(step.stage.name, key.cache_key)
+                return result
+        self._finish(step, result)
+        return result
 
     def _find(self, step: Step) -> StepResult | None:
         """Return the artifact of a step if it is in the store and not damaged."""
@@ -271,11 +288,9 @@ class Run:
                 return None
         return StepResult(step.label, manifest, was_cached=True, seconds=0.0) if manifest else None
 
-    def _build(self, step: Step, lease: Lease) -> StepResult:
-        """Build a step under its lease, unless another run published it just before."""
-        self.wait(0)
-        if (result := self._find(step)) is not None:
-            return self._finish(step, result)
+    @contextlib.contextmanager
+    def _building(self, step: Step, lease: Lease) -> Iterator[None]:
+        """Emit that a step is built, and what its jobs report while the block runs."""
         key = self.key(step)
         work = stage_folders(step, key, store=self.store).get("work", "")
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
@@ -283,19 +298,7 @@ class Run:
             submitting(self._submission(step, lease)),
             listening(lambda reading: self.emit(StepProgress(step, reading))),
         ):
-            result = build_step(
-                step,
-                key,
-                store=self.store,
-                inputs=self.inputs(step),
-                execution=self.recipe.execution,
-                lease=lease,
-                rebuild=step.label in self.rebuilt,
-            )
-        self._finish(step, result)
-        if step.stage.resumes and lease.renew():
-            self.store.clear_work(step.stage.name, key.cache_key)
-        return result
+            yield
 
     def _submission(self, step: Step, lease: Lease) -> Submission:
         """Describe the jobs of a step to the runner that submits them."""
@@ -324,13 +327,12 @@ class Run:
             text = f"{step.label}  waiting for {holder}, which is building this artifact"
             self.emit(RunMessage(text))
 
-    def _finish(self, step: Step, result: StepResult) -> StepResult:
+    def _finish(self, step: Step, result: StepResult) -> None:
         self.store.set_ref(f"{self.recipe.name}/{step.label}", result.manifest)
         with self._lock:
             self.step_results[step.label] = result
             remaining = tuple(label for label in self.by_label if label not in self.step_results)
         self.emit(StepFinished(self, step, self.inputs(step), result, remaining))
-        return result
 
     def fail(self, step: Step, error: Exception, *, retry_delay: float | None = None) -> None:
         """Report a failed try of a step; keep the error if it is the last try."""

@@ -11,7 +11,7 @@ from support.fake_stages import LABELS, FakeStages
 from flows.artifact_markdown import metric_rows, run_markdown, stage_markdown
 from flows.bert import recipe_steps
 from flows.preparation import prepare_run
-from flows.run.executor import run_locally
+from flows.run.executor import local_executor, run_steps
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
@@ -23,7 +23,8 @@ def run(fakes: FakeStages, tmp_path: Path) -> Run:
     """A run that has built every step."""
     recipe = fakes.recipe(str(tmp_path / "store"))
     run = prepare_run(recipe, recipe_steps(recipe))
-    run_locally(run)
+    with local_executor(run) as submit:
+        run_steps(run, submit)
     return run
 
 
