@@ -38,13 +38,13 @@ from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
-RecipeParameter = str | dict[str, Any]
+RecipeInput = str | dict[str, Any]
 """A recipe as flows take it: name of a packaged recipe, path of a file, or its fields as JSON."""
 
 Texts = list[str] | None
 
 _LOGGER = logging.getLogger(__name__)
-_CURRENT: contextvars.ContextVar[Run | None] = contextvars.ContextVar("_CURRENT", default=None)
+_CURRENT: contextvars.ContextVar[Run] = contextvars.ContextVar("_CURRENT")
 """The run of the flow in this context. Tasks get the label of a step only, which Prefect shows."""
 
 # Tasks
@@ -72,8 +72,6 @@ def execute_step(label: str) -> Any:
         label: Label of the step, such as `build-instances.length-128`.
     """
     run = _CURRENT.get()
-    if run is None:
-        raise RuntimeError("execute_step: expected to be called by a flow of bertloom")
     step = run.by_label[label]
     try:
         result = run.execute(step)
@@ -120,23 +118,23 @@ def mark_run_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
 
     After SIGKILL, Prefect's worker calls this hook in its own process.
     """
-    parameters = flow_run.parameters
-    states: dict[StateType, RunState] = {
-        StateType.CRASHED: "crashed",
-        StateType.FAILED: "failed",
-    }
-    ended = states.get(state.type, "interrupted")
+    values = flow_run.parameters
     try:
-        recipe = _load(parameters["recipe"], parameters.get("overrides"), parameters.get("store"))
+        recipe = _load(values["recipe"], values.get("overrides"), values.get("store"))
         store = find_store(recipe.store)
     except BertloomError as error:  # then the run did not start
         _LOGGER.debug("flow run %s of %s has no record: %s", flow_run.id, flow.name, error)
         return
     if store is not None:
+        ended = _RUN_STATES.get(state.type, "interrupted")
         reason = state.message or state.name or ended
         settle_flow_run(store, str(flow_run.id), state=ended, reason=reason, close=close_abandoned)
 
 
+_RUN_STATES: dict[StateType, RunState] = {
+    StateType.CRASHED: "crashed",
+    StateType.FAILED: "failed",
+}
 _OPTIONS: dict[str, Any] = {
     "flow_run_name": _flow_run_name,
     "persist_result": False,
@@ -148,7 +146,7 @@ _OPTIONS: dict[str, Any] = {
 
 @flow(name="bertloom", **_OPTIONS)
 def bert_flow(
-    recipe: RecipeParameter,
+    recipe: RecipeInput,
     overrides: Texts = None,
     store: str | None = None,
     rebuild: Texts = None,
@@ -171,10 +169,7 @@ def bert_flow(
 
 @flow(name="bertloom-corpus", **_OPTIONS)
 def corpus_flow(
-    recipe: RecipeParameter,
-    overrides: Texts = None,
-    store: str | None = None,
-    rebuild: Texts = None,
+    recipe: RecipeInput, overrides: Texts = None, store: str | None = None, rebuild: Texts = None
 ) -> Any:
     """Build the corpus of a recipe; see `bert_flow`."""
     return _run_part("corpus", recipe, overrides, store, rebuild)
@@ -182,10 +177,7 @@ def corpus_flow(
 
 @flow(name="bertloom-pretraining", **_OPTIONS)
 def pretrain_flow(
-    recipe: RecipeParameter,
-    overrides: Texts = None,
-    store: str | None = None,
-    rebuild: Texts = None,
+    recipe: RecipeInput, overrides: Texts = None, store: str | None = None, rebuild: Texts = None
 ) -> Any:
     """Pretrain the model of a recipe, after the steps that it needs; see `bert_flow`."""
     return _run_part("pretraining", recipe, overrides, store, rebuild)
@@ -193,10 +185,7 @@ def pretrain_flow(
 
 @flow(name="bertloom-finetuning", **_OPTIONS)
 def finetune_flow(
-    recipe: RecipeParameter,
-    overrides: Texts = None,
-    store: str | None = None,
-    rebuild: Texts = None,
+    recipe: RecipeInput, overrides: Texts = None, store: str | None = None, rebuild: Texts = None
 ) -> Any:
     """Fine-tune on the tasks of a recipe, after the steps that it needs; see `bert_flow`."""
     return _run_part("finetuning", recipe, overrides, store, rebuild)
@@ -204,10 +193,7 @@ def finetune_flow(
 
 @flow(name="bertloom-evaluation", **_OPTIONS)
 def evaluate_flow(
-    recipe: RecipeParameter,
-    overrides: Texts = None,
-    store: str | None = None,
-    rebuild: Texts = None,
+    recipe: RecipeInput, overrides: Texts = None, store: str | None = None, rebuild: Texts = None
 ) -> Any:
     """Evaluate the models of a recipe, after the steps that they need; see `bert_flow`."""
     return _run_part("evaluation", recipe, overrides, store, rebuild)
@@ -235,7 +221,7 @@ def current_run(run: Run) -> Iterator[None]:
 
 def _run_part(
     part: str,
-    recipe: RecipeParameter,
+    recipe: RecipeInput,
     overrides: Texts,
     store: str | None,
     rebuild: Texts,
@@ -244,7 +230,7 @@ def _run_part(
     """Run the steps of a part as tasks; the body of every flow."""
     log_user_errors_without_traceback()
     try:
-        run = _CURRENT.get()
+        run = _CURRENT.get(None)
         if run is None or run.is_started:
             run = _prepare(_load(recipe, overrides, store), part, rebuild or [], until)
         run.flow_run_id = str(flow_run.id)
@@ -263,7 +249,7 @@ def _prepare(recipe: Recipe, part: str, rebuild: list[str], until: str) -> Run:
     return prepare_run(recipe, graph, listeners=listeners, rebuild=rebuild, engine="prefect")
 
 
-def _load(recipe: RecipeParameter, overrides: Texts, store: str | None) -> Recipe:
+def _load(recipe: RecipeInput, overrides: Texts, store: str | None) -> Recipe:
     if isinstance(recipe, str):
         return load_recipe(recipe, changes=overrides or (), store=store)
     where = "flow parameter `recipe`"
@@ -304,21 +290,16 @@ def failed_state(error: Exception) -> State[Any]:
     return Failed(message=visible(without_secrets(str(error))), data=error)
 
 
-class _UserErrorFilter(logging.Filter):
-    """Removes the traceback from the log records of a `BertloomError`."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, BertloomError):
-            record.msg, record.args = "%s: %s", (type(error).__name__, error)
-            record.exc_info = record.exc_text = None
-        return True
-
-
-_USER_ERROR_FILTER = _UserErrorFilter()
+def _drop_traceback(record: logging.LogRecord) -> bool:
+    """Remove the traceback of a `BertloomError` from a log record."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, BertloomError):
+        record.msg, record.args = "%s: %s", (type(error).__name__, error)
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def log_user_errors_without_traceback() -> None:
     """Let Prefect log errors of bertloom as a sentence; other errors keep their traceback."""
     for name in ("prefect.task_runs", "prefect.flow_runs", "prefect.engine"):
-        logging.getLogger(name).addFilter(_USER_ERROR_FILTER)
+        logging.getLogger(name).addFilter(_drop_traceback)
