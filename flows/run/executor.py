@@ -44,7 +44,7 @@ def run_steps(run: Run, submit: Submit) -> None:
         while True:
             ready = [step for step in pending.values() if run.is_ready(step)]
             has_slot = len(running) < run.max_parallel
-            available = (step for step in ready if has_slot and not run.is_built_elsewhere(step))
+            available = (step for step in ready if has_slot and run.claim(step))
             if (step := next(available, None)) is not None:
                 del pending[step.label]
                 running.add(submit(step))

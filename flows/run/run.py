@@ -38,7 +38,7 @@ from flows.run.plan import PlannedStep
 from flows.run.preflight import raw_paths
 from flows.run.step_execution import StepResult, build_step, stage_folders
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Lease, LeaseHolder, acquire_or_holder, live_holder
+from flows.store.leases import Lease, acquire_or_holder
 from flows.store.pointers import pointer_to
 from flows.store.runs import RunState
 from flows.store.verification import quarantine, verify
@@ -140,6 +140,7 @@ class Run:
 
         self.is_started = False
         self._keys: dict[str, StepKey] = {}
+        self._leases: dict[str, tuple[Lease, contextlib.ExitStack]] = {}
         self._waiting = set[str]()
         self._lock, self._finished = threading.Lock(), threading.Event()
 
@@ -181,6 +182,8 @@ class Run:
             self.emit(RunFinished(self, state, failures))
         finally:
             self._finished.set()
+            for step in self.steps:
+                self._release(step)
         if error is None:
             for failure in self.failures.values():
                 raise failure
@@ -228,18 +231,14 @@ class Run:
             self._keys[step.label] = step_key(step, inputs=self.inputs(step))
         return self._keys[step.label]
 
-    def is_built_elsewhere(self, step: Step) -> bool:
-        """Return whether another run is building a step that is ready."""
-        if step.label in self.cached:
-            return False
+    def claim(self, step: Step) -> bool:
+        """Take the lease of a step unless it is in the store; False if another run has the lease.
+
+        Between a claim and the execution, Prefect takes time to start a task.
+        """
         with contextlib.suppress(Exception):  # `execute` meets the same error, and reports it
-            stage, key = step.stage.name, self.key(step).cache_key
-            if step.label not in self.rebuilt and self.store.pointer(stage, key) is not None:
-                return False
-            if (holder := live_holder(self.store, stage, key)) is not None:
-                self._report_wait(step, holder)
-                return True
-        return False
+            return step.label in self.cached or self._find(step) is not None or self._acquire(step)
+        return True
 
     def execute(self, step: Step) -> StepResult:
         """Take a step's artifact from the store, or build it; wait while another run builds it.
@@ -248,17 +247,14 @@ class Run:
             BertloomError: The stage or the store failed. Nothing is published.
         """
         key, delays = self.key(step), poll_delays()
-        while (result := self._find(step)) is None:
-            with acquire_or_holder(
-                self.store, step.stage.name, key.cache_key, holder=self.run_id
-            ) as lease:
-                if isinstance(lease, LeaseHolder):
-                    self._report_wait(step, lease)
-                    self.wait(next(delays))
-                    continue
+        try:
+            while (result := self._find(step)) is None and not self._acquire(step):
+                self.wait(next(delays))
+            # Another run can have published it before the lease was taken.
+            result = result or self._find(step)
+            if result is None:
                 self.wait(0)
-                if self._find(step) is not None:  # another run published it since the look above
-                    continue
+                lease, _ = self._leases[step.label]
                 with self._building(step, lease):
                     result = build_step(
                         step,
@@ -269,12 +265,35 @@ class Run:
                         lease=lease,
                         rebuild=step.label in self.rebuilt,
                     )
-                self._finish(step, result)
-                if step.stage.resumes and lease.renew():
-                    self.store.clear_work(step.stage.name, key.cache_key)
-                return result
-        self._finish(step, result)
+            self._finish(step, result)
+            if step.stage.resumes and not result.was_cached and lease.renew():
+                self.store.clear_work(step.stage.name, key.cache_key)
+        finally:
+            self._release(step)
         return result
+
+    def _acquire(self, step: Step) -> bool:
+        """Take the lease of a step if this run does not have it; False if another run has it."""
+        if step.label in self._leases:
+            return True
+        with contextlib.ExitStack() as stack:
+            lease = stack.enter_context(
+                acquire_or_holder(
+                    self.store, step.stage.name, self.key(step).cache_key, holder=self.run_id
+                )
+            )
+            if isinstance(lease, Lease):
+                self._leases[step.label] = (lease, stack.pop_all())
+                return True
+        if step.label not in self._waiting:
+            self._waiting.add(step.label)
+            text = f"{step.label}  waiting for {lease}, which is building this artifact"
+            self.emit(RunMessage(text))
+        return False
+
+    def _release(self, step: Step) -> None:
+        if step.label in self._leases:
+            self._leases.pop(step.label)[1].close()
 
     def _find(self, step: Step) -> StepResult | None:
         """Return the artifact of a step if it is in the store and not damaged."""
@@ -319,13 +338,6 @@ class Run:
             stopping=self.stopping,
             detach=self.recipe.execution.detach,
         )
-
-    def _report_wait(self, step: Step, holder: LeaseHolder) -> None:
-        """Report once which other run builds a step."""
-        if step.label not in self._waiting:
-            self._waiting.add(step.label)
-            text = f"{step.label}  waiting for {holder}, which is building this artifact"
-            self.emit(RunMessage(text))
 
     def _finish(self, step: Step, result: StepResult) -> None:
         self.store.set_ref(f"{self.recipe.name}/{step.label}", result.manifest)
