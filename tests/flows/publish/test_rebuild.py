@@ -10,6 +10,7 @@ from support.cli_runner import Cli
 from support.fake_site import FakeSite
 from support.publication_builder import build, corpus_recipe, figures
 
+from flows.fetch.wikipedia import WikipediaDump
 from flows.publish.publishing import publish, roll_back
 from flows.publish.rebuilding import (
     MARK,
