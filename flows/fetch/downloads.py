@@ -182,7 +182,7 @@ class _FileDownload:
         """Request the file, or the rest of it."""
         headers = {"Range": f"bytes={self._received}-"} if self._received else {}
         if self._received and self._etag.is_file():
-            headers["If-Range"] = self._etag.read_text()
+            headers["If-Range"] = self._etag.read_text("utf-8")
         with self._client.open(self._file.url, headers) as response:
             self._prepare(response)
             limit = _MAX_UNANNOUNCED_BYTES if self._total is None else self._total
@@ -215,7 +215,7 @@ class _FileDownload:
                 url = public_address(self._file.url)
                 raise TransientError(f"{url}: cannot continue with {content_range!r}", url=url)
             if (etag := response.headers.get("ETag", "")).startswith('"'):  # not a weak one
-                self._etag.write_text(etag)
+                self._etag.write_text(etag, "utf-8")
         if size.isdecimal():
             self._total = self._file.size or int(size)
             if self._total != int(size):

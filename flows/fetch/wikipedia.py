@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from flows.fetch.downloads import RemoteFile, download_files
 from flows.fetch.http_client import CONTACT_VARIABLE, HttpClient, Log, fetch_error
 from flows.formatting import format_bytes
-from flows.recipes.errors import explain
+from flows.recipes.errors import format_validation_error
 from pipelines.io.local_files import write_whole
 from schemas.addresses import public_address
 from schemas.errors import ConfigError, FetchError
@@ -157,7 +157,7 @@ def _read_status(client: HttpClient, url: str) -> _DumpStatus:
     try:
         return _DumpStatus.model_validate_json(client.read(url))
     except ValidationError as error:
-        raise fetch_error(url, explain(error)) from error
+        raise fetch_error(url, format_validation_error(error)) from error
     except FetchError as error:
         if error.status == 404:
             return _DumpStatus()
@@ -177,5 +177,5 @@ def _list_files(job: _Job, url: str, prefix: str) -> list[RemoteFile]:
     try:
         files = {name: _DumpFile.model_validate(job.files[name]) for name in names}
     except ValidationError as error:
-        raise fetch_error(f"{url}dumpstatus.json", explain(error)) from error
+        raise fetch_error(f"{url}dumpstatus.json", format_validation_error(error)) from error
     return [RemoteFile(url + name, name, f.size, "sha1", f.sha1) for name, f in files.items()]
