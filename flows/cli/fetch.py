@@ -78,11 +78,15 @@ def wikipedia(
     with HttpClient(log=log) as client:
         dump = find_dump(wiki, date=date, mirror=mirror, client=client)
     folder = output_dir / wiki / dump.date
-    files = [
-        {"name": file.name, "size": file.size or 0, "bytes_present": bytes_present(file, folder)}
+    sizes = {
+        file.name: (file.size or 0, bytes_present(file, folder))
         for file in (*dump.indexes, *dump.articles)
+    }
+    rows = [(name, *map(format_bytes, pair)) for name, pair in sizes.items()]
+    files = [
+        {"name": name, "size": size, "bytes_present": present}
+        for name, (size, present) in sizes.items()
     ]
-    rows = [(str(name), *map(format_bytes, sizes)) for name, *sizes in (f.values() for f in files)]
     table = align_columns([("file", "size", "present"), *rows], right=(1, 2))
     plan = {"wiki": wiki, "date": dump.date, "mirror": dump.mirror, "folder": str(folder)}
     lines = [*table, f"\nfrom {dump.mirror} to {folder}"]
