@@ -97,7 +97,7 @@ def test_archive_becomes_folder_that_task_reads(datasets: Datasets, site: FakeSi
     assert fetched.files == tuple(str(folder / name) for name in UNPACK.values())
     assert fetched.bytes_downloaded == len(site.files["/RTE.zip"])
     assert read_origins(folder)["dev.tsv"] == f"{site.url}/RTE.zip"
-    splits = find_files(ExamplesConfig(task="rte", folder=str(folder)), task=TASKS["rte"])
+    splits = find_files(ExamplesConfig(task="rte", data_dir=str(folder)), task=TASKS["rte"])
     assert set(splits) == {"train", "dev", "test"}
 
 
@@ -217,10 +217,10 @@ def test_packaged_datasets_are_pinned_and_readable_by_their_tasks(tmp_path: Path
             for target in file.unpack.values() or [file.save_as]:
                 (folder / target).touch()
     for name, dataset in datasets.items():
-        config = ExamplesConfig(task=name, folder=str(tmp_path / dataset.folder))
+        config = ExamplesConfig(task=name, data_dir=str(tmp_path / dataset.folder))
         splits = find_files(config, task=TASKS[name])
         assert set(splits) >= ({"test"} if name == "ax" else {"train", "dev"}), name
-    mnli = ExamplesConfig(task="mnli", folder=str(tmp_path / "glue"))
+    mnli = ExamplesConfig(task="mnli", data_dir=str(tmp_path / "glue"))
     assert set(find_files(mnli, task=TASKS["mnli"])) == set(TASKS["mnli"].splits)
 
 

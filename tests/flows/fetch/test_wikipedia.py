@@ -84,7 +84,9 @@ def test_newest_complete_dump_is_what_documents_are_built_from(
     assert [Path(path).read_bytes() for path in fetched.files] == [dump[0]]
     assert fetched.bytes_downloaded == len(dump[0]) + len(dump[1])
     assert [bytes_present(file, folder) for file in planned.articles] == [len(dump[0])]
-    source = WikipediaSource(kind="wikipedia", name="w", paths=(fetched.folder,), split_bytes=4096)
+    source = WikipediaSource(
+        kind="wikipedia", name="w", paths=(fetched.folder,), target_split_bytes=4096
+    )
     splits = wikipedia.plan(source)
     assert len(splits) > 1
     sha1 = hashlib.sha1(dump[0]).hexdigest()
