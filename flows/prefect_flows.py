@@ -24,7 +24,7 @@ from prefect.states import Completed, Failed
 from prefect.tasks import MaterializingTask, Task
 
 from flows.bert import recipe_steps
-from flows.lineage.export.events import close_abandoned
+from flows.lineage.openlineage import send_abort
 from flows.prefect_artifacts import ArtifactListener
 from flows.preparation import mark_killed_runs, prepare_run
 from flows.recipes.loader import load_recipe, recipe_from
@@ -128,9 +128,7 @@ def mark_run_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
     if store is not None:
         ended = _RUN_STATES.get(state.type, "interrupted")
         reason = state.message or state.name or ended
-        mark_flow_run_ended(
-            store, str(flow_run.id), state=ended, reason=reason, close=close_abandoned
-        )
+        mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=send_abort)
 
 
 _RUN_STATES: dict[StateType, RunState] = {

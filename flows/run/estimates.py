@@ -121,13 +121,13 @@ def _pass_on(step: Step, before: _Volume, manifest: Manifest | None, *, read: in
         tokens = before.text_bytes / _BYTES_PER_TOKEN
         return before._replace(tokens=counters.get("tokens", tokens))
     if isinstance(config, InstancesConfig):
-        tokens = before.tokens * config.duplicates * (1 - config.held_out_share)
+        tokens = before.tokens * config.dupe_factor * (1 - config.held_out_fraction)
         return before._replace(
             tokens=counters.get("tokens", tokens), length=0.85 * config.max_seq_length
         )
     if isinstance(config, PretrainConfig) and (model := config.model) is not None:
         hidden, inner = model.hidden_size, model.feed_forward_size
-        encoder = model.layers * (4 * hidden * hidden + 2 * hidden * inner)
+        encoder = model.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
         return before._replace(hidden_size=hidden, encoder_parameters=encoder)
     return before
 
@@ -167,12 +167,14 @@ def _estimate_training(
 ) -> StepEstimate:
     hidden, encoder, vocab_size = volume.hidden_size, volume.encoder_parameters, volume.vocab_size
     # While a checkpoint is written, the one that it replaces is still there.
-    checkpoints = config.checkpoints.keep_last + 2 + len(config.kept_steps) / 3
+    checkpoints = config.checkpoints.save_total_limit + 2 + len(config.kept_steps) / 3
     disk_bytes = int(_BYTES_PER_PARAMETER * (encoder + hidden * vocab_size) * checkpoints)
-    if config.budget.minutes is not None:
-        return StepEstimate(60 * config.budget.minutes + TRAINING_START, disk_bytes)
-    batch = config.batch.tokens or (config.batch.instances or 256) * volume.length
-    tokens = config.budget.tokens or (config.budget.steps or 0) * batch
+    if config.budget.max_minutes is not None:
+        return StepEstimate(60 * config.budget.max_minutes + TRAINING_START, disk_bytes)
+    batch = (
+        config.batch.global_batch_tokens or (config.batch.global_batch_size or 256) * volume.length
+    )
+    tokens = config.budget.max_tokens or (config.budget.max_steps or 0) * batch
     model = config.model and config.model.model_dump(mode="json")
     speeds = [
         manifest.counters["tokens"] / manifest.produced_by.seconds

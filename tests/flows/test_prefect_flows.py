@@ -202,7 +202,7 @@ def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
 
 @pytest.mark.slow
 def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
-    execution = recipe.execution.model_copy(update={"parallel_steps": 2})
+    execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution})
     fakes.module.FAULTS["instances"] = [ValueError("first")]
     with pytest.raises(ValueError, match="first"):
@@ -230,8 +230,8 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
 
     monkeypatch.setattr(fakes.module, "documents", train)
     monkeypatch.setattr("flows.run.run.stop_running_calls", stopped.set)
-    examples = {"a": ExamplesConfig(task="cola", folder="cola")}
-    execution = recipe.execution.model_copy(update={"parallel_steps": 2})
+    examples = {"a": ExamplesConfig(task="cola", data_dir="cola")}
+    execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
     monkeypatch.setattr("flows.preparation.check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
@@ -269,8 +269,8 @@ def test_steps_that_use_gpu_have_tag(fakes: FakeStages, tmp_path: Path, device: 
     from flows.prefect_flows import step_task
 
     recipe = fakes.recipe(str(tmp_path / "store"))
-    model = ModelConfig(layers=2, hidden_size=32, heads=2)
-    budget = BudgetConfig(steps=1)
+    model = ModelConfig(num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
+    budget = BudgetConfig(max_steps=1)
     config = PretrainConfig(instances="x", model=model, budget=budget, device=device)
     step = Step("pretrain.x", stages()["pretrain"], config, {})
     task = step_task(Run(recipe, StepGraph()), step)
