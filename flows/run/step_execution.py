@@ -153,12 +153,15 @@ def stage_folders(
 
 
 def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:
-    """Return an artifact in the form that stages read."""
+    """Return an artifact in the form that stages read.
+
+    Records are left out: they are not part of the content, which cache keys are made of.
+    """
     return StageInput(
         name=name,
         artifact_id=manifest.artifact_id,
         data=store.url(manifest.data),
-        files=manifest.files,
+        files=tuple(entry for entry in manifest.files if not entry.is_record),
         counters=manifest.counters,
         statistics=manifest.statistics,
     )
