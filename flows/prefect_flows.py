@@ -33,7 +33,7 @@ from flows.run.log_lines import LogLines
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
 from flows.run.step_execution import StepResult, is_transient
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunState, settle_flow_run
+from flows.store.runs import RunState, mark_flow_run_ended
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
@@ -141,7 +141,7 @@ def mark_run_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
         return
     ended = _RUN_STATES.get(state.type, "interrupted")
     reason = state.message or state.name or ended
-    settle_flow_run(store, str(flow_run.id), state=ended, reason=reason, close=close_abandoned)
+    mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=close_abandoned)
 
 
 def _recipe_flow(name: str) -> Callable[[Callable[..., Any]], Flow[..., Any]]:

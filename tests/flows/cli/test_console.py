@@ -172,7 +172,7 @@ def test_wrong_usage_has_a_code_of_its_own(cli: Cli) -> None:
         ("run", "sample", "--runner", "dask"),
         ("run", "sample", "--engine", "airflow"),
         ("plan", "sample", "--set", "no_equals"),
-        ("verify", "--quick", "--deep"),
+        ("verify", "--sizes-only", "--rows"),
         ("trace", "no-row"),
         ("publish",),
     ],
