@@ -81,7 +81,8 @@ def build_documents(
     dropped = (*drop_reasons(counters, job.examples), *repeats)
     samples = CorpusSamples(documents=tuple(job.samples), dropped=dropped)
     return StageOutput(
-        files=(*done.files, duplicates.file, samples.write(output=output)),
+        files=(*done.files, duplicates.file),
+        records=(samples.write(output=output),),
         counters=dict(sorted(counters.items())),
         table="documents",
         notes=tuple(document_notes(config, job)),

@@ -78,9 +78,9 @@ def build_instances(
     if first is not None:
         words = list(read_vocab(work.vocab))
         samples = sample_instances(first, output=output, tokens=tokens, vocabulary=words)
-    records = (lengths.write(output=output), samples.write(output=output))
     return StageOutput(
-        files=(*job.files, *records),
+        files=job.files,
+        records=(lengths.write(output=output), samples.write(output=output)),
         counters=dict(sorted(counters.items())),
         statistics=corpus_statistics(config, counters, vocab_size),
         table="instances",

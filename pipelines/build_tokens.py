@@ -54,7 +54,8 @@ def build_tokens(
     check_balance(counters, "documents", where="build-tokens")
     lengths = LengthsRecord.merge([report.details[0] for report in job.reports])
     return StageOutput(
-        files=(*job.files, lengths.write(output=output)),
+        files=job.files,
+        records=(lengths.write(output=output),),
         counters=dict(sorted(counters.items())),
         statistics={"vocab_size": vocab_size, "lowercase": lowercase},
         table="tokens",

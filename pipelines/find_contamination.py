@@ -90,7 +90,8 @@ def find_contamination(
     )
     samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
-        files=(ngrams, *job.files, *written.files, samples),
+        files=(ngrams, *job.files, *written.files),
+        records=(samples,),
         counters=dict(sorted(counters.items())),
         statistics={"fields": rows, "splits": split_rows(texts, matcher.found)},
         table="contamination",

@@ -68,7 +68,8 @@ def find_near_duplicates(
     )
     samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
-        files=(*job.files, table, samples),
+        files=(*job.files, table),
+        records=(samples,),
         counters=dict(sorted(counters.items())),
         statistics={"bands": bands.bands, "rows": bands.rows},
         table="sketches",

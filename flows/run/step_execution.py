@@ -207,7 +207,7 @@ def _manifest(
     inputs: Mapping[str, Manifest],
     produced_by: ProducedBy,
 ) -> Manifest:
-    files = tuple(sorted(output.files, key=lambda entry: path_order(entry.path)))
+    files = sorted(output.files, key=lambda entry: path_order(entry.path))
     raw, notes = output.raw_inputs or key.raw_inputs, output.notes
     for item in raw:
         notes = tuple(note.replace(item.uri, public_address(item.uri)) for note in notes)
@@ -220,7 +220,7 @@ def _manifest(
         content=content_digest(files),
         logical_content=logical_digest(files),
         location=attempt.location,
-        files=files,
+        files=(*files, *output.records),
         counters=dict(sorted(output.counters.items())),
         statistics=output.statistics,
         table=output.table,
