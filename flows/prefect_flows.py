@@ -27,7 +27,7 @@ from flows.bert import recipe_steps
 from flows.lineage.export.events import close_abandoned
 from flows.prefect_artifacts import ArtifactListener
 from flows.preparation import mark_killed_runs, prepare_run
-from flows.recipes.files import load_recipe, recipe_from
+from flows.recipes.loader import load_recipe, recipe_from
 from flows.run.graph import Step
 from flows.run.log_lines import LogLines
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
@@ -276,9 +276,11 @@ def _prepare(recipe: Recipe, part: str, rebuild: list[str], until: str) -> Run:
 
 def _load(recipe: RecipeParameter, overrides: list[str] | None, store: str | None) -> Recipe:
     if isinstance(recipe, str):
-        return load_recipe(recipe, changes=overrides or (), store=store)
+        return load_recipe(recipe, overrides=overrides or (), store=store)
     where = "flow parameter `recipe`"
-    return recipe_from(recipe, where=where, folder=Path.cwd(), changes=overrides or (), store=store)
+    return recipe_from(
+        recipe, where=where, folder=Path.cwd(), overrides=overrides or (), store=store
+    )
 
 
 def _execute_steps(run: Run) -> None:

@@ -33,7 +33,7 @@ from flows.publish.rebuilding import (
     find_work,
     publish_rebuilt,
 )
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.run.run import get_store
 from flows.running import run_recipe
 from flows.store.runs import mark_crashed_runs
@@ -51,7 +51,7 @@ def mark_run_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any])
     try:
         recipe = load_recipe(
             parameters["recipe"],
-            changes=parameters.get("overrides") or (),
+            overrides=parameters.get("overrides") or (),
             store=parameters.get("store"),
         )
         mark_crashed_runs(get_store(recipe.store), recipe=recipe.name, close=close_abandoned)
