@@ -270,9 +270,9 @@ def test_texts_are_shown_beside_their_source(run: Run) -> None:
 def test_texts_can_be_left_out(run: Run) -> None:
     store, record = run
     texts = read_texts(store, read_steps(store, record)).documents
-    quiet = record.model_copy(update={"recipe": {**record.recipe, "report_text": False}})
+    quiet = record.model_copy(update={"recipe": {**record.recipe, "report_include_text": False}})
     for page in (report_page(store, quiet), report_page(store, record, text=False)):
-        assert "report_text: false" in page
+        assert "report_include_text: false" in page
         assert not any(item["title"] in page or item["sentences"][0] in page for item in texts)
     assert texts[0]["title"] in report_page(store, record)
 
