@@ -69,7 +69,7 @@ class Artifact:
     @property
     def summary(self) -> str:
         """Size of the content in a few words."""
-        return get_stage(self.stage).amount(self.manifest)
+        return get_stage(self.stage).summary(self.manifest)
 
     def load(self) -> ds.Dataset | Path | dict[str, float]:
         """Return the rows as a PyArrow dataset, an evaluation's metrics, or the path of a folder.
@@ -77,7 +77,7 @@ class Artifact:
         >>> open_store("store").artifact("tiny/build-vocabulary").load().name
         'data'
         """
-        content = get_stage(self.stage).holds
+        content = get_stage(self.stage).output_type
         if content in _TABLES:
             return self.dataset()
         return self.metrics() if content == "evaluation" else self.path()

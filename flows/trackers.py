@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Protocol
 from flows.nested_values import flatten, numeric_leaves
 from flows.run.events import Event, RunFinished, StepFailed, StepFinished, StepStarted
 from model.processes.launcher import local_folder
-from schemas.disclosure import recorded, without_secrets
 from schemas.manifest import Manifest
+from schemas.redaction import redact, redact_record
 
 STAGES = ("pretrain", "finetune", "evaluate")
 """Stages that trackers get."""
@@ -104,7 +104,7 @@ class TrackerListener:
 def tracked_step(event: StepStarted) -> TrackedStep:
     """Return what is known of a step before it runs, without secrets."""
     step, run = event.step, event.run
-    params = flatten(recorded(step.config.model_dump(mode="json")), keep_empty=False)
+    params = flatten(redact_record(step.config.model_dump(mode="json")), keep_empty=False)
     tags = {
         "bertloom.step": step.label,
         "bertloom.stage": step.stage.name,
@@ -210,7 +210,7 @@ class CurveFollower:
 
     def _note(self, error: Exception) -> None:
         self._failures += 1
-        self._error = without_secrets(f"{type(error).__name__}: {error}")
+        self._error = redact(f"{type(error).__name__}: {error}")
         if self._failures == 1:
             _LOGGER.warning(
                 "%s: %s is not reachable (%s). The training continues; bertloom tries again",

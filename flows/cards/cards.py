@@ -15,9 +15,9 @@ from flows.cards.parts import Part, parts_of
 from flows.run.events import Event, StepFinished
 from flows.store.artifacts import CARD, ArtifactStore
 from schemas.card_configs import CardsConfig
+from schemas.checksummed import dump_page, load_page
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import Manifest
-from schemas.sealed import read_page, sealed_page
 
 _SAID = "bertloom cards"
 _SAID_LINE = re.compile(rf"^<!-- {_SAID} (\{{.*\}}) -->$", re.MULTILINE)
@@ -106,7 +106,7 @@ def write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) 
     # What the recipe said, for cards that are made later, such as that of an export.
     said = json.dumps(cards.model_dump(), ensure_ascii=False).replace(">", "\\u003e")
     page = f"{text}\n<!-- {_SAID} {said} -->\n".encode()
-    store.backend.replace(card_path(manifest), sealed_page(page))
+    store.backend.replace(card_path(manifest), dump_page(page))
 
 
 def cards_said(manifest: Manifest, *, store: ArtifactStore) -> CardsConfig:
@@ -133,7 +133,7 @@ def read_card(manifest: Manifest, *, store: ArtifactStore) -> str | None:
     if stored is None:
         return None
     try:
-        return read_page(stored).decode()
+        return load_page(stored).decode()
     except ValueError as error:
         raise ArtifactCorruptError(
             f"{store.url(card_path(manifest))}: {error}; `bertloom card {manifest.artifact_id} "

@@ -18,10 +18,10 @@ from flows.report.steps import seconds_between
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.runs import RESUME_HINT, check_liveness, last_heartbeats, run_ids, stored_records
-from schemas.disclosure import without_secrets
+from schemas.checksummed import dump_json, dump_page, load_json
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
-from schemas.sealed import read_sealed, sealed_json, sealed_page
+from schemas.redaction import redact
 
 _KEPT = "reports/index.json"
 _KEPT_VERSION = 1
@@ -72,7 +72,7 @@ def write_index(store: ArtifactStore, *, anew: Collection[str] = ()) -> str:
         before = store.backend.read_if_exists(INDEX_PAGE)
         rows = read_rows(store, anew=anew)
         text = render("index.html.j2", runs=rows, store=store.root)
-        page = sealed_page(text.encode())
+        page = dump_page(text.encode())
         if page == before or store.backend.compare_and_swap(INDEX_PAGE, page, expected=before):
             return store.url(INDEX_PAGE)
     raise StoreError(
@@ -97,7 +97,7 @@ def read_rows(store: ArtifactStore, *, anew: Collection[str] = ()) -> list[RunRo
     over = {row.run_id: row.model_dump(mode="json") for row in found if _is_over(row)}
     if fresh.keys() & over.keys():
         content = {"version": _KEPT_VERSION, "rows": over}
-        store.backend.replace(_KEPT, sealed_json(content))
+        store.backend.replace(_KEPT, dump_json(content))
     return found
 
 
@@ -114,7 +114,7 @@ def _kept_rows(store: ArtifactStore) -> dict[str, RunRow]:
     """Rows of earlier indexes; none where they cannot be used: all are read again then."""
     stored = store.backend.read_if_exists(_KEPT)
     try:
-        found = read_sealed(stored) if stored else {}
+        found = load_json(stored) if stored else {}
         if found.get("version") != _KEPT_VERSION:
             return {}
         return {run_id: RunRow.model_validate(row) for run_id, row in found["rows"].items()}
@@ -151,7 +151,7 @@ def _telling(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for step in record.get("steps", ()):
         stage = str(step["manifest"]).split("/")[1]
-        by_kind.setdefault(get_stage(stage).holds, []).append(step)
+        by_kind.setdefault(get_stage(stage).output_type, []).append(step)
     first = by_kind.get("evaluation", [])
     if phases := by_kind.get("checkpoint", []):
         first = [phases[-1], *first]
@@ -193,7 +193,7 @@ def _row(
         built=len(steps) - cached,
         cached=cached,
         results=tuple(shown),
-        failures=tuple(_shortened(without_secrets(text)) for text in told),
+        failures=tuple(_shortened(redact(text)) for text in told),
     )
 
 

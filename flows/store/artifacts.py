@@ -26,14 +26,9 @@ from flows.store.backend import open_backend
 from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
 from flows.store.records import content_of, parse_record, read_record
 from flows.store.work_items import withdraw_pieces
-from schemas.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
-    DeterminismError,
-    StoreError,
-)
+from schemas.checksummed import dump_json, load_json
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, DeterminismError, StoreError
 from schemas.manifest import MANIFEST_VERSION, Manifest
-from schemas.sealed import read_sealed, sealed_json
 
 _FORMAT = {"layout": 3, "digest": "sha256"}
 
@@ -93,10 +88,10 @@ class ArtifactStore(StorePointers):
                 )
             if self.backend.is_remote:
                 self.backend.check_capabilities()
-            self.backend.put_if_absent("FORMAT.json", sealed_json(_FORMAT))
+            self.backend.put_if_absent("FORMAT.json", dump_json(_FORMAT))
             stored = self.backend.read("FORMAT.json")
         try:
-            found = read_sealed(stored)
+            found = load_json(stored)
         except ValueError as error:
             raise StoreError(f"store {self.root}: FORMAT.json: {error}") from error
         if found != _FORMAT:
@@ -223,7 +218,7 @@ class ArtifactStore(StorePointers):
         for stray in sizes.keys() - {entry.object for entry in manifest.files}:
             self.backend.delete(f"{manifest.data}/{stray}")
         if not self.backend.put_if_absent(
-            manifest.path, sealed_json(manifest.model_dump(mode="json"))
+            manifest.path, dump_json(manifest.model_dump(mode="json"))
         ):
             raise StoreError(f"{self.url(manifest.path)}: this attempt is published already")
         replaced = self.pointer(manifest.stage, manifest.cache_key) if replace else None
@@ -254,7 +249,7 @@ class ArtifactStore(StorePointers):
             "contents": [winner.content, loser.content],
             "differing_files": differing,
         }
-        self.backend.put_if_absent(record, sealed_json(conflict))
+        self.backend.put_if_absent(record, dump_json(conflict))
         rows = "the same rows" if winner.logical_content == loser.logical_content else "other rows"
         shown = ", ".join(differing[:5]) + (" ..." if len(differing) > 5 else "")
         raise DeterminismError(
@@ -290,9 +285,9 @@ class ArtifactStore(StorePointers):
             return  # by another run meanwhile, and perhaps built again
         record: dict[str, Any] = {"withdrawn": now(), "reason": reason}
         if parse_pointer(stored) is not None:
-            record["pointer"] = read_sealed(stored)
+            record["pointer"] = load_json(stored)
         name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
-        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", sealed_json(record))
+        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", dump_json(record))
         self.backend.remove(key_path(stage, cache_key), expected=stored)
 
     def quarantine_artifacts(

@@ -42,8 +42,8 @@ from flows.store.leases import read_lease
 from flows.store.pointers import now
 from flows.store.records import KINDS, parse_record
 from flows.store.work_items import blobs_of, finished_piece, piece_files
+from schemas.checksummed import dump_json
 from schemas.paths import RelativePath
-from schemas.sealed import sealed_json
 
 # What a write that was cut off leaves, here and where pieces are recorded.
 _CUT_OFF = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
@@ -242,7 +242,7 @@ class _Collector:
                 key=item.path,
                 pointer=item.stored.decode(),
             )
-            self.backend.replace(_tombstone(location), sealed_json(record.model_dump()))
+            self.backend.replace(_tombstone(location), dump_json(record.model_dump()))
 
     def _remove_pointers(self) -> set[str]:
         """Locations whose pointers were used since the scan_store."""

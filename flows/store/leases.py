@@ -35,7 +35,7 @@ from pydantic import BaseModel, ConfigDict
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.process_identity import ProcessName, this_process
-from schemas.sealed import read_sealed, sealed_json
+from schemas.checksummed import dump_json, load_json
 
 TIME_TO_LIVE = 60.0
 """Seconds."""
@@ -102,7 +102,7 @@ def read_lease(backend: StoreBackend, path: str) -> StoredLease:
     """A lease as it is now."""
     stored = backend.read_if_exists(path)
     try:
-        holder = stored and LeaseHolder.model_validate(read_sealed(stored))
+        holder = stored and LeaseHolder.model_validate(load_json(stored))
     except ValueError:  # of which pydantic's are
         holder = None
     return StoredLease(stored, holder if holder and holder.is_live else None)
@@ -211,7 +211,7 @@ class Lease:
     def _write(self, *, expected: bytes | None = None, is_ours: bool = False) -> bool:
         with self._lock:
             renewed = self._mine.model_copy(update={"expires_at": time.time() + self._ttl})
-            data = sealed_json(renewed.model_dump())
+            data = dump_json(renewed.model_dump())
             before = self._stored if is_ours else expected
             if not self._backend.compare_and_swap(self._path, data, expected=before):
                 return False

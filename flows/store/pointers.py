@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.store.backend import StoreBackend
 from flows.store.records import damaged, parse_record, read_record
+from schemas.checksummed import dump_json, load_json
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -28,7 +29,6 @@ from schemas.errors import (
 )
 from schemas.manifest import Manifest
 from schemas.paths import RelativePath
-from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
 # Each part begins with something else than a dot: no way up, and no hidden file.
@@ -61,7 +61,7 @@ class Pointer(BaseModel):
 
     def to_json(self) -> bytes:
         """The bytes of its file."""
-        return sealed_json(self.model_dump(exclude_defaults=True))
+        return dump_json(self.model_dump(exclude_defaults=True))
 
     def __str__(self) -> str:
         """The stage and the artifact."""
@@ -83,7 +83,7 @@ def pointer_to(manifest: Manifest) -> Pointer:
 def parse_pointer(stored: bytes) -> Pointer | None:
     """A pointer from the bytes of its file; None where they are none."""
     try:
-        return Pointer.model_validate(read_sealed(stored))
+        return Pointer.model_validate(load_json(stored))
     except ValueError:  # of which pydantic's are
         return None
 
@@ -218,7 +218,7 @@ class StorePointers:
         """Keep an artifact, and all that it was made from, until it is unpinned."""
         pointer = pointer_to(manifest).model_dump(exclude_defaults=True)
         record = {"reason": reason, "pinned": now(), "pointer": pointer}
-        self.backend.replace(f"pins/{manifest.artifact_id}.json", sealed_json(record))
+        self.backend.replace(f"pins/{manifest.artifact_id}.json", dump_json(record))
 
     def unpin(self, artifact_id: str) -> None:
         """Take a pin away.

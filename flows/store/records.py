@@ -1,4 +1,4 @@
-"""Records: the small JSON files of a store, each with its own digest (`schemas.sealed`).
+"""Records: the small JSON files of a store, each with its own digest (`schemas.checksummed`).
 
 A damaged one is named by its path, with what to do about it.
 """
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from flows.store.backend import StoreBackend
+from schemas.checksummed import load_json
 from schemas.errors import ArtifactCorruptError
-from schemas.sealed import read_sealed
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -66,7 +66,7 @@ def content_of(stored: bytes, where: str, *, kind: str) -> dict[str, Any]:
         ArtifactCorruptError: they are not what was written.
     """
     try:
-        return read_sealed(stored)
+        return load_json(stored)
     except ValueError as error:
         raise damaged(where, kind, error) from error
 

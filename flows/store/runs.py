@@ -25,9 +25,9 @@ from flows.store.leases import live_holders
 from flows.store.pointers import now
 from flows.store.process_identity import ProcessName
 from flows.store.records import content_of, parse_record
+from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.paths import RelativePath
-from schemas.sealed import sealed_json
 
 RESUME_HINT = "what was finished is kept, and the next run goes on from there"
 """Said of runs that ended before their end."""
@@ -145,7 +145,7 @@ def write_run(store: ArtifactStore, record: RunRecord) -> None:
 
 
 def _put(store: ArtifactStore, record: RunRecord) -> None:
-    store.backend.replace(record_path(record.run_id), sealed_json(record.model_dump(mode="json")))
+    store.backend.replace(record_path(record.run_id), dump_json(record.model_dump(mode="json")))
 
 
 def run_ids(store: ArtifactStore) -> list[str]:
@@ -260,7 +260,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
-            sign = sealed_json({"run_id": self._run_id, "written": now()})
+            sign = dump_json({"run_id": self._run_id, "written": now()})
             try:
                 self._store.backend.replace(f"runs/{self._run_id}/alive.json", sign)
             except Exception as error:  # the disk's or the network's; the next turn tries again

@@ -18,10 +18,10 @@ from flows.store.backend import StoreBackend
 from flows.store.pointers import Pointer
 from flows.store.records import KINDS
 from flows.store.work_items import check_blobs, delete_piece
+from schemas.checksummed import load_json, load_page
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
-from schemas.sealed import read_page, read_sealed
 
 if TYPE_CHECKING:
     from flows.store.shard_checks import RowsFound
@@ -249,7 +249,7 @@ def _check_cards(store: ArtifactStore) -> tuple[int, list[RecordProblem]]:
             continue  # artifacts of this stage have no cards
         checked += 1
         try:
-            read_page(stored)
+            load_page(stored)
         except ValueError as error:
             remedy = f"`bertloom card {pointer.artifact_id} --write` writes it again"
             problems.append(RecordProblem(path, f"{error}; {remedy}"))
@@ -269,9 +269,9 @@ def _check_record(backend: StoreBackend, path: str) -> _RecordFound:
         return _check_lines(stored, path)
     try:
         if path.endswith(".html"):
-            read_page(stored)
+            load_page(stored)
             return _RecordFound()
-        value = read_sealed(stored)
+        value = load_json(stored)
     except ValueError as error:
         return _RecordFound((str(error),))
     problem = check_blobs(backend, path, value) if path.startswith("pieces/") else ""
@@ -284,7 +284,7 @@ def _check_lines(stored: bytes, path: str) -> _RecordFound:
         if not line:
             continue
         try:
-            read_sealed(line)
+            load_json(line)
         except ValueError as error:
             # A line that a crash cut off does not end in a digest; one that was changed does, but
             # for a letter.

@@ -44,8 +44,8 @@ from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import expand_paths, open_file
 from pipelines.telling import progress
 from pipelines.telling.progress import Reading, listening
-from schemas.configs import ExecutionConfig
 from schemas.errors import DeterminismError, InputError, MissingInputError, StoreError
+from schemas.execution_configs import ExecutionConfig
 
 pytestmark = pytest.mark.network
 

@@ -15,9 +15,9 @@ from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
-from schemas.sealed import sealed_json
 
 STAGE = "build-tokens"
 
@@ -72,7 +72,7 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
         **this_one(),
         **changes,
     }
-    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
+    store.backend.replace(f"runs/{run_id}/run.json", dump_json(record))
 
 
 def this_one() -> dict[str, Any]:

@@ -21,8 +21,8 @@ from flows.run.provenance import checkout, environment
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from schemas import arrow
-from schemas.disclosure import recorded, without_secrets
 from schemas.manifest import Manifest
+from schemas.redaction import redact, redact_record
 
 _NAMESPACE = os.environ.get("OPENLINEAGE_NAMESPACE") or "bertloom"
 _VERSIONS = {"python": environment().python, "bertloom": "unknown", **environment().packages}
@@ -65,7 +65,7 @@ def step_facets(step: Step) -> dict[str, ol.RunFacet]:
     is_beam = step.stage.module.startswith("pipelines.")
     name = "apache-beam" if is_beam else "torch" if "torch" in step.stage.libraries else "python"
     engine, facet = ol.processing_engine_run, ol.execution_parameters_run
-    values = flatten(recorded(step.config.model_dump(mode="json")))
+    values = flatten(redact_record(step.config.model_dump(mode="json")))
     pairs = [facet.ExecutionParameter(key, value=json.dumps(v)) for key, v in values.items()]
     return {
         "processing_engine": engine.ProcessingEngineRunFacet(_VERSIONS.get(name, ""), name),
@@ -83,7 +83,7 @@ def cache_facet(result: StepResult) -> ol.RunFacet:
 def error_facets(*errors: BaseException | str) -> dict[str, ol.RunFacet]:
     """Return the facet with the messages of errors, without secrets; {} without an error."""
     texts = [e if isinstance(e, str) else f"{type(e).__name__}: {e}" for e in errors]
-    message = without_secrets("; ".join(texts))[:_MAX_MESSAGE_CHARACTERS]
+    message = redact("; ".join(texts))[:_MAX_MESSAGE_CHARACTERS]
     facet = ol.error_message_run.ErrorMessageRunFacet(message, "python")
     return {"errorMessage": facet} if errors else {}
 

@@ -10,8 +10,8 @@ from support.store_builder import STAGE, damage, prepared, published, write_run
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
+from schemas.checksummed import dump_json
 from schemas.errors import DeterminismError
-from schemas.sealed import sealed_json
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_runs_are_listed_with_those_that_died(cli: Cli, store: ArtifactStore) ->
     write_two_steps(store, "20260105t000000-ee", state="failed", failures={"b": "no"})
     store.backend.replace("runs/20260106t000000-ff/run.json", b"{")
     old = {"run_id": "20250101t000000-00", "state": "completed", "steps": []}
-    store.backend.replace("runs/20250101t000000-00/run.json", sealed_json(old))
+    store.backend.replace("runs/20250101t000000-00/run.json", dump_json(old))
     states = [line.split()[1] for line in cli("runs").out.splitlines()[1:]]
     assert states == [
         "damaged", "failed", "running", "died", "running", "completed", "completed",

@@ -27,7 +27,7 @@ from flows.store.verification import verify
 from model.data.instances import InstanceSet
 from model.data.layouts import lay_out
 from model.encoder.hf_weights import load_pretrained
-from schemas.errors import ArtifactCorruptError, InstancesError, UsageError
+from schemas.errors import ArtifactCorruptError, InstanceDataError, UsageError
 from schemas.manifest import Manifest
 
 STEPS = ("build-documents", "build-tokens", "build-instances.length-64")
@@ -304,9 +304,9 @@ def test_the_collator_says_what_it_is_not_given(exported: Path) -> None:
     )
     restored = torch.where(batch["labels"] >= 0, batch["labels"], batch["input_ids"])
     assert (restored != 103).all()  # no [MASK] is left
-    with pytest.raises(InstancesError, match="remove_unused_columns=False"):
+    with pytest.raises(InstanceDataError, match="remove_unused_columns=False"):
         collator([{"input_ids": row["input_ids"]}])
-    with pytest.raises(InstancesError, match="no row of the batch has a segment B"):
+    with pytest.raises(InstanceDataError, match="no row of the batch has a segment B"):
         bertloom.PretrainingCollator()([{**row, "next_sentence_label": -1}])
-    with pytest.raises(InstancesError, match="pad_to is 4"):
+    with pytest.raises(InstanceDataError, match="pad_to is 4"):
         bertloom.PretrainingCollator(pad_to=4, next_sentence=False)([row])

@@ -30,13 +30,13 @@ from pipelines.build_vocabulary import build_vocabulary
 from pipelines.documents.duplicates_table import DUPLICATES_FILE, rows_by_shard
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.configs import ExecutionConfig
+from schemas.checksummed import dump_json, dump_line, load_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import TrialConfig
 from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.model_configs import BudgetConfig, PretrainConfig
 from schemas.recipe import Recipe
-from schemas.sealed import read_sealed, sealed_json, sealed_line
-from schemas.task_configs import TrialConfig
 
 
 def flip(path: Path, position: int, bit: int) -> bytes:
@@ -104,11 +104,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
         "key": "keys/x/y.json",
         "pointer": "",
     }
-    store.backend.replace("tombstones/y.json", sealed_json(tombstone))
+    store.backend.replace("tombstones/y.json", dump_json(tombstone))
     holder = LeaseHolder(
         holder="r", host="h", system="s", pid=1, process_start="", expires_at=0.0, token="t"
     )
-    store.backend.replace(lease_path("build-tokens", "0" * 64), sealed_json(holder.model_dump()))
+    store.backend.replace(lease_path("build-tokens", "0" * 64), dump_json(holder.model_dump()))
     return store
 
 
@@ -157,15 +157,15 @@ def test_verify_finds_every_flipped_bit(
 
 def test_every_byte_of_a_record_counts() -> None:
     record = {"id": "a", "n": 1.5, "nested": {"list": [1, "é"]}, "sha": "x"}
-    stored, line = sealed_json(record), sealed_line(json.dumps(record)).encode()
+    stored, line = dump_json(record), dump_line(json.dumps(record)).encode()
     for data in (stored, line):
-        assert read_sealed(data) == record
+        assert load_json(data) == record
         for position in range(len(data)):
             for bit in range(8):
                 changed = bytearray(data)
                 changed[position] ^= 1 << bit
                 with pytest.raises(ValueError):  # noqa: PT011 - one of many texts
-                    read_sealed(bytes(changed))
+                    load_json(bytes(changed))
 
 
 def test_a_record_without_a_digest_is_damage_where_all_have_one(tmp_path: Path) -> None:
@@ -235,9 +235,9 @@ def test_withdrawing_an_artifact_takes_the_records_that_it_came_from(
     """A record that was written wrongly, and carries the digest of what was written."""
     first = _run(corpus)
     for path in (corpus.root / "pieces" / "build-tokens").rglob("*.json"):
-        value = read_sealed(path.read_bytes())
+        value = load_json(path.read_bytes())
         value["files"][0]["logical"] = "0" * 32
-        path.write_bytes(sealed_json(value))
+        path.write_bytes(dump_json(value))
     shutil.rmtree(corpus.root / "keys" / "build-tokens")
     wrong = _run(corpus)
     assert wrong["build-tokens"].logical_content != first["build-tokens"].logical_content

@@ -30,9 +30,9 @@ from flows.store.pointers import key_path, pointer_to
 from flows.store.runs import Heartbeat, mark_flow_run_ended, read_run, reconcile_runs, run_ids
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
-from schemas.sealed import sealed_json
 
 AGO = "2020-01-01T00:00:00+00:00"
 
@@ -183,7 +183,7 @@ def test_attempts_that_were_never_published_are_deleted(store: ArtifactStore) ->
     write_text_file("vocab.txt", "x", output=attempt.output)
     half = prepared(store)
     # Killed before the pointer.
-    store.backend.put_if_absent(half.path, sealed_json(half.model_dump(mode="json")))
+    store.backend.put_if_absent(half.path, dump_json(half.model_dump(mode="json")))
     assert paths(collect(store, grace_hours=24)) == set()
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
@@ -223,7 +223,7 @@ def test_shared_files_do_not_come_free(tmp_path: Path) -> None:
 
 def test_counts_without_files_are_kept_from_one_month_to_the_next(store: ArtifactStore) -> None:
     path = f"pieces/{STAGE}/{'0' * 64}/ab/words.json"
-    store.backend.replace(path, sealed_json({"places": [[]]}))
+    store.backend.replace(path, dump_json({"places": [[]]}))
     set_times(store, time.time() - 35 * 24 * 3600)
     assert path not in paths(collect(store, grace_hours=24))
     set_times(store, time.time() - 70 * 24 * 3600)
@@ -243,7 +243,7 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
         "both.part-00000": [[there]],
         "unfinished.part-00000": [[there]],
     }.items():
-        store.backend.replace(f"{folder}/{name}.json", sealed_json({"places": places}))
+        store.backend.replace(f"{folder}/{name}.json", dump_json({"places": places}))
         store.backend.replace(f"{folder}/{name}.blobs", b"x")
     store.backend.replace(f"{folder}/damaged.json", b"{")
     store.backend.replace(f"{folder}/x.json.0123456789ab.partial", b"{")
@@ -614,7 +614,7 @@ def test_tombstone_with_key_outside_of_keys_is_refused(tmp_path: Path, key: str)
         "key": key,
         "pointer": "{}",
     }
-    store.backend.replace("tombstones/x.json", sealed_json(tombstone))
+    store.backend.replace("tombstones/x.json", dump_json(tombstone))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ArtifactCorruptError):
         collect(store)

@@ -27,9 +27,9 @@ from flows.store.runs import run_ids
 from pipelines import build_vocabulary
 from pipelines.io.file_systems import file_system
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import LeaseLostError
 from schemas.manifest import StageOutput
-from schemas.sealed import sealed_json
 
 KEY = "ab" * 32
 
@@ -44,7 +44,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 def write_lease(store: ArtifactStore, **changes: object) -> None:
     """As another process left it."""
     lease = {**this_one(), "holder": "theirs", "expires_at": time.time() + 3600, "token": "0"}
-    store.backend.replace(lease_path(STAGE, KEY), sealed_json({**lease, **changes}))
+    store.backend.replace(lease_path(STAGE, KEY), dump_json({**lease, **changes}))
 
 
 def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None:
@@ -183,7 +183,7 @@ class TakenOver:
         if not self.lease:
             [self.lease] = self.store.backend.names("leases")
             theirs = {**this_one(), "holder": "theirs", "expires_at": time.time() + 99, "token": ""}
-            self.store.backend.replace(self.lease, sealed_json(theirs))
+            self.store.backend.replace(self.lease, dump_json(theirs))
             fs.pipe_file(f"{folder}/step", b"theirs")
         self.checkpoints.append(fs.cat_file(f"{folder}/step"))
         return StageOutput(files=(write_text_file("vocab.txt", "a", output=output),))
@@ -193,7 +193,7 @@ class TakenOver:
 def taken_over(fakes: FakeStages, place: str, monkeypatch: pytest.MonkeyPatch) -> TakenOver:
     """That stage in the place of the one that learns a vocabulary."""
     stage = TakenOver(place)
-    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, resumes=True)
+    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, supports_resume=True)
     monkeypatch.setattr(build_vocabulary, "STAGE", replaced)
     return stage
 

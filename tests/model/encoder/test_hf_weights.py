@@ -322,7 +322,7 @@ def test_tensors_that_do_not_fit_are_named(
         ({"position_embedding_type": "relative_key"}, "is 'relative_key', expected 'absolute'"),
         ({"add_cross_attention": True}, "add_cross_attention"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"num_attention_heads": 3}, "hidden_size must be a multiple of heads"),
+        ({"num_attention_heads": 3}, "num_attention_heads"),
         ({"vocab_size": "many"}, "vocab_size is 'many'"),
     ],
 )

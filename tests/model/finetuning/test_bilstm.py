@@ -43,8 +43,8 @@ from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from schemas.errors import CheckpointError, TrainingError
+from schemas.finetune_configs import FinetuneConfig, TaskTypeName, TrialConfig
 from schemas.manifest import StageInput
-from schemas.task_configs import FinetuneConfig, TaskTypeName, TrialConfig
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 UNITS_OF_LSTM = 12
@@ -305,8 +305,8 @@ def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
         "num_epochs": 1,
         "model": {"preset": "tiny"},
     }
-    plain = TrialConfig.model_validate(given).identity()
-    on_top = TrialConfig.model_validate({**given, "bilstm": True}).identity()
+    plain = TrialConfig.model_validate(given).cache_key_fields()
+    on_top = TrialConfig.model_validate({**given, "bilstm": True}).cache_key_fields()
     assert on_top == {**plain, "bilstm": True}
     for method in ("feature-based", "majority"):
         start = {"init_checkpoint": "x"} if method == "feature-based" else {}

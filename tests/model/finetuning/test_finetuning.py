@@ -42,7 +42,7 @@ from schemas.errors import (
     CheckpointError,
     ConfigError,
     DivergenceError,
-    ExamplesError,
+    TaskDataError,
     TrainingError,
 )
 from schemas.manifest import StageInput
@@ -434,10 +434,10 @@ def test_training_data_must_have_labels(checkpoint: str, tmp_path: Path) -> None
     unlabelled = write_examples(
         tmp_path / "unlabelled", "sst-2", splits={"train": rows}, labels=("0", "1")
     )
-    with pytest.raises(ExamplesError, match="label"):
+    with pytest.raises(TaskDataError, match="label"):
         trained(trial_job(tmp_path / "work", unlabelled, config=trial_config(checkpoint)))
     empty = write_examples(tmp_path / "empty", "sst-2", splits={"train": []}, labels=("0", "1"))
-    with pytest.raises(ExamplesError, match="train"):
+    with pytest.raises(TaskDataError, match="train"):
         trained(trial_job(tmp_path / "work", empty, config=trial_config(checkpoint)))
     only_dev = write_examples(
         tmp_path / "only-dev",
@@ -445,7 +445,7 @@ def test_training_data_must_have_labels(checkpoint: str, tmp_path: Path) -> None
         splits={"dev": text_rows(4, split="dev")},
         labels=("0", "1"),
     )
-    with pytest.raises(ExamplesError, match="train"):
+    with pytest.raises(TaskDataError, match="train"):
         trained(trial_job(tmp_path / "work", only_dev, config=trial_config(checkpoint)))
 
 

@@ -44,7 +44,7 @@ from schemas.errors import (
     CheckpointError,
     ConfigError,
     DivergenceError,
-    InstancesError,
+    InstanceDataError,
     RunnerError,
     TrainingError,
 )
@@ -468,10 +468,10 @@ def test_a_flipped_byte_is_refused_before_the_first_step(tmp_path: Path) -> None
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
-    with pytest.raises((ArtifactCorruptError, InstancesError), match=given.files[0].object):
+    with pytest.raises((ArtifactCorruptError, InstanceDataError), match=given.files[0].object):
         train(corpus.job(tmp_path / "work"), stop=StopRequest())
     shard.unlink()
-    with pytest.raises((ArtifactCorruptError, InstancesError), match=given.files[0].object):
+    with pytest.raises((ArtifactCorruptError, InstanceDataError), match=given.files[0].object):
         train(corpus.job(tmp_path / "work"), stop=StopRequest())
     assert not (tmp_path / "work" / "curves").exists()
 
@@ -481,13 +481,13 @@ def test_instances_that_do_not_fit_are_refused(corpus: SmallCorpus, tmp_path: Pa
         **{"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 1},
         "max_position_embeddings": 48,
     }
-    with pytest.raises(InstancesError, match="up to 64 tokens"):
+    with pytest.raises(InstanceDataError, match="up to 64 tokens"):
         train(corpus.job(tmp_path, length=64, model=short), stop=StopRequest())
     job = corpus.job(tmp_path)
     other = job.instances.model_copy(
         update={"statistics": {**job.instances.statistics, "vocab_size": 30_522}}
     )
-    with pytest.raises(InstancesError, match=r"30,?522"):
+    with pytest.raises(InstanceDataError, match=r"30,?522"):
         train(job.model_copy(update={"instances": other}), stop=StopRequest())
 
 
@@ -655,7 +655,7 @@ def test_instances_without_masks_or_pairs_are_refused(corpus: SmallCorpus, tmp_p
         given = job.instances.model_copy(
             update={"counters": {**job.instances.counters, **counters}}
         )
-        with pytest.raises(InstancesError, match=reason):
+        with pytest.raises(InstanceDataError, match=reason):
             train(job.model_copy(update={"instances": given}), stop=StopRequest())
         assert not (tmp_path / "curves").exists()
 
