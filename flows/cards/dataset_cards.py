@@ -225,7 +225,7 @@ def lineage_section(ancestors: Ancestors) -> Iterator[str]:
              for ref in ancestors.gone]  # fmt: skip
     yield table(("stage", "content", "key", "version"), rows)
     own = ancestors.manifests[0]
-    settings = flatten(own.key_spec.get("config", {}), keep_empty=False)
+    settings = flatten(own.key_spec.get("config", {}))
     text = "\n".join(f"{name}: {value}" for name, value in settings.items())
     libraries = own.key_spec.get("environment", {})
     yield f"\nSettings of `{own.stage}`:\n\n{code(text, language='text')}"

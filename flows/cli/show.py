@@ -126,6 +126,5 @@ def _environment_lines(manifest: Manifest) -> list[str]:
 
 def _leaf_lines(value: Mapping[str, object]) -> list[str]:
     return [
-        f"{name}: {json.dumps(item, ensure_ascii=False)}"
-        for name, item in flatten(value, keep_empty=True).items()
+        f"{name}: {json.dumps(item, ensure_ascii=False)}" for name, item in flatten(value).items()
     ]
