@@ -23,7 +23,6 @@ from schemas.disclosure import without_secrets
 from schemas.manifest import Manifest
 
 RunFacets = dict[str, ol.RunFacet]
-
 _NAMESPACE = os.environ.get("OPENLINEAGE_NAMESPACE") or "bertloom"
 _VERSIONS = {"python": environment().python, "bertloom": "unknown", **environment().packages}
 _MAX_MESSAGE_CHARACTERS = 4000
@@ -56,9 +55,8 @@ def job(recipe: str, label: str = "") -> Job:
 
 def parent_facets(run_id: str, recipe: str) -> RunFacets:
     """Return the facet that names the run of the recipe as the parent of a step."""
-    facet, job_name = ol.parent_run, f"bertloom.{recipe}"
-    parent = facet.ParentRunFacet(facet.Run(run_id), facet.Job(_NAMESPACE, job_name))
-    return {"parent": parent}
+    run, parent_job = ol.parent_run.Run(run_id), ol.parent_run.Job(_NAMESPACE, f"bertloom.{recipe}")
+    return {"parent": ol.parent_run.ParentRunFacet(run, parent_job)}
 
 
 def engine_facets(step: Step) -> RunFacets:
@@ -76,12 +74,11 @@ def cache_facets(result: StepResult) -> RunFacets:
     return {"tags": ol.tags_run.TagsRunFacet(fields)}
 
 
-def error_facets(*errors: BaseException | str) -> RunFacets:
-    """Return the facet with the messages of errors, without secrets; {} without an error."""
-    texts = [e if isinstance(e, str) else f"{type(e).__name__}: {e}" for e in errors]
-    message = without_secrets("; ".join(texts))[:_MAX_MESSAGE_CHARACTERS]
+def error_facets(text: str) -> RunFacets:
+    """Return the facet with the message of an error, without secrets; {} for an empty text."""
+    message = without_secrets(text)[:_MAX_MESSAGE_CHARACTERS]
     facet = ol.error_message_run.ErrorMessageRunFacet(message, "python")
-    return {"errorMessage": facet} if errors else {}
+    return {"errorMessage": facet} if text else {}
 
 
 def input_datasets(run: Run, step: Step, inputs: Mapping[str, Manifest]) -> list[InputDataset]:
@@ -108,8 +105,7 @@ def output_dataset(run: Run, step: Step, manifest: Manifest) -> OutputDataset:
 
 def raw_datasets(manifest: Manifest) -> list[InputDataset]:
     """Return the files from outside the store that a step read, each once."""
-    datasets = {}
-    facet, version = ol.input_statistics_input_dataset, ol.dataset_version_dataset
+    facet, version, datasets = ol.input_statistics_input_dataset, ol.dataset_version_dataset, {}
     for raw in manifest.raw_inputs:
         scheme, host, path = _split_url(raw.uri)
         name = ("file", path) if scheme == "file" else (f"{scheme}://{host}", path.lstrip("/"))
@@ -139,8 +135,7 @@ def _facets(manifest: Manifest) -> dict[str, ol.DatasetFacet]:
     if manifest.table in ("tokens", "instances") and "vocab_size" in manifest.statistics:
         with_ids = arrow.tokens_schema if manifest.table == "tokens" else arrow.instances_schema
         schema = with_ids(manifest.statistics["vocab_size"])
-    column = ol.schema_dataset.SchemaDatasetFacetFields
-    columns = [column(field.name, str(field.type)) for field in schema or ()]
-    version = ol.dataset_version_dataset.DatasetVersionDatasetFacet(manifest.content)
-    facets: dict[str, ol.DatasetFacet] = {"version": version}
-    return facets | ({"schema": ol.schema_dataset.SchemaDatasetFacet(columns)} if columns else {})
+    version, facet = ol.dataset_version_dataset, ol.schema_dataset
+    columns = [facet.SchemaDatasetFacetFields(c.name, str(c.type)) for c in schema or ()]
+    facets = {"version": version.DatasetVersionDatasetFacet(manifest.content)}
+    return {**facets, "schema": facet.SchemaDatasetFacet(columns)} if columns else {**facets}

@@ -15,6 +15,7 @@ from openlineage.client.uuid import generate_new_uuid, generate_static_uuid
 from flows.lineage.openlineage import facets
 from flows.lineage.openlineage.sender import EventSender
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished, StepStarted
+from flows.run.run_recorder import failure_text
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
 from flows.store.runs import RunRecord
@@ -48,20 +49,22 @@ class OpenLineageListener:
                 del self._ids[step.label]
             case StepFailed(_, step, _, error):
                 self._start(event)
-                self._send(RunState.FAIL, step.label, facets.error_facets(error))
+                self._send(RunState.FAIL, step.label, facets.error_facets(failure_text(error)))
                 del self._ids[step.label]
             case RunFinished(_, state, failures):
                 for label in filter(None, self._ids):
                     self._send(RunState.ABORT, label)
-                errors = facets.error_facets(*failures.values())
-                self._send(_FINAL_STATES.get(state, RunState.ABORT), about=errors)
-                self._sender.close()
+                text = "; ".join(map(failure_text, failures.values()))
+                self._close(_FINAL_STATES.get(state, RunState.ABORT), text)
 
     def abort(self, store: ArtifactStore, record: RunRecord) -> None:
         """Send the ABORT of a run of another process, which was killed."""
         self._open_run(store, record.recipe["name"], record.run_id, record.started)
-        error = facets.error_facets(record.failures.get("", record.state))
-        self._send(RunState.ABORT, about=error)
+        self._close(RunState.ABORT, record.failures.get("", ""))
+
+    def _close(self, state: RunState, error: str) -> None:
+        """Send the end of the run, and wait for the collector."""
+        self._send(state, about=facets.error_facets(error))
         self._sender.close()
 
     def _open_run(self, store: ArtifactStore, recipe: str, run_id: str, started_at: str) -> None:
