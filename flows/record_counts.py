@@ -28,7 +28,7 @@ class RecordCounts:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether in = kept + dropped."""
+        """Return whether in = kept + dropped."""
         return self.total == self.kept + self.dropped
 
     @property
@@ -40,7 +40,7 @@ class RecordCounts:
 
 
 def list_sources(counters: Mapping[str, int]) -> list[str]:
-    """Return the sources that have counters of their own: `documents-kept@books`."""
+    """Return the sources with separate counters, such as `documents-kept@books`."""
     return sorted({name.partition("@")[2] for name in counters if "@" in name})
 
 
