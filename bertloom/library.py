@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow.dataset as ds
 
 from flows.bert import plan_recipe
-from flows.cards.cards import card_of, cards_said
+from flows.cards.cards import card_of, recorded_cards_config
 from flows.export.exporting import Format, export
 from flows.lineage import queries
 from flows.lineage.names import resolve
@@ -158,7 +158,7 @@ class Artifact:
             UsageError: there is something in the folder, or no such format of it.
             ConfigError: it holds neither rows nor a model.
         """
-        said = cards_said(self.manifest, store=self._store)
+        said = recorded_cards_config(self.manifest, store=self._store)
         return export(self.manifest, str(folder), store=self._store, form=form, cards=said)
 
     def card(self) -> str:
@@ -170,7 +170,7 @@ class Artifact:
         Raises:
             ConfigError: it holds neither rows nor a model.
         """
-        said = cards_said(self.manifest, store=self._store)
+        said = recorded_cards_config(self.manifest, store=self._store)
         return card_of(self.manifest, store=self._store, cards=said)
 
     def trace(self, row: int, *, raw: bool = False) -> Trace:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from flows.formatting import format_bytes, format_count, format_duration
+from flows.formatting import format_bytes, format_count, format_duration, format_statistic
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import mermaid_text
 from flows.nested_values import flatten, numeric_leaves
@@ -56,7 +56,7 @@ def stage_markdown(results: Sequence[StepResult], *, store: ArtifactStore, run_i
     if len(results) == 1:
         lines += _details(results[0].manifest, store=store)
     metrics = [
-        (result.label, str(row["metric"]), _text(row["value"]))
+        (result.label, str(row["metric"]), format_statistic(row["metric"], row["value"]))
         for result in results
         for row in metric_rows(result.manifest)
     ]

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from model.tables.entry_comparison import EntryComparison
-from model.tables.evaluations import MAJORITY, MAJORITY_CLASS, percent
+from model.tables.evaluations import MAJORITY, MAJORITY_CLASS
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
 from model.tables.paper_tables import Column
 from model.tables.result_rows import ResultRow
 from model.tables.variant_comparisons import TEST_NOTE, VariantComparison
 from model.tasks.cut_data import cut_notes, marked
+from model.telling.percent import format_percent
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
 VARIANTS_COLUMNS = (
@@ -103,10 +104,10 @@ _RESULT: dict[str, Callable[[ResultRow], str]] = {
     "entry": lambda row: row.entry,
     "split": lambda row: row.split,
     "metric": lambda row: row.metric,
-    "mean ± sd": lambda row: marked(percent(row.mean, row.sd), row.cut),
+    "mean ± sd": lambda row: marked(format_percent(row.mean, row.sd), row.cut),
     "restarts": lambda row: str(row.restarts or ""),
-    "best": lambda row: marked(percent(row.best), row.cut),
-    "ensemble": lambda row: marked(percent(row.ensemble), row.cut),
+    "best": lambda row: marked(format_percent(row.best), row.cut),
+    "ensemble": lambda row: marked(format_percent(row.ensemble), row.cut),
     "BERT_BASE": lambda row: _paper_text(row, row.paper.get("BERT_BASE")),
     "BERT_LARGE": lambda row: _paper_text(row, row.paper.get("BERT_LARGE")),
     _REFERENCE: lambda row: row.reference,
@@ -130,7 +131,7 @@ def _majority_rows(rows: Sequence[ResultRow], columns: Iterable[str]) -> Iterato
     """Yield a row for each split and metric on which no entry is the majority class."""
     known: dict[tuple[str, str], str] = {}
     for row in rows:
-        known.setdefault((row.split, row.metric), percent(row.majority))
+        known.setdefault((row.split, row.metric), format_percent(row.majority))
     for split, metric in {(row.split, row.metric) for row in rows if row.method == MAJORITY}:
         del known[split, metric]
     for (split, metric), score in known.items():

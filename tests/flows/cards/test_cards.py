@@ -14,8 +14,8 @@ from support.tiny_recipe import write_tiny
 
 import bertloom
 from flows.cards.ancestors import Ancestors
-from flows.cards.cards import card_of, cards_said
-from flows.cards.licences import source_facts
+from flows.cards.cards import card_of, recorded_cards_config
+from flows.cards.licenses import source_facts
 from flows.cards.model_cards import model_card
 from flows.recipes.files import load_recipe
 from flows.store.artifacts import ArtifactStore
@@ -132,7 +132,7 @@ def test_an_artifact_of_an_older_store_gets_its_card_by_command(
     assert "- Licence: cc-by-4.0" in said.out  # as the card of its documents says
     assert cli("card", "build-tokens", "--write", "--store", store.root).code == 0
     assert path.read_bytes() == kept
-    assert cards_said(manifest_of(store, "build-instances"), store=store).sources
+    assert recorded_cards_config(manifest_of(store, "build-instances"), store=store).sources
     said = cli("export", "build-instances", str(tmp_path / "new"), "--store", store.root)
     assert said.out.strip().endswith(" train")
     assert DatasetCard.load(tmp_path / "new" / "README.md").data.license == ["cc-by-4.0"]
