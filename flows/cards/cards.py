@@ -90,7 +90,7 @@ def recorded_cards_config(manifest: Manifest, *, store: ArtifactStore) -> CardsC
     """
     documents = find_ancestors(store, manifest).of_stage("build-documents")
     for step in (manifest, *documents):
-        page = store.backend.read_if_there(card_path(step))
+        page = store.backend.read_if_exists(card_path(step))
         try:
             card = read_page(page).decode() if page is not None else ""
         except ValueError as error:

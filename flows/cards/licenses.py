@@ -20,9 +20,7 @@ UNKNOWN = "unknown"
 _DUMP = re.compile(r"(?:^|/)([a-z][a-z_]*?)wiki-(?:\d{8}|latest)-pages-")
 _GUTENBERG = re.compile(r"(?:^|[/_-])(?:pg\d+|\d+-0|gutenberg)", re.IGNORECASE)
 _WIKI_LANGUAGES = {"simple": "en", "be_x_old": "be", "zh_classical": "lzh", "zh_yue": "yue"}
-_PAGE_AUTHORS = "authors of each page, named in its history at its address with revision_id added:"
-    "authors of each page, named in its history. Address of a page, before its revision_id:"
-)
+_PAGE_AUTHORS = "authors of each page, named in its history; its address, with revision_id added:"
 _GUTENBERG_RIGHTS = "Project Gutenberg: public domain in the United States, unless a book differs"
 
 

@@ -8,7 +8,7 @@ from flows.cards.cards import MODEL_STAGES, card_of, check_has_card
 from flows.cards.splits import DEFAULT, splits_of
 from flows.export.atomic_folder import atomic_folder
 from flows.export.models import published_model, write_model, write_tokenizer
-from flows.export.rows import write_split
+from flows.export.rows import Suffix, write_split
 from flows.run.stages import summarize
 from flows.run.step_execution import stage_input
 from flows.store.artifacts import CARD, ArtifactStore
@@ -53,12 +53,15 @@ def export(
         raise UsageError(
             f"--format: expected {' or '.join(formats)} for {manifest.stage}, got {format}."
         )
-    write = _write_model if is_model else _write_rows
-    return write(manifest, target, store=store, format=format, cards=cards or CardsConfig())
+    cards = cards or CardsConfig()
+    if is_model:
+        return _write_model(manifest, target, store=store, cards=cards)
+    suffix: Suffix = "arrow" if format == "arrow-stream" else "parquet"
+    return _write_rows(manifest, target, store=store, suffix=suffix, cards=cards)
 
 
 def _write_model(
-    manifest: Manifest, target: str, *, store: ArtifactStore, format: Format, cards: CardsConfig
+    manifest: Manifest, target: str, *, store: ArtifactStore, cards: CardsConfig
 ) -> str:
     model = published_model(manifest, store=store)
     with atomic_folder(target) as folder:
@@ -69,11 +72,10 @@ def _write_model(
 
 
 def _write_rows(
-    manifest: Manifest, target: str, *, store: ArtifactStore, format: Format, cards: CardsConfig
+    manifest: Manifest, target: str, *, store: ArtifactStore, suffix: Suffix, cards: CardsConfig
 ) -> str:
     splits = splits_of(manifest)
     source = stage_input(manifest.table, manifest, store=store)
-    suffix = "arrow" if format == "arrow-stream" else "parquet"
     with atomic_folder(target) as folder:
         exported = {
             split[:2]: write_split(split, source, folder=folder, suffix=suffix) for split in splits

@@ -19,7 +19,7 @@ from support.lineage_schema import Ours, Published, check_datasets
 
 from flows.bert import recipe_steps
 from flows.lineage.export.event_file import read_events
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 

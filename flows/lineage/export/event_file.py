@@ -112,7 +112,7 @@ class _PutFile:
             if len(self._data) >= _PART_BYTES:
                 self._begin_another()
             data = self._data + data
-            if not self._is_mine and self._backend.create(self._path, data):
+            if not self._is_mine and self._backend.put_if_absent(self._path, data):
                 self._is_mine = True
             else:
                 if not self._is_mine:  # another process has the first name

@@ -9,7 +9,7 @@ from support.cli_runner import Cli
 from support.store_builder import STAGE, damage, prepared, published, write_run
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Lease, lease_or_holder
+from flows.store.leases import Lease, acquire_or_holder
 from schemas.errors import DeterminismError
 from schemas.sealed import sealed_json
 
@@ -72,7 +72,7 @@ def test_ls_shows_the_trials_of_a_grid_as_one(cli: Cli, store: ArtifactStore) ->
 
 
 def test_ls_says_who_builds_what_and_by_which_job(cli: Cli, store: ArtifactStore) -> None:
-    with lease_or_holder(store, STAGE, "ab" * 32, holder="a-run") as lease:
+    with acquire_or_holder(store, STAGE, "ab" * 32, holder="a-run") as lease:
         assert isinstance(lease, Lease)
         lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
         (_, line) = cli("ls").out.splitlines()

@@ -18,7 +18,7 @@ import transformers
 from support.corpus_builder import small_recipe, small_sample
 
 import bertloom
-from flows.export.exporting import export
+from flows.export.export import export
 from flows.lineage.names import artifact_of_file
 from flows.run.step_execution import stage_input
 from flows.running import run_recipe
@@ -143,7 +143,7 @@ def exported(corpus: ArtifactStore, tmp_path_factory: pytest.TempPathFactory) ->
     for step in STEPS:
         for form in ("hf", "arrow-stream"):
             manifest, _ = artifact(corpus, step)
-            export(manifest, str(root / f"{manifest.stage}-{form}"), store=corpus, form=form)
+            export(manifest, str(root / f"{manifest.stage}-{form}"), store=corpus, format=form)
     return root
 
 
@@ -234,7 +234,7 @@ def test_nothing_is_written_over_and_nothing_half(corpus: ArtifactStore, tmp_pat
     with pytest.raises(ArtifactCorruptError, match="expected 1 rows, found"):
         export(manifest.model_copy(update={"files": files}), str(tmp_path / "new"), store=corpus)
     with pytest.raises(UsageError, match="choose one of hf"):
-        export(manifest, str(tmp_path / "new"), store=corpus, form="csv")
+        export(manifest, str(tmp_path / "new"), store=corpus, format="csv")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

@@ -26,7 +26,7 @@ from flows.lineage.export.columns import table_of, tables
 from flows.lineage.export.datasets import store_namespace
 from flows.lineage.export.event_file import read_events
 from flows.lineage.export.events import LineageEvents, close_abandoned
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.run.graph import Step
 from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt

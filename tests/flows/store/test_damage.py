@@ -18,7 +18,7 @@ from support.store_builder import describe, prepared, published
 
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Holder, lease_path
+from flows.store.leases import LeaseHolder, lease_path
 from flows.store.pointers import key_path, pointer_to
 from flows.store.verification import check_records
 from model.finetune import finetune
@@ -96,7 +96,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     with pytest.raises(DeterminismError):
         store.commit(loser)
     gone = published(store, "gone", spec={"seed": 9})
-    store.withdraw_artifacts({gone.artifact_id: "a test"})
+    store.quarantine_artifacts({gone.artifact_id: "a test"})
     tombstone = {
         "location": "artifacts/x/y",
         "begun": "",
@@ -105,7 +105,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
         "pointer": "",
     }
     store.backend.replace("tombstones/y.json", sealed_json(tombstone))
-    holder = Holder(
+    holder = LeaseHolder(
         holder="r", host="h", system="s", pid=1, process_start="", expires_at=0.0, token="t"
     )
     store.backend.replace(lease_path("build-tokens", "0" * 64), sealed_json(holder.model_dump()))
