@@ -337,19 +337,18 @@ def _text_row(cells: Sequence[str], widths: Sequence[int], texts: int) -> str:
 
 
 def to_csv(rows: Sequence[ResultRow]) -> str:
-    """Long form: one value a line, shares of 1 in full (the paper's as it prints them, / 100)."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for row in rows:
-        for statistic, value in _values(row):
-            if value is not None:
-                cut = "; ".join(() if statistic.startswith("paper-") else row.cut)
-                about = (row.entry, row.task, row.split, row.metric)
-                is_ours = not statistic.startswith(("paper-", "majority"))
-                reference = row.reference if is_ours else ""
-                writer.writerow((*about, statistic, repr(value), cut, reference))
-    return out.getvalue()
+    """Return one line per value: ratios in full, the paper's values divided by 100."""
+    return _csv(CSV_COLUMNS, (cells for row in rows for cells in _result_cells(row)))
+
+
+def _result_cells(row: ResultRow) -> Iterator[list[object]]:
+    for statistic, value in _values(row):
+        if value is not None:
+            cut = "; ".join(() if statistic.startswith("paper-") else row.cut)
+            is_ours = not statistic.startswith(("paper-", "majority"))
+            reference = row.reference if is_ours else ""
+            where = [row.entry, row.task, row.split, row.metric]
+            yield [*where, statistic, value, cut, reference]
 
 
 def variants_csv(filled: Sequence[FilledTable]) -> str:
@@ -396,8 +395,14 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
     return out.getvalue()
+
+
+def _csv_cell(cell: object) -> object:
+    """Return a cell that a spreadsheet does not execute as a formula."""
+    is_formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if is_formula else cell
 
 
 def _values(row: ResultRow) -> Iterator[tuple[str, float | int | None]]:
