@@ -166,7 +166,7 @@ def _rounded(metric: str, value: float) -> float:
 
 def _phases(model: Manifest, ancestors: Ancestors) -> Iterator[Phase]:
     """Yield the pretraining phases of a model, last phase first."""
-    at_step = model.config.get("at_step")
+    at_step = model.config.get("init_from_step")
     checkpoint = model if model.stage == "pretrain" else ancestors.input(model, "checkpoint")
     while checkpoint is not None:
         steps, tokens = checkpoint.counters["steps"], checkpoint.counters["tokens"]
@@ -178,8 +178,8 @@ def _phases(model: Manifest, ancestors: Ancestors) -> Iterator[Phase]:
 
 def _title(model: Manifest, phases: list[Phase], examples: Manifest | None) -> str:
     configs = [model.statistics.get("model"), *(p.manifest.config.get("model") for p in phases)]
-    shape = next((config for config in configs if config and config.get("layers")), None)
+    shape = next((config for config in configs if config and config.get("num_hidden_layers")), None)
     title = "BERT"
     if shape:
-        title += f" with {shape['layers']} layers and hidden size {shape['hidden_size']}"
+        title += f" with {shape['num_hidden_layers']} layers and hidden size {shape['hidden_size']}"
     return f"{title} fine-tuned on {dataset_name(examples)}" if examples else title

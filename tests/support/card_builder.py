@@ -9,7 +9,7 @@ from support.lineage_builder import put, raw_file
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
-POINT = "b16-lr2e-05-e3"
+POINT = "bs16-lr2e-05-ep3"
 RESTARTS = (0.30, 0.34, 0.38)
 
 
@@ -57,7 +57,7 @@ def put_model(
                 "held_out": {"perplexity": 21.597217, "mlm_accuracy": 0.253},
                 "snapshots": {"40": {"tokens": 2000}},
             },
-            config={"model": {"layers": 2, "hidden_size": 64} if number == 1 else None},
+            config={"model": {"num_hidden_layers": 2, "hidden_size": 64} if number == 1 else None},
         )
     examples = put(
         store,
@@ -76,7 +76,7 @@ def put_model(
             {"examples": examples, "checkpoint": steps["phase-2"]},
             key=str(number),
             statistics={**about, "metrics": {"dev": {"entity-f1": score}}},
-            key_spec={"config": {"epochs": 3, "model": None}},
+            key_spec={"config": {"num_epochs": 3, "model": None}},
         )
         for number, score in enumerate(RESTARTS)
     }

@@ -75,14 +75,14 @@ def test_all_pretraining_phases_are_stated_up_to_the_step_that_was_used(
         card = load(steps[label], store)
         assert rows_below("Pretraining", card) == both
         assert "1,100 steps in 2 phases" in card.text
-    at_step = steps[f"{POINT}-r0"].model_copy(update={"config": {"at_step": 40}})
+    at_step = steps[f"{POINT}-r0"].model_copy(update={"config": {"init_from_step": 40}})
     assert rows_below("Pretraining", load(at_step, store))[1] == ["32", "40", "2,000", "mlm+nsp"]
     assert rows_below("Pretraining", load(steps["phase-1"], store)) == both[:1]
 
 
 def test_settings_leave_out_what_is_not_set(store: ArtifactStore) -> None:
     text = load(put_model(store)["evaluate"], store).text
-    assert "epochs: 3" in text
+    assert "num_epochs: 3" in text
     assert "None" not in text
 
 

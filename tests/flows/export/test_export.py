@@ -85,7 +85,7 @@ def test_stored_folder_opens_with_its_training_rows(
 
 def test_stored_folder_opens_without_held_out_instances(corpus: ArtifactStore) -> None:
     manifest, folder = artifact(corpus, INSTANCES)
-    held_out = [entry for entry in manifest.files if entry.statistics["part"] == "held-out"]
+    held_out = [entry for entry in manifest.files if entry.path.startswith("__held-out__/")]
     assert sum(entry.rows or 0 for entry in held_out) > 10
     keys = ("input_ids", "masked_lm_positions")
     training = {str([row[key] for key in keys]) for row in read_shard(folder).to_pylist()}
@@ -285,7 +285,7 @@ def test_transformers_opens_exported_models(checkpoint: Path, tmp_path: Path) ->
     about = {"task": "sst-2", "kind": "classification", "metrics": {}, "method": "fine-tune"}
     trial = put_files(store, checkpoint, stage="finetune", statistics=about)
     features = put_files(
-        store, checkpoint, stage="finetune", statistics={**about, "method": "features"}
+        store, checkpoint, stage="finetune", statistics={**about, "method": "feature-based"}
     )
     inputs = tuple(input_ref(name, m) for name, m in {"r0": trial, "r1": features}.items())
     chosen = {
