@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Key, Panel
+from flows.report.plots import Axis, Plot
 from model.tables.document import Tables
 from model.tables.result_rows import ResultRow
 from model.tables.verdicts import Verdict
