@@ -125,7 +125,7 @@ def _environment_lines(manifest: Manifest) -> list[str]:
 
 
 def _statistics_lines(statistics: Mapping[str, object]) -> list[str]:
-    values = flatten(statistics, keep_empty=True)
+    values = flatten(statistics)
     return [
         f"{name}: {format_metric(name, value)}"
         if is_metric(name) and isinstance(value, float)
