@@ -195,6 +195,14 @@ def same_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def one_thread(same_threads: None) -> None:
+    """One thread for torch during the test."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="module")
 def one_worker() -> Iterator[None]:
     """The worker process that trainings of a module share ends with it."""
