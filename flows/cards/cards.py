@@ -129,7 +129,7 @@ def read_card(manifest: Manifest, *, store: ArtifactStore) -> str | None:
     Raises:
         ArtifactCorruptError: it is not what was written.
     """
-    stored = store.backend.read_if_there(card_path(manifest))
+    stored = store.backend.read_if_exists(card_path(manifest))
     if stored is None:
         return None
     try:

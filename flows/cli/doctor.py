@@ -27,7 +27,7 @@ from packaging.utils import canonicalize_name
 from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption
 from flows.formatting import align_columns
-from flows.recipes.files import default_store
+from flows.recipes.loader import default_store
 from flows.run.dependencies import install_hint
 from flows.run.provenance import checkout
 from flows.store.artifacts import ArtifactStore
@@ -172,7 +172,7 @@ def store_findings(root: str) -> Iterator[Finding]:
 def _promises(store: ArtifactStore) -> Iterator[Finding]:
     """Conditional writes and deletes, the clock."""
     try:
-        store.backend.probe()
+        store.backend.check_capabilities()
     except (StoreError, OSError) as error:
         remedy = "use a folder you may write to on a disk with hard links, or such a server"
         yield Finding("writes", "FAIL", str(error), remedy)
@@ -185,7 +185,7 @@ def _promises(store: ArtifactStore) -> Iterator[Finding]:
 def _deletes(store: ArtifactStore) -> Finding:
     """Leases are let go, and damaged pointers taken back, only if they are what was read."""
     try:
-        is_ignored = store.backend.ignores_conditions_on_delete()
+        is_ignored = store.backend.ignores_conditional_delete()
     except (StoreError, OSError) as error:
         remedy = "leases stay for a minute, and what is damaged cannot be withdrawn: use another"
         return Finding("deletes", "FAIL", f"compare-and-delete fails: {error}", remedy)
@@ -203,10 +203,10 @@ def _deletes(store: ArtifactStore) -> Finding:
 def _clock(store: ArtifactStore) -> Finding:
     path = f"probe/{uuid.uuid4().hex}"
     before = time.time()
-    store.backend.create(path, b"clock")
+    store.backend.put_if_absent(path, b"clock")
     after = time.time()
     try:
-        modified = store.backend.facts("probe")[path].modified
+        modified = store.backend.stat("probe")[path].modified
     finally:
         store.backend.delete(path)
     # Some say full seconds only.

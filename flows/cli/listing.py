@@ -14,11 +14,12 @@ from flows.cli.console import print_json, print_lines, say
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.cli.terminal import print_table
 from flows.formatting import format_bytes, format_duration
+from flows.lineage.openlineage import send_abort
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.leases import live_holders
-from flows.store.listing import Listed, listed
-from flows.store.runs import run_records, settle_runs
+from flows.store.listing import ListedArtifact, list_artifacts
+from flows.store.runs import reconcile_runs, run_records
 from schemas.errors import ArtifactCorruptError, UsageError
 from schemas.trial_names import entry_label
 
@@ -57,7 +58,7 @@ def ls(
         head = ("artifact", "stage", "pinned", "reason")
         _print(pinned, head, rows, as_json=as_json, folds=(3,))
     else:
-        artifacts = listed(opened, stage)
+        artifacts = list_artifacts(opened, stage)
         found = [_artifact_json(item) for item in artifacts]
         titles = ("artifact", "stage", "committed", "holds", "size", "refs")
         shown = () if as_json else _rows(artifacts, all_trials=trials or cells)
@@ -89,7 +90,7 @@ def _being_built(store: ArtifactStore, wanted: str | None) -> list[str]:
     ]
 
 
-def _artifact_json(item: Listed) -> dict[str, Any]:
+def _artifact_json(item: ListedArtifact) -> dict[str, Any]:
     return {
         **item.pointer.model_dump(exclude={"parts"}),
         "holds": _holds(item),
@@ -99,19 +100,19 @@ def _artifact_json(item: Listed) -> dict[str, Any]:
     }
 
 
-def _holds(item: Listed) -> str:
+def _holds(item: ListedArtifact) -> str:
     return summarize(item.manifest) if item.manifest else f"DAMAGED: {_DAMAGED}"
 
 
-def _rows(found: Iterable[Listed], *, all_trials: bool) -> list[tuple[str, ...]]:
+def _rows(found: Iterable[ListedArtifact], *, all_trials: bool) -> list[tuple[str, ...]]:
     """(artifact, stage, committed, holds, size, names) of each; trials of one grid as one row."""
-    grouped: dict[str, list[Listed]] = defaultdict(list)
+    grouped: dict[str, list[ListedArtifact]] = defaultdict(list)
     for item in found:
         grouped[item.pointer.artifact_id if all_trials else _group(item)].append(item)
     return [_artifact_row(name, group) for name, group in grouped.items()]
 
 
-def _group(item: Listed) -> str:
+def _group(item: ListedArtifact) -> str:
     """The entry of a recipe that an artifact is a trial of; else its own id."""
     if item.manifest is None or get_stage(item.pointer.stage).describe_many is None:
         return item.pointer.artifact_id
@@ -122,7 +123,7 @@ def _group(item: Listed) -> str:
     return f"run {item.manifest.produced_by.run_id}"
 
 
-def _artifact_row(name: str, group: Sequence[Listed]) -> tuple[str, ...]:
+def _artifact_row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]:
     first = group[0]
     stage, committed = first.pointer.stage, first.pointer.committed[:19].replace("T", " ")
     size = format_bytes(sum(item.size for item in group))
@@ -147,9 +148,7 @@ def runs(
     """List the runs that the store has records of, the newest first."""
     opened = open_store(store)
     if settle:
-        from flows.lineage.export.events import close_abandoned  # start-up: 50 ms
-
-        for item in settle_runs(opened, close=close_abandoned):
+        for item in reconcile_runs(opened, close=send_abort):
             state = "marked as crashed" if item.is_dead else "left as running"
             say(f"{item.run_id}: {state}: {item.why}", err=True)
     records = run_records(opened)

@@ -12,14 +12,14 @@ from flows.cli.console import print_found, say
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption, open_store
 from flows.formatting import align_columns, format_bytes
 from flows.lineage.names import resolve
-from flows.store.garbage import GarbageReport, collect_garbage
+from flows.store.garbage_collection import GarbageReport, collect_garbage
 from flows.store.pointers import pointer_to
 from flows.store.verification import (
     RecordReport,
-    Verdict,
+    VerifyResult,
     check_records,
     delete_damaged_pieces,
-    withdraw,
+    quarantine,
 )
 from flows.store.verification import verify as check
 from schemas.errors import UsageError
@@ -76,7 +76,7 @@ def gc(
         "freed": report.freed,
         "garbage": [item._asdict() for item in report.garbage],
         "kept": [item._asdict() for item in report.kept],
-        "revived": list(report.revived),
+        "restored": list(report.restored),
         "notes": list(report.notes),
     }
     print_found(found, _garbage_lines(report), as_json=as_json)
@@ -95,7 +95,7 @@ def _garbage_lines(report: GarbageReport) -> Iterator[str]:
         for kind, (things, files, freed) in report.by_kind().items()
     ]
     yield from align_columns(sums, right=(1, 2, 3))
-    yield from (f"left as it was, it came into use: {path}" for path in report.revived)
+    yield from (f"left as it was, it came into use: {path}" for path in report.restored)
     yield from (f"note: {note}" for note in report.notes)
     if report.is_dry_run:
         yield f"{format_bytes(report.freed)} would come free; to delete: bertloom gc --delete"
@@ -112,32 +112,32 @@ def verify(
         ),
     ] = None,
     store: StoreOption = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Compare sizes only, and read no file.")
+    sizes_only: Annotated[
+        bool, typer.Option("--sizes-only", help="Compare file sizes only; read no file.")
     ] = False,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Also read the rows of tables, and digest them again.")
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Also read the rows of tables and check their digests.")
     ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Only report; damaged artifacts stay published.")
+    no_quarantine: Annotated[
+        bool, typer.Option("--no-quarantine", help="Report only; keep corrupt artifacts published.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check that artifacts, and the store's own records, are to the byte what was written.
 
-    Exits with 1 if not. Records are checked where no artifact is named, and not with --quick.
+    Exits with 1 if not. Records are checked where no artifact is named, and not with --sizes-only.
     """
-    if quick and deep:
-        raise UsageError("expected one of --quick and --deep")
+    if sizes_only and rows:
+        raise UsageError("--sizes-only and --rows exclude each other. Pass one of them.")
     opened = open_store(store)
     lost, records = dict[tuple[str, str], str](), RecordReport(0, (), ())
     if artifacts:
         chosen = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
-        lost = opened.damaged_pointers()
+        lost = opened.corrupt_pointers()
         chosen = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    verdicts = check(opened, chosen, deep=not quick, rows=deep)
-    if not artifacts and not quick:
+    verdicts = check(opened, chosen, deep=not sizes_only, rows=rows)
+    if not artifacts and not sizes_only:
         records = check_records(opened)
     lines = (line for verdict in verdicts for line in _verdict_lines(verdict))
     print_found([verdict._asdict() for verdict in verdicts], lines, as_json=as_json)
@@ -146,9 +146,9 @@ def verify(
         say(f"DAMAGED  {damage}", err=as_json)
     for note in records.notes:
         say(f"note: {note}", err=as_json)
-    damaged = [verdict for verdict in verdicts if not verdict.is_sound]
-    if not keep:
-        withdraw(opened, damaged)
+    damaged = [verdict for verdict in verdicts if not verdict.is_ok]
+    if not no_quarantine:
+        quarantine(opened, damaged)
         for key in lost:
             opened.lookup(*key)  # which takes back what it cannot read
         delete_damaged_pieces(opened, records)
@@ -161,7 +161,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verdict_lines(verdict: Verdict) -> list[str]:
-    state = "sound" if verdict.is_sound else "DAMAGED"
+def _verdict_lines(verdict: VerifyResult) -> list[str]:
+    state = "sound" if verdict.is_ok else "DAMAGED"
     head = f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files"
     return [head, *(f"  {problem}" for problem in verdict.problems)]

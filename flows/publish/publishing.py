@@ -351,7 +351,7 @@ def _vocabulary_overlap(new: Corpus, old: Corpus, *, store: ArtifactStore) -> fl
         entry = manifest.file(VOCAB_FILE) if manifest is not None else None
         if manifest is None or entry is None:
             return None
-        stored = store.backend.read_if_there(f"{manifest.data}/{entry.object}")
+        stored = store.backend.read_if_exists(f"{manifest.data}/{entry.object}")
         if stored is None:
             return None  # the published one's file is gone; the figures are in its manifest
         found.append(set(stored.decode().splitlines()))

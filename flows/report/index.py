@@ -17,7 +17,7 @@ from flows.report.page import INDEX_PAGE, render
 from flows.report.steps import seconds_between
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore, parse_manifest
-from flows.store.runs import KEPT, judge, last_signs, run_ids, stored_records
+from flows.store.runs import RESUME_HINT, check_liveness, last_heartbeats, run_ids, stored_records
 from schemas.disclosure import without_secrets
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
@@ -69,11 +69,11 @@ def write_index(store: ArtifactStore, *, anew: Collection[str] = ()) -> str:
         StoreError: others replace it faster than it can be written.
     """
     for _ in range(_TRIES):
-        before = store.backend.read_if_there(INDEX_PAGE)
+        before = store.backend.read_if_exists(INDEX_PAGE)
         rows = read_rows(store, anew=anew)
         text = render("index.html.j2", runs=rows, store=store.root)
         page = sealed_page(text.encode())
-        if page == before or store.backend.swap(INDEX_PAGE, page, expected=before):
+        if page == before or store.backend.compare_and_swap(INDEX_PAGE, page, expected=before):
             return store.url(INDEX_PAGE)
     raise StoreError(
         f"{store.url(INDEX_PAGE)}: {_TRIES} times another run was faster to write it; "
@@ -112,7 +112,7 @@ def _is_over(row: RunRow, *, anew: Collection[str] = ()) -> bool:
 
 def _kept_rows(store: ArtifactStore) -> dict[str, RunRow]:
     """Rows of earlier indexes; none where they cannot be used: all are read again then."""
-    stored = store.backend.read_if_there(_KEPT)
+    stored = store.backend.read_if_exists(_KEPT)
     try:
         found = read_sealed(stored) if stored else {}
         if found.get("version") != _KEPT_VERSION:
@@ -124,7 +124,7 @@ def _kept_rows(store: ArtifactStore) -> dict[str, RunRow]:
 
 def _fresh_rows(store: ArtifactStore, ids: list[str]) -> dict[str, RunRow]:
     records = stored_records(store, ids)
-    signs = last_signs(store) if records else {}
+    signs = last_heartbeats(store) if records else {}
     wanted = [
         step["manifest"]
         for record in records.values()
@@ -171,8 +171,8 @@ def _row(
 ) -> RunRow:
     state = str(record.get("state", "?"))
     failures = dict(record.get("failures", {}))
-    if state == "running" and (judged := judge(record, silence=silence)).is_over:
-        state, failures[""] = "died", f"{judged.why}; {KEPT}"
+    if state == "running" and (judged := check_liveness(record, silence=silence)).is_over:
+        state, failures[""] = "died", f"{judged.why}; {RESUME_HINT}"
     steps = record.get("steps", ())
     cached = sum(bool(step.get("was_cached")) for step in steps)
     results = []

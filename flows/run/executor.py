@@ -25,7 +25,7 @@ from tenacity import (
 from flows.run.graph import Step
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
 from flows.run.step_execution import StepResult, is_transient
-from flows.store.leases import Holder
+from flows.store.leases import LeaseHolder
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def run_steps(run: Run) -> None:
     steps that need it, and no others.
     """
     pending = dict(run.by_label)
-    running: dict[Future[StepResult | Holder], Step] = {}
+    running: dict[Future[StepResult | LeaseHolder], Step] = {}
     due: dict[str, float] = defaultdict(float)
     delays: dict[str, Iterator[float]] = defaultdict(poll_delays)
     with _executor(run) as executor:
@@ -57,7 +57,7 @@ def run_steps(run: Run) -> None:
             later = [due[s.label] - now for s in ready if due[s.label] > now]
             for future in wait(running, min(later, default=None), FIRST_COMPLETED).done:
                 step = running.pop(future)
-                if isinstance(_outcome(run, step, future), Holder):
+                if isinstance(_outcome(run, step, future), LeaseHolder):
                     due[step.label] = time.monotonic() + next(delays[step.label])
                 else:
                     del pending[step.label]
@@ -84,8 +84,8 @@ def _retrying(run: Run, step: Step) -> Retrying:
 
 
 def _outcome(
-    run: Run, step: Step, future: Future[StepResult | Holder]
-) -> StepResult | Holder | None:
+    run: Run, step: Step, future: Future[StepResult | LeaseHolder]
+) -> StepResult | LeaseHolder | None:
     """Return what a step ended with; report its error to the run and return None."""
     try:
         return future.result()

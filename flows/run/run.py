@@ -39,10 +39,10 @@ from flows.run.plan import PlannedStep
 from flows.run.preflight import raw_paths
 from flows.run.step_execution import StepResult, build_step, stage_folders
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Holder, Lease, lease_or_holder, live_holder
+from flows.store.leases import Lease, LeaseHolder, acquire_or_holder, live_holder
 from flows.store.pointers import pointer_to
 from flows.store.runs import RunState
-from flows.store.verification import verify, withdraw
+from flows.store.verification import quarantine, verify
 from model.processes.launcher import stop_running_calls
 from pipelines.runners.checks import steps_at_once
 from pipelines.runners.launch import RUNNERS_HERE
@@ -233,7 +233,7 @@ class Run:
             self._report_wait(step, holder)
         return holder is not None
 
-    def execute(self, step: Step) -> StepResult | Holder:
+    def execute(self, step: Step) -> StepResult | LeaseHolder:
         """Take a step's artifact from the store, or build it.
 
         Returns:
@@ -248,10 +248,10 @@ class Run:
             self._finish(step, result)
             return result
         key = self.key(step)
-        with lease_or_holder(
+        with acquire_or_holder(
             self.store, step.stage.name, key.cache_key, holder=self.run_id
         ) as lease:
-            if isinstance(lease, Holder):
+            if isinstance(lease, LeaseHolder):
                 self._report_wait(step, lease)
                 return lease
             self.wait(0)
@@ -280,8 +280,8 @@ class Run:
         manifest = self.store.lookup(step.stage.name, self.key(step).cache_key)
         if manifest is not None and self.recipe.execution.verify_on_hit != "size":
             verdicts = verify(self.store, [pointer_to(manifest)])
-            if not verdicts[0].is_sound:
-                withdraw(self.store, verdicts)
+            if not verdicts[0].is_ok:
+                quarantine(self.store, verdicts)
                 return None
         return StepResult(step.label, manifest, was_cached=True, seconds=0.0) if manifest else None
 
@@ -317,7 +317,7 @@ class Run:
             detach=self.recipe.execution.detach,
         )
 
-    def _report_wait(self, step: Step, holder: Holder) -> None:
+    def _report_wait(self, step: Step, holder: LeaseHolder) -> None:
         """Report once which other run builds a step."""
         if step.label not in self._waiting:
             self._waiting.add(step.label)

@@ -18,8 +18,8 @@ from flows.run.events import (
 from flows.run.provenance import checkout
 from flows.run.run import Run
 from flows.store.pointers import now
-from flows.store.processes import this_process
-from flows.store.runs import KEPT, Heartbeat, JobRecord, RunRecord, RunState, write_run
+from flows.store.process_identity import this_process
+from flows.store.runs import RESUME_HINT, Heartbeat, JobRecord, RunRecord, RunState, write_run
 from schemas.disclosure import recorded, without_secrets
 
 _WRITE_SECONDS = 2.0
@@ -69,7 +69,7 @@ class RunRecorder:
                     self._write("running")
                 case RunStopping():
                     # A process that is being stopped may not live until RunFinished.
-                    self._write("interrupted", {"": f"it was stopped; {KEPT}"})
+                    self._write("interrupted", {"": f"it was stopped; {RESUME_HINT}"})
                 case RunFinished(_, state, failures):
                     if self._heartbeat is not None:
                         self._heartbeat.stop()
@@ -110,4 +110,4 @@ def failure_text(error: BaseException) -> str:
     if isinstance(error, Exception):
         return str(without_secrets(f"{type(error).__name__}: {error}"))
     cause = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else "a signal"
-    return f"it was stopped by {cause}; {KEPT}"
+    return f"it was stopped by {cause}; {RESUME_HINT}"

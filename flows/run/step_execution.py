@@ -125,7 +125,7 @@ def build_step(
             "`version` did not, or it depends on an input that is not part of the key"
         )
     return StepResult(
-        step.label, commit.manifest, not commit.won, time.monotonic() - clock, warning
+        step.label, commit.manifest, not commit.created, time.monotonic() - clock, warning
     )
 
 

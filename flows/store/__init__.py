@@ -12,7 +12,7 @@ caller only
 what is said of a damaged record          `records`
 where a lease expires                     `leases`: `Holder.is_live`
 whether a process is still there          `processes`
-which runs are over                       `runs`: `judge`, `settle_runs`
+which runs are over                       `runs`: `judge`, `reconcile_runs`
 what garbage collection keeps             `reachable`: `survey`
 in which order it deletes                 `garbage`: `collect_garbage`
 what is checked of artifacts and records  `verification`, rows of shards in `rows`

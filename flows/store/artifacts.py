@@ -8,10 +8,10 @@
     runs/RUN_ID/run.json                            what a run did, see `flows.store.runs`
     leases/STAGE/CACHE_KEY.json                     who builds a key, see `flows.store.leases`
     work/STAGE/CACHE_KEY/                           what a stage needs to go on after a kill
-    pieces/STAGE/DIGEST/                            finished pieces, see `flows.store.pieces`
+    pieces/STAGE/DIGEST/                            finished pieces, see `flows.store.work_items`
     quarantine/STAGE/CACHE_KEY-RANDOM.json          a pointer taken back, {withdrawn, reason, ...}
     quarantine/conflicts/STAGE/ARTIFACT_ID.json     two artifacts of one key, and how they differ
-    tombstones/ARTIFACT_ID.json                     being deleted, see `flows.store.garbage`
+    tombstones/ARTIFACT_ID.json                     being deleted by garbage collection
 
 An attempt that no pointer leads to (a crash, a lost race) does not exist for readers.
 """
@@ -23,9 +23,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from flows.store.backend import open_backend
-from flows.store.pieces import withdraw_pieces
 from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
 from flows.store.records import content_of, parse_record, read_record
+from flows.store.work_items import withdraw_pieces
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -60,7 +60,7 @@ class Commit(NamedTuple):
     manifest: Manifest
     """The one that readers of the key find: this attempt's, or an equal one that was first."""
 
-    won: bool
+    created: bool
     replaced: Pointer | None = None
     """What the key led to before, where a rebuild put something else in its place."""
 
@@ -81,10 +81,10 @@ class ArtifactStore(StorePointers):
         except StoreError:
             raise
         except Exception as error:  # each cloud's client has exceptions of its own
-            raise StoreError(self.backend.cannot_be_opened(error)) from error
+            raise StoreError(self.backend.open_error(error)) from error
 
     def _open(self, *, create: bool) -> None:
-        stored = self.backend.read_if_there("FORMAT.json")
+        stored = self.backend.read_if_exists("FORMAT.json")
         if stored is None:
             if not create:
                 raise ArtifactNotFoundError(
@@ -92,8 +92,8 @@ class ArtifactStore(StorePointers):
                     "--store, or make one with `bertloom run`"
                 )
             if self.backend.is_remote:
-                self.backend.probe()
-            self.backend.create("FORMAT.json", sealed_json(_FORMAT))
+                self.backend.check_capabilities()
+            self.backend.put_if_absent("FORMAT.json", sealed_json(_FORMAT))
             stored = self.backend.read("FORMAT.json")
         try:
             found = read_sealed(stored)
@@ -123,7 +123,7 @@ class ArtifactStore(StorePointers):
         quarantine, so that the stage is built again.
         """
         path = key_path(stage, cache_key)
-        stored = self.backend.read_if_there(path)
+        stored = self.backend.read_if_exists(path)
         if stored is None:
             return None
         try:
@@ -133,7 +133,7 @@ class ArtifactStore(StorePointers):
             # pointer away since it was read, nothing was found.
             self.backend.touch(path)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
-            self._take_back(stage, cache_key, stored=stored, reason=str(error))
+            self._quarantine(stage, cache_key, stored=stored, reason=str(error))
             return None
         except FileNotFoundError:
             return None
@@ -222,21 +222,23 @@ class ArtifactStore(StorePointers):
         # What a repeated worker left there would be read by whoever opens the folder as a whole.
         for stray in sizes.keys() - {entry.object for entry in manifest.files}:
             self.backend.delete(f"{manifest.data}/{stray}")
-        if not self.backend.create(manifest.path, sealed_json(manifest.model_dump(mode="json"))):
+        if not self.backend.put_if_absent(
+            manifest.path, sealed_json(manifest.model_dump(mode="json"))
+        ):
             raise StoreError(f"{self.url(manifest.path)}: this attempt is published already")
         replaced = self.pointer(manifest.stage, manifest.cache_key) if replace else None
         if replaced is not None:
-            self.withdraw(replaced, reason=f"rebuilt as {manifest.artifact_id}")
+            self.quarantine(replaced, reason=f"rebuilt as {manifest.artifact_id}")
         pointer = pointer_to(manifest).to_json()
-        while not self.backend.create(key_path(manifest.stage, manifest.cache_key), pointer):
+        while not self.backend.put_if_absent(key_path(manifest.stage, manifest.cache_key), pointer):
             # Another run was faster. What it published may have been damaged since: then it is
             # withdrawn by the lookup, and the key is free again.
             winner = self.lookup(manifest.stage, manifest.cache_key)
             if winner is not None:
                 self._refuse_conflict(winner, manifest)
                 self.backend.delete_folder(manifest.location)
-                return Commit(winner, won=False)
-        return Commit(self._remembered(manifest), won=True, replaced=replaced)
+                return Commit(winner, created=False)
+        return Commit(self._remembered(manifest), created=True, replaced=replaced)
 
     def _refuse_conflict(self, winner: Manifest, loser: Manifest) -> None:
         """Nothing if two artifacts of one key are the same; else record and raise it."""
@@ -252,7 +254,7 @@ class ArtifactStore(StorePointers):
             "contents": [winner.content, loser.content],
             "differing_files": differing,
         }
-        self.backend.create(record, sealed_json(conflict))
+        self.backend.put_if_absent(record, sealed_json(conflict))
         rows = "the same rows" if winner.logical_content == loser.logical_content else "other rows"
         shown = ", ".join(differing[:5]) + (" ..." if len(differing) > 5 else "")
         raise DeterminismError(
@@ -276,24 +278,24 @@ class ArtifactStore(StorePointers):
 
     # Taking back
 
-    def withdraw(self, pointer: Pointer, *, reason: str) -> None:
+    def quarantine(self, pointer: Pointer, *, reason: str) -> None:
         """Take a key's pointer back: it moves to quarantine, with the reason."""
-        stored = self.backend.read_if_there(key_path(pointer.stage, pointer.cache_key))
+        stored = self.backend.read_if_exists(key_path(pointer.stage, pointer.cache_key))
         # Else it was withdrawn by another run already, and perhaps built again.
         if stored is not None and parse_pointer(stored) == pointer:
-            self._take_back(pointer.stage, pointer.cache_key, stored=stored, reason=reason)
+            self._quarantine(pointer.stage, pointer.cache_key, stored=stored, reason=reason)
 
-    def _take_back(self, stage: str, cache_key: str, *, stored: bytes, reason: str) -> None:
-        if self.backend.read_if_there(key_path(stage, cache_key)) != stored:
+    def _quarantine(self, stage: str, cache_key: str, *, stored: bytes, reason: str) -> None:
+        if self.backend.read_if_exists(key_path(stage, cache_key)) != stored:
             return  # by another run meanwhile, and perhaps built again
         record: dict[str, Any] = {"withdrawn": now(), "reason": reason}
         if parse_pointer(stored) is not None:
             record["pointer"] = read_sealed(stored)
         name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
-        self.backend.create(f"quarantine/{stage}/{name}.json", sealed_json(record))
+        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", sealed_json(record))
         self.backend.remove(key_path(stage, cache_key), expected=stored)
 
-    def withdraw_artifacts(
+    def quarantine_artifacts(
         self,
         reasons: Mapping[str, str],
         *,
@@ -313,7 +315,7 @@ class ArtifactStore(StorePointers):
                 objects = (files or {}).get(pointer.artifact_id)
                 # Before the pointer: who finds none builds from the pieces that are left.
                 withdraw_pieces(self.backend, pointer.stage, location, objects=objects)
-                self.withdraw(pointer, reason=reasons[pointer.artifact_id])
+                self.quarantine(pointer, reason=reasons[pointer.artifact_id])
 
 
 # Manifests

@@ -1,7 +1,7 @@
 """Small files below one root, with put-if-absent and compare-and-swap on every backend.
 
 ========  ===========================  =====================================================
-backend   `create`: only if absent     `swap`, `remove`: only if the file holds what is expected
+backend   `put_if_absent`              `compare_and_swap`, `remove`
 ========  ===========================  =====================================================
 disk      hard link of a written file  under `flock` of a file in `.locks/`
 memory    a lock of this process       the same lock
@@ -11,7 +11,7 @@ GCS       `ifGenerationMatch=0`        `ifGenerationMatch` with the generation o
 
 fsspec's own local `mode="create"` looks first and writes afterwards, so that two may win; it is not
 used. Backends without such a promise are refused (`open_backend`), and servers that claim it and do
-not keep it are found out (`StoreBackend.probe`).
+not keep it are found out (`StoreBackend.check_capabilities`).
 
 The clients of S3 and GCS repeat a request whose answer got lost, and may then meet their own write:
 a file that is refused but holds what was to be written counts as written.
@@ -43,7 +43,7 @@ _MEMORY_LOCK = threading.Lock()
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-class FileFacts(NamedTuple):
+class FileInfo(NamedTuple):
     """What a listing tells of a file."""
 
     size: int
@@ -128,7 +128,7 @@ class StoreBackend(abc.ABC):
                 "run `bertloom verify`"
             ) from error
 
-    def cannot_be_opened(self, error: Exception) -> str:
+    def open_error(self, error: Exception) -> str:
         """What is said of a store, whatever error its client raised, and what to do."""
         return f"store {self.root}: cannot be opened: {type(error).__name__}: {error}"
 
@@ -138,7 +138,7 @@ class StoreBackend(abc.ABC):
         """Raises FileNotFoundError where there is none."""
         return bytes(self.fs.cat_file(self._full(path)))
 
-    def read_if_there(self, path: str) -> bytes | None:
+    def read_if_exists(self, path: str) -> bytes | None:
         """A file's bytes; None where there is none."""
         try:
             return self.read(path)
@@ -147,18 +147,18 @@ class StoreBackend(abc.ABC):
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of those of some small files that are there, by path."""
-        found = {path: self.read_if_there(path) for path in paths}
+        found = {path: self.read_if_exists(path) for path in paths}
         return {path: data for path, data in found.items() if data is not None}
 
     def open(self, path: str) -> IO[bytes]:
         """A file's bytes as a stream, which the caller closes."""
         return open_stream(self.fs, self._full(path))
 
-    def facts(self, folder: str) -> dict[str, FileFacts]:
+    def stat(self, folder: str) -> dict[str, FileInfo]:
         """What is known of each file below a folder, hidden ones too, by path from the root."""
         start = len(self._full(""))
         return {
-            name[start:]: FileFacts(
+            name[start:]: FileInfo(
                 int(info["size"]), self._modified(info), int(info.get("nlink", 1))
             )
             for name, info in self._listed(folder).items()
@@ -177,12 +177,12 @@ class StoreBackend(abc.ABC):
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of each file below a folder, by its path relative to that folder."""
-        found = self.facts(folder).items()
+        found = self.stat(folder).items()
         return {path.removeprefix(f"{folder}/"): facts.size for path, facts in found}
 
     def names(self, folder: str) -> list[str]:
         """Paths of the files below a folder, relative to the root, sorted; hidden ones left out."""
-        found = self.facts(folder)
+        found = self.stat(folder)
         return sorted(path for path in found if not path.rpartition("/")[2].startswith("."))
 
     def folders(self, folder: str) -> dict[str, float]:
@@ -201,7 +201,7 @@ class StoreBackend(abc.ABC):
     # Writing
 
     @abc.abstractmethod
-    def create(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bool:
         """Put-if-absent: whether this call wrote the file. Of any number of callers one wins.
 
         A loser finds the winner's file whole.
@@ -211,13 +211,15 @@ class StoreBackend(abc.ABC):
         """Write a file whether or not it is there; readers see the old or the new one."""
         self.fs.pipe_file(self._full(path), data)
 
-    def swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
+    def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
         """Compare-and-swap: write a file if it holds `expected`; None: if there is none.
 
         Returns:
             Whether the file holds `data` now. If not, another caller was faster.
         """
-        return self.create(path, data) if expected is None else self._swap(path, data, expected)
+        return (
+            self.put_if_absent(path, data) if expected is None else self._swap(path, data, expected)
+        )
 
     @abc.abstractmethod
     def _swap(self, path: str, data: bytes, expected: bytes) -> bool: ...
@@ -259,22 +261,22 @@ class StoreBackend(abc.ABC):
 
     # Trying the promises out
 
-    def probe(self) -> None:
+    def check_capabilities(self) -> None:
         """Try put-if-absent and swaps: some servers that speak S3 or GCS ignore conditions.
 
         Raises:
             StoreError: a file was created twice, or changed though it was not what was expected.
         """
         with self._probing() as path:
-            if not self.create(path, b"first") or self.create(path, b"second"):
+            if not self.put_if_absent(path, b"first") or self.put_if_absent(path, b"second"):
                 raise StoreError(
                     f"store {self.root}: the server lets a file be created twice, so two runs "
                     "could publish under one key. Use a server that honours If-None-Match (S3) or "
                     "ifGenerationMatch (GCS)"
                 )
             if (
-                not self.swap(path, b"third", expected=b"first")
-                or self.swap(path, b"fourth", expected=b"first")
+                not self.compare_and_swap(path, b"third", expected=b"first")
+                or self.compare_and_swap(path, b"fourth", expected=b"first")
                 or self._ignores_condition(path, deleting=False)
             ):
                 raise StoreError(
@@ -283,14 +285,14 @@ class StoreBackend(abc.ABC):
                     "server that honours If-Match (S3) or ifGenerationMatch (GCS)"
                 )
 
-    def ignores_conditions_on_delete(self) -> bool:
+    def ignores_conditional_delete(self) -> bool:
         """Whether the server deletes files under conditions that fail.
 
         Raises:
             StoreError: it refuses to delete under one that holds.
         """
         with self._probing() as path:
-            self.create(path, b"first")
+            self.put_if_absent(path, b"first")
             if self._ignores_condition(path, deleting=True):
                 return True
             self.replace(path, b"second")
@@ -326,7 +328,7 @@ class _Locking(StoreBackend):
 
     def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
         with self._lock(path):
-            found = self.read_if_there(path)
+            found = self.read_if_exists(path)
             if found == expected:
                 self.replace(path, data)
         return found in (expected, data)
@@ -341,7 +343,7 @@ class _Disk(_Locking):
     def root(self) -> str:
         return self._root
 
-    def create(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bool:
         target = Path(self._full(path))
         with written_beside(target, data) as written:
             try:
@@ -404,7 +406,7 @@ class _Memory(_Locking):
         del path
         return _MEMORY_LOCK
 
-    def create(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bool:
         with _MEMORY_LOCK:
             if self.fs.exists(self._full(path)):
                 return False
@@ -413,7 +415,7 @@ class _Memory(_Locking):
 
     def remove(self, path: str, *, expected: bytes) -> float | None:
         with _MEMORY_LOCK:
-            if self.read_if_there(path) != expected:
+            if self.read_if_exists(path) != expected:
                 return None
             return float(self.fs.store.pop(self._full(path)).modified.timestamp())
 
@@ -434,7 +436,7 @@ class _Bucket(StoreBackend):
     _settings = ""
     """What tells the client where the server is, and who asks."""
 
-    def cannot_be_opened(self, error: Exception) -> str:
+    def open_error(self, error: Exception) -> str:
         bucket = self.fs.split_path(self._root)[0]
         if isinstance(error, FileNotFoundError):  # of writing: what is read may be missing
             return (
@@ -442,7 +444,7 @@ class _Bucket(StoreBackend):
                 "credentials may see. Make it first, or correct the URL"
             )
         return (
-            f"{super().cannot_be_opened(error)}. Expected a bucket {bucket} that may be listed, "
+            f"{super().open_error(error)}. Expected a bucket {bucket} that may be listed, "
             f"read and written: check the network and the credentials ({self._settings})"
         )
 
@@ -479,11 +481,11 @@ class _Bucket(StoreBackend):
         except FileNotFoundError:
             return {}
 
-    def create(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bool:
         try:
             self.fs.pipe_file(self._full(path), data, mode="create")
         except OSError as error:
-            if (found := self.read_if_there(path)) is not None:
+            if (found := self.read_if_exists(path)) is not None:
                 return found == data
             if isinstance(error, FileExistsError):
                 return False
@@ -533,7 +535,7 @@ class _Bucket(StoreBackend):
                 self._delete(path, version=version)
             else:
                 self._put(path, b"overwritten", version=version)
-        return self.read_if_there(path) != b"changed since"
+        return self.read_if_exists(path) != b"changed since"
 
 
 class _S3(_Bucket):

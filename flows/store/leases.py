@@ -3,14 +3,14 @@
     leases/STAGE/CACHE_KEY.json    {holder, host, system, pid, process start, expires_at, token,
                                     job_id, job_url}
 
-`try_lease` takes one, or says who has it. The store's conditional commit makes sure that two runs
+`try_acquire` takes one, or says who has it. The store's conditional commit makes sure that two runs
 never publish different things under one key. A lease saves the work of building twice, and keeps
 two runs from writing one `work/` folder: a run that lost its lease stops the step and publishes
 nothing.
 
-It is renewed by a thread every third of its time to live. **It is free** (`Holder.is_live`) when it
+It is renewed by a thread every third of its time to live. **It is free** when it
 was let go, when it has expired, or when its process is of this machine and gone, so that what a
-`kill -9` leaves behind makes nobody wait. See `flows.store.processes` for how a process is known.
+`kill -9` leaves behind makes nobody wait.
 
 Time to live is counted by the clocks of the hosts that share a store. A host whose clock is ahead
 by more than two thirds of it takes a live lease: both then build, and the commit decides. One that
@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
-from flows.store.processes import ProcessName, this_process
+from flows.store.process_identity import ProcessName, this_process
 from schemas.sealed import read_sealed, sealed_json
 
 TIME_TO_LIVE = 60.0
@@ -46,7 +46,7 @@ _LOST_SECONDS = 0.5
 _LOGGER = logging.getLogger(__name__)
 
 
-class Holder(BaseModel):
+class LeaseHolder(BaseModel):
     """Who has a lease."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -89,7 +89,7 @@ class StoredLease(NamedTuple):
     stored: bytes | None
     """Its bytes; None where there is none."""
 
-    holder: Holder | None
+    holder: LeaseHolder | None
     """Its live holder; None where it is free. A file that cannot be read is of nobody."""
 
 
@@ -100,20 +100,20 @@ def lease_path(stage: str, cache_key: str) -> str:
 
 def read_lease(backend: StoreBackend, path: str) -> StoredLease:
     """A lease as it is now."""
-    stored = backend.read_if_there(path)
+    stored = backend.read_if_exists(path)
     try:
-        holder = stored and Holder.model_validate(read_sealed(stored))
+        holder = stored and LeaseHolder.model_validate(read_sealed(stored))
     except ValueError:  # of which pydantic's are
         holder = None
     return StoredLease(stored, holder if holder and holder.is_live else None)
 
 
-def live_holder(store: ArtifactStore, stage: str, cache_key: str) -> Holder | None:
+def live_holder(store: ArtifactStore, stage: str, cache_key: str) -> LeaseHolder | None:
     """Who is building a key right now, or None."""
     return read_lease(store.backend, lease_path(stage, cache_key)).holder
 
 
-def live_holders(store: ArtifactStore) -> dict[tuple[str, str], Holder]:
+def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
     """Every live lease of a store, by stage and cache key."""
     found = {}
     for path in store.backend.names("leases"):
@@ -124,14 +124,14 @@ def live_holders(store: ArtifactStore) -> dict[tuple[str, str], Holder]:
 
 
 @contextmanager
-def try_lease(
+def try_acquire(
     store: ArtifactStore,
     stage: str,
     cache_key: str,
     *,
     holder: str,
     ttl_seconds: float = TIME_TO_LIVE,
-) -> Iterator[Holder | None]:
+) -> Iterator[LeaseHolder | None]:
     """Hold the lease of a key for a block, in the name of a run, if nobody else has it.
 
     If this machine dies, it stays for `ttl_seconds`.
@@ -139,22 +139,24 @@ def try_lease(
     Yields:
         None where the lease is held; else its live holder, and the block has no lease.
     """
-    with lease_or_holder(store, stage, cache_key, holder=holder, ttl_seconds=ttl_seconds) as found:
-        yield found if isinstance(found, Holder) else None
+    with acquire_or_holder(
+        store, stage, cache_key, holder=holder, ttl_seconds=ttl_seconds
+    ) as found:
+        yield found if isinstance(found, LeaseHolder) else None
 
 
 @contextmanager
-def lease_or_holder(
+def acquire_or_holder(
     store: ArtifactStore,
     stage: str,
     cache_key: str,
     *,
     holder: str,
     ttl_seconds: float = TIME_TO_LIVE,
-) -> Iterator[Lease | Holder]:
-    """As `try_lease`; yields the lease itself where it is held."""
+) -> Iterator[Lease | LeaseHolder]:
+    """As `try_acquire`; yields the lease itself where it is held."""
     lease = Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
-    if (other := lease.take()) is not None:
+    if (other := lease.acquire()) is not None:
         yield other
         return
     ended = threading.Event()
@@ -165,7 +167,7 @@ def lease_or_holder(
     finally:
         ended.set()
         renewing.join()
-        lease.let_go()
+        lease.release()
 
 
 class Lease:
@@ -178,11 +180,11 @@ class Lease:
 
         self._backend, self._path, self._ttl = backend, path, ttl_seconds
         process, token = this_process()._asdict(), uuid.uuid4().hex
-        self._mine = Holder(holder=holder, **process, expires_at=0, token=token)
+        self._mine = LeaseHolder(holder=holder, **process, expires_at=0, token=token)
         self._stored = b""
         self._lock = threading.Lock()
 
-    def take(self) -> Holder | None:
+    def acquire(self) -> LeaseHolder | None:
         """Take it if it is free; else its live holder."""
         while True:
             found = read_lease(self._backend, self._path)
@@ -211,7 +213,7 @@ class Lease:
             renewed = self._mine.model_copy(update={"expires_at": time.time() + self._ttl})
             data = sealed_json(renewed.model_dump())
             before = self._stored if is_ours else expected
-            if not self._backend.swap(self._path, data, expected=before):
+            if not self._backend.compare_and_swap(self._path, data, expected=before):
                 return False
             self._stored = data
             return True
@@ -243,7 +245,7 @@ class Lease:
             _LOGGER.debug("the lease %s was not renewed: %s", self._path, error)
         return True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Free it, if it is still ours."""
         try:
             self._backend.remove(self._path, expected=self._stored)

@@ -11,7 +11,7 @@ from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 
 
-class Listed(NamedTuple):
+class ListedArtifact(NamedTuple):
     """A published artifact."""
 
     pointer: Pointer
@@ -27,7 +27,7 @@ class Listed(NamedTuple):
         return self.manifest.size if self.manifest else 0
 
 
-def listed(store: ArtifactStore, stage: str | None = None) -> list[Listed]:
+def list_artifacts(store: ArtifactStore, stage: str | None = None) -> list[ListedArtifact]:
     """Every published artifact, or those of a stage, the newest first.
 
     Pointers, and then manifests, are fetched side by side.
@@ -40,7 +40,7 @@ def listed(store: ArtifactStore, stage: str | None = None) -> list[Listed]:
     found = sorted(store.pointers(stage), key=lambda item: item.committed, reverse=True)
     stored = store.backend.read_many(pointer.manifest for pointer in found)
     return [
-        Listed(
+        ListedArtifact(
             pointer,
             _manifest(stored.get(pointer.manifest), where=store.url(pointer.manifest)),
             tuple(names[pointer.manifest]),

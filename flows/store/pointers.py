@@ -119,7 +119,7 @@ class StorePointers:
         return parse_record(Pointer, stored, self.backend.url(path), kind=path.partition("/")[0])
 
     def _pointer(self, path: str) -> Pointer | None:
-        stored = self.backend.read_if_there(path)
+        stored = self.backend.read_if_exists(path)
         return None if stored is None else self._parsed(path, stored)
 
     # Keys
@@ -131,7 +131,7 @@ class StorePointers:
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
         """Every published key, of one stage or of all, in no particular order.
 
-        A pointer that cannot be read is passed over with a warning; see `damaged_pointers`.
+        A pointer that cannot be read is passed over with a warning; see `corrupt_pointers`.
         """
         for found in self._keys(stage).values():
             if isinstance(found, Pointer):
@@ -139,7 +139,7 @@ class StorePointers:
             else:
                 _LOGGER.warning("passed over: %s", found)
 
-    def damaged_pointers(self) -> dict[tuple[str, str], str]:
+    def corrupt_pointers(self) -> dict[tuple[str, str], str]:
         """What is wrong with each pointer that cannot be read, by its stage and cache key.
 
         A `lookup` of the key takes such a pointer back.
@@ -179,11 +179,11 @@ class StorePointers:
         path = ref_path(name)
         wanted = manifest.path, manifest.content, dict[str, str]()
         for _ in range(_TRIES):
-            stored = self.backend.read_if_there(path)
+            stored = self.backend.read_if_exists(path)
             found = parse_pointer(stored) if stored is not None else None
             if found is not None and (found.manifest, found.content, found.parts) == wanted:
                 return
-            if self.backend.swap(path, pointer_to(manifest).to_json(), expected=stored):
+            if self.backend.compare_and_swap(path, pointer_to(manifest).to_json(), expected=stored):
                 return
         raise RefConflictError(
             f"ref {name!r}: other runs moved it {_TRIES} times while this one wanted to; try again"
@@ -196,10 +196,10 @@ class StorePointers:
             RefConflictError: it leads to something else. Nothing is changed.
         """
         path = ref_path(name)
-        stored = self.backend.read_if_there(path)
+        stored = self.backend.read_if_exists(path)
         found = None if stored is None else self._parsed(path, stored)
         if found == expected:
-            if self.backend.swap(path, pointer.to_json(), expected=stored):
+            if self.backend.compare_and_swap(path, pointer.to_json(), expected=stored):
                 return
             found = self.ref(name)
         raise RefConflictError(

@@ -3,10 +3,10 @@
     runs/RUN_ID/run.json      what it is doing or did, from its start on
     runs/RUN_ID/alive.json    {run_id, written}: written every minute while its process is there
 
-A run that says `running` **is over** (`judge`) if it is of this machine and its process is gone, or
+A run that says `running` **is over** if it is of this machine and its process is gone, or
 if it is of another machine and has written nothing to its folder for a quarter of an hour. When it
 last wrote is what a listing of its folder says, by the disk's or the server's clock.
-`settle_runs` marks runs that are over as crashed.
+`reconcile_runs` marks runs that are over as crashed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from flows.formatting import format_duration
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.pointers import now
-from flows.store.processes import ProcessName
+from flows.store.process_identity import ProcessName
 from flows.store.records import content_of, parse_record
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.paths import RelativePath
 from schemas.sealed import sealed_json
 
-KEPT = "what was finished is kept, and the next run goes on from there"
+RESUME_HINT = "what was finished is kept, and the next run goes on from there"
 """Said of runs that ended before their end."""
 
 RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
 Close = Callable[[ArtifactStore, str], object]
 """Ends the lineage events of a run, given its id."""
 
-BEAT_SECONDS = 60.0
-SILENT_SECONDS = 15 * 60.0
+HEARTBEAT_SECONDS = 60.0
+HEARTBEAT_TIMEOUT = 15 * 60.0
 """After so long without a sign a run is over; a machine that slept for less counts as there."""
 
 _NEWEST, _NEWEST_FLOW_RUNS = 20, 50
@@ -108,7 +108,7 @@ class RunRecord(BaseModel):
     """Prefect's id of the flow run; "" without Prefect."""
 
     host: str = ""
-    """With the next three: the process of the run, see `flows.store.processes.ProcessName`."""
+    """With the next three: the process of the run, see `ProcessName`."""
 
     system: str = ""
     pid: int = 0
@@ -162,7 +162,7 @@ def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
         ArtifactCorruptError: it cannot be read.
     """
     path = record_path(run_id)
-    if (stored := store.backend.read_if_there(path)) is None:
+    if (stored := store.backend.read_if_exists(path)) is None:
         raise ArtifactNotFoundError(f"{store.root}: no run {run_id!r}; `bertloom runs` lists them")
     return parse_record(RunRecord, stored, store.url(path), kind="runs")
 
@@ -188,14 +188,14 @@ def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
     cannot be read.
     """
     found: list[dict[str, Any]] = []
-    moment, signs = time.time(), last_signs(store)
+    moment, signs = time.time(), last_heartbeats(store)
     for run_id, record in stored_records(store, reversed(run_ids(store))).items():
         if isinstance(record, ArtifactCorruptError):
             found.append({"run_id": run_id, "state": "damaged"})
             continue
         state = str(record.get("state", "?"))
         silence = moment - signs.get(run_id, moment)
-        if state == "running" and judge(record, silence=silence).is_over:
+        if state == "running" and check_liveness(record, silence=silence).is_over:
             state = "died"
         found.append({"run_id": run_id, **record, "state": state})
     return found
@@ -249,7 +249,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name=f"alive-{run_id}", daemon=True)
 
     def start(self) -> None:
-        """Write one every `BEAT_SECONDS` from now on."""
+        """Write one every `HEARTBEAT_SECONDS` from now on."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -259,7 +259,7 @@ class Heartbeat:
             self._thread.join()
 
     def _beat(self) -> None:
-        while not self._ended.wait(BEAT_SECONDS):
+        while not self._ended.wait(HEARTBEAT_SECONDS):
             sign = sealed_json({"run_id": self._run_id, "written": now()})
             try:
                 self._store.backend.replace(f"runs/{self._run_id}/alive.json", sign)
@@ -267,40 +267,40 @@ class Heartbeat:
                 _LOGGER.debug("run %s: no sign of life was left: %s", self._run_id, error)
 
 
-def last_signs(store: ArtifactStore) -> dict[str, float]:
+def last_heartbeats(store: ArtifactStore) -> dict[str, float]:
     """When each run last wrote to its folder, seconds since the epoch by the store's clock."""
     signs: dict[str, float] = {}
-    for path, facts in store.backend.facts("runs").items():
+    for path, facts in store.backend.stat("runs").items():
         parts = path.split("/")
         if len(parts) > 2:
             signs[parts[1]] = max(signs.get(parts[1], 0.0), facts.modified)
     return signs
 
 
-class Judgement(NamedTuple):
+class Liveness(NamedTuple):
     """Whether a run that says it is running is over."""
 
     is_over: bool
     why: str
 
 
-def judge(record: Mapping[str, Any], *, silence: float) -> Judgement:
+def check_liveness(record: Mapping[str, Any], *, silence: float) -> Liveness:
     """Tell whether a run that says it is running is over, `silence` seconds after its last sign."""
     process = ProcessName.of(record)
     where = f"its process {process.pid} on this machine is"
     if process.is_gone:
-        return Judgement(True, f"{where} gone")
+        return Liveness(True, f"{where} gone")
     if process.is_here:
-        return Judgement(False, f"{where} there")
-    return Judgement(
-        silence > SILENT_SECONDS, f"no sign of life for {format_duration(max(silence, 0.0))}"
+        return Liveness(False, f"{where} there")
+    return Liveness(
+        silence > HEARTBEAT_TIMEOUT, f"no sign of life for {format_duration(max(silence, 0.0))}"
     )
 
 
 # Settling
 
 
-class Settled(NamedTuple):
+class ReconciledRun(NamedTuple):
     """What became of a run that said it was running."""
 
     run_id: str
@@ -310,7 +310,7 @@ class Settled(NamedTuple):
     why: str
 
 
-def settle_dead_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
+def mark_crashed_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
     """Mark as crashed the newest runs of a recipe whose process here is gone; their ids."""
     return [
         record.run_id
@@ -319,7 +319,7 @@ def settle_dead_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list
     ]
 
 
-def settle_flow_run(
+def mark_flow_run_ended(
     store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str, close: Close
 ) -> list[str]:
     """Say in the records of a flow run of Prefect's what became of it; their run ids.
@@ -335,22 +335,22 @@ def settle_flow_run(
     ]
 
 
-def settle_runs(store: ArtifactStore, *, close: Close) -> list[Settled]:
+def reconcile_runs(store: ArtifactStore, *, close: Close) -> list[ReconciledRun]:
     """Mark every run of any machine as crashed that says it is running, is over, and has no lease.
 
     Returns:
         what became of each run that said it was running.
     """
-    moment, signs = time.time(), last_signs(store)
+    moment, signs = time.time(), last_heartbeats(store)
     holders = {holder.holder for holder in live_holders(store).values()}
     found = []
     for record in _running(store, sorted(signs)):
         run_id = record.run_id
         silence = moment - signs[run_id]
-        is_over, why = judge(dict(record), silence=silence)
+        is_over, why = check_liveness(dict(record), silence=silence)
         if run_id in holders and not record.is_dead:
             is_over, why = False, "it holds a lease"
-        found.append(Settled(run_id, is_over and _settle(store, record, close), why))
+        found.append(ReconciledRun(run_id, is_over and _settle(store, record, close), why))
     return found
 
 
@@ -372,7 +372,7 @@ def _settle(
     close: Close,
     *,
     state: RunState = "crashed",
-    reason: str = f"its process ended without a word; {KEPT}",
+    reason: str = f"its process ended without a word; {RESUME_HINT}",
 ) -> bool:
     # Read again: the process may have written its end just before it was found gone.
     found = read_run(store, record.run_id)

@@ -1,7 +1,7 @@
 """Verification: that a store holds, to the byte, what was written.
 
 `verify` checks artifacts with their pointers and manifests, `check_records` everything else: refs,
-pins, runs, reports, leases, quarantine, tombstones, and records of pieces. `withdraw` takes
+pins, runs, reports, leases, quarantine, tombstones, and records of pieces. `quarantine` takes
 artifacts that are not sound back, so that the next run builds them again; of the other records only
 those of pieces can be deleted without losing anything (`delete_damaged_pieces`).
 """
@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import StoreBackend
-from flows.store.pieces import check_blobs, delete_piece
 from flows.store.pointers import Pointer
 from flows.store.records import KINDS
+from flows.store.work_items import check_blobs, delete_piece
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
 from schemas.sealed import read_page, read_sealed
 
 if TYPE_CHECKING:
-    from flows.store.rows import RowsFound
+    from flows.store.shard_checks import RowsFound
 
 _DIGITS = re.compile(rb"[0-9a-f]{31}")
 _POINTED = ("artifact_id", "cache_key", "content", "stage")
 
 
-class Verdict(NamedTuple):
+class VerifyResult(NamedTuple):
     """What was found about an artifact."""
 
     artifact_id: str
@@ -45,18 +45,18 @@ class Verdict(NamedTuple):
     damaged_files: tuple[str, ...] = ()
     """Physical names of those whose bytes are not the ones that were written."""
 
-    is_wrong: bool = False
+    is_inconsistent: bool = False
     """Whether the artifact was sound in its bytes, and said of them what is not so: then what it
     came from, such as the records of its pieces, may say so too."""
 
     @property
-    def is_sound(self) -> bool:
+    def is_ok(self) -> bool:
         return not self.problems
 
 
 def verify(
     store: ArtifactStore, pointers: Sequence[Pointer], *, deep: bool = True, rows: bool = False
-) -> list[Verdict]:
+) -> list[VerifyResult]:
     """Check artifacts.
 
     Each manifest must fit its pointer and itself: digests over the files, the cache key over its
@@ -69,20 +69,20 @@ def verify(
     return [_verify(store, pointer, reader=reader) for pointer in pointers]
 
 
-def withdraw(store: ArtifactStore, verdicts: Sequence[Verdict]) -> None:
+def quarantine(store: ArtifactStore, verdicts: Sequence[VerifyResult]) -> None:
     """Take the artifacts that are not sound back, so that the next run builds them again."""
-    damaged = [verdict for verdict in verdicts if not verdict.is_sound]
-    store.withdraw_artifacts(
+    damaged = [verdict for verdict in verdicts if not verdict.is_ok]
+    store.quarantine_artifacts(
         {verdict.artifact_id: "; ".join(verdict.problems) for verdict in damaged},
-        files={v.artifact_id: v.damaged_files for v in damaged if not v.is_wrong},
+        files={v.artifact_id: v.damaged_files for v in damaged if not v.is_inconsistent},
     )
 
 
-def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -> Verdict:
+def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -> VerifyResult:
     try:
         manifest = store.read_manifest(pointer.manifest)
     except (ArtifactCorruptError, ArtifactNotFoundError) as error:
-        return Verdict(pointer.artifact_id, pointer.stage, (str(error),))
+        return VerifyResult(pointer.artifact_id, pointer.stage, (str(error),))
     damaged, wrong_rows = _check_files(store, manifest, reader=reader)
     wrong = [*check_manifest(manifest), *wrong_rows]
     pointed = {name: getattr(pointer, name) for name in _POINTED}
@@ -92,14 +92,14 @@ def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -
         *damaged.values(),
         *_check_inputs(store, manifest),
     ]
-    return Verdict(
+    return VerifyResult(
         manifest.artifact_id,
         manifest.stage,
         tuple(problems),
         len(manifest.files),
         manifest.size,
         damaged_files=tuple(damaged),
-        is_wrong=bool(wrong),
+        is_inconsistent=bool(wrong),
     )
 
 
@@ -181,7 +181,7 @@ class _Reader:
             digest = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
             if digest != entry.sha256 or entry.rows is None or not self._rows:
                 return digest, None
-            from flows.store.rows import read_rows  # start-up: 53 ms, pyarrow
+            from flows.store.shard_checks import read_rows  # start-up: 53 ms, pyarrow
 
             source.seek(0)
             return digest, read_rows(source)
@@ -244,7 +244,7 @@ def _check_cards(store: ArtifactStore) -> tuple[int, list[RecordProblem]]:
     checked, problems = 0, list[RecordProblem]()
     for pointer in store.pointers():
         path = f"{pointer.manifest.rpartition('/')[0]}/{CARD}"
-        stored = store.backend.read_if_there(path)
+        stored = store.backend.read_if_exists(path)
         if stored is None:
             continue  # artifacts of this stage have no cards
         checked += 1

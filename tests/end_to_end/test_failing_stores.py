@@ -150,4 +150,4 @@ def _left_over(name: str) -> list[str]:
         manifest = store.manifest(pointer.manifest)
         known |= {manifest.path, *(f"{manifest.data}/{entry.object}" for entry in manifest.files)}
     passing = ("artifacts", "leases", "probe", "quarantine", "tombstones", "work")
-    return sorted({path for top in passing for path in store.backend.facts(top)} - known)
+    return sorted({path for top in passing for path in store.backend.stat(top)} - known)

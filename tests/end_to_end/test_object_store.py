@@ -32,8 +32,8 @@ from flows.cli.doctor import store_findings
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
-from flows.store.garbage import collect_garbage
-from flows.store.leases import live_holders, try_lease
+from flows.store.garbage_collection import collect_garbage
+from flows.store.leases import live_holders, try_acquire
 from flows.store.listing import listed
 from flows.store.verification import verify
 from pipelines.beam import jobs as shard_jobs
@@ -56,16 +56,16 @@ pytestmark = pytest.mark.network
 def test_a_store_on_s3(bucket: str) -> None:
     store = ArtifactStore(f"{bucket}/store")
     manifest = prepared(store)
-    assert store.commit(manifest).won
+    assert store.commit(manifest).created
     assert store.lookup(STAGE, manifest.cache_key) == manifest
     twin = store.commit(prepared(store))
-    assert (twin.won, twin.manifest) == (False, manifest)
+    assert (twin.created, twin.manifest) == (False, manifest)
     with pytest.raises(DeterminismError):
         store.commit(prepared(store, "two"))
     assert resolve(store.url(manifest.location), store=store) == manifest
-    assert verify(store, list(store.pointers()))[0].is_sound
+    assert verify(store, list(store.pointers()))[0].is_ok
     damage(store, manifest, b"onf")
-    assert not verify(store, list(store.pointers()))[0].is_sound
+    assert not verify(store, list(store.pointers()))[0].is_ok
     store.backend.delete(file_of(store, manifest))
     assert store.lookup(STAGE, manifest.cache_key) is None
     assert store.lookup(STAGE, published(store).cache_key) is not None
@@ -76,16 +76,16 @@ def test_leases_and_garbage_on_s3(bucket: str) -> None:
     kept, unused = published(store), published(store, "two", spec={"seed": 1})
     store.set_ref("fake/x", kept)
     orphan = prepared(store, "three")
-    with try_lease(store, STAGE, kept.cache_key, holder="r"):
+    with try_acquire(store, STAGE, kept.cache_key, holder="r"):
         assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
         report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
         assert [item.path for item in report.garbage] == [unused.location]
     assert live_holders(store) == {}
     report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
     assert [item.path for item in report.garbage] == [orphan.location]
-    assert {name.split("/")[2] for name in store.backend.facts("artifacts")} == {kept.artifact_id}
+    assert {name.split("/")[2] for name in store.backend.stat("artifacts")} == {kept.artifact_id}
     assert store.lookup(STAGE, kept.cache_key) == kept
-    assert store.backend.facts("tombstones") == store.backend.facts("leases") == {}
+    assert store.backend.stat("tombstones") == store.backend.stat("leases") == {}
 
 
 def test_swaps_on_s3(bucket: str) -> None:
@@ -97,7 +97,7 @@ def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
 ) -> None:
     """Another one writes between the reading and the conditional write."""
     backend = open_backend(f"{bucket}/late")
-    backend.create("file", b"1")
+    backend.put_if_absent("file", b"1")
     pipe = backend.fs.pipe_file
 
     def write_first(path: str, data: bytes, **options: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
         pipe(path, data, **options)
 
     monkeypatch.setattr(backend.fs, "pipe_file", write_first)
-    assert not backend.swap("file", b"mine", expected=b"1")
+    assert not backend.compare_and_swap("file", b"mine", expected=b"1")
     assert backend.read("file") == b"theirs"
 
 
@@ -123,7 +123,7 @@ def test_swaps_where_the_server_compares_a_tags_quotes(
         pipe(path, data, **options)
 
     monkeypatch.setattr(backend.fs, "pipe_file", write)
-    backend.probe()
+    backend.check_capabilities()
     check_swaps(backend)
     assert len(refused) == 1  # once a process, not once a swap
 
@@ -131,7 +131,7 @@ def test_swaps_where_the_server_compares_a_tags_quotes(
 def test_swaps_on_gcs(gcs: FakeGcs) -> None:
     backend = open_backend("gs://bucket/swaps")
     check_swaps(backend)
-    backend.probe()
+    backend.check_capabilities()
     assert gcs.objects == {}
 
 
@@ -140,9 +140,9 @@ def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
     gcs: FakeGcs, change: bytes | None
 ) -> None:
     backend = open_backend("gs://bucket/late")
-    backend.create("file", b"1")
+    backend.put_if_absent("file", b"1")
     gcs.before_upload.append(lambda: gcs.put("late/file", change))
-    assert not backend.swap("file", b"mine", expected=b"1")
+    assert not backend.compare_and_swap("file", b"mine", expected=b"1")
     assert gcs.objects == ({} if change is None else {"late/file": change})
 
 
@@ -150,10 +150,10 @@ def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
     backend = open_backend("gs://bucket/probe")
     gcs.ignored = "0"
     with pytest.raises(StoreError, match="created twice"):
-        backend.probe()
+        backend.check_capabilities()
     gcs.ignored = "others"
     with pytest.raises(StoreError, match="ifGenerationMatch"):
-        backend.probe()
+        backend.check_capabilities()
     assert gcs.objects == {}
 
 
@@ -169,13 +169,13 @@ def test_an_s3_server_that_ignores_if_match_is_refused(
 
     monkeypatch.setattr(backend.fs, "pipe_file", ignore)
     with pytest.raises(StoreError, match="If-Match"):
-        backend.probe()
+        backend.check_capabilities()
 
 
 def test_on_s3_one_of_many_wins(bucket: str) -> None:
     backend = open_backend(f"{bucket}/race")
     with ThreadPoolExecutor(12) as pool:
-        won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(36)))
+        won = list(pool.map(lambda n: backend.put_if_absent("key", b"%d" % n), range(36)))
     assert won.count(True) == 1
     assert backend.read("key") == b"%d" % won.index(True)
 
@@ -184,11 +184,11 @@ def test_a_server_that_ignores_conditions_is_refused(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = open_backend(f"{bucket}/probe")
-    backend.probe()
+    backend.check_capabilities()
     pipe = backend.fs.pipe_file
     monkeypatch.setattr(backend.fs, "pipe_file", lambda path, data, mode=None: pipe(path, data))
     with pytest.raises(StoreError, match="created twice"):
-        backend.probe()
+        backend.check_capabilities()
 
 
 def test_an_answer_that_got_lost_is_no_defeat(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_an_answer_that_got_lost_is_no_defeat(bucket: str, monkeypatch: pytest.M
         pipe(path, data, **options)
 
     monkeypatch.setattr(backend.fs, "pipe_file", pipe_twice)
-    assert backend.create("key", b"mine")
+    assert backend.put_if_absent("key", b"mine")
 
 
 # Jobs
@@ -334,14 +334,14 @@ def test_what_was_written_on_gcs_counts_once_though_its_answer_is_lost(
 def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
     path = "x/file"
     proxy.next = [fault]
-    assert backend.create(path, b"mine")
+    assert backend.put_if_absent(path, b"mine")
     proxy.next = [fault]
-    assert not backend.create(path, b"another's")
+    assert not backend.put_if_absent(path, b"another's")
     assert backend.read(path) == b"mine"
     proxy.next = ["", fault]  # looked at, then written
-    assert backend.swap(path, b"later", expected=b"mine")
+    assert backend.compare_and_swap(path, b"later", expected=b"mine")
     proxy.next = ["", fault]
-    assert not backend.swap(path, b"too late", expected=b"mine")
+    assert not backend.compare_and_swap(path, b"too late", expected=b"mine")
     assert backend.read(path) == b"later"
     proxy.next = ["", fault]
     assert backend.remove(path, expected=b"mine") is None
@@ -355,16 +355,16 @@ def test_a_probe_is_of_the_server_and_not_of_the_network(bucket: str, proxy: Pro
     backend = open_backend(f"{bucket}/store")
     for place in range(16):
         proxy.next = [*[""] * place, "lost"]
-        backend.probe()
+        backend.check_capabilities()
         proxy.next = [*[""] * place, "lost"]
-        assert not backend.ignores_conditions_on_delete()
+        assert not backend.ignores_conditional_delete()
 
 
 def test_a_lease_is_held_once_whatever_answers_are_lost(bucket: str, proxy: Proxy) -> None:
     store = ArtifactStore(f"{bucket}/store")
     for place in range(6):
         proxy.next = [*[""] * place, "lost"]
-        with try_lease(store, "build", "key", holder="me") as other:
+        with try_acquire(store, "build", "key", holder="me") as other:
             assert other is None
             assert [holder.holder for holder in live_holders(store).values()] == ["me"]
         assert live_holders(store) == {}
@@ -504,13 +504,13 @@ def test_doctor_tries_a_conditional_delete_on_s3(
 
 def test_doctor_tries_a_conditional_delete_on_gcs(gcs: FakeGcs) -> None:
     backend = open_backend("gs://bucket/store")
-    assert not backend.ignores_conditions_on_delete()
+    assert not backend.ignores_conditional_delete()
     assert backend.names("none") == []
-    backend.create("a/file", b"x")
+    backend.put_if_absent("a/file", b"x")
     assert backend.names("a") == ["a/file"]
     assert backend.read_many(["a/file", "a/none"]) == {"a/file": b"x"}
     gcs.ignored = "others"
-    assert backend.ignores_conditions_on_delete()
+    assert backend.ignores_conditional_delete()
 
 
 def test_file_systems_are_opened_in_one_place() -> None:
@@ -535,7 +535,7 @@ def test_what_a_store_holds_is_fetched_side_by_side(
     monkeypatch.setattr(type(store.backend), "read", lambda self, path: pytest.fail(path))
     assert {pointer.artifact_id for pointer in store.pointers()} == made
     assert {item.pointer.artifact_id for item in listed(store) if item.manifest} == made
-    assert store.damaged_pointers() == {}
+    assert store.corrupt_pointers() == {}
     monkeypatch.setattr(type(store.backend), "read", asked)
 
 

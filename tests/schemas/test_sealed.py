@@ -9,7 +9,7 @@ import pytest
 from support.store_builder import STAGE, prepared
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage import collect_garbage
+from flows.store.garbage_collection import collect_garbage
 from flows.store.pointers import key_path
 from flows.store.runs import read_run
 from schemas.errors import ArtifactCorruptError, DeterminismError

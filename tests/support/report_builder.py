@@ -107,7 +107,7 @@ class Written:
         artifact_id, place = location or self.begin(stage)
         found = list(entries)
         for path, content in (files or {}).items():
-            self.store.backend.create(f"{place}/data/{path}", content)
+            self.store.backend.put_if_absent(f"{place}/data/{path}", content)
             digest = hashlib.sha256(content).hexdigest()
             found.append(FileEntry(path=path, object=path, size=len(content), sha256=digest))
         update = {

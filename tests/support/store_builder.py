@@ -13,7 +13,7 @@ from typing import Any
 from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
-from flows.store.processes import this_process
+from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
@@ -100,10 +100,10 @@ def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
 HOLD = """
 import sys, time
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import try_lease
+from flows.store.leases import try_acquire
 
 store = ArtifactStore(sys.argv[1])
-with try_lease(store, sys.argv[2], sys.argv[3], holder="theirs", ttl_seconds=3600) as other:
+with try_acquire(store, sys.argv[2], sys.argv[3], holder="theirs", ttl_seconds=3600) as other:
     print("held" if other is None else other, flush=True)
     time.sleep(60)
 """

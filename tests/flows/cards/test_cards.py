@@ -17,9 +17,9 @@ from flows.cards.ancestors import Ancestors
 from flows.cards.cards import card_of, cards_said
 from flows.cards.licences import source_facts
 from flows.cards.model_cards import model_card
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage import collect_garbage
+from flows.store.garbage_collection import collect_garbage
 from flows.store.verification import check_records, verify
 from schemas.card_configs import CardsConfig
 from schemas.errors import ConfigError
@@ -107,7 +107,7 @@ def test_a_damaged_card_is_found_and_written_anew(
     path.write_text(kept.replace("museum", "circus", 1))
     (problem,) = check_records(store).problems
     assert "it is not what was written" in problem.text
-    assert all(verdict.is_sound for verdict in verify(store, list(store.pointers())))
+    assert all(verdict.is_ok for verdict in verify(store, list(store.pointers())))
     said = cli("card", "build-documents", "--store", store.root)
     assert (said.code, "is not what was written" in said.err) == (1, True)
     recipe = str(Path(store.root).parent / "tiny.yaml")

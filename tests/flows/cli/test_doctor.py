@@ -115,13 +115,13 @@ def test_a_checkout_with_changes_is_said(
 
 def test_a_sound_store_is_sound_and_is_left_as_it_was(store: ArtifactStore) -> None:
     store.set_ref("fake/x", published(store))
-    before = set(store.backend.facts(""))
+    before = set(store.backend.stat(""))
     found = list(store_findings(store.root))
     assert wrong(found) == []
     assert {finding.check for finding in found} >= {
         "store", "writes", "clock", "links", "disk", "conflicts", "refs",
     }  # fmt: skip
-    after = {path for path in store.backend.facts("") if not path.startswith(".locks/")}
+    after = {path for path in store.backend.stat("") if not path.startswith(".locks/")}
     assert after == before
 
 
@@ -175,7 +175,7 @@ def test_a_disk_without_hard_links_is_said(
 def test_a_clock_that_differs_is_said(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, apart: float, state: str
 ) -> None:
-    facts = store.backend.facts
+    facts = store.backend.stat
 
     def shifted(backend: object, folder: str) -> Any:
         return {
@@ -183,6 +183,6 @@ def test_a_clock_that_differs_is_said(
             for path, item in facts(folder).items()
         }
 
-    monkeypatch.setattr(type(store.backend), "facts", shifted)
+    monkeypatch.setattr(type(store.backend), "stat", shifted)
     [finding] = of(store_findings(store.root), "clock")
     assert finding.state == state

@@ -196,7 +196,7 @@ def put_files(
     files = []
     for path in sorted(folder.iterdir()):
         content, digest = path.read_bytes(), hashlib.sha256(path.read_bytes()).hexdigest()
-        store.backend.create(f"{attempt.location}/data/{path.name}", content)
+        store.backend.put_if_absent(f"{attempt.location}/data/{path.name}", content)
         entry = FileEntry(
             path=path.name, object=path.name, size=len(content), sha256=digest, rows=rows
         )

@@ -9,7 +9,7 @@ from support.cli_runner import Cli
 from support.store_builder import STAGE, damage, prepared, published, write_run
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Lease, lease_or_holder
+from flows.store.leases import Lease, acquire_or_holder
 from schemas.errors import DeterminismError
 from schemas.sealed import sealed_json
 
@@ -72,7 +72,7 @@ def test_ls_shows_the_trials_of_a_grid_as_one(cli: Cli, store: ArtifactStore) ->
 
 
 def test_ls_says_who_builds_what_and_by_which_job(cli: Cli, store: ArtifactStore) -> None:
-    with lease_or_holder(store, STAGE, "ab" * 32, holder="a-run") as lease:
+    with acquire_or_holder(store, STAGE, "ab" * 32, holder="a-run") as lease:
         assert isinstance(lease, Lease)
         lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
         (_, line) = cli("ls").out.splitlines()
@@ -157,14 +157,14 @@ def test_verify_says_conflicts(cli: Cli, store: ArtifactStore) -> None:
 
 def test_verify_exits_with_1_for_damage(cli: Cli, store: ArtifactStore) -> None:
     manifest = published(store)
-    assert cli("verify", "--deep").code == 0
+    assert cli("verify", "--rows").code == 0
     damage(store, manifest, b"onf")
-    assert cli("verify", "--quick").code == 0
-    said = cli("verify", "--deep", "--json", "--keep")
+    assert cli("verify", "--sizes-only").code == 0
+    said = cli("verify", "--rows", "--json", "--no-quarantine")
     assert said.code == 1
     [verdict] = json.loads(said.out)
     assert verdict["artifact_id"] == manifest.artifact_id
-    assert cli("verify", "--deep", "--quick").code == 2
+    assert cli("verify", "--rows", "--sizes-only").code == 2
     assert cli("verify").code == 1
     assert store.lookup(STAGE, manifest.cache_key) is None
 
@@ -191,7 +191,7 @@ def test_a_pointer_that_cannot_be_read_stops_nobody(cli: Cli, store: ArtifactSto
     broken.write_text("{")
     assert sound.artifact_id in cli("ls").out
     assert cli("pin", sound.artifact_id, "--reason", "x").code == 0
-    kept = cli("verify", "--keep")
+    kept = cli("verify", "--no-quarantine")
     assert kept.code == 1
     assert f"DAMAGED  {broken}" in kept.out
     assert f"{sound.artifact_id}  sound" in kept.out

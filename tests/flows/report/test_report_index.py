@@ -12,8 +12,8 @@ from support.cli_runner import Cli
 from flows.report import index
 from flows.report.index import INDEX_PAGE, RunRow, read_rows, write_index
 from flows.store.artifacts import ArtifactStore
-from flows.store.processes import this_process
-from flows.store.runs import KEPT, RunRecord, StepRecord, write_run
+from flows.store.process_identity import this_process
+from flows.store.runs import RESUME_HINT, RunRecord, StepRecord, write_run
 from schemas.sealed import read_page
 
 HOSTILE = "<script>alert(1)</script>"
@@ -50,7 +50,7 @@ def test_all_runs_are_in_it_the_newest_first(tmp_path: Path, kind: str) -> None:
     write_index(store)
     page = page_of(store)
     assert names(page) == ["recipe-3", "recipe-2", "recipe-1"]
-    assert KEPT not in page
+    assert RESUME_HINT not in page
     assert "<script" not in page
     assert "build-tokens: RunnerError: &lt;script&gt;" in page
     assert [row.state for row in read_rows(store)] == ["running", "failed", "completed"]
@@ -70,7 +70,7 @@ def test_a_run_that_was_killed_says_why_it_is_over(tmp_path: Path) -> None:
     )
     [row] = read_rows(store)
     assert row.state == "died"
-    assert re.search(rf"its process \d+ on this machine is gone; {KEPT}$", row.failures[0])
+    assert re.search(rf"its process \d+ on this machine is gone; {RESUME_HINT}$", row.failures[0])
 
 
 def test_two_runs_that_end_at_once_are_both_in_it(

@@ -20,8 +20,8 @@ from flows.run.plan import PlannedStep, plan_rows
 from flows.run.run import max_parallel_steps
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.processes import start_of
-from flows.store.runs import KEPT, read_run, run_ids, write_run
+from flows.store.process_identity import start_of
+from flows.store.runs import RESUME_HINT, read_run, run_ids, write_run
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.errors import InputError
 
@@ -205,7 +205,7 @@ def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> No
     run_recipe(recipe, engine="local")
     told = read_run(store, run.run_id)
     assert (told.state, told.written) == ("crashed", written)
-    assert told.failures == {"": f"its process ended without a word; {KEPT}"}
+    assert told.failures == {"": f"its process ended without a word; {RESUME_HINT}"}
     assert "ended without a word" in store.backend.read(f"runs/{run.run_id}/report.html").decode()
     assert read_run(store, newest(root)).state == "completed"
 

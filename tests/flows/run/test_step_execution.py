@@ -467,7 +467,7 @@ def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
     assert "found nothing" in planned[2].reason
-    store.withdraw_artifacts({tokens.artifact_id: "damaged"})
+    store.quarantine_artifacts({tokens.artifact_id: "damaged"})
     assert "was quarantined" in plan_recipe(recipe, store=store)[2].reason
 
 

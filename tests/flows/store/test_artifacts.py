@@ -35,7 +35,7 @@ def test_what_is_committed_is_found(store: ArtifactStore) -> None:
     manifest = prepared(store)
     assert store.lookup(STAGE, manifest.cache_key) is None
     commit = store.commit(manifest)
-    assert commit.won
+    assert commit.created
     assert store.lookup(STAGE, manifest.cache_key) == manifest
     assert ArtifactStore(store.root).lookup(STAGE, manifest.cache_key) == manifest
 
@@ -44,14 +44,14 @@ def test_an_attempt_without_a_pointer_does_not_exist(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies between the data and the pointer."""
-    manifest, create = prepared(store), store.backend.create
+    manifest, create = prepared(store), store.backend.put_if_absent
 
     def die_at_the_pointer(path: str, data: bytes) -> bool:
         if path.startswith("keys/"):
             raise ConnectionError("the machine is gone")
         return create(path, data)
 
-    monkeypatch.setattr(store.backend, "create", die_at_the_pointer)
+    monkeypatch.setattr(store.backend, "put_if_absent", die_at_the_pointer)
     with pytest.raises(ConnectionError):
         store.commit(manifest)
     monkeypatch.undo()
@@ -68,7 +68,7 @@ def test_files_that_no_manifest_lists_are_not_seen(store: ArtifactStore) -> None
     found = store.commit(manifest).manifest
     assert [entry.object for entry in found.files] == [manifest.files[0].object]
     [verdict] = verify(store, list(store.pointers()))
-    assert verdict.is_sound
+    assert verdict.is_ok
 
 
 @pytest.mark.parametrize("what", ["missing", "shorter", "manifest"])
@@ -130,7 +130,7 @@ def test_a_loser_with_the_same_content_takes_the_winners(store: ArtifactStore) -
     first, second = prepared(store), prepared(store)
     store.commit(first)
     commit = store.commit(second)
-    assert not commit.won
+    assert not commit.created
     assert commit.manifest == first
     assert store.backend.sizes(second.location) == {}
 
@@ -162,7 +162,7 @@ def test_a_rebuild_takes_the_place_of_what_was_there(store: ArtifactStore) -> No
     first = published(store)
     second = prepared(store, "two")
     commit = store.commit(second, replace=True)
-    assert commit.won
+    assert commit.created
     assert commit.replaced is not None
     assert commit.replaced.artifact_id == first.artifact_id
     assert store.lookup(STAGE, first.cache_key) == second
@@ -192,7 +192,7 @@ def test_a_ref_that_is_right_is_not_written_again(
     manifest = published(store)
     store.set_ref("fake/build-tokens", manifest)
     before = store.ref("fake/build-tokens")
-    for method in ("create", "replace", "swap"):
+    for method in ("put_if_absent", "replace", "compare_and_swap"):
         monkeypatch.setattr(store.backend, method, lambda *_, **__: pytest.fail("it was written"))
     store.set_ref("fake/build-tokens", manifest)
     assert store.ref("fake/build-tokens") == before
@@ -309,7 +309,7 @@ def test_a_prefix_of_several_artifacts_is_refused(
 
 def test_withdrawn_artifacts_are_gone(store: ArtifactStore) -> None:
     first, second = published(store), published(store, "two", spec={"seed": 1})
-    store.withdraw_artifacts({first.artifact_id: "a bit flipped"})
+    store.quarantine_artifacts({first.artifact_id: "a bit flipped"})
     assert store.lookup(STAGE, first.cache_key) is None
     assert store.lookup(STAGE, second.cache_key) == second
 

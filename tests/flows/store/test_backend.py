@@ -31,14 +31,14 @@ def test_of_many_swaps_one_wins(backend: StoreBackend) -> None:
 
 def test_the_lock_of_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
     backend = open_backend(str(tmp_path))
-    backend.create("x/file", b"1")
+    backend.put_if_absent("x/file", b"1")
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD_ALL_LOCKS, str(tmp_path)], stdout=subprocess.PIPE
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     with ThreadPoolExecutor(1) as pool:
-        swapped = pool.submit(backend.swap, "x/file", b"2", expected=b"1")
+        swapped = pool.submit(backend.compare_and_swap, "x/file", b"2", expected=b"1")
         with pytest.raises(TimeoutError):
             swapped.result(0.2)
         holder.kill()
@@ -102,7 +102,7 @@ def test_in_memory_one_of_many_threads_wins(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(backend.fs, "exists", look_slowly)
     with ThreadPoolExecutor(12) as pool:
-        won = list(pool.map(lambda n: backend.create("key", b"%d" % n), range(24)))
+        won = list(pool.map(lambda n: backend.put_if_absent("key", b"%d" % n), range(24)))
     assert won.count(True) == 1
     assert backend.read("key") == b"%d" % won.index(True)
 
@@ -133,6 +133,6 @@ def test_path_outside_of_the_store_is_refused(backend: StoreBackend, path: str) 
         with pytest.raises(StoreError):
             touch(path)
     with pytest.raises(StoreError):
-        backend.create(path, b"")
+        backend.put_if_absent(path, b"")
     with pytest.raises(StoreError):
         backend.replace(path, b"")

@@ -13,15 +13,15 @@ from support.fake_stages import FakeStages
 from support.store_builder import STAGE, held_by_another, this_one
 
 from flows.running import run_recipe
-from flows.store import processes
+from flows.store import process_identity
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import (
     Lease,
-    lease_or_holder,
+    acquire_or_holder,
     lease_path,
     live_holder,
     live_holders,
-    try_lease,
+    try_acquire,
 )
 from flows.store.runs import run_ids
 from pipelines import build_vocabulary
@@ -49,7 +49,7 @@ def write_lease(store: ArtifactStore, **changes: object) -> None:
 
 def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None:
     assert live_holder(store, STAGE, KEY) is None
-    with try_lease(store, STAGE, KEY, holder="mine") as other:
+    with try_acquire(store, STAGE, KEY, holder="mine") as other:
         assert other is None
         found = live_holder(store, STAGE, KEY)
         assert found is not None
@@ -61,7 +61,7 @@ def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None
 
 
 def test_a_lease_says_which_job_builds_its_key(store: ArtifactStore) -> None:
-    with lease_or_holder(store, STAGE, KEY, holder="mine") as lease:
+    with acquire_or_holder(store, STAGE, KEY, holder="mine") as lease:
         assert isinstance(lease, Lease)
         before = live_holder(store, STAGE, KEY)
         lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
@@ -70,32 +70,32 @@ def test_a_lease_says_which_job_builds_its_key(store: ArtifactStore) -> None:
         assert found is not None
         assert (before.job_id, found.job_id, found.token) == ("", "7f", before.token)
         assert str(found).endswith("; job 7f http://flink:8081/#/job/7f/overview)")
-        with lease_or_holder(store, STAGE, KEY, holder="yours") as other:
+        with acquire_or_holder(store, STAGE, KEY, holder="yours") as other:
             assert other == found
     assert store.backend.names("leases") == []
 
 
 def test_a_lease_is_let_go_by_a_block_that_raises(store: ArtifactStore) -> None:
-    lease = try_lease(store, STAGE, KEY, holder="mine")
+    lease = try_acquire(store, STAGE, KEY, holder="mine")
     with pytest.raises(ValueError, match="of the stage"), lease:
         raise ValueError("of the stage")
     assert live_holder(store, STAGE, KEY) is None
 
 
 def test_a_lease_can_be_tried_without_waiting(store: ArtifactStore) -> None:
-    with try_lease(store, STAGE, KEY, holder="mine") as other:
+    with try_acquire(store, STAGE, KEY, holder="mine") as other:
         assert other is None
-        with try_lease(store, STAGE, KEY, holder="yours") as mine:
+        with try_acquire(store, STAGE, KEY, holder="yours") as mine:
             assert mine is not None
             assert mine.holder == "mine"
         assert live_holder(store, STAGE, KEY) == mine  # who did not get it frees nothing
-        with try_lease(store, STAGE, "cd" * 32, holder="yours") as another:
+        with try_acquire(store, STAGE, "cd" * 32, holder="yours") as another:
             assert another is None
     assert store.backend.names("leases") == []
 
 
 def test_a_lease_is_renewed(store: ArtifactStore) -> None:
-    with try_lease(store, STAGE, KEY, holder="mine", ttl_seconds=0.6):
+    with try_acquire(store, STAGE, KEY, holder="mine", ttl_seconds=0.6):
         first = live_holder(store, STAGE, KEY)
         time.sleep(1.5)
         second = live_holder(store, STAGE, KEY)
@@ -117,7 +117,7 @@ def test_a_lease_is_renewed(store: ArtifactStore) -> None:
 def test_a_lease_that_nobody_has_is_taken(store: ArtifactStore, left: dict[str, object]) -> None:
     write_lease(store, **left)
     assert live_holder(store, STAGE, KEY) is None
-    with try_lease(store, STAGE, KEY, holder="mine") as other:
+    with try_acquire(store, STAGE, KEY, holder="mine") as other:
         assert other is None
 
 
@@ -132,14 +132,14 @@ def test_of_another_machine_only_the_time_counts(
 def test_a_lease_that_is_none_blocks_nobody(store: ArtifactStore) -> None:
     store.backend.replace(lease_path(STAGE, KEY), b"{half")
     assert live_holders(store) == {}
-    with try_lease(store, STAGE, KEY, holder="mine") as other:
+    with try_acquire(store, STAGE, KEY, holder="mine") as other:
         assert other is None
 
 
 def test_a_lease_that_another_took_is_left_to_it(
     store: ArtifactStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with try_lease(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
+    with try_acquire(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
         write_lease(store)
         while "another run took the lease" not in caplog.text:
             time.sleep(0.02)
@@ -150,7 +150,7 @@ def test_a_lease_that_another_took_is_left_to_it(
 
 def test_lost_lease_calls_on_lost_until_block_ends(store: ArtifactStore) -> None:
     calls = threading.Semaphore(0)
-    with lease_or_holder(store, STAGE, KEY, holder="mine", ttl_seconds=0.3) as lease:
+    with acquire_or_holder(store, STAGE, KEY, holder="mine", ttl_seconds=0.3) as lease:
         assert isinstance(lease, Lease)
         lease.on_lost = calls.release
         assert lease.renew()
@@ -238,8 +238,8 @@ def test_a_disk_that_fails_ends_no_work(
         failed.set()
         raise ConnectionError("no answer")
 
-    with try_lease(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
-        monkeypatch.setattr(store.backend, "swap", fail)
+    with try_acquire(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
+        monkeypatch.setattr(store.backend, "compare_and_swap", fail)
         assert failed.wait(30)
         monkeypatch.undo()
 
@@ -253,29 +253,29 @@ def test_after_a_kill_nobody_waits(tmp_path: Path) -> None:
         process.kill()  # and nobody has asked for its end yet, so that it is still listed
         while live_holder(store, STAGE, KEY) is not None:
             time.sleep(0.01)
-        with try_lease(store, STAGE, KEY, holder="mine") as other:
+        with try_acquire(store, STAGE, KEY, holder="mine") as other:
             assert other is None
 
 
 def test_a_killed_process_that_nobody_waited_for_is_gone() -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    start = processes.start_of(process.pid)
+    start = process_identity.start_of(process.pid)
     assert start
     process.kill()
-    while processes.start_of(process.pid) is not None:
+    while process_identity.start_of(process.pid) is not None:
         time.sleep(0.01)
     process.wait()
-    assert processes.start_of(process.pid) is None
+    assert process_identity.start_of(process.pid) is None
 
 
 def test_without_proc_processes_are_told_by_ps() -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        assert processes._start_without_proc(process.pid) is not None
+        assert process_identity._start_without_proc(process.pid) is not None
     finally:
         process.kill()
         process.wait()
-    assert processes._start_without_proc(process.pid) is None
+    assert process_identity._start_without_proc(process.pid) is None
 
 
 def test_of_many_one_at_a_time_builds(store: ArtifactStore) -> None:
@@ -285,7 +285,7 @@ def test_of_many_one_at_a_time_builds(store: ArtifactStore) -> None:
     def build(number: int) -> None:
         is_built = False
         while not is_built:
-            with try_lease(store, STAGE, KEY, holder=str(number)) as other:
+            with try_acquire(store, STAGE, KEY, holder=str(number)) as other:
                 if other is None:
                     inside.append(number)
                     most.append(len(inside))

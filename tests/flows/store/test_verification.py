@@ -11,7 +11,7 @@ from support.store_builder import STAGE, damage, describe, input_from, published
 from flows.store import verification
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
-from flows.store.verification import Verdict, verify
+from flows.store.verification import VerifyResult, verify
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry, Manifest
@@ -53,14 +53,14 @@ def of_bytes(entry: FileEntry, path: Path) -> FileEntry:
     return entry.model_copy(update={"size": len(data), "sha256": sha256})
 
 
-def check(store: ArtifactStore, manifest: Manifest, *, rows: bool = True) -> Verdict:
+def check(store: ArtifactStore, manifest: Manifest, *, rows: bool = True) -> VerifyResult:
     [verdict] = verify(store, [pointer_to(manifest)], rows=rows)
     return verdict
 
 
 def test_rows_that_are_as_they_should_be(store: ArtifactStore) -> None:
-    assert check(store, with_shard(store)).is_sound
-    assert check(store, published(store, spec={"seed": 3})).is_sound  # no table
+    assert check(store, with_shard(store)).is_ok
+    assert check(store, published(store, spec={"seed": 3})).is_ok  # no table
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_rows_that_are_others_are_found(
     store: ArtifactStore, changes: dict[str, Any], problem: str
 ) -> None:
     manifest = with_shard(store, **changes)
-    assert check(store, manifest, rows=False).is_sound
+    assert check(store, manifest, rows=False).is_ok
     [text] = check(store, manifest).problems
     assert text.startswith("part-00000.arrow: ")
     assert problem in text
@@ -129,16 +129,16 @@ def test_a_file_that_artifacts_share_is_read_once(
 
     monkeypatch.setattr(verification._Reader, "_read", noted)
     verdicts = verify(store, [pointer_to(first), pointer_to(second)], rows=True)
-    assert all(verdict.is_sound for verdict in verdicts)
+    assert all(verdict.is_ok for verdict in verdicts)
     assert len(read) == 1
 
 
 def test_verifying_reads_every_byte(any_store: ArtifactStore) -> None:
     manifest = published(any_store)
     [verdict] = verify(any_store, list(any_store.pointers()))
-    assert (verdict.is_sound, verdict.files, verdict.size) == (True, 1, 3)
+    assert (verdict.is_ok, verdict.files, verdict.size) == (True, 1, 3)
     damage(any_store, manifest, b"onf")  # one bit, the same size
-    assert verify(any_store, list(any_store.pointers()), deep=False)[0].is_sound
+    assert verify(any_store, list(any_store.pointers()), deep=False)[0].is_ok
     [verdict] = verify(any_store, list(any_store.pointers()))
     assert "vocab.txt: expected sha256" in verdict.problems[0]
 
@@ -166,6 +166,6 @@ def test_verifying_follows_inputs(any_store: ArtifactStore) -> None:
     source = published(any_store)
     product = published(any_store, "two", **input_from(source))
     pointer = pointer_to(product)
-    assert verify(any_store, [pointer])[0].is_sound
+    assert verify(any_store, [pointer])[0].is_ok
     any_store.backend.delete(source.path)
     assert "input documents" in verify(any_store, [pointer])[0].problems[0]

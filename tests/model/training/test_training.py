@@ -35,7 +35,7 @@ from support.training_builder import (
 )
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Lease, lease_or_holder
+from flows.store.leases import Lease, acquire_or_holder
 from model.data.batches import PretrainingBatch
 from model.encoder.hf_weights import save_model
 from model.pretraining.job import TrainingJob
@@ -574,7 +574,7 @@ def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
 
     thread = threading.Thread(target=take_over)
     with (
-        lease_or_holder(store, "pretrain", "key", holder="mine", ttl_seconds=1.5) as lease,
+        acquire_or_holder(store, "pretrain", "key", holder="mine", ttl_seconds=1.5) as lease,
         call_group() as stop_calls,
     ):
         assert isinstance(lease, Lease)

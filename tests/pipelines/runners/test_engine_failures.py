@@ -22,7 +22,7 @@ from support.corpus_builder import STAGES, digests, run_corpus
 from benchmarks.object_store import Proxy, S3Server, environment
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage import collect_garbage
+from flows.store.garbage_collection import collect_garbage
 from flows.store.runs import RunRecord, read_run, run_ids
 from schemas.configs import (
     BooksSource,
@@ -116,13 +116,13 @@ def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
     }
     assert made == {label: world.local[label] for label in [*world.local][:stages]}
     for manifest in manifests:
-        hidden = [path for path in opened.backend.facts(manifest.data) if "/." in path]
+        hidden = [path for path in opened.backend.stat(manifest.data) if "/." in path]
         assert hidden == [], "plans and reports"
     collect_garbage(opened, keep_runs=1, grace_hours=0, dry_run=False)
     wanted = {manifest.path for manifest in manifests} | {
         f"{manifest.data}/{entry.object}" for manifest in manifests for entry in manifest.files
     }
-    assert {*opened.backend.facts("artifacts")} == wanted
+    assert {*opened.backend.stat("artifacts")} == wanted
     return record
 
 

@@ -21,13 +21,13 @@ from support.store_builder import (
     write_run,
 )
 
-from flows.lineage.export.events import close_abandoned
-from flows.store import garbage, runs
+from flows.lineage.openlineage import send_abort
+from flows.store import garbage_collection, runs
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage import GarbageReport, collect_garbage
-from flows.store.leases import try_lease
+from flows.store.garbage_collection import GarbageReport, collect_garbage
+from flows.store.leases import try_acquire
 from flows.store.pointers import key_path, pointer_to
-from flows.store.runs import Heartbeat, read_run, run_ids, settle_flow_run, settle_runs
+from flows.store.runs import Heartbeat, mark_flow_run_ended, read_run, reconcile_runs, run_ids
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
 from schemas.errors import ArtifactCorruptError
@@ -102,11 +102,11 @@ def test_what_is_kept_keeps_what_it_was_made_from(store: ArtifactStore) -> None:
 
 def test_a_dry_run_changes_nothing(store: ArtifactStore) -> None:
     [unused] = several(store, 1)
-    before = store.backend.facts("")
+    before = store.backend.stat("")
     report = collect(store, dry_run=True)
     assert report.is_dry_run
     assert paths(report) == {unused.location}
-    assert store.backend.facts("") == before
+    assert store.backend.stat("") == before
 
 
 def test_what_is_young_is_kept_with_its_inputs(store: ArtifactStore) -> None:
@@ -135,7 +135,7 @@ def set_times(store: ArtifactStore, moment: float, top: str = "") -> None:
         return
     from datetime import UTC, datetime
 
-    for name in store.backend.facts(top):
+    for name in store.backend.stat(top):
         store.backend.fs.store[f"{store.backend._root}/{name}"].modified = datetime.fromtimestamp(
             moment, UTC
         )
@@ -183,7 +183,7 @@ def test_attempts_that_were_never_published_are_deleted(store: ArtifactStore) ->
     write_text_file("vocab.txt", "x", output=attempt.output)
     half = prepared(store)
     # Killed before the pointer.
-    store.backend.create(half.path, sealed_json(half.model_dump(mode="json")))
+    store.backend.put_if_absent(half.path, sealed_json(half.model_dump(mode="json")))
     assert paths(collect(store, grace_hours=24)) == set()
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
@@ -195,11 +195,11 @@ def test_an_attempt_of_a_stage_that_is_being_built_is_kept(store: ArtifactStore)
     attempt = store.begin(STAGE)  # an old folder, into which a long stage writes at its end
     write_text_file("vocab.txt", "x", output=attempt.output)
     store.work(STAGE, "ab" * 32)
-    store.backend.create(f"work/{STAGE}/{'ab' * 32}/step-1", b"x")
-    store.backend.create(f"work/{STAGE}/{'cd' * 32}/step-1", b"x")
+    store.backend.put_if_absent(f"work/{STAGE}/{'ab' * 32}/step-1", b"x")
+    store.backend.put_if_absent(f"work/{STAGE}/{'cd' * 32}/step-1", b"x")
     unused = published(store)
     make_old(store, unused)
-    with try_lease(store, STAGE, "ab" * 32, holder="r"):
+    with try_acquire(store, STAGE, "ab" * 32, holder="r"):
         report = collect(store)
         assert paths(report) == {f"work/{STAGE}/{'cd' * 32}", unused.location}
         assert not is_there(store, unused)
@@ -265,7 +265,7 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
         f"keys/{STAGE}/aa/.1.json.{'0' * 32}",
         f"{manifest.data}/of-a-repeated-worker",
     }
-    assert not paths(report) & set(store.backend.facts(""))
+    assert not paths(report) & set(store.backend.stat(""))
     assert is_there(store, manifest)
 
 
@@ -289,10 +289,10 @@ def test_a_damaged_manifest_stops_everything(store: ArtifactStore) -> None:
     kept, _ = several(store, 2)
     store.set_ref("fake/x", kept)
     store.backend.replace(kept.path, b"{")
-    before = set(store.backend.facts(""))
+    before = set(store.backend.stat(""))
     with pytest.raises(ArtifactCorruptError, match="bertloom verify"):
         collect(store)
-    assert set(store.backend.facts("")) == before
+    assert set(store.backend.stat("")) == before
 
 
 def test_a_ref_to_what_is_gone_is_noted(store: ArtifactStore) -> None:
@@ -329,13 +329,13 @@ def test_what_comes_into_use_meanwhile_is_left(
     stored = store.backend.read(key_path(STAGE, second.cache_key))
     monkeypatch.setattr(store.backend, "remove", meanwhile)
     report = collect(store)
-    assert set(report.revived) == {first.location, second.location}
+    assert set(report.restored) == {first.location, second.location}
     assert paths(report, "artifact") == {unused.location}
     assert store.backend.names("tombstones") == []
     assert is_there(store, first)
     if how != "withdrawn":
         assert is_there(store, second)
-    assert verify(store, [pointer_to(first), pointer_to(second)])[1].is_sound
+    assert verify(store, [pointer_to(first), pointer_to(second)])[1].is_ok
 
 
 class Killed(BaseException):
@@ -345,7 +345,7 @@ class Killed(BaseException):
 def die_after(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """The process ends before the change of that number."""
     left, inside = [count], [False]
-    for name in ("create", "replace", "remove", "delete", "delete_folder"):
+    for name in ("put_if_absent", "replace", "remove", "delete", "delete_folder"):
         method: Callable[..., Any] = getattr(store.backend, name)
 
         def step(*given: Any, method: Callable[..., Any] = method, **more: Any) -> Any:
@@ -383,11 +383,11 @@ def test_killed_at_any_moment_it_leaves_a_sound_store(
             was_killed = False
         monkeypatch.undo()
         for verdict in verify(store, list(store.pointers())):
-            assert verdict.is_sound, (count, verdict)
+            assert verdict.is_ok, (count, verdict)
         collect(store)
         assert [pointer.artifact_id for pointer in store.pointers()] == [kept.artifact_id]
         assert store.backend.names("tombstones") == []
-        assert {path.split("/")[2] for path in store.backend.facts("artifacts")} == {
+        assert {path.split("/")[2] for path in store.backend.stat("artifacts")} == {
             kept.artifact_id
         }
         if not was_killed:
@@ -420,16 +420,16 @@ def test_killed_by_a_signal_it_leaves_a_sound_store(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     process.stdout.close()
-    assert all(verdict.is_sound for verdict in verify(store, list(store.pointers())))
+    assert all(verdict.is_ok for verdict in verify(store, list(store.pointers())))
     collect(store)
-    assert store.backend.facts("artifacts") == {}
-    assert store.backend.facts("tombstones") == {}
+    assert store.backend.stat("artifacts") == {}
+    assert store.backend.stat("tombstones") == {}
 
 
 COLLECT = """
 import sys
 from flows.store.artifacts import ArtifactStore
-from flows.store.garbage import collect_garbage
+from flows.store.garbage_collection import collect_garbage
 
 store = ArtifactStore(sys.argv[1])
 delete = store.backend.delete_folder
@@ -456,15 +456,15 @@ def test_where_nothing_can_be_touched_a_run_keeps_all(
     assert paths(collect(store, keep_runs=0)) == set()
     write_run_of(store, "20260101t000000-aa", state="completed", host="elsewhere")
     # Another run begins between the survey and the removal.
-    tombstone = garbage._tombstone
+    tombstone = garbage_collection._tombstone
 
     def begin_a_run(location: str) -> str:
         write_run_of(store, "20260102t000000-aa", state="running", host="elsewhere")
         return tombstone(location)
 
-    monkeypatch.setattr(garbage, "_tombstone", begin_a_run)
+    monkeypatch.setattr(garbage_collection, "_tombstone", begin_a_run)
     report = collect(store, keep_runs=0)
-    assert report.revived == (manifest.location,)
+    assert report.restored == (manifest.location,)
     assert store.lookup(STAGE, manifest.cache_key) == manifest
 
 
@@ -491,7 +491,7 @@ def test_a_shard_that_others_link_to_stays_readable(tmp_path: Path) -> None:
     collect(store)
     assert not is_there(store, old)
     [verdict] = verify(store, [pointer_to(new)])
-    assert verdict.is_sound
+    assert verdict.is_ok
     with fsspec.open(store.url(file_of(store, new))) as source:
         assert source.read() == b"one"
 
@@ -523,7 +523,7 @@ def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path)
     assert run_id in note
     assert "elsewhere" in note
     assert "bertloom runs --settle" in note
-    _age(store, run_id, runs.SILENT_SECONDS + 60)
+    _age(store, run_id, runs.HEARTBEAT_TIMEOUT + 60)
     report = collect(store, keep_runs=0)
     assert paths(report, "artifact") == {manifest.location}
     assert report.notes == ()
@@ -532,23 +532,23 @@ def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path)
 def test_a_heartbeat_is_a_sign_of_life_until_it_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(runs, "HEARTBEAT_SECONDS", 0.02)
     store = ArtifactStore(str(tmp_path / "shared"))
     run_id = "20260101t000000-aa"
     write_run_of(store, run_id, state="running", host="elsewhere", pid=1)
     _age(store, run_id, 7200)
-    silent = runs.last_signs(store)[run_id]
+    silent = runs.last_heartbeats(store)[run_id]
     heartbeat = Heartbeat(store, run_id)
     heartbeat.start()
     for _ in range(500):
-        if runs.last_signs(store)[run_id] > silent + 3600:
+        if runs.last_heartbeats(store)[run_id] > silent + 3600:
             break
         time.sleep(0.02)
     heartbeat.stop()
-    assert runs.last_signs(store)[run_id] > silent + 3600
+    assert runs.last_heartbeats(store)[run_id] > silent + 3600
     _age(store, run_id, 7200)
     time.sleep(0.2)
-    assert runs.last_signs(store)[run_id] < silent + 3600
+    assert runs.last_heartbeats(store)[run_id] < silent + 3600
 
 
 def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
@@ -566,10 +566,9 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
     ):
         write_run_of(store, run_id, **{**common, **steps, **changes})
         _age(store, run_id, silence)
-    with try_lease(store, "pretrain", "k", holder="20260107t000000-training"):
+    with try_acquire(store, "pretrain", "k", holder="20260107t000000-training"):
         settled = {
-            item.run_id.partition("-")[2]: item
-            for item in settle_runs(store, close=close_abandoned)
+            item.run_id.partition("-")[2]: item for item in reconcile_runs(store, close=send_abort)
         }
     assert {name for name, item in settled.items() if item.is_dead} == {
         "silent", "gone",
@@ -580,7 +579,7 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
         "crashed", "running", "running",
     ]  # fmt: skip
     # Without its lease nothing tells that it goes on.
-    over = {item.run_id for item in settle_runs(store, close=close_abandoned) if item.is_dead}
+    over = {item.run_id for item in reconcile_runs(store, close=send_abort) if item.is_dead}
     assert over == {"20260107t000000-training"}
 
 
@@ -593,12 +592,12 @@ def test_the_running_records_of_a_flow_run_say_what_became_of_it(tmp_path: Path)
         changes = {**common, "flow_run_id": flow_run_id, "state": state}
         write_run_of(store, f"2026010{number}t000000-aa", **changes)
     store.backend.replace("runs/20260109t000000-aa/run.json", b"{")  # passed over
-    how: dict[str, Any] = {"state": "interrupted", "reason": "cancelled", "close": close_abandoned}
-    assert settle_flow_run(store, "mine", **how) == ["20260101t000000-aa"]
+    how: dict[str, Any] = {"state": "interrupted", "reason": "cancelled", "close": send_abort}
+    assert mark_flow_run_ended(store, "mine", **how) == ["20260101t000000-aa"]
     settled = read_run(store, "20260101t000000-aa")
     assert (settled.state, settled.failures) == ("interrupted", {"": "cancelled"})
     assert read_run(store, "20260102t000000-aa").state == "running"
-    assert settle_flow_run(store, "mine", **how) == []
+    assert mark_flow_run_ended(store, "mine", **how) == []
 
 
 @pytest.mark.parametrize(

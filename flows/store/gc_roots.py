@@ -1,6 +1,6 @@
 """What a store holds, and what keeps it: the first half of collecting garbage, which only reads.
 
-Kept is what can be reached from these roots, with everything that it was made from:
+Retained is what can be reached from these roots, with everything that it was made from:
 
 * refs and pins;
 * the last runs, and runs that are going on (`flows.store.runs`);
@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from flows.formatting import format_duration
 from flows.store.artifacts import CARD, ArtifactStore
-from flows.store.backend import FileFacts, StoreBackend
+from flows.store.backend import FileInfo, StoreBackend
 from flows.store.leases import live_holders
 from flows.store.pointers import Pointer, parse_pointer
 from flows.store.records import damaged, read_record
-from flows.store.runs import judge, last_signs, run_ids, stored_records
+from flows.store.runs import check_liveness, last_heartbeats, run_ids, stored_records
 from schemas.errors import ArtifactCorruptError
 
 # Between a run's record and its first look at the store, by clocks of two machines.
@@ -38,7 +38,7 @@ Roots = Iterator[tuple[str, str]]
 class Folder(NamedTuple):
     """A folder of the store that one step writes, and that goes as a whole."""
 
-    files: dict[str, FileFacts]
+    files: dict[str, FileInfo]
     """By their paths from the root."""
 
     written: float
@@ -56,11 +56,11 @@ class Published(NamedTuple):
 
 
 @dataclass
-class Survey:
+class StoreScan:
     """The state of a store at one moment. Locations are `artifacts/STAGE/ATTEMPT`."""
 
     moment: float
-    held: set[tuple[str, str]]
+    leased: set[tuple[str, str]]
     """Stage and key of each live lease."""
 
     attempts: dict[str, Folder] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Survey:
     published: dict[str, Published] = field(default_factory=dict)
     """By location."""
 
-    keepers: dict[str, str] = field(default_factory=dict)
+    reachable: dict[str, str] = field(default_factory=dict)
     """Why a location is kept; the ones that are not in it are garbage."""
 
     listed: dict[str, set[str]] = field(default_factory=dict)
@@ -83,27 +83,27 @@ class Survey:
     """What a person should look at."""
 
 
-def survey(
+def scan_store(
     store: ArtifactStore,
     *,
     keep_runs: int,
     grace_seconds: float,
     also: Iterable[str] = (),
-    dying: Collection[str] = (),
-) -> Survey:
+    being_deleted: Collection[str] = (),
+) -> StoreScan:
     """Look at everything, and find what is kept.
 
     Args:
         store: what to look at.
         keep_runs, grace_seconds: as for `collect_garbage`.
         also: more locations to keep, with what they were made from.
-        dying: locations whose pointers were just removed: nobody is writing them.
+        being_deleted: locations whose pointers were just removed: nobody is writing them.
 
     Raises:
         ArtifactCorruptError: a manifest that is kept, a ref or a pin cannot be read, so that
             what it leads to is not known.
     """
-    found = Survey(time.time(), set(live_holders(store)))
+    found = StoreScan(time.time(), set(live_holders(store)))
     roots = dict.fromkeys(also, "found by a run just now")
 
     def add(more: Roots) -> None:
@@ -116,7 +116,7 @@ def survey(
     _list_published(store, found)
     cutoff = found.moment - grace_seconds
     add(_recently_used(found, cutoff, is_remote=store.backend.is_remote))
-    add(_recently_written(found, cutoff, dying))
+    add(_recently_written(found, cutoff, being_deleted))
     _mark(store, found, roots)
     return found
 
@@ -136,8 +136,8 @@ def _named(store: ArtifactStore) -> Roots:
         yield location_of(path), f"pin {artifact_id}: {record['reason']}"
 
 
-def _of_runs(store: ArtifactStore, found: Survey, *, keep_runs: int) -> Roots:
-    signs, ids = last_signs(store), run_ids(store)
+def _of_runs(store: ArtifactStore, found: StoreScan, *, keep_runs: int) -> Roots:
+    signs, ids = last_heartbeats(store), run_ids(store)
     found.kept_runs = set(ids[max(len(ids) - keep_runs, 0) :])
     for run_id, record in stored_records(store, ids).items():
         if isinstance(record, ArtifactCorruptError):
@@ -151,14 +151,17 @@ def _of_runs(store: ArtifactStore, found: Survey, *, keep_runs: int) -> Roots:
 
 
 def _note_if_live(
-    found: Survey, run_id: str, record: Mapping[str, Any], *, last_sign: float
+    found: StoreScan, run_id: str, record: Mapping[str, Any], *, last_sign: float
 ) -> None:
     """Count a run among those that are going on, and say what it holds back."""
     try:
         began = datetime.fromisoformat(record["started"]).timestamp()
     except (KeyError, TypeError, ValueError):
         return
-    if record.get("state") != "running" or judge(record, silence=found.moment - last_sign).is_over:
+    if (
+        record.get("state") != "running"
+        or check_liveness(record, silence=found.moment - last_sign).is_over
+    ):
         return
     found.live_runs[run_id] = began
     found.kept_runs.add(run_id)
@@ -171,9 +174,9 @@ def _note_if_live(
     )
 
 
-def by_folder(facts: Mapping[str, FileFacts], depth: int) -> dict[str, dict[str, FileFacts]]:
+def by_folder(facts: Mapping[str, FileInfo], depth: int) -> dict[str, dict[str, FileInfo]]:
     """Files grouped by the folders at a depth below their top."""
-    grouped: dict[str, dict[str, FileFacts]] = defaultdict(dict)
+    grouped: dict[str, dict[str, FileInfo]] = defaultdict(dict)
     for path, item in facts.items():
         grouped["/".join(path.split("/")[: depth + 1])][path] = item
     return grouped
@@ -181,7 +184,7 @@ def by_folder(facts: Mapping[str, FileFacts], depth: int) -> dict[str, dict[str,
 
 def folders_of(backend: StoreBackend, top: str) -> dict[str, Folder]:
     """Each folder `TOP/STAGE/NAME`; on disks also those without a file."""
-    grouped = by_folder(backend.facts(top), 2)
+    grouped = by_folder(backend.stat(top), 2)
     made = {
         folder: modified
         for stage in backend.folders(top)
@@ -195,8 +198,8 @@ def folders_of(backend: StoreBackend, top: str) -> dict[str, Folder]:
     return found
 
 
-def _list_published(store: ArtifactStore, found: Survey) -> None:
-    listed = store.backend.facts("keys")
+def _list_published(store: ArtifactStore, found: StoreScan) -> None:
+    listed = store.backend.stat("keys")
     for path, stored in store.backend.read_many(listed).items():
         if (pointer := parse_pointer(stored)) is not None:
             committed = datetime.fromisoformat(pointer.committed).timestamp()
@@ -204,12 +207,12 @@ def _list_published(store: ArtifactStore, found: Survey) -> None:
             found.published[location_of(pointer.manifest)] = Published(path, stored, pointer, used)
 
 
-def _oldest_live(found: Survey) -> tuple[str, float]:
+def _oldest_live(found: StoreScan) -> tuple[str, float]:
     """The run that has been going on for longest, and when it began; none began in the future."""
     return min(found.live_runs.items(), key=lambda item: item[1], default=("", float("inf")))
 
 
-def _recently_used(found: Survey, cutoff: float, *, is_remote: bool) -> Roots:
+def _recently_used(found: StoreScan, cutoff: float, *, is_remote: bool) -> Roots:
     run_id, began = _oldest_live(found)
     for location, item in found.published.items():
         if item.used > cutoff:
@@ -218,15 +221,15 @@ def _recently_used(found: Survey, cutoff: float, *, is_remote: bool) -> Roots:
             yield location, f"run {run_id} is going on"
         elif item.used > began - _CLOCKS_DIFFER:
             yield location, f"made or found since run {run_id} began"
-        elif (item.pointer.stage, item.pointer.cache_key) in found.held:
+        elif (item.pointer.stage, item.pointer.cache_key) in found.leased:
             yield location, "its key is being worked on"
 
 
-def _recently_written(found: Survey, cutoff: float, dying: Collection[str]) -> Roots:
+def _recently_written(found: StoreScan, cutoff: float, being_deleted: Collection[str]) -> Roots:
     run_id, began = _oldest_live(found)
-    building = {stage for stage, _ in found.held}
+    building = {stage for stage, _ in found.leased}
     for location, (_, written) in found.attempts.items():
-        if location in found.published or location in dying:
+        if location in found.published or location in being_deleted:
             continue
         if written > cutoff:
             yield location, "written to within the grace period"
@@ -236,13 +239,13 @@ def _recently_written(found: Survey, cutoff: float, dying: Collection[str]) -> R
             yield location, f"written to since run {run_id} began"
 
 
-def _mark(store: ArtifactStore, found: Survey, roots: Mapping[str, str]) -> None:
+def _mark(store: ArtifactStore, found: StoreScan, roots: Mapping[str, str]) -> None:
     waiting = deque(roots.items())
     while waiting:
         location, reason = waiting.popleft()
-        if location in found.keepers or not location.startswith("artifacts/"):
+        if location in found.reachable or not location.startswith("artifacts/"):
             continue
-        found.keepers[location] = reason
+        found.reachable[location] = reason
         path = f"{location}/manifest.json"
         if location not in found.attempts or path not in found.attempts[location].files:
             if location not in found.attempts:

@@ -1,13 +1,13 @@
 """Collecting garbage: deleting what nothing needs, in an order that is safe at every moment.
 
-What is kept, and why, is found by `flows.store.reachable`. Besides artifacts, these go: `work/`
+What is kept, and why, is found by `flows.store.gc_roots`. Besides artifacts, these go: `work/`
 folders and records of pieces that nothing needs any more, expired leases, old records of
 quarantine, what a write that was cut off left behind, and, if asked for, records of older runs.
 
 A run that finds an artifact writes that down nowhere until it ends, so that it must not be deleted
 under its hands. On a disk a lookup touches the pointer, and only then believes it. Whatever was
 touched since the oldest run that is going on began is kept. A pointer that is touched after the
-survey is noticed as it is removed: its time is read from the file after its name is gone, so that
+scan is noticed as it is removed: its time is read from the file after its name is gone, so that
 a lookup either was before, and shows, or finds no pointer and builds anew. S3 and GCS have no
 touching; there no published artifact is deleted while a run is going on, and the runs are looked
 at again once all pointers are away.
@@ -15,9 +15,9 @@ at again once all pointers are away.
 The order of deletion:
 
 1. a tombstone for each published artifact, which says what is being deleted;
-2. the pointers, each only if it still is what the survey read: from here on no run finds the
+2. the pointers, each only if it still is what the scan read: from here on no run finds the
    artifact, while all its bytes are there for who found it before;
-3. a second survey: artifacts that a ref, a pin, a run or another artifact's inputs lead to by now
+3. a second scan: artifacts that a ref, a pin, a run or another artifact's inputs lead to by now
    get their pointer back;
 4. manifest, then data, then tombstone. Who follows a path to it finds no manifest, never half of
    the data.
@@ -36,12 +36,12 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.store.artifacts import ArtifactStore
-from flows.store.backend import FileFacts, StoreBackend
+from flows.store.backend import FileInfo, StoreBackend
+from flows.store.gc_roots import StoreScan, by_folder, folders_of, scan_store
 from flows.store.leases import read_lease
-from flows.store.pieces import blobs_of, finished_piece, piece_files
 from flows.store.pointers import now
-from flows.store.reachable import Survey, by_folder, folders_of, survey
 from flows.store.records import KINDS, parse_record
+from flows.store.work_items import blobs_of, finished_piece, piece_files
 from schemas.paths import RelativePath
 from schemas.sealed import sealed_json
 
@@ -70,7 +70,7 @@ class Garbage(NamedTuple):
     """Bytes that come free: a file that has another name elsewhere does not count."""
 
 
-class Kept(NamedTuple):
+class Retained(NamedTuple):
     """An artifact that stays."""
 
     path: str
@@ -83,8 +83,8 @@ class GarbageReport:
     """What a collection found, and, unless it was dry, deleted."""
 
     garbage: tuple[Garbage, ...]
-    kept: tuple[Kept, ...]
-    revived: tuple[str, ...] = ()
+    kept: tuple[Retained, ...]
+    restored: tuple[str, ...] = ()
     """Artifacts that came into use meanwhile, and were left as they were."""
 
     notes: tuple[str, ...] = ()
@@ -125,30 +125,32 @@ def collect_garbage(
     Raises:
         ArtifactCorruptError: something that is kept cannot be read. Nothing is deleted then.
     """
-    sweep = _Sweep(store, keep_runs=keep_runs, grace_seconds=grace_hours * 3600)
+    sweep = _Collector(store, keep_runs=keep_runs, grace_seconds=grace_hours * 3600)
     found = sweep.found
     rest = list(_leftovers(sweep, delete_runs=delete_runs))
-    revived: set[str] = set()
+    restored: set[str] = set()
     if not dry_run:
-        revived = sweep.delete_artifacts()
+        restored = sweep.delete_artifacts()
         for item in rest:
             _delete(store.backend, item)
-    gone = [item for item in sweep.artifacts() if item.path not in revived]
+    gone = [item for item in sweep.artifacts() if item.path not in restored]
     kept = (
-        Kept(location, sum(facts.size for facts in found.attempts[location].files.values()), reason)
-        for location, reason in sorted(found.keepers.items())
+        Retained(
+            location, sum(facts.size for facts in found.attempts[location].files.values()), reason
+        )
+        for location, reason in sorted(found.reachable.items())
         if location in found.attempts
     )
     return GarbageReport(
         garbage=(*gone, *rest),
         kept=tuple(kept),
-        revived=tuple(sorted(revived)),
+        restored=tuple(sorted(restored)),
         notes=tuple(found.notes),
         is_dry_run=dry_run,
     )
 
 
-def _garbage(kind: str, path: str, files: Mapping[str, FileFacts]) -> Garbage:
+def _garbage(kind: str, path: str, files: Mapping[str, FileInfo]) -> Garbage:
     sizes = [facts.size for facts in files.values()]
     freed = sum(facts.size for facts in files.values() if facts.links == 1)
     return Garbage(kind, path, len(sizes), sum(sizes), freed)
@@ -179,7 +181,7 @@ class _Tombstone(BaseModel):
     """ISO 8601, UTC."""
 
     moment: float
-    """Time of the survey that found the artifact unused; seconds since the epoch."""
+    """Time of the scan_store that found the artifact unused; seconds since the epoch."""
 
     key: Annotated[RelativePath, Field(pattern="^keys/")]
     """Path of the pointer that was removed."""
@@ -188,13 +190,13 @@ class _Tombstone(BaseModel):
     """Content of that pointer."""
 
 
-class _Sweep:
+class _Collector:
     """One collection: what was found first, and the deletion of artifacts."""
 
     def __init__(self, store: ArtifactStore, *, keep_runs: int, grace_seconds: float) -> None:
         self.store, self.backend = store, store.backend
         self._kept: dict[str, Any] = {"keep_runs": keep_runs, "grace_seconds": grace_seconds}
-        self.found = found = survey(store, **self._kept)
+        self.found = found = scan_store(store, **self._kept)
         self.cutoff = found.moment - grace_seconds
         """What was written later, in seconds since the epoch, is kept."""
 
@@ -202,10 +204,10 @@ class _Sweep:
         # then, and still is, may have found it.
         self._begun = dict(_tombstones(store))
         first = min(found.live_runs.values(), default=float("inf"))
-        for location in found.attempts.keys() & self._begun.keys() - found.keepers.keys():
+        for location in found.attempts.keys() & self._begun.keys() - found.reachable.keys():
             if first < self._begun[location].moment:
-                found.keepers[location] = "a run that is going on may have found it"
-        self.dead = sorted(found.attempts.keys() - found.keepers.keys())
+                found.reachable[location] = "a run that is going on may have found it"
+        self.dead = sorted(found.attempts.keys() - found.reachable.keys())
 
     def artifacts(self) -> Iterator[Garbage]:
         """What is deleted of artifacts and attempts."""
@@ -217,17 +219,17 @@ class _Sweep:
         """Delete in the order that the module describes; those that came into use meanwhile."""
         self._write_tombstones()
         used = self._remove_pointers()
-        again = survey(self.store, **self._kept, also=used, dying=set(self.dead))
+        again = scan_store(self.store, **self._kept, also=used, being_deleted=set(self.dead))
         if self.backend.is_remote and set(again.live_runs) - set(self.found.live_runs):
             used |= set(self.dead)
-        revived = {path for path in self.dead if path in used or path in again.keepers}
-        self._give_back(again, revived)
+        restored = {path for path in self.dead if path in used or path in again.reachable}
+        self._restore_pointers(again, restored)
         for location in self.dead:
-            if location not in revived:
+            if location not in restored:
                 self.backend.delete(f"{location}/manifest.json")
                 self.backend.delete_folder(location)
                 self.backend.delete(_tombstone(location))
-        return revived
+        return restored
 
     def _write_tombstones(self) -> None:
         for location in self.dead:
@@ -243,7 +245,7 @@ class _Sweep:
             self.backend.replace(_tombstone(location), sealed_json(record.model_dump()))
 
     def _remove_pointers(self) -> set[str]:
-        """Locations whose pointers were used since the survey."""
+        """Locations whose pointers were used since the scan_store."""
         used: set[str] = set()
         for location in self.dead:
             if (item := self.found.published.get(location)) is not None:
@@ -254,14 +256,14 @@ class _Sweep:
                     used.add(location)
         return used
 
-    def _give_back(self, again: Survey, revived: set[str]) -> None:
+    def _restore_pointers(self, again: StoreScan, restored: set[str]) -> None:
         """Put back the pointers of what is kept after all; also what an earlier collection took."""
         for location, record in list(_tombstones(self.store)):
             is_gone = location not in again.attempts
-            if location not in revived and location not in again.keepers and not is_gone:
+            if location not in restored and location not in again.reachable and not is_gone:
                 continue
             if not is_gone:
-                self.backend.create(record.key, record.pointer.encode())
+                self.backend.put_if_absent(record.key, record.pointer.encode())
             self.backend.delete(_tombstone(location))
 
 
@@ -271,7 +273,7 @@ def _tombstone(location: str) -> str:
 
 def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, _Tombstone]]:
     for path in store.backend.names("tombstones"):
-        if (stored := store.backend.read_if_there(path)) is not None:
+        if (stored := store.backend.read_if_exists(path)) is not None:
             url = store.backend.url(path)
             record = parse_record(_Tombstone, stored, url, kind="tombstones")
             yield record.location, record
@@ -280,40 +282,40 @@ def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, _Tombstone]]:
 # Everything else
 
 
-def _leftovers(sweep: _Sweep, *, delete_runs: bool) -> Iterator[Garbage]:
+def _leftovers(sweep: _Collector, *, delete_runs: bool) -> Iterator[Garbage]:
     """Everything to delete that is no artifact; runs that are not kept only if asked for."""
     backend, cutoff = sweep.backend, sweep.cutoff
     yield from _old_work(sweep)
     yield from _old_pieces(sweep)
     yield from _free_leases(backend)
     for folder in ("quarantine", "probe"):
-        for path, facts in backend.facts(folder).items():
+        for path, facts in backend.stat(folder).items():
             if facts.modified <= cutoff and not _CUT_OFF.search(path):
                 yield _garbage(folder, path, {path: facts})
     for folder in (name for name in KINDS if name != "artifacts"):
-        for path, facts in backend.facts(folder).items():
+        for path, facts in backend.stat(folder).items():
             if facts.modified <= cutoff and _CUT_OFF.search(path):
                 yield _garbage("leftover", path, {path: facts})
     yield from _unlisted(sweep)
     if delete_runs:
-        for folder, files in sorted(by_folder(backend.facts("runs"), 1).items()):
+        for folder, files in sorted(by_folder(backend.stat("runs"), 1).items()):
             if folder.split("/")[1] not in sweep.found.kept_runs:
                 yield _garbage("run", folder, files)
 
 
-def _old_work(sweep: _Sweep) -> Iterator[Garbage]:
+def _old_work(sweep: _Collector) -> Iterator[Garbage]:
     for folder, (files, written) in folders_of(sweep.backend, "work").items():
         _, stage, cache_key = folder.split("/")
-        if written <= sweep.cutoff and (stage, cache_key) not in sweep.found.held:
+        if written <= sweep.cutoff and (stage, cache_key) not in sweep.found.leased:
             yield _garbage("work", folder, files)
 
 
-def _old_pieces(sweep: _Sweep) -> Iterator[Garbage]:
+def _old_pieces(sweep: _Collector) -> Iterator[Garbage]:
     """Records of pieces none of whose files are left, and of parts of pieces that are finished."""
     found, dead = sweep.found, set(sweep.dead)
     left = (folder for name, folder in found.attempts.items() if name not in dead)
     there = {path for folder in left for path in folder.files}
-    listed = sweep.backend.facts("pieces")
+    listed = sweep.backend.stat("pieces")
     for path, facts in listed.items():
         if facts.modified > sweep.cutoff or not path.endswith(".json"):
             continue
@@ -336,7 +338,7 @@ def _free_leases(backend: StoreBackend) -> Iterator[Garbage]:
             yield Garbage("lease", path, 1, len(stored), len(stored))
 
 
-def _unlisted(sweep: _Sweep) -> Iterator[Garbage]:
+def _unlisted(sweep: _Collector) -> Iterator[Garbage]:
     """Files beside those of an artifact, such as a repeated worker leaves."""
     found = sweep.found
     for location, listed in sorted(found.listed.items()):

@@ -79,7 +79,7 @@ def check_blobs(backend: StoreBackend, path: str, record: dict[str, Any]) -> str
     expected = record.get("keepsake")
     if not expected:
         return ""
-    stored = backend.read_if_there(blobs_of(path))
+    stored = backend.read_if_exists(blobs_of(path))
     if stored is None:
         return f"{blobs_of(path)} is missing"
     found = hashlib.sha256(stored).hexdigest()
