@@ -25,6 +25,7 @@ from schemas.errors import (
     ConfigError,
     CorruptInputError,
     RunnerError,
+    VocabularyError,
 )
 
 
@@ -62,13 +63,19 @@ def failure_of(error: Exception, folder: Path, *, workers: int, runner: str = "l
     return raised.value
 
 
-def test_error_of_worker_process_keeps_type_attributes_and_notes(tmp_path: Path) -> None:
+def test_error_of_worker_process_keeps_type_and_attributes(tmp_path: Path) -> None:
     error = CorruptInputError("x.bz2 ends too early", file="x.bz2", offset=7, last_record="A")
-    error.add_note("look here")
     raised = failure_of(error, tmp_path, workers=2)
     assert type(raised) is CorruptInputError
     assert str(raised) == "x.bz2 ends too early"
     assert (raised.file, raised.offset, raised.last_record) == ("x.bz2", 7, "A")
+
+
+def test_error_of_worker_process_keeps_its_notes(tmp_path: Path) -> None:
+    error = VocabularyError("no words")
+    error.add_note("look here")
+    raised = failure_of(error, tmp_path, workers=2)
+    assert (type(raised), str(raised)) == (VocabularyError, "no words")
     assert raised.__notes__ == ["look here"]
 
 
