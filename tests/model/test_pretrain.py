@@ -27,11 +27,11 @@ LABELS = ("pretrain.phase-1", "pretrain.phase-2")
 
 
 def phases(**second: Any) -> dict[str, Any]:
-    share = {"warmup_share": 0.2, "total": 10}
+    share = {"warmup_ratio": 0.2, "total_budget": 10}
     return {
-        "phase-1": tiny_config(budget={"steps": 7}, schedule=share),
+        "phase-1": tiny_config(budget={"max_steps": 7}, schedule=share),
         "phase-2": tiny_config(
-            length=64, start_from="phase-1", budget={"steps": 3}, schedule=share, **second
+            length=64, init_from_phase="phase-1", budget={"max_steps": 3}, schedule=share, **second
         ),
     }
 
@@ -39,13 +39,13 @@ def phases(**second: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     folder = tmp_path_factory.mktemp("pretrain")
-    masking = MaskingConfig(max_predictions=10)
+    masking = MaskingConfig(max_predictions_per_seq=10)
     return small_recipe(small_sample(folder / "raw")).model_copy(
         update={
             "store": str(folder / "store"),
             "build_instances": {
                 f"length-{length}": InstancesConfig(
-                    max_seq_length=length, held_out_share=0.1, masking=masking
+                    max_seq_length=length, held_out_fraction=0.1, masking=masking
                 )
                 for length in (32, 64)
             },
@@ -107,7 +107,7 @@ def test_change_rebuilds_only_what_depends_on_it(
 
     assert rebuilt() == []
     assert rebuilt(seed=3) == [LABELS[1]]
-    assert rebuilt(processes=2, log_every_steps=7) == []
+    assert rebuilt(num_processes=2, logging_steps=7) == []
 
 
 def test_second_phase_continues_the_schedule(
@@ -159,7 +159,7 @@ def test_pretraining_starts_from_checkpoint_of_transformers(
     folder = tmp_path / "theirs"
     BertForPreTraining(config).save_pretrained(folder)
     (folder / "vocab.txt").write_bytes(vocab.read_bytes())
-    phase = tiny_config(init_checkpoint=str(folder), budget={"steps": 2})
+    phase = tiny_config(init_checkpoint=str(folder), budget={"max_steps": 2})
     own = recipe.model_copy(update={"pretrain": {"own": phase}})
     manifest = run(own)["pretrain.own"].manifest
     assert "config.json" in [item.name for item in manifest.raw_inputs]
@@ -173,7 +173,7 @@ def test_pretraining_starts_from_checkpoint_of_transformers(
         run(recipe.model_copy(update={"pretrain": {"own": elsewhere}}))
 
 
-ONE_STEP = {"instances": "length-32", "model": TINY, "budget": {"steps": 1}}
+ONE_STEP = {"instances": "length-32", "model": TINY, "budget": {"max_steps": 1}}
 
 
 def check(recipe: Recipe, **phases: Any) -> None:
@@ -184,11 +184,11 @@ def check(recipe: Recipe, **phases: Any) -> None:
     ("changes", "field"),
     [
         ({"instances": "length-9"}, "length-9"),
-        ({"model": None, "start_from": "zero"}, "zero"),
-        ({"start_from": "zero"}, "model"),
-        ({"budget": {"steps": 1, "minutes": 2}}, "budget"),
+        ({"model": None, "init_from_phase": "zero"}, "zero"),
+        ({"init_from_phase": "zero"}, "model"),
+        ({"budget": {"max_steps": 1, "max_minutes": 2}}, "budget"),
         ({"model": {"preset": "huge"}}, "huge"),
-        ({"model": {"preset": "base", "heads": 7}}, "heads"),
+        ({"model": {"preset": "base", "num_attention_heads": 7}}, "heads"),
     ],
 )
 def test_wrong_phase_is_refused(changes: dict[str, Any], field: str, recipe: Recipe) -> None:
@@ -209,21 +209,21 @@ def test_dynamic_masking_must_mask_something() -> None:
     [
         ({"model": {**TINY, "max_position_embeddings": 32}}, {}),
         ({}, {"optimizer": {"name": "lamb"}}),
-        ({}, {"budget": {"minutes": 1}}),
+        ({}, {"budget": {"max_minutes": 1}}),
     ],
 )
 def test_second_phase_that_cannot_continue_the_first_is_refused(
     first: dict[str, Any], second: dict[str, Any], recipe: Recipe
 ) -> None:
-    start = {"instances": "length-64", "start_from": "one", "budget": {"steps": 1}}
+    start = {"instances": "length-64", "init_from_phase": "one", "budget": {"max_steps": 1}}
     check(recipe, one=ONE_STEP, two=start)
     with pytest.raises(ValueError, match="two"):
         check(recipe, one={**ONE_STEP, **first}, two={**start, **second})
 
 
 def test_second_phase_may_reset_the_optimizer_or_count_minutes_too(recipe: Recipe) -> None:
-    start = {"instances": "length-64", "start_from": "one", "budget": {"steps": 1}}
+    start = {"instances": "length-64", "init_from_phase": "one", "budget": {"max_steps": 1}}
     lamb = {"optimizer": {"name": "lamb"}, "optimizer_state": "reset"}
     check(recipe, one=ONE_STEP, two={**start, **lamb})
-    minutes = {"budget": {"minutes": 1}}
+    minutes = {"budget": {"max_minutes": 1}}
     check(recipe, one={**ONE_STEP, **minutes}, two={**start, **minutes})

@@ -51,7 +51,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def bilstm_model(kind: TaskTypeName, **fields: Any) -> TaskModel:
-    return random_task_model(kind, **{"lstm_size": UNITS_OF_LSTM, "is_causal": True, **fields})
+    return random_task_model(
+        kind, **{"lstm_hidden_size": UNITS_OF_LSTM, "is_causal": True, **fields}
+    )
 
 
 def real(kind: TaskTypeName, logits: torch.Tensor, batch: Any) -> torch.Tensor:
@@ -164,7 +166,7 @@ def test_a_saved_model_is_read_back_and_says_what_it_is(kind: TaskTypeName, tmp_
 def test_no_class_of_transformers_takes_its_head_for_one_on_the_encoder(tmp_path: Path) -> None:
     import transformers
 
-    model = bilstm_model("classification", lstm_size=small_config().hidden_size // 2)
+    model = bilstm_model("classification", lstm_hidden_size=small_config().hidden_size // 2)
     folder = written(model, tmp_path)
     peer, info = transformers.BertForSequenceClassification.from_pretrained(
         folder, output_loading_info=True
@@ -175,7 +177,8 @@ def test_no_class_of_transformers_takes_its_head_for_one_on_the_encoder(tmp_path
 
 
 @pytest.mark.parametrize(
-    "changes", [{"lstm_size": 11}, {"kind": "spam"}, {"lstm_size": None}, {"kind": "choice"}]
+    "changes",
+    [{"lstm_hidden_size": 11}, {"kind": "spam"}, {"lstm_hidden_size": None}, {"kind": "choice"}],
 )
 def test_damaged_folders_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     files = save_task_model(bilstm_model("span"), labels=(), about={})
@@ -190,9 +193,14 @@ def test_from_a_checkpoint_its_weights_are_the_seeds(tmp_path: Path) -> None:
     pretrained = random_model(objective="left-to-right")
     folder = str(write_files(save_model(pretrained), tmp_path))
 
-    def start(seed: int, lstm_size: int | None = UNITS_OF_LSTM) -> TaskModel:
+    def start(seed: int, lstm_hidden_size: int | None = UNITS_OF_LSTM) -> TaskModel:
         return task_model_from_checkpoint(
-            folder, kind="classification", outputs=3, dropout=0.1, seed=seed, lstm_size=lstm_size
+            folder,
+            kind="classification",
+            outputs=3,
+            dropout=0.1,
+            seed=seed,
+            lstm_hidden_size=lstm_hidden_size,
         ).model
 
     one, same, other = start(5), start(5), start(6)
@@ -206,7 +214,7 @@ def test_from_a_checkpoint_its_weights_are_the_seeds(tmp_path: Path) -> None:
     # A model from nothing draws the same.
     fresh = TaskModel(
         small_config(), vocab_size=one.vocab_size, kind="classification", outputs=3,
-        lstm_size=UNITS_OF_LSTM, seed=5,
+        lstm_hidden_size=UNITS_OF_LSTM, seed=5,
     )  # fmt: skip
     assert torch.equal(fresh.lstm[1].weight_hh_l0, one.lstm[1].weight_hh_l0)  # type: ignore[index]
     # Another training may start from its encoder.
@@ -231,7 +239,7 @@ def cased(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_trial_is_a_model_that_answers(
     task: str, kinds: dict[str, StageInput], cased: str, tmp_path: Path
 ) -> None:
-    config = trial_config(cased, bilstm=True, layout="padded", max_steps=4)
+    config = trial_config(cased, bilstm=True, batching="padded", max_steps=4)
     job = trial_job(tmp_path, kinds[task], config=config)
     found = train_trial(job, stop=StopRequest())
     assert found["statistics"]["model"]["bilstm"] is True
@@ -244,7 +252,7 @@ def test_a_trial_is_a_model_that_answers(
 def test_stopped_it_goes_on_to_the_bit(
     kinds: dict[str, StageInput], cased: str, tmp_path: Path
 ) -> None:
-    config = trial_config(cased, bilstm=True, max_steps=6, checkpoints={"every_steps": 3})
+    config = trial_config(cased, bilstm=True, max_steps=6, checkpoints={"save_steps": 3})
     whole = trial_job(tmp_path / "whole", kinds["squad-1.1"], config=config)
     train_trial(whole, stop=StopRequest())
     cut = trial_job(tmp_path / "cut", kinds["squad-1.1"], config=config)
@@ -269,11 +277,11 @@ def test_stopped_it_goes_on_to_the_bit(
 
 
 def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
-    options = {"examples": "task", "batch": 8, "learning_rate": 1e-3, "epochs": 1}
+    options = {"examples": "task", "batch_size": 8, "learning_rate": 1e-3, "num_epochs": 1}
     options["model"] = {"preset": "tiny"}
     plain = TrialConfig.model_validate(options).identity()
     on_top = TrialConfig.model_validate({**options, "bilstm": True}).identity()
     assert on_top == {**plain, "bilstm": True}
-    for method in ({"method": "majority"}, {"method": "features", "init_checkpoint": "x"}):
+    for method in ({"method": "majority"}, {"method": "feature-based", "init_checkpoint": "x"}):
         with pytest.raises(ValueError, match="bilstm"):
             FinetuneConfig.model_validate({"examples": "task", "bilstm": True, **method})

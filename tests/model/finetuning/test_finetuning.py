@@ -92,8 +92,8 @@ def test_every_task_type_learns(
     task: str, kinds: dict[str, StageInput], cased: str, tmp_path: Path
 ) -> None:
     # The pooled vector of random weights tells little at first.
-    how = {"epochs": 30, "learning_rate": 1e-3} if task == "sst-2" else {"learning_rate": 3e-3}
-    config = trial_config(cased, **{"epochs": 8, "dropout": 0.0, **how})
+    how = {"num_epochs": 30, "learning_rate": 1e-3} if task == "sst-2" else {"learning_rate": 3e-3}
+    config = trial_config(cased, **{"num_epochs": 8, "dropout": 0.0, **how})
     job = trial_job(tmp_path, kinds[task], config=config)
     result = trained(job)
     assert losses(job)[-1] < 0.7 * losses(job)[0]
@@ -114,8 +114,8 @@ def test_every_task_type_learns(
 def test_features_of_frozen_encoder_learn(
     kinds: dict[str, StageInput], cased: str, tmp_path: Path
 ) -> None:
-    how = {"method": "features", "layers": "last", "dropout": 0.0}
-    config = trial_config(cased, epochs=8, learning_rate=1e-2, **how)
+    how = {"method": "feature-based", "feature_layers": "last", "dropout": 0.0}
+    config = trial_config(cased, num_epochs=8, learning_rate=1e-2, **how)
     job = trial_job(tmp_path, kinds["conll-2003"], config=config)
     result = trained(job)
     assert losses(job)[-1] < 0.5 * losses(job)[0]
@@ -167,8 +167,8 @@ def test_micro_batches_train_like_the_whole_batch(
     results = []
     for tokens, layout in ((1 << 20, "packed"), (30, "packed"), (30, "padded")):
         config = trial_config(
-            cased, dropout=0.0, micro_batch_tokens=tokens, layout=layout, max_steps=2,
-            warmup_share=0.0,
+            cased, dropout=0.0, per_device_max_tokens=tokens, batching=layout, max_steps=2,
+            warmup_ratio=0.0,
         )  # fmt: skip
         job = trial_job(tmp_path / f"{layout}-{tokens}", kinds[task], config=config)
         trained(job)
@@ -186,14 +186,16 @@ def test_micro_batches_train_like_the_whole_batch(
 def test_last_batch_may_be_smaller_and_max_steps_ends_training(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    config = trial_config(checkpoint, batch=12, epochs=3)
+    config = trial_config(checkpoint, batch_size=12, num_epochs=3)
     result = trained(trial_job(tmp_path / "all", sst, config=config))
     assert result["statistics"]["training"] == {
         "steps": 12,  # 12 + 12 + 12 + 4 examples
         "examples": 120,
         "tokens": 3 * result["counters"]["tokens@train"],
     }
-    job = trial_job(tmp_path / "short", sst, config=trial_config(checkpoint, batch=12, max_steps=5))
+    job = trial_job(
+        tmp_path / "short", sst, config=trial_config(checkpoint, batch_size=12, max_steps=5)
+    )
     assert trained(job)["statistics"]["training"]["steps"] == 5
     lines = curve(job)
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
@@ -205,7 +207,7 @@ def test_last_batch_may_be_smaller_and_max_steps_ends_training(
 def test_augmentation_has_a_schedule_of_its_own(checkpoint: str, tmp_path: Path) -> None:
     more = {"augmentation": text_rows(20, split="augmentation")}
     examples = sentiment(tmp_path / "examples", **more)
-    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint, warmup_share=0.5))
+    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint, warmup_ratio=0.5))
     result = trained(job)
     lines = curve(job)
     assert [line["split"] for line in lines] == ["augmentation"] * 3 + ["train"] * 10
@@ -252,7 +254,7 @@ def wait_for_step(job: TrialJob, step: int, process: subprocess.Popen[bytes]) ->
 def test_killed_trial_resumes_exactly(checkpoint: str, tmp_path: Path) -> None:
     more = {"augmentation": text_rows(60, split="augmentation")}
     examples = sentiment(tmp_path / "examples", train=80, **more)
-    config = trial_config(checkpoint, epochs=6, checkpoints={"every_steps": 7})
+    config = trial_config(checkpoint, num_epochs=6, checkpoints={"save_steps": 7})
     whole = trial_job(tmp_path / "whole", examples, config=config)
     killed = trial_job(tmp_path / "killed", examples, config=config)
     trained(whole)
@@ -271,7 +273,7 @@ def test_killed_trial_resumes_exactly(checkpoint: str, tmp_path: Path) -> None:
 
 def test_sigterm_stops_trial_with_a_checkpoint(checkpoint: str, tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=80)
-    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint, epochs=200))
+    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint, num_epochs=200))
     process = start_process(job)
     wait_for_step(job, 3, process)
     process.send_signal(signal.SIGTERM)
@@ -311,7 +313,7 @@ def test_stop_while_dev_is_predicted_keeps_the_training(
 def test_checkpoint_of_another_model_is_refused(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    config = trial_config(checkpoint, checkpoints={"every_steps": 5})
+    config = trial_config(checkpoint, checkpoints={"save_steps": 5})
     trained(trial_job(tmp_path / "work", sst, config=config))
     other = write_checkpoint(tmp_path / "other", hidden_size=16)
     with pytest.raises(CheckpointError):
@@ -324,8 +326,8 @@ def test_checkpoint_of_another_model_is_refused(
 def test_divergence_names_step_and_examples(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    optimizer = trial_config(checkpoint).optimizer.model_copy(update={"max_gradient_norm": 0.0})
-    config = trial_config(checkpoint, learning_rate=1e37, warmup_share=0.0)
+    optimizer = trial_config(checkpoint).optimizer.model_copy(update={"max_grad_norm": 0.0})
+    config = trial_config(checkpoint, learning_rate=1e37, warmup_ratio=0.0)
     job = trial_job(tmp_path, sst, config=config.model_copy(update={"optimizer": optimizer}))
     with pytest.raises(DivergenceError, match=r"step [23]: .*train-\d+") as error:
         trained(job)
@@ -397,7 +399,7 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(sst: StageInput, tmp_pat
 
 def test_features_need_a_tagging_task(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tagging"):
-        trained(trial_job(tmp_path, sst, config=trial_config(checkpoint, method="features")))
+        trained(trial_job(tmp_path, sst, config=trial_config(checkpoint, method="feature-based")))
 
 
 def test_bf16_is_close_to_fp32(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:

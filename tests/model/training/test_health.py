@@ -74,14 +74,16 @@ class TopicCorpus:
             topic = 8 * (number % TOPICS)
             lines.append(" ".join(letters.choices(words[topic : topic + 8], k=24)) + ".\n")
         (folder / "topics.txt").write_text("".join(lines))
-        source = TextSource(name="topics", paths=(str(folder / "topics.txt"),), document="line")
+        source = TextSource(
+            name="topics", paths=(str(folder / "topics.txt"),), document_delimiter="line"
+        )
         lengths = {f"length-{length}": length for length in (32, 64)}
         recipe = Recipe(
             name="topics",
             build_documents=DocumentsConfig(sources=(source,)),
             build_vocabulary=VocabularyConfig(vocab_size=200),
             build_instances={
-                name: InstancesConfig(max_seq_length=length, held_out_share=0.2)
+                name: InstancesConfig(max_seq_length=length, held_out_fraction=0.2)
                 for name, length in lengths.items()
             },
         )
@@ -95,7 +97,7 @@ class TopicCorpus:
     def job(self, work: Path, *, length: int = 32, **changes: Any) -> TrainingJob:
         """A job of 12 steps, or as the changes to its configuration say."""
         checkpoint = changes.pop("checkpoint", None)
-        given = {"checkpoints": {"every_steps": 1000}, **changes}
+        given = {"checkpoints": {"save_steps": 1000}, **changes}
         return TrainingJob(
             name="pretrain test",
             config=tiny_config(length=length, **given),
@@ -195,10 +197,11 @@ build_vocabulary: {vocab_size: 4000}
 build_instances: {length-128: {max_seq_length: 128}}
 pretrain:
   phase-1:
-    {instances: length-128, model: {preset: tiny}, budget: {steps: 9}, evaluation: {every_steps: 3}}
-  phase-2: {instances: length-128, start_from: phase-1, budget: {steps: 100}}
-build_examples: {sst-2: {task: sst-2, folder: glue}}
-finetune: {sst-2: {examples: sst-2, start_from: phase-2}}
+    {instances: length-128, model: {preset: tiny}, budget: {max_steps: 9},
+        evaluation: {eval_steps: 3}}
+  phase-2: {instances: length-128, init_from_phase: phase-1, budget: {max_steps: 100}}
+build_examples: {sst-2: {task: sst-2, data_dir: glue}}
+finetune: {sst-2: {examples: sst-2, init_from_phase: phase-2}}
 """
 
 
@@ -227,12 +230,12 @@ def test_sound_pretraining_has_no_warning(
     statistics = pretrained(
         corpus,
         tmp_path,
-        model={**SHAPE, "hidden_dropout": 0.0, "attention_dropout": 0.0},
+        model={**SHAPE, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
         objective="mlm",
-        budget={"steps": 250},
-        batch={"instances": 32, "micro_batch_tokens": 4096},
+        budget={"max_steps": 250},
+        batch={"global_batch_size": 32, "per_device_max_tokens": 4096},
         optimizer={"name": "adamw", "learning_rate": 3e-3},
-        evaluation={"instances": 40, "every_steps": 100},
+        evaluation={"max_eval_samples": 40, "eval_steps": 100},
     )
     held_out = statistics["held_out"]
     assert held_out["unigram_loss"] == pytest.approx(math.log(8 * TOPICS), abs=0.4)
@@ -246,7 +249,7 @@ def test_unigram_warning_is_reported_once_when_training_is_resumed(
 ) -> None:
     changes: dict[str, Any] = {
         "optimizer": {"learning_rate": 1e-9},
-        "evaluation": {"instances": 40, "every_steps": 2},
+        "evaluation": {"max_eval_samples": 40, "eval_steps": 2},
     }
     whole = pretrained(corpus, tmp_path / "whole", **changes)
     assert kinds(whole) == ["unigram-loss"]
@@ -277,19 +280,19 @@ def test_training_loss_is_compared_where_nothing_is_held_out(
 def test_second_phase_that_is_worse_is_reported(corpus: TopicCorpus, tmp_path: Path) -> None:
     first = corpus.job(
         tmp_path / "first",
-        budget={"steps": 60},
+        budget={"max_steps": 60},
         optimizer={"learning_rate": 5e-3},
     )
     before = as_phase(first, published(first))
     second = corpus.job(
         tmp_path / "second",
         length=64,
-        start_from="phase-1",
+        init_from_phase="phase-1",
         checkpoint=before,
         optimizer_state="reset",
         optimizer={"learning_rate": 0.5},
-        evaluation={"instances": 40, "every_steps": 1},
-        max_loss_rise=0.0,
+        evaluation={"max_eval_samples": 40, "eval_steps": 1},
+        divergence_threshold=0.0,
     )
     train(second, stop=StopRequest())
     found = read_warnings(read_finished(second).statistics)
@@ -315,7 +318,7 @@ def tuned(
 
 def test_sound_finetuning_has_no_warning(tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=80, dev=40)
-    statistics = tuned(tmp_path, examples, epochs=20, dropout=0.0)
+    statistics = tuned(tmp_path, examples, num_epochs=20, dropout=0.0)
     assert statistics["metrics"]["dev"]["accuracy"] > 0.9
     assert statistics["warnings"] == []
 
@@ -326,7 +329,7 @@ def test_shuffled_labels_leave_the_model_at_chance(tmp_path: Path) -> None:
         row["label"] = str(number % 2)
     splits = {"train": train_rows, "dev": text_rows(60, split="dev")}
     examples = write_examples(tmp_path / "examples", "sst-2", splits=splits, labels=("0", "1"))
-    statistics = tuned(tmp_path, examples, epochs=20, dropout=0.0)
+    statistics = tuned(tmp_path, examples, num_epochs=20, dropout=0.0)
     [warning] = read_warnings(statistics)
     assert warning.kind == "chance"
     assert "50.0, the score of one constant answer (60 examples)" in warning.text
@@ -356,7 +359,7 @@ def no_answers(folder: Path) -> StageInput:
     [
         (one_class, {}, "1."),
         (no_entities, {"vocab": CASED_VOCAB}, "no entity"),
-        (no_answers, {"epochs": 4}, "no answer"),
+        (no_answers, {"num_epochs": 4}, "no answer"),
     ],
 )
 def test_model_that_learned_one_answer_is_reported(

@@ -47,14 +47,14 @@ def contents(output: StageOutput) -> dict[str, str]:
 def test_snapshot_equals_model_of_training_that_ends_there(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    output = published(small_corpus.job(tmp_path / "whole", snapshots=STEPS))
+    output = published(small_corpus.job(tmp_path / "whole", snapshot_steps=STEPS))
     files = contents(output)
     folders = {path.rpartition("/")[0] for path in files if "/" in path}
     assert folders == {snapshot_folder(4), snapshot_folder(7)}  # the last is the phase's own
-    schedule = {"warmup_share": 0.2, "total": 12}
+    schedule = {"warmup_ratio": 0.2, "total_budget": 12}
     for step in (4, 7):
         short = published(
-            small_corpus.job(tmp_path / str(step), budget={"steps": step}, schedule=schedule)
+            small_corpus.job(tmp_path / str(step), budget={"max_steps": step}, schedule=schedule)
         )
         for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer.json"):
             assert files[f"{snapshot_folder(step)}/{name}"] == contents(short)[name]
@@ -91,10 +91,10 @@ def published_after_break(job: TrainingJob, step: int) -> dict[str, str]:
 
 
 def test_resumed_run_has_all_snapshots(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    whole = published(small_corpus.job(tmp_path / "whole", snapshots=STEPS))
+    whole = published(small_corpus.job(tmp_path / "whole", snapshot_steps=STEPS))
     # After a snapshot and before the next checkpoint; after a checkpoint that is later than one.
     for step in (8, 10):
-        job = small_corpus.job(tmp_path / str(step), snapshots=STEPS)
+        job = small_corpus.job(tmp_path / str(step), snapshot_steps=STEPS)
         assert published_after_break(job, step) == contents(whole)
     for path in (tmp_path / "10" / "snapshots").glob("step-00000004-*/checkpoint.json"):
         path.unlink()
@@ -122,7 +122,7 @@ def test_last_model_is_published_and_no_best_checkpoint_is_written(
     small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted_losses(monkeypatch)
-    job = small_corpus.job(tmp_path, evaluation={"every_steps": 3}, checkpoints={})
+    job = small_corpus.job(tmp_path, evaluation={"eval_steps": 3}, checkpoints={})
     output = published(job)
     saved = Checkpoints(f"{job.work}/checkpoints", keep_last=2).list()
     assert [checkpoint.step for checkpoint in saved] == [12]
@@ -136,12 +136,12 @@ def test_best_model_is_published_when_recipe_asks(
     scripted_losses(monkeypatch)
     options: dict[str, Any] = {
         "keep": "best",
-        "evaluation": {"every_steps": 3},
-        "checkpoints": {"every_steps": 4, "keep_last": 1},
+        "evaluation": {"eval_steps": 3},
+        "checkpoints": {"save_steps": 4, "save_total_limit": 1},
     }
     whole = published(small_corpus.job(tmp_path / "whole", **options))
-    schedule = {"warmup_share": 0.2, "total": 12}
-    short = published(small_corpus.job(tmp_path / "6", budget={"steps": 6}, schedule=schedule))
+    schedule = {"warmup_ratio": 0.2, "total_budget": 12}
+    short = published(small_corpus.job(tmp_path / "6", budget={"max_steps": 6}, schedule=schedule))
     assert contents(whole) == contents(short)  # model, optimizer and place in the schedule
     assert whole.counters == short.counters
     assert whole.statistics["held_out"]["loss"] == LOSSES[6]
@@ -152,12 +152,12 @@ def test_best_model_is_published_when_recipe_asks(
 
 
 def test_best_model_needs_held_out_instances(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = small_corpus.job(tmp_path, keep="best", evaluation={"every_steps": 3})
+    job = small_corpus.job(tmp_path, keep="best", evaluation={"eval_steps": 3})
     files = [entry for entry in job.instances.files if entry.path.startswith("part-")]
     instances = job.instances.model_copy(update={"files": tuple(files)})
     with pytest.raises(ConfigError):
         train(job.model_copy(update={"instances": instances}), stop=StopRequest())
-    with pytest.raises(ValueError, match="every_steps"):
+    with pytest.raises(ValueError, match="eval_steps"):
         tiny_config(keep="best")
 
 
@@ -165,7 +165,7 @@ def test_best_model_needs_held_out_instances(small_corpus: SmallCorpus, tmp_path
 def test_snapshots_when_killed_and_on_two_processes(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    job = small_corpus.job(tmp_path / "whole", model=NO_DROPOUT, snapshots=STEPS)
+    job = small_corpus.job(tmp_path / "whole", model=NO_DROPOUT, snapshot_steps=STEPS)
     whole = published(job)
     killed = job.model_copy(update={"work": str(tmp_path / "killed")})
     process = start_process(killed)
@@ -179,7 +179,7 @@ def test_snapshots_when_killed_and_on_two_processes(
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert contents(published(killed)) == contents(whole)
-    config = job.config.model_copy(update={"processes": 2})
+    config = job.config.model_copy(update={"num_processes": 2})
     two = job.model_copy(update={"work": str(tmp_path / "two"), "config": config})
     two.run()
     other = stage._publish(two, output=str(tmp_path / "two" / "artifact"))
@@ -192,10 +192,10 @@ def test_snapshots_when_killed_and_on_two_processes(
 
 
 def test_finetuning_starts_from_snapshot(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = small_corpus.job(tmp_path / "phase", snapshots=STEPS)
+    job = small_corpus.job(tmp_path / "phase", snapshot_steps=STEPS)
     phase = as_phase(job, published(job))
     examples = sentiment(tmp_path / "sst", train=4, dev=2)
-    config = trial_config(None, start_from="phase-1", max_seq_length=16)
+    config = trial_config(None, init_from_phase="phase-1", max_seq_length=16)
     embeddings = []
     for start in (at_snapshot(phase, 4), at_snapshot(phase, 7), without_snapshots(phase)):
         weights = load_file(f"{start.data}/model.safetensors")
@@ -217,8 +217,8 @@ def recipe(phase: PretrainConfig | None = None, **entries: Any) -> Recipe:
             "name": "steps",
             "build_documents": {"sources": [{"kind": "books", "name": "b", "paths": ["/none"]}]},
             "build_instances": {"length-32": {"max_seq_length": 32}},
-            "pretrain": {"phase-1": (phase or tiny_config(snapshots=STEPS[:2])).model_dump()},
-            "build_examples": {"sst": {"task": "sst-2", "folder": "/none"}},
+            "pretrain": {"phase-1": (phase or tiny_config(snapshot_steps=STEPS[:2])).model_dump()},
+            "build_examples": {"sst": {"task": "sst-2", "data_dir": "/none"}},
             "finetune": {
                 name: {"examples": "sst", "max_seq_length": 32, "restarts": 1, **entry}
                 for name, entry in entries.items()
@@ -228,37 +228,47 @@ def recipe(phase: PretrainConfig | None = None, **entries: Any) -> Recipe:
 
 
 def test_steps_without_snapshot_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"finetune.a.at_step: .*4, 7, 12"):
-        recipe(a={"start_from": "phase-1", "at_step": 5})
-    with pytest.raises(ValueError, match="at_step"):
-        recipe(a={"init_checkpoint": "x", "at_step": 4})
+    with pytest.raises(ValueError, match=r"finetune.a.init_from_step: .*4, 7, 12"):
+        recipe(a={"init_from_phase": "phase-1", "init_from_step": 5})
+    with pytest.raises(ValueError, match="init_from_step"):
+        recipe(a={"init_checkpoint": "x", "init_from_step": 4})
     for wrong in (
-        {"snapshots": [3, 13]},
-        {"snapshots": [7, 4]},
-        {"snapshots": [7], "budget": {"tokens": 5}},
+        {"snapshot_steps": [3, 13]},
+        {"snapshot_steps": [7, 4]},
+        {"snapshot_steps": [7], "budget": {"max_tokens": 5}},
     ):
-        with pytest.raises(ValueError, match="snapshots"):
+        with pytest.raises(ValueError, match="snapshot_steps"):
             tiny_config(**wrong)
 
 
 def test_snapshot_of_last_step_has_the_cache_key_of_the_phase() -> None:
-    grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1"}
-    entries = {"plain": grid, "last": {**grid, "at_step": 12}, "first": {**grid, "at_step": 4}}
+    grid = {"batch_size": 8, "learning_rate": 1e-4, "num_epochs": 1, "init_from_phase": "phase-1"}
+    entries = {
+        "plain": grid,
+        "last": {**grid, "init_from_step": 12},
+        "first": {**grid, "init_from_step": 4},
+    }
     configs = {step.label: step.config for step in recipe_steps(recipe(**entries))}
-    plain, last, first = (configs[f"finetune.{name}.b8-lr0.0001-e1-r0"] for name in entries)
+    plain, last, first = (configs[f"finetune.{name}.bs8-lr0.0001-ep1-r0"] for name in entries)
     assert plain.identity() == last.identity()
-    assert first.identity() == {**plain.identity(), "at_step": 4}
+    assert first.identity() == {**plain.identity(), "init_from_step": 4}
     starts = [configs[f"evaluate.{name}"].model_dump()["start"] for name in entries]
     assert starts == ["phase-1", "phase-1 at step 12", "phase-1 at step 4"]
-    assert tiny_config(snapshots=[4]).identity()["snapshots"] == [4]
+    assert tiny_config(snapshot_steps=[4]).identity()["snapshot_steps"] == [4]
     assert PretrainConfig.model_validate(tiny_config().model_dump()).kept_steps == ()
 
 
 def test_last_step_is_a_snapshot_of_its_own_when_best_model_is_published() -> None:
-    options: dict[str, Any] = {"keep": "best", "evaluation": {"every_steps": 2}}
-    grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1", "at_step": 12}
-    steps = recipe_steps(recipe(tiny_config(snapshots=[4, 12], **options), last=grid))
+    options: dict[str, Any] = {"keep": "best", "evaluation": {"eval_steps": 2}}
+    grid = {
+        "batch_size": 8,
+        "learning_rate": 1e-4,
+        "num_epochs": 1,
+        "init_from_phase": "phase-1",
+        "init_from_step": 12,
+    }
+    steps = recipe_steps(recipe(tiny_config(snapshot_steps=[4, 12], **options), last=grid))
     configs = {step.label: step.config for step in steps}
-    assert configs["finetune.last.b8-lr0.0001-e1-r0"].identity()["at_step"] == 12
-    with pytest.raises(ValueError, match="at_step"):
-        recipe(tiny_config(snapshots=[4], **options), last=grid)
+    assert configs["finetune.last.bs8-lr0.0001-ep1-r0"].identity()["init_from_step"] == 12
+    with pytest.raises(ValueError, match="init_from_step"):
+        recipe(tiny_config(snapshot_steps=[4], **options), last=grid)

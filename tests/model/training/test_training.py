@@ -105,10 +105,10 @@ def same_tensors(one: Any, other: Any) -> bool:
 def test_loss_falls_and_curves_are_recorded(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(
         tmp_path,
-        budget={"steps": 90},
+        budget={"max_steps": 90},
         optimizer={"learning_rate": 3e-3},
-        evaluation={"every_steps": 30, "instances": 40},
-        log_every_steps=10,
+        evaluation={"eval_steps": 30, "max_eval_samples": 40},
+        logging_steps=10,
     )
     state = finish(job)["state"]
     steps, held_out = curve_lines(tmp_path, "train"), curve_lines(tmp_path, "held-out")
@@ -145,14 +145,14 @@ def test_layouts_and_micro_batches_give_the_same_losses(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
     batches = [
-        {"instances": 16, "micro_batch_tokens": 4096},
-        {"instances": 16, "micro_batch_tokens": 128},
-        {"instances": 16, "micro_batch_tokens": 256, "layout": "padded"},
+        {"global_batch_size": 16, "per_device_max_tokens": 4096},
+        {"global_batch_size": 16, "per_device_max_tokens": 128},
+        {"global_batch_size": 16, "per_device_max_tokens": 256, "batching": "padded"},
     ]
     losses = []
     for number, batch in enumerate(batches):
         work = tmp_path / str(number)
-        finish(small_corpus.job(work, model=NO_DROPOUT, batch=batch, budget={"steps": 6}))
+        finish(small_corpus.job(work, model=NO_DROPOUT, batch=batch, budget={"max_steps": 6}))
         losses.append(train_losses(work))
     assert len(losses[0]) == 6
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
@@ -161,7 +161,9 @@ def test_layouts_and_micro_batches_give_the_same_losses(
 
 @pytest.mark.parametrize("objective", ["mlm", "left-to-right"])
 def test_other_objectives_train(small_corpus: SmallCorpus, tmp_path: Path, objective: str) -> None:
-    finish(small_corpus.job(tmp_path, objective=objective, masking="dynamic", budget={"steps": 30}))
+    finish(
+        small_corpus.job(tmp_path, objective=objective, masking="dynamic", budget={"max_steps": 30})
+    )
     lines = curve_lines(tmp_path, "train")
     assert "nsp_loss" not in lines[0]
     assert lines[-1]["mlm_loss"] < lines[0]["mlm_loss"]
@@ -182,7 +184,7 @@ def test_other_optimizers_resume_exactly(
 def test_bf16_is_close_to_fp32(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     losses = []
     for precision in ("fp32", "bf16"):
-        finish(small_corpus.job(tmp_path / precision, budget={"steps": 5}, precision=precision))
+        finish(small_corpus.job(tmp_path / precision, budget={"max_steps": 5}, precision=precision))
         losses.append(train_losses(tmp_path / precision))
     assert losses[1] == pytest.approx(losses[0], abs=0.05)
     assert losses[1] != losses[0]
@@ -191,13 +193,13 @@ def test_bf16_is_close_to_fp32(small_corpus: SmallCorpus, tmp_path: Path) -> Non
 def test_token_budget_ends_with_the_step_that_reaches_it(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    state = finish(small_corpus.job(tmp_path, budget={"tokens": 2_000}))["state"]
+    state = finish(small_corpus.job(tmp_path, budget={"max_tokens": 2_000}))["state"]
     lines = curve_lines(tmp_path, "train")
     assert lines[-2]["tokens"] < 2_000 <= lines[-1]["tokens"] == state["done"]["tokens"]
 
 
 def test_minute_budget_ends(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    state = finish(small_corpus.job(tmp_path, budget={"minutes": 0.01}))["state"]
+    state = finish(small_corpus.job(tmp_path, budget={"max_minutes": 0.01}))["state"]
     assert 0.6 <= state["done"]["seconds"] < 20
 
 
@@ -205,7 +207,7 @@ def test_minute_budget_ends(small_corpus: SmallCorpus, tmp_path: Path) -> None:
 def test_compiled_model_has_the_same_losses(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     losses = []
     for name, compiled in (("plain", False), ("compiled", True)):
-        small_corpus.job(tmp_path / name, budget={"steps": 4}, compile=compiled).run()
+        small_corpus.job(tmp_path / name, budget={"max_steps": 4}, compile=compiled).run()
         losses.append(train_losses(tmp_path / name))
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
@@ -220,7 +222,7 @@ def test_losses_equal_those_of_transformers_on_the_same_batches(
         tmp_path / "work",
         length=64,
         model={**NO_DROPOUT, "hidden_size": 64},
-        batch={"instances": 16, "layout": "padded", "micro_batch_tokens": 1 << 16},
+        batch={"global_batch_size": 16, "batching": "padded", "per_device_max_tokens": 1 << 16},
         optimizer={"name": "adamw", "learning_rate": 1e-3},
     )
     setup = open_setup(job, ranks=Ranks(0, 1, torch.device("cpu")), checkpoints=checkpoints(job))
@@ -282,10 +284,10 @@ class StopAfter(StopRequest):
 
 
 def test_killed_run_resumes_exactly(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    whole = finish(small_corpus.job(tmp_path / "whole", budget={"steps": 40}))
+    whole = finish(small_corpus.job(tmp_path / "whole", budget={"max_steps": 40}))
     draw = random.Random(int.from_bytes(os.urandom(4), "little"))
     work = tmp_path / "killed"
-    job = small_corpus.job(work, budget={"steps": 40})
+    job = small_corpus.job(work, budget={"max_steps": 40})
     for _ in range(2):
         steps = len(curve_lines(work)) + draw.randrange(4, 15)
         process = start_process(job)
@@ -300,7 +302,9 @@ def test_killed_run_resumes_exactly(small_corpus: SmallCorpus, tmp_path: Path) -
 def test_sigterm_writes_checkpoint_and_second_run_cannot_share_folder(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    job = small_corpus.job(tmp_path, budget={"steps": 100_000}, checkpoints={"every_minutes": 60})
+    job = small_corpus.job(
+        tmp_path, budget={"max_steps": 100_000}, checkpoints={"save_minutes": 60}
+    )
     process = start_process(job)
     wait_for(lambda: has_steps(tmp_path))
     with pytest.raises(TrainingError, match=str(process.pid)):
@@ -316,7 +320,7 @@ def test_sigterm_writes_checkpoint_and_second_run_cannot_share_folder(
 def test_training_ends_with_the_run_that_started_it(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    job = small_corpus.job(tmp_path, budget={"steps": 100_000})
+    job = small_corpus.job(tmp_path, budget={"max_steps": 100_000})
     run = start_run(job)
     wait_for(lambda: has_steps(tmp_path))
     run.kill()
@@ -330,10 +334,10 @@ def test_training_ends_with_the_run_that_started_it(
 def test_two_processes_make_the_steps_of_one(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "model": NO_DROPOUT,
-        "evaluation": {"every_steps": 5, "instances": 40},
+        "evaluation": {"eval_steps": 5, "max_eval_samples": 40},
     }
     finish(small_corpus.job(tmp_path / "one", **options))
-    small_corpus.job(tmp_path / "two", processes=2, **options).run()
+    small_corpus.job(tmp_path / "two", num_processes=2, **options).run()
     first, second = curve_lines(tmp_path / "one"), curve_lines(tmp_path / "two")
     assert [line["step"] for line in first] == [line["step"] for line in second]
     for line, other in zip(first, second, strict=True):
@@ -348,9 +352,9 @@ def test_one_process_resumes_what_two_began(small_corpus: SmallCorpus, tmp_path:
     half = small_corpus.job(
         tmp_path / "part",
         model=NO_DROPOUT,
-        processes=2,
-        budget={"steps": 6},
-        schedule={"total": 12},
+        num_processes=2,
+        budget={"max_steps": 6},
+        schedule={"total_budget": 12},
     )
     half.run()
     _unfinish(Path(half.work) / "checkpoints")
@@ -375,10 +379,10 @@ def test_divergence_names_step_rows_and_checkpoint(
 ) -> None:
     job = small_corpus.job(
         tmp_path,
-        budget={"steps": 300},
-        optimizer={"learning_rate": 1e6, "max_gradient_norm": 0.0},
-        schedule={"warmup_share": 0.03},
-        checkpoints={"every_steps": 1},
+        budget={"max_steps": 300},
+        optimizer={"learning_rate": 1e6, "max_grad_norm": 0.0},
+        schedule={"warmup_ratio": 0.03},
+        checkpoints={"save_steps": 1},
     )
     with pytest.raises(DivergenceError, match="part-0000") as error:
         train(job, stop=StopRequest())
@@ -406,7 +410,12 @@ def test_damaged_shard_is_refused_before_first_step(
 
 
 def test_instances_that_do_not_fit_are_refused(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    short = {"layers": 1, "hidden_size": 16, "heads": 1, "max_position_embeddings": 48}
+    short = {
+        "num_hidden_layers": 1,
+        "hidden_size": 16,
+        "num_attention_heads": 1,
+        "max_position_embeddings": 48,
+    }
     with pytest.raises(InstancesError, match="64"):
         train(small_corpus.job(tmp_path, length=64, model=short), stop=StopRequest())
     job = small_corpus.job(tmp_path)
@@ -424,9 +433,9 @@ def test_more_processes_than_gpus_is_an_error(small_corpus: SmallCorpus, tmp_pat
 
 
 def test_full_disk_loses_no_checkpoint(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    finish(small_corpus.job(tmp_path, budget={"steps": 5}))
+    finish(small_corpus.job(tmp_path, budget={"max_steps": 5}))
     _unfinish(tmp_path / "checkpoints")
-    longer = small_corpus.job(tmp_path, budget={"steps": 9})
+    longer = small_corpus.job(tmp_path, budget={"max_steps": 9})
     # No file may be as large as the weights, as on a full disk.
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
     process = start_process(longer, preexec_fn=limit)
@@ -438,7 +447,7 @@ def test_full_disk_loses_no_checkpoint(small_corpus: SmallCorpus, tmp_path: Path
 
 
 def test_killed_process_is_an_error_of_the_run(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = small_corpus.job(tmp_path, budget={"steps": 100_000})
+    job = small_corpus.job(tmp_path, budget={"max_steps": 100_000})
 
     def kill() -> None:
         wait_for(lambda: has_steps(tmp_path, 1))
@@ -460,9 +469,9 @@ def test_run_killed_after_checkpoint_of_last_step_ends_as_any_other(
     small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {
-        "budget": {"steps": 10},
-        "checkpoints": {"every_steps": 5},
-        "log_every_steps": 3,
+        "budget": {"max_steps": 10},
+        "checkpoints": {"save_steps": 5},
+        "logging_steps": 3,
     }
     whole = finish(small_corpus.job(tmp_path / "whole", **options))
     job = small_corpus.job(tmp_path / "killed", **options)
@@ -511,7 +520,7 @@ def test_seconds_include_waiting_for_data_and_exclude_evaluation(
     monkeypatch.setattr(Pretraining, "batches", slow_batches)
     monkeypatch.setattr(Pretraining, "evaluate", slow_evaluation)
     job = small_corpus.job(
-        tmp_path, budget={"steps": 3}, evaluation={"every_steps": 1, "instances": 8}
+        tmp_path, budget={"max_steps": 3}, evaluation={"eval_steps": 1, "max_eval_samples": 8}
     )
     assert finish(job)["state"]["done"]["seconds"] == 15.0
 
@@ -521,9 +530,9 @@ def test_held_out_loss_that_is_not_finite_is_a_divergence(
 ) -> None:
     job = small_corpus.job(
         tmp_path,
-        optimizer={"learning_rate": 1e37, "max_gradient_norm": 0.0},
-        schedule={"warmup_share": 0.0},
-        evaluation={"every_steps": 1, "instances": 8},
+        optimizer={"learning_rate": 1e37, "max_grad_norm": 0.0},
+        schedule={"warmup_ratio": 0.0},
+        evaluation={"eval_steps": 1, "max_eval_samples": 8},
     )
     with pytest.raises(DivergenceError, match="step 1"):
         train(job, stop=StopRequest())
@@ -560,7 +569,9 @@ def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     small_corpus: SmallCorpus, tmp_path: Path, bucket: str
 ) -> None:
     store, work = ArtifactStore(f"{bucket}/store"), f"{bucket}/store/work/pretrain/key"
-    job = small_corpus.job(tmp_path, budget={"steps": 100_000}).model_copy(update={"work": work})
+    job = small_corpus.job(tmp_path, budget={"max_steps": 100_000}).model_copy(
+        update={"work": work}
+    )
     theirs = checkpoints(job)
     saved: list[Saved] = []
 
@@ -585,7 +596,9 @@ def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     thread.join(60)
     assert theirs.list() == tuple(saved)
     steps = saved[-1].step + 1
-    shorter = small_corpus.job(tmp_path, budget={"steps": steps}).model_copy(update={"work": work})
+    shorter = small_corpus.job(tmp_path, budget={"max_steps": steps}).model_copy(
+        update={"work": work}
+    )
     assert finish(shorter)["state"]["done"]["steps"] == steps
 
 
@@ -599,7 +612,7 @@ def test_error_is_logged_when_its_file_cannot_be_written(
 def test_config_of_artifact_names_the_padding_token(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    job = small_corpus.job(tmp_path / "work", budget={"steps": 1})
+    job = small_corpus.job(tmp_path / "work", budget={"max_steps": 1})
     finish(job)
     (entry,) = (entry for entry in job.vocabulary.files if entry.path == VOCAB_FILE)
     tokens = (Path(job.vocabulary.data) / entry.object).read_text().splitlines()
@@ -617,7 +630,7 @@ def test_config_of_artifact_names_the_padding_token(
 def test_error_of_first_process_is_the_error_of_the_run(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    job = small_corpus.job(tmp_path / "work", processes=2)
+    job = small_corpus.job(tmp_path / "work", num_processes=2)
     # Weights are larger than any file may be: the first process fails while the other waits.
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
     output, _ = start_run(job, preexec_fn=limit).communicate()
@@ -631,10 +644,10 @@ def test_divergence_names_the_rows_of_all_processes(
 ) -> None:
     job = small_corpus.job(
         tmp_path,
-        processes=2,
-        budget={"steps": 300},
-        optimizer={"learning_rate": 1e6, "max_gradient_norm": 0.0},
-        schedule={"warmup_share": 0.03},
+        num_processes=2,
+        budget={"max_steps": 300},
+        optimizer={"learning_rate": 1e6, "max_grad_norm": 0.0},
+        schedule={"warmup_ratio": 0.03},
     )
     with pytest.raises(DivergenceError) as error:
         job.run()
@@ -646,7 +659,7 @@ def test_divergence_names_the_rows_of_all_processes(
 def test_ctrl_c_stops_all_processes_and_waits_for_them(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    job = small_corpus.job(tmp_path, processes=2, budget={"steps": 100_000})
+    job = small_corpus.job(tmp_path, num_processes=2, budget={"max_steps": 100_000})
     run = start_run(job, start_new_session=True, stderr=subprocess.DEVNULL)
     wait_for(lambda: has_steps(tmp_path))
     os.killpg(run.pid, signal.SIGINT)

@@ -97,7 +97,7 @@ def test_other_error_names_its_work_item(tmp_path: Path, workers: int) -> None:
 def test_truncated_dump_is_the_same_error_with_any_number_of_workers(tmp_path: Path) -> None:
     path = tmp_path / "cut.xml"
     path.write_bytes(dump([page(n, "Some words of text. " * 30) for n in range(1, 101)])[:40_000])
-    source = WikipediaSource(name="w", paths=(str(path),), split_bytes=4096)
+    source = WikipediaSource(name="w", paths=(str(path),), target_split_bytes=4096)
     errors = []
     for workers in (1, 2):
         output = tmp_path / f"out{workers}"
