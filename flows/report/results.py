@@ -17,7 +17,7 @@ from flows.report.steps import Steps
 from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
-from model.tables.evaluations import percent, wrong_fields
+from model.tables.evaluations import wrong_fields
 from model.tables.filled_tables import FilledTable
 from model.tables.grids import (
     Grid,
@@ -29,6 +29,7 @@ from model.tables.grids import (
 )
 from model.tables.result_rows import ResultRow
 from model.tasks.cut_data import cut_notes, marked
+from model.telling.percent import format_percent
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 
@@ -216,7 +217,7 @@ def _panel(rows: Sequence[ResultRow], *, name: str) -> Panel:
     )
     for position, row in enumerate(rows):
         _draw_row(plot, position, row)
-    means = [marked(percent(row.mean, row.sd), row.cut) or "no value" for row in rows]
+    means = [marked(format_percent(row.mean, row.sd), row.cut) or "no value" for row in rows]
     said = [f"{row.entry} {mean}" for row, mean in zip(rows, means, strict=True)]
     title = f"{rows[0].task}: {rows[0].metric}"
     description = f"Each restart as a dot. Means: {'; '.join(said)}."

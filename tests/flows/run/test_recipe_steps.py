@@ -107,7 +107,7 @@ def test_layers_that_the_encoder_has_not_are_refused_in_the_recipe() -> None:
     for layers in ("embeddings", "last", "second-to-last", "weighted-sum-all"):
         check(layers)
     for layers in ("concat-last-4", "weighted-sum-last-4"):
-        with pytest.raises(ValidationError, match="finetune.a.feature_layers"):
+        with pytest.raises(ValidationError, match=r"finetune.a.feature_layers"):
             check(layers)
 
 
@@ -234,7 +234,7 @@ def test_texts_longer_than_the_positions_are_refused_before_anything_runs() -> N
     model = ModelConfig(
         num_hidden_layers=1, hidden_size=8, num_attention_heads=1, max_position_embeddings=64
     )
-    with pytest.raises(ValidationError, match="finetune.x.max_seq_length"):
+    with pytest.raises(ValidationError, match=r"finetune.x.max_seq_length"):
         recipe(build_documents=corpus, finetune={"x": entry(init_checkpoint=None, model=model)})
 
 
