@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,17 +92,18 @@ def open_filler(name: str, *, store: str | None) -> MaskFiller:
 
 
 def newest_pretrained(store: str | None) -> str:
-    """Id of the last pretraining of the newest run with one; else of the store's newest.
+    """Return the id of the best pretraining of the newest run with one.
 
     Raises:
-        ConfigError: the store has none.
+        ConfigError: The store has none.
     """
     opened = open_store(store)
     for run_id in reversed(run_ids(opened)):
         steps = read_run(opened, run_id).steps
-        labels = [step for step in steps if step.label.partition(".")[0] == PRETRAIN.name]
-        if labels:
-            return opened.read_manifest(labels[-1].manifest).artifact_id
+        phases = [step for step in steps if step.label.partition(".")[0] == PRETRAIN.name]
+        if phases:
+            manifests = [opened.read_manifest(phase.manifest) for phase in phases]
+            return best_checkpoint(manifests).artifact_id
     pointers = list(opened.pointers(PRETRAIN.name))
     if not pointers:
         raise ConfigError(
@@ -109,6 +111,15 @@ def newest_pretrained(store: str | None) -> str:
             "store by --store, or train one: `bertloom quickstart FOLDER`"
         )
     return max(pointers, key=lambda pointer: pointer.committed).artifact_id
+
+
+def best_checkpoint(phases: Sequence[Manifest]) -> Manifest:
+    """Return the last phase, or an earlier one with a lower held-out perplexity."""
+
+    def perplexity(manifest: Manifest) -> float:
+        return float(manifest.statistics.get("held_out", {}).get("perplexity", math.inf))
+
+    return min(reversed(phases), key=perplexity)
 
 
 def answers(
