@@ -35,6 +35,7 @@ _SUFFIXES = {
     "json": r"\.(jsonl|ndjson)(\.(gz|bz2|zst))?$",
     "parquet": r"\.(parquet|pq)$",
 }
+_DUMP_LISTS = re.compile(r"-pages-articles-multistream-index.*|-(md5|sha1|sha256)sums\.txt$")
 _CONVERTIBLE = frozenset({".pdf", ".docx", ".doc", ".odt", ".html", ".htm", ".epub", ".rtf"})
 _TEXT_COLUMNS = ("text", "content", "body", "article", "document", "raw_text", "maintext")
 _MAX_OPENED, _HEAD_BYTES, _MAX_ROW_BYTES = 24, 1 << 16, 1 << 24
@@ -168,9 +169,11 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
 def scan_lines(scan: FolderScan) -> Iterator[str]:
     """Yield what a folder contains, for the terminal."""
     for group in scan.groups:
-        count = f", about {format_count(group.documents, 'document')}" if group.documents else ""
-        files = f"{_pluralize(group.title, group.files)}, {format_bytes(group.size)}{count}"
-        yield f"  read      {files}, about {format_bytes(group.text_bytes)} of text"
+        parts = [_pluralize(group.title, group.files), format_bytes(group.size)]
+        if group.documents:
+            parts.append(f"about {format_count(group.documents, 'document')}")
+        parts.append(f"about {format_bytes(group.text_bytes)} of text")
+        yield f"  read      {', '.join(parts)}"
     for reason, count in scan.ignored:
         yield f"  ignored   {_pluralize(reason, count)}"
     hint = "" if scan.guess.is_sure else " (not detected; set `language` in the recipe)"
@@ -215,6 +218,8 @@ def _classify(path: Path) -> tuple[str, str]:
         if any(re.search(pattern, name.lower()) for pattern in _SUFFIXES.values()):
             return "", f"{path.suffix} file: rename to lower case"
         return "", f"{suffix} file: unsupported type" if suffix else "file without a suffix"
+    if _DUMP_LISTS.search(name):
+        return file_format, ".txt file: index or checksums of a dump"
     try:
         name.encode()
         with path.open("rb") as stream:

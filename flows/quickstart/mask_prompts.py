@@ -81,8 +81,9 @@ def _held_out_rows(manifest: Manifest, *, store: ArtifactStore) -> Iterator[list
 
 def _mask_word(ids: Sequence[int], tokenizer: Tokenizer) -> MaskPrompt | None:
     """Return a prompt with a whole word in the middle masked. None: the text has none."""
-    pieces = [tokenizer.id_to_token(token) for token in ids]
-    pieces = [piece for piece in pieces if piece not in ("[CLS]", "[SEP]", "[PAD]")]
+    skipped = {tokenizer.token_to_id(piece) for piece in ("[CLS]", "[SEP]", "[PAD]")}
+    tokens = [token for token in ids if token not in skipped]
+    pieces = [str(tokenizer.id_to_token(token)) for token in tokens]
     if not _MIN_PIECES <= len(pieces) <= _MAX_PIECES or set(pieces) & set(SPECIAL_TOKENS):
         return None
     starts = [not piece.startswith(CONTINUATION) for piece in pieces] + [True]
@@ -103,15 +104,12 @@ def _mask_word(ids: Sequence[int], tokenizer: Tokenizer) -> MaskPrompt | None:
     while not starts[end]:
         end += 1
     text, context = (
-        _join(pieces[start:position], pieces[position + 1 : stop], tokenizer)
+        _join(tokens[start:position], tokens[position + 1 : stop], tokenizer)
         for start, stop in ((0, len(pieces)), (first, end))
     )
     return MaskPrompt(text, pieces[position], context)
 
 
-def _join(before: Sequence[str], after: Sequence[str], tokenizer: Tokenizer) -> str:
-    sides = [
-        tokenizer.decode([tokenizer.token_to_id(piece) for piece in pieces])
-        for pieces in (before, after)
-    ]
-    return _EXTRA_SPACE.sub("", f"{sides[0]} {MASK} {sides[1]}".strip())
+def _join(before: Sequence[int], after: Sequence[int], tokenizer: Tokenizer) -> str:
+    text = f"{tokenizer.decode(before)} {MASK} {tokenizer.decode(after)}"
+    return _EXTRA_SPACE.sub("", text.strip())

@@ -109,9 +109,7 @@ def propose(scan: FolderScan, machine: Machine, *, minutes: float, name: str) ->
             f"{scan.folder}: expected at least {format_bytes(MIN_TEXT_BYTES)} of text, got {size}. "
             "Add texts to the folder; good models need several MB"
         )
-    warnings = ()
-    if text_bytes < SMALL_TEXT_BYTES:
-        warnings = (f"{size} is little text: the model will learn only its most frequent words",)
+    warning = f"{size} is little text: the model will learn only its most frequent words"
     vocab_size, alphabet = choose_vocab_size(scan.sample, text_bytes=text_bytes, guess=scan.guess)
     speed = _TOKENS_PER_GPU_SECOND if machine.gpu else machine.cores * _TOKENS_PER_CORE_SECOND
     tiny_tokens = minutes * 60 * speed
@@ -152,7 +150,9 @@ def propose(scan: FolderScan, machine: Machine, *, minutes: float, name: str) ->
         f"vocabulary of {vocab_size:,} word pieces ({casing}), model {preset.name}, sequences of "
         f"32 then 64 tokens, {minutes:g} min of pretraining on {machine}"
     )
-    return Proposal(name, MODELINE + text, summary, warnings)
+    return Proposal(
+        name, MODELINE + text, summary, (warning,) if text_bytes < SMALL_TEXT_BYTES else ()
+    )
 
 
 def write_recipe(proposal: Proposal, path: Path) -> bool:
