@@ -27,12 +27,12 @@ from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
 from schemas.stage import Stage
 
-_PERMANENT_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM,
-     errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EEXIST,
-     errno.ELOOP, errno.EXDEV, errno.EMLINK, errno.EMFILE, errno.EINVAL, errno.EBADF, errno.ESPIPE,
-     errno.ENODEV, errno.ENXIO, errno.ENOSYS, errno.ENOTSUP, errno.EILSEQ, errno.ENOEXEC}
-)  # fmt: skip
+_TRANSIENT_ERRNOS = {
+    None, errno.EIO, errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ENOMEM, errno.EPIPE,
+    errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED,
+    errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTUNREACH, errno.ENOBUFS,
+}  # fmt: skip
+"""Errors of disks and networks that can pass; None for a library's error without a number."""
 
 
 class StepResult(NamedTuple):
@@ -153,12 +153,15 @@ def stage_folders(
 
 
 def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:
-    """Return an artifact in the form that stages read."""
+    """Return an artifact in the form that stages read.
+
+    Records are left out: they are not part of the content, which cache keys are made of.
+    """
     return StageInput(
         name=name,
         artifact_id=manifest.artifact_id,
         data=store.url(manifest.data),
-        files=manifest.files,
+        files=tuple(entry for entry in manifest.files if not entry.is_record),
         counters=manifest.counters,
         statistics=manifest.statistics,
     )
@@ -186,9 +189,8 @@ def is_transient(error: BaseException) -> bool:
         if isinstance(cause, NetworkError):
             return True
         if isinstance(cause, OSError):
-            return cause.errno not in _PERMANENT_ERRNOS and not isinstance(
-                cause, (FileNotFoundError, PermissionError, FileExistsError)
-            )
+            permanent = (FileNotFoundError, PermissionError, FileExistsError)
+            return cause.errno in _TRANSIENT_ERRNOS and not isinstance(cause, permanent)
         if isinstance(cause, BertloomError) and not isinstance(cause, RunnerError):
             return False
         cause = cause.__cause__
@@ -204,7 +206,7 @@ def _manifest(
     inputs: Mapping[str, Manifest],
     produced_by: ProducedBy,
 ) -> Manifest:
-    files = tuple(sorted(output.files, key=lambda entry: path_order(entry.path)))
+    files = sorted(output.files, key=lambda entry: path_order(entry.path))
     raw, notes = output.raw_inputs or key.raw_inputs, output.notes
     for item in raw:
         notes = tuple(note.replace(item.uri, public_address(item.uri)) for note in notes)
@@ -217,7 +219,7 @@ def _manifest(
         content=content_digest(files),
         logical_content=logical_digest(files),
         location=attempt.location,
-        files=files,
+        files=(*files, *output.records),
         counters=dict(sorted(output.counters.items())),
         statistics=output.statistics,
         table=output.table,
