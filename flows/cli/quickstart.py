@@ -54,7 +54,7 @@ def quickstart(
     store: StoreOption = None,
     engine: EngineOption = "local",
 ) -> None:
-    """Train a small model on a folder of your own texts.
+    """Train a small model on a folder of texts.
 
     Scans the folder, writes a commented recipe, runs it, and fills masks in texts that the model
     has not seen.
