@@ -23,6 +23,7 @@ from flows.formatting import format_bytes, format_count
 from flows.quickstart.language_detection import Guess, guess_language
 from pipelines.io.compression import Damage, compression_of, decompressed
 from pipelines.io.encodings import decode_text
+from pipelines.io.local_files import check_regular
 from pipelines.io.splits import SourceFile
 from pipelines.sources.archives import read_members
 from schemas.errors import ConfigError, CorruptInputError, InputError, MissingInputError
@@ -222,10 +223,11 @@ def _classify(path: Path) -> tuple[str, str]:
         return file_format, ".txt file: index or checksums of a dump"
     try:
         name.encode()
+        check_regular(path)
         with path.open("rb") as stream:
             head = stream.read(4)
     except (OSError, UnicodeEncodeError):
-        return file_format, "file: cannot be opened, or its name is not UTF-8"
+        return file_format, "file: not a readable regular file, or its name is not UTF-8"
     if not head:
         return "", "empty file"
     if file_format in ("text", "markdown", "json") and head.startswith(_WIDE_MARKS):
