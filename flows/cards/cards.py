@@ -124,7 +124,7 @@ def cards_said(manifest: Manifest, *, store: ArtifactStore) -> CardsConfig:
 
 
 def read_card(manifest: Manifest, *, store: ArtifactStore) -> str | None:
-    """The card that lies beside an artifact; None where there is none, as in older stores.
+    """Return the card of an artifact, None if it has none.
 
     Raises:
         ArtifactCorruptError: it is not what was written.

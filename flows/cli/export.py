@@ -38,8 +38,8 @@ def export(
     """Write an artifact as datasets, transformers, pandas and others open it."""
     from flows.export.exporting import export as write  # start-up: 60 ms, pyarrow
 
-    manifest, root = find_artifact(artifact, store=store)
-    opened = ArtifactStore(root, create=False)
+    found = find_artifact(artifact, store=store)
+    manifest, opened = found.manifest, found.store
     given: Any = form
     cards = _cards(manifest, opened, recipe)
     said = write(manifest, folder, store=opened, form=given, cards=cards)
@@ -55,8 +55,8 @@ def card(
     store: StoreOption = None,
 ) -> None:
     """Print the card of an artifact: whose texts, what was dropped, how to load it."""
-    manifest, root = find_artifact(artifact, store=store)
-    opened = ArtifactStore(root, create=False)
+    found = find_artifact(artifact, store=store)
+    manifest, opened = found.manifest, found.store
     cards = _cards(manifest, opened, recipe)
     if write:
         write_card(manifest, store=opened, cards=cards)

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flows.lineage.raw_text import dump_pages, open_dump, web_page, web_root
-from flows.lineage.rows import Artifact, open_columns, read_row
+from flows.lineage.rows import open_columns, read_row
 from flows.lineage.tracing import raw_file_of
 from flows.record_counts import record_counts
 from flows.report.samples import Dropped, Example, Reason, Template
 from flows.report.steps import Built
+from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.duplicates_table import DUPLICATES_FILE
 from pipelines.documents.left_out import LEFT_OUT_FILE
@@ -230,7 +231,7 @@ def _duplicates(documents: Artifact) -> Iterator[Reason]:
 
 def _left_out(built: Built, store: ArtifactStore) -> Iterator[Reason]:
     artifact = Artifact(built.manifest, store)
-    documents, entry = artifact.source("documents"), built.manifest.file(LEFT_OUT_FILE)
+    documents, entry = artifact.input("documents"), built.manifest.file(LEFT_OUT_FILE)
     if documents is not None and entry is not None:
         yield from _reasons(artifact, documents, entry, because="because")
 
@@ -241,7 +242,7 @@ def _reasons(
     """The rows of a table of what is left out, by their reason; a batch at a time."""
     columns = ["document_id", "shard", "row", "reason", because]
     counts, first = Counter[str](), dict[str, list[dict[str, Any]]]()
-    with open_columns(artifact.url(entry), columns=columns) as reader:
+    with open_columns(artifact.url(entry.path), columns=columns) as reader:
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
             reasons = batch.column("reason").to_pylist()
@@ -264,7 +265,7 @@ def _left_out_example(documents: Artifact, row: Mapping[str, Any], because: str)
     shard = documents.manifest.file(row["shard"])
     if shard is None:
         return Example(text=_cut(row["document_id"]), note=f"like {row[because]}")
-    document = read_row(documents.url(shard), row["row"])
+    document = read_row(documents.url(shard.path), row["row"])
     page = web_page(raw_file_of(documents.manifest, document), document)
     return Example(
         text=_cut(document["title"] or row["document_id"]),

@@ -15,7 +15,7 @@ from typing import Any
 
 from flows.lineage.head import word, words_of
 from flows.lineage.raw_text import RawText, language_of, read_raw, source_of, web_page
-from flows.lineage.rows import LABELS, Artifact, open_columns, read_row
+from flows.lineage.rows import LABELS, Shard, open_columns, read_row
 from flows.lineage.tracing import raw_file_of, trace_row
 from flows.report.samples import (
     Run,
@@ -25,6 +25,7 @@ from flows.report.samples import (
     Texts,
 )
 from flows.report.steps import Built
+from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import FileEntry, Manifest
 
@@ -52,7 +53,7 @@ def read_documents(store: ArtifactStore, documents: Manifest) -> Texts:
     artifact = Artifact(documents, store)
     found = []
     for entry in _first_shards(artifact):
-        url = artifact.url(entry)
+        url = artifact.url(entry.path)
         for row in _smallest_digests(url, count=_OF_A_SOURCE):
             found.append(_document(documents, read_row(url, row)))
     return Texts(documents=tuple(found))
@@ -77,7 +78,7 @@ def _first_shards(artifact: Artifact) -> Iterator[FileEntry]:
 
 
 def _source_name(artifact: Artifact, entry: FileEntry) -> str:
-    with open_columns(artifact.url(entry), columns=["source"]) as reader:
+    with open_columns(artifact.url(entry.path), columns=["source"]) as reader:
         name: str = reader.get_batch(0).column(0)[0].as_py()
         return name
 
@@ -177,7 +178,7 @@ def _instances(store: ArtifactStore, manifest: Manifest) -> Iterator[SampleInsta
     if entry is None:
         return
     words = words_of(artifact)
-    for row in _one_of_each_label(artifact.url(entry), manifest.content):
+    for row in _one_of_each_label(artifact.url(entry.path), manifest.content):
         yield _instance(artifact, entry, row, words)
 
 
@@ -196,7 +197,7 @@ def _one_of_each_label(url: str, content: str) -> list[int]:
 def _instance(
     artifact: Artifact, entry: FileEntry, number: int, words: Sequence[str]
 ) -> SampleInstance:
-    shard = artifact.shard(entry)
+    shard = Shard(entry.path, artifact, entry)
     row, traced = read_row(shard.url, number), trace_row(shard, number)
     original = dict(zip(row["masked_lm_positions"], row["masked_lm_ids"], strict=True))
     ids, border = row["input_ids"], row["segment_b_start"]

@@ -68,19 +68,12 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
         "run_id": run_id,
         "state": "completed",
         "started": now(),
+        "updated_at": now(),
         "recipe": {"name": "fake"},
-        **this_one(),
+        **this_process()._asdict(),
         **changes,
     }
     store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
-
-
-def this_one() -> dict[str, Any]:
-    """This process, as records name it."""
-    me = this_process()
-    return {
-        "host": me.host, "system": me.system, "pid": me.pid, "process_start": me.process_start,
-    }  # fmt: skip
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:

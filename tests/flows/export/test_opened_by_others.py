@@ -126,7 +126,7 @@ def test_verify_finds_damage_in_the_folders_beside(corpus: ArtifactStore) -> Non
             told = {
                 text
                 for verdict in verify(corpus, list(corpus.pointers()))
-                for text in verdict.problems
+                for text in verdict.errors
             }
             assert any(text.startswith(f"{entry.path}: expected sha256") for text in told)
         finally:

@@ -99,14 +99,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     store.quarantine_artifacts({gone.artifact_id: "a test"})
     tombstone = {
         "location": "artifacts/x/y",
-        "begun": "",
-        "moment": 0.0,
+        "started": "",
+        "scanned": 0.0,
         "key": "keys/x/y.json",
         "pointer": "",
     }
     store.backend.replace("tombstones/y.json", sealed_json(tombstone))
     holder = LeaseHolder(
-        holder="r", host="h", system="s", pid=1, process_start="", expires_at=0.0, token="t"
+        holder="r", host="h", system="s", pid=1, process_start=0.0, expires_at=0.0, token="t"
     )
     store.backend.replace(lease_path("build-tokens", "0" * 64), sealed_json(holder.model_dump()))
     return store
