@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flows.lineage.names import resolve
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.run.step_execution import stage_input
 from flows.running import run_recipe
 from flows.sample import write_sample
@@ -57,7 +57,7 @@ def prepared_job(folder: Path, *, steps: int) -> TrainingJob:
     write_sample(str(folder / "sample"))
     recipe = load_recipe(
         "sample",
-        changes=[
+        overrides=[
             f"pretrain.{PHASE}.budget.steps={steps}",
             f"pretrain.{PHASE}.evaluation.instances=8",
         ],

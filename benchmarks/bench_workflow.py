@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 
 BARS = {"run, local": 3.0, "run, prefect": 12.0, "plan": 1.5, "lineage": 1.5}
 PEER = """

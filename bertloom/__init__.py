@@ -1,10 +1,10 @@
-"""BERT from raw dumps to the paper's tables, as a library: what the command does, as functions.
+"""BERT from raw dumps to the paper's tables: the Python functions behind the command.
 
     recipe = bertloom.load_recipe("my-corpus.yaml")
     for step in bertloom.plan(recipe):
         print(step.label, step.state)
     built = bertloom.run(recipe)
-    rows = built["build-instances.length-128"].open()     # a PyArrow dataset
+    rows = built["build-instances.length-128"].load()     # a PyArrow dataset
 
 The Beam transforms are in `pipelines.transforms`; the Prefect flows of a recipe are in
 `flows.prefect_flows`. Names are loaded when they are first used.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertloom.library import (
+    from bertloom.api import (
         Artifact,
         Store,
         fill,
@@ -44,25 +44,22 @@ __all__ = [
     "trace",
 ]
 
-_OWN = ("schemas", "pipelines", "model", "flows")
-_EXTRA = ("jinja2", "openlineage")
+_PACKAGES = ("schemas", "pipelines", "model", "flows")
+_REQUIRED = ("jinja2", "openlineage")
 """Packages of the extra `flows` that every run loads."""
-
-_ELSEWHERE = {"PretrainingCollator": ("model.data.collator", "model", ("torch",))}
-"""Names that need less: their module, its extra, and the packages of that."""
 
 
 def _check_own_packages() -> None:
-    """Their names are generic: another distribution may have brought, or imported, one of them."""
+    """Raise ImportError if Python finds another package with the generic name of one of ours."""
     root = Path(__file__).resolve().parents[1]
-    for name in _OWN:
+    for name in _PACKAGES:
         spec = importlib.util.find_spec(name)
         folders = list(spec.submodule_search_locations or ()) if spec else []
         if root / name not in [Path(folder).resolve() for folder in folders]:
-            found = (spec.origin or folders) if spec else "none"
+            other = (spec.origin or folders) if spec else "none"
             raise ImportError(
-                f"bertloom needs its own package {name!r}, {root / name}, and Python found another "
-                f"first ({found}): rename or remove that one, or put {root} before it on sys.path"
+                f"package {name!r}: expected {root / name}, got {other}. Rename or remove that "
+                f"one, or put {root} before it on sys.path"
             )
 
 
@@ -72,12 +69,14 @@ _check_own_packages()
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, extra, needed = _ELSEWHERE.get(name, ("bertloom.library", "flows", _EXTRA))
-    missing = [package for package in needed if importlib.util.find_spec(package) is None]
+    module, extra, required = "bertloom.api", "flows", [*_REQUIRED]
+    if name == "PretrainingCollator":
+        module, extra, required = "model.data.collator", "model", ["torch"]
+    missing = [package for package in required if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(
-            f"bertloom.{name} needs what is not installed ({', '.join(missing)}): "
-            f"pip install 'bertloom[{extra}]'"
+            f"bertloom.{name}: {', '.join(missing)} not installed. "
+            f"Install with: pip install 'bertloom[{extra}]'"
         )
     return getattr(importlib.import_module(module), name)
 

@@ -24,10 +24,10 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
 from flows.bert import recipe_steps
-from flows.lineage.export.events import close_abandoned
+from flows.lineage.openlineage import send_abort
 from flows.prefect_artifacts import ArtifactListener
 from flows.preparation import mark_killed_runs, prepare_run
-from flows.recipes.files import load_recipe, recipe_from
+from flows.recipes.loader import load_recipe, recipe_from
 from flows.run.graph import Step
 from flows.run.log_lines import LogLines
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
@@ -141,7 +141,7 @@ def mark_run_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
         return
     ended = _RUN_STATES.get(state.type, "interrupted")
     reason = state.message or state.name or ended
-    mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=close_abandoned)
+    mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=send_abort)
 
 
 def _recipe_flow(name: str) -> Callable[[Callable[..., Any]], Flow[..., Any]]:
@@ -276,9 +276,11 @@ def _prepare(recipe: Recipe, part: str, rebuild: list[str], until: str) -> Run:
 
 def _load(recipe: RecipeParameter, overrides: list[str] | None, store: str | None) -> Recipe:
     if isinstance(recipe, str):
-        return load_recipe(recipe, changes=overrides or (), store=store)
+        return load_recipe(recipe, overrides=overrides or (), store=store)
     where = "flow parameter `recipe`"
-    return recipe_from(recipe, where=where, folder=Path.cwd(), changes=overrides or (), store=store)
+    return recipe_from(
+        recipe, where=where, folder=Path.cwd(), overrides=overrides or (), store=store
+    )
 
 
 def _execute_steps(run: Run) -> None:

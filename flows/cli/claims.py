@@ -11,7 +11,7 @@ import typer
 from flows.cli.completion import recipe_names
 from flows.cli.console import print_found, say
 from flows.cli.options import EngineOption, JsonOption, StoreOption
-from flows.recipes.files import default_store, load_recipe, packaged_recipes
+from flows.recipes.loader import default_store, load_recipe, packaged_recipes
 from flows.report.results import read_tables
 from flows.store.artifacts import ArtifactStore
 from model import tabulate

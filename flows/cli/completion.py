@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from flows.recipes.files import ENDINGS, default_store, load_recipe, packaged_recipes
+from flows.recipes.loader import ENDINGS, default_store, load_recipe, packaged_recipes
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import run_ids
 from pipelines.runners.launch import RUNNERS
@@ -50,7 +50,7 @@ def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
         from flows.bert import recipe_steps  # loads the modules of all stages
 
         if recipe is not None:
-            for step in recipe_steps(load_recipe(recipe, changes=changes or ())):
+            for step in recipe_steps(load_recipe(recipe, overrides=changes or ())):
                 yield entry_label(step.label)
 
     return _beginning(incomplete, (*_stages(), *_without_errors(of_recipe)))

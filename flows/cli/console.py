@@ -22,7 +22,7 @@ from schemas.disclosure import Guarded, visible, without_secrets
 from schemas.errors import BertloomError, UsageError
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
-_KEPT = "; steps that were finished are kept"
+_CACHED = ". Completed steps are cached"
 
 # How Beam wraps what a worker process logs.
 _FROM_WORKER = re.compile(r'^Worker: severity: .*? message: "((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -59,15 +59,18 @@ def log_to_console(*, verbose: bool) -> None:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "INFO")
 
 
-# What the user's disk says, and no fault of the program; each with the remedy.
-_DISK = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space, or have the quota raised",
-    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
-    errno.EROFS: "use a disk that can be written to",
-    errno.EACCES: "use a folder that you may write to",
-    errno.EPERM: "use a folder that you may write to",
+_PATH_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENAMETOOLONG)
+_REMEDIES = {
+    **dict.fromkeys(_PATH_ERRORS, "Check the path"),
+    errno.EEXIST: "Name another file",
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space, or raise the quota",
+    errno.EFBIG: "Raise the limit on file sizes (ulimit -f)",
+    errno.EROFS: "Use a disk that can be written to",
+    errno.EACCES: "Check the permissions, or use another folder",
+    errno.EPERM: "Check the permissions, or use another folder",
 }
+"""What the user can do about an error of the operating system."""
 
 
 class Terminated(BaseException):
@@ -107,7 +110,7 @@ def exit_codes(*, debug: Callable[[], bool]) -> Iterator[None]:
             yield
     except SystemExit as ended:
         if ended.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C, without a word
-            say(f"interrupted{_KEPT}", err=True)
+            say(f"interrupted{_CACHED}", err=True)
         raise
     except BrokenPipeError as error:
         # What reads our lines (`head`, say) has seen enough. Python would say so at exit too.
@@ -129,9 +132,9 @@ def _said(error: BaseException, *, debug: bool) -> int:
 
 def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
     if isinstance(error, Terminated):
-        return EXIT_TERMINATED, [f"terminated{_KEPT}"]
+        return EXIT_TERMINATED, [f"terminated{_CACHED}"]
     if isinstance(error, KeyboardInterrupt):
-        return EXIT_INTERRUPTED, [f"interrupted{_KEPT}"]
+        return EXIT_INTERRUPTED, [f"interrupted{_CACHED}"]
     if isinstance(error, BertloomError):
         code = EXIT_USAGE if isinstance(error, UsageError) else EXIT_ERROR
         if label := error.__dict__.get("printed_label"):
@@ -139,13 +142,14 @@ def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
             report = [note for note in notes if note.startswith("report: ")]
             return code, [f"error: {label} failed (see above). Completed steps are cached", *report]
         return code, [f"error: {error}", *(f"  {note}" for note in getattr(error, "__notes__", ()))]
-    if isinstance(error, OSError) and (remedy := _DISK.get(error.errno or 0)):
-        return EXIT_ERROR, [f"error: {error}: {remedy}, and try again; what was finished is kept"]
+    if isinstance(error, OSError) and (remedy := _REMEDIES.get(error.errno or 0)):
+        where = f"{error.filename}: " if error.filename else ""
+        return EXIT_ERROR, [f"error: {where}{error.strerror}. {remedy}"]
     if isinstance(error, ModuleNotFoundError) and (how := install_hint(error.name or "")):
         return EXIT_ERROR, [f"error: {error.name} is not installed: {how}"]
     return EXIT_BUG, [
         f"error: {type(error).__name__}: {error}",
-        "  This is a fault of bertloom's, not of your input; --debug shows where it is",
+        "  This is a bug in bertloom. Run with --debug for a traceback",
     ]
 
 

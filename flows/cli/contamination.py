@@ -16,7 +16,7 @@ from flows.cli.step_lines import StepPrinter
 from flows.formatting import align_columns
 from flows.lineage.names import resolve
 from flows.preparation import prepare_run
-from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
+from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Columns, contamination_of
 from flows.run.graph import StepGraph
 from flows.run.preflight import check_examples

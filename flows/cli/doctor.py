@@ -27,7 +27,7 @@ from packaging.utils import canonicalize_name
 from flows.cli.console import print_found
 from flows.cli.options import JsonOption, StoreOption
 from flows.formatting import align_columns
-from flows.recipes.files import default_store
+from flows.recipes.loader import default_store
 from flows.run.dependencies import install_hint
 from flows.run.provenance import checkout
 from flows.store.artifacts import ArtifactStore

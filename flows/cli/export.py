@@ -10,7 +10,7 @@ from flows.cards.cards import card_of, card_path, cards_said, write_card
 from flows.cli.console import say, say_text
 from flows.cli.options import ArtifactArgument, StoreOption
 from flows.cli.show import find_artifact
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.card_configs import CardsConfig
 from schemas.manifest import Manifest

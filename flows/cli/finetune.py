@@ -27,8 +27,8 @@ from flows.cli.options import (
 from flows.cli.plan import print_plan
 from flows.cli.run import print_results
 from flows.cli.step_lines import StepPrinter
-from flows.recipes.errors import explain
-from flows.recipes.files import recipe_from
+from flows.recipes.errors import format_validation_error
+from flows.recipes.loader import recipe_from
 from flows.run.preflight import check_examples
 from flows.running import run_recipe
 from model.tasks import find_task
@@ -101,7 +101,7 @@ def finetune(
         say_text(yaml.safe_dump(recipe, sort_keys=False), nl=False)
         return
     loaded = recipe_from(
-        recipe, where="bertloom finetune", folder=Path.cwd(), changes=changes or (), store=store
+        recipe, where="bertloom finetune", folder=Path.cwd(), overrides=changes or (), store=store
     )
     if dry_run:
         print_plan(loaded)
@@ -124,7 +124,7 @@ def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | N
         try:
             fault = check_examples(ExamplesConfig.model_validate(examples))
         except ValidationError as error:
-            fault = ConfigError(explain(error))
+            fault = ConfigError(format_validation_error(error))
         faults += [fault] if fault is not None else []
     if checkpoint is None:
         faults.append(

@@ -16,7 +16,7 @@ from flows.bert import stages
 from flows.cli.next_commands import next_commands
 from flows.formatting import align_columns, format_bytes, format_count, format_duration
 from flows.lineage.graph import Node, collapsed, upstream_graph
-from flows.recipes.files import default_store
+from flows.recipes.loader import default_store
 from flows.report.results import read_tables
 from flows.report.steps import Built, Steps
 from flows.report.story import find_headline

@@ -13,7 +13,6 @@ from flows.cli.completion import artifact_names
 from flows.cli.console import print_found, print_json, print_lines, say
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.cli.show import find_artifact
-from flows.cli.writing import write_whole
 from flows.formatting import align_columns
 from flows.lineage.differences import difference, run_differences, run_lines
 from flows.lineage.names import Metric, artifact_of_path
@@ -42,13 +41,13 @@ def lineage(
             autocompletion=artifact_names,
         ),
     ] = "",
-    up: Annotated[
-        bool, typer.Option("--up", help="What it was made from; so without an option.")
+    upstream: Annotated[
+        bool, typer.Option("--upstream", help="Show upstream lineage. Default, except for files.")
     ] = False,
-    down: Annotated[
-        bool, typer.Option("--down", help="What was made from it; so for raw files.")
+    downstream: Annotated[
+        bool, typer.Option("--downstream", help="Show downstream lineage. Default for raw files.")
     ] = False,
-    both: Annotated[bool, typer.Option("--both", help="Both ways.")] = False,
+    both: Annotated[bool, typer.Option("--both", help="Show both directions.")] = False,
     as_json: JsonOption = False,
     as_dot: Annotated[bool, typer.Option("--dot", help="Print it for Graphviz.")] = False,
     as_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it for Mermaid.")] = False,
@@ -60,10 +59,11 @@ def lineage(
     ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Tell what something was made from, back to the raw files, or what was made from it."""
-    _one_of("--up, --down and --both", up, down, both)
+    """Show upstream or downstream lineage."""
+    _one_of("--upstream, --downstream and --both", upstream, downstream, both)
     _one_of("--json, --dot, --mermaid and --html", as_json, as_dot, as_mermaid, html is not None)
-    direction: Direction | None = "both" if both else "down" if down else "up" if up else None
+    options: dict[Direction, bool] = {"upstream": upstream, "downstream": downstream, "both": both}
+    direction = next((name for name, is_set in options.items() if is_set), None)
     opened = _store_of(thing, store)
     found = find_lineage(opened, thing, direction=direction, collapse=not show_all)
     graph = found.graph
@@ -80,7 +80,7 @@ def lineage(
     elif as_mermaid:
         say(mermaid_text(graph))
     elif html is not None:
-        write_whole(html, lineage_page(graph))
+        html.write_text(lineage_page(graph), encoding="utf-8")
         say(f"wrote {html}")
     else:
         print_lines([*metrics, *tree_lines(graph)])
@@ -88,7 +88,7 @@ def lineage(
 
 def _one_of(names: str, *given: bool) -> None:
     if sum(given) > 1:
-        raise UsageError(f"expected at most one of {names}, found {sum(given)}")
+        raise UsageError(f"expected at most one of {names}, got {sum(given)}")
 
 
 def _store_of(thing: str, store: str | None) -> ArtifactStore:

@@ -17,8 +17,8 @@ from flows.cli.completion import (
     step_names,
     task_names,
 )
-from flows.recipes.errors import explain
-from flows.recipes.files import default_store
+from flows.recipes.errors import format_validation_error
+from flows.recipes.loader import default_store
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
@@ -184,4 +184,6 @@ def named_columns(
     try:
         return task_of(ExamplesConfig.model_validate({"task": task.name, "folder": ".", **given}))
     except ValidationError as error:
-        raise UsageError(f"--column, --table or --labels: {explain(error)}") from error
+        raise UsageError(
+            f"--column, --table or --labels: {format_validation_error(error)}"
+        ) from error

@@ -17,7 +17,7 @@ from flows.cli.options import (
 )
 from flows.cli.terminal import in_terminal, print_table
 from flows.formatting import align_columns, format_bytes, format_count, format_duration
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.run.dependencies import missing_dependencies
 from flows.run.estimates import (
     StepEstimate,
@@ -44,7 +44,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run would do: each step, cached or to build, and why."""
-    loaded = load_recipe(recipe, changes=changes or (), store=store)
+    loaded = load_recipe(recipe, overrides=changes or (), store=store)
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
 
 

@@ -21,7 +21,7 @@ from flows.prefect_server import configure_prefect, require_prefect
 from flows.publish.publishing import CorpusRefusedError, built_corpus, roll_back
 from flows.publish.publishing import publish as publish_corpus
 from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from schemas.errors import UsageError
 
 ForceOption = Annotated[
@@ -105,7 +105,7 @@ def publish(
         if to:
             found = roll_back(open_store(store), to, dry_run=dry_run)
         else:
-            loaded = load_recipe(recipe, changes=changes or (), store=store)
+            loaded = load_recipe(recipe, overrides=changes or (), store=store)
             opened = open_store(loaded.store)
             built = built_corpus(loaded, store=opened)
             found = publish_corpus(loaded, built, store=opened, force=force, dry_run=dry_run)

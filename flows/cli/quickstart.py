@@ -25,7 +25,7 @@ from flows.quickstart.proposal import (
     write_recipe,
 )
 from flows.quickstart.survey import found_lines, survey
-from flows.recipes.files import default_store, load_recipe
+from flows.recipes.loader import default_store, load_recipe
 from flows.run.estimates import check_disk_space
 from flows.run.plan import PlannedStep, estimate_run
 from flows.run.run import get_store

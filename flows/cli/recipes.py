@@ -12,10 +12,9 @@ import typer
 from flows.cli.completion import packaged_names
 from flows.cli.console import print_found, say, say_text
 from flows.cli.options import JsonOption
-from flows.cli.writing import holds, write_whole
 from flows.formatting import align_columns
-from flows.recipes.files import packaged_recipes, packaged_text, template_text
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
+from flows.recipes.loader import packaged_recipes, packaged_text, template_text
 from flows.recipes.packaged import PackagedRecipe, described_recipes
 from schemas.errors import ConfigError, UsageError
 
@@ -59,37 +58,24 @@ def init(
     if sample and origin:
         raise UsageError("expected one of --from and --sample")
     text = MODELINE + _text(origin or ("sample" if sample else ""))
-    if file.exists():
-        raise ConfigError(f"{file} is there already: name another file")
-    said = write_schema_beside(file)
-    try:
-        with file.open("x", encoding="utf-8") as sink:
-            sink.write(text)
-    except FileExistsError as error:
-        raise ConfigError(f"{file} is there already: name another file") from error
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be written: {error}") from error
+    with file.open("x", encoding="utf-8") as sink:
+        sink.write(text)
     say(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
-    if said:
-        say(said)
+    if message := write_schema_beside(file):
+        say(message)
 
 
 def write_schema_beside(recipe: Path) -> str:
-    """Write the schema that a recipe's first line names, unless something is there; what to say.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the schema that a recipe's first line names, if there is none; return a message."""
     schema_file, contents = recipe.parent / SCHEMA_FILE, schema_text()
-    is_this = holds(schema_file, contents)
-    if is_this is None:
-        write_whole(schema_file, contents)
-        return f"wrote {schema_file}, by which editors complete and check it"
-    if is_this:
+    if not schema_file.exists():
+        schema_file.write_text(contents, encoding="utf-8")
+        return f"wrote {schema_file}, with which editors complete and check the recipe"
+    if schema_file.read_bytes() == contents.encode():
         return ""
     return (
-        f"{schema_file} is there already, of another version of bertloom, and stays; to have "
-        f"this one's: bertloom schema --output {schema_file} --force"
+        f"{schema_file} exists and was written by another bertloom version; not overwritten. "
+        f"To replace it: bertloom schema --output {schema_file} --force"
     )
 
 
@@ -110,12 +96,12 @@ def schema(
     if output is None:
         say_text(text, nl=False)
         return
-    found = holds(output, text)
-    if found is False and not force:
-        raise ConfigError(f"{output} is there already: name another file, or give --force")
-    if not found:
-        write_whole(output, text)
-    say(f"{output} is there already, and the same" if found else f"wrote {output}")
+    is_current = output.exists() and output.read_bytes() == text.encode()
+    if output.exists() and not is_current and not force:
+        raise ConfigError(f"{output} exists. Name another file, or use --force")
+    if not is_current:
+        output.write_text(text, encoding="utf-8")
+    say(f"{output} is up to date" if is_current else f"wrote {output}")
 
 
 def _needs(recipe: PackagedRecipe) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from flows.cli.plan import print_estimate, print_plan
 from flows.cli.step_lines import StepPrinter
 from flows.cli.terminal import in_terminal, terminal_size
 from flows.preparation import prepare_run
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
 from flows.running import execute_run, start_engine
@@ -59,7 +59,7 @@ def run(
     """Run a recipe: build what is not in the store yet."""
     loaded = load_recipe(
         recipe,
-        changes=changes or (),
+        overrides=changes or (),
         store=store,
         runner=runner,
         workers=workers,

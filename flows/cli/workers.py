@@ -66,10 +66,7 @@ def worker_package(
 
     if unknown := sorted(set(clients or ()) - CLIENTS.keys()):
         raise ConfigError(f"--with {unknown[0]}: expected {' or '.join(sorted(CLIENTS))}")
-    try:
-        path = write_worker_package(
-            folder, file_systems=[CLIENTS[name] for name in dict.fromkeys(clients or ())]
-        )
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error}") from error
+    path = write_worker_package(
+        folder, file_systems=[CLIENTS[name] for name in dict.fromkeys(clients or ())]
+    )
     say(f"wrote {path}")

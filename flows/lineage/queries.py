@@ -10,7 +10,7 @@ from flows.lineage.names import Metric, find_target, last_number
 from flows.lineage.rendering import tree_lines
 from flows.store.artifacts import ArtifactStore
 
-Direction = Literal["up", "down", "both"]
+Direction = Literal["upstream", "downstream", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,26 +36,27 @@ def lineage(
     direction: Direction | None = None,
     collapse: bool = True,
 ) -> Lineage:
-    """What something was made from, back to the raw files, or what was made from it.
+    """Return the upstream or downstream lineage of an artifact, raw file or metric.
 
     Args:
-        store: where to look.
-        name: see `flows.lineage.names.find_target`; "": the newest run's last number.
-        direction: `up`: what it was made from; `down`: what was made from it. None: down for a raw
-            file, up for all else.
-        collapse: see `flows.lineage.graph.collapsed`.
+        store: Store to search.
+        name: Name as for `flows.lineage.names.find_target`. "": last metric of the newest run.
+        direction: None: downstream for a raw file, else upstream.
+        collapse: Merge similar nodes, see `flows.lineage.graph.collapsed`.
 
     Raises:
-        ArtifactNotFoundError: nothing is named so, or more than one thing.
+        ArtifactNotFoundError: Nothing, or more than one result, has the name.
     """
     target = find_target(name, store=store) if name else last_number(store)
     manifests = [target.manifest] if target.manifest is not None else []
     if not manifests and not target.files:
         return Lineage(graph=None, metrics=target.metrics)
-    ways = {"up": [upstream_graph], "down": [downstream_graph]}
-    ways["both"] = ways["up"] + ways["down"]
-    found = [
-        way(manifests, store=store, collapse=collapse, files=target.files)
-        for way in ways[direction or ("down" if target.files else "up")]
+    builders = {
+        "upstream": [upstream_graph],
+        "downstream": [downstream_graph],
+        "both": [upstream_graph, downstream_graph],
+    }[direction or ("downstream" if target.files else "upstream")]
+    graphs = [
+        build(manifests, store=store, collapse=collapse, files=target.files) for build in builders
     ]
-    return Lineage(graph=joined(found[0], found[-1]), metrics=target.metrics)
+    return Lineage(graph=joined(graphs[0], graphs[-1]), metrics=target.metrics)

@@ -27,7 +27,7 @@ from flows.publish.publishing import (
     published_corpus,
     was_set_aside,
 )
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -180,7 +180,7 @@ def corpus_recipe(order: RebuildOrder, work: RebuildWork | None, files: Sequence
     """
     paths = f"build_documents.sources.{order.wiki}.paths={_value(list(files))}"
     changes = (*order.changes, *(work.changes if work is not None else ()), paths)
-    recipe = load_recipe(order.recipe, changes=changes, store=order.store, workers=order.workers)
+    recipe = load_recipe(order.recipe, overrides=changes, store=order.store, workers=order.workers)
     sources = recipe.build_documents.sources if recipe.build_documents is not None else ()
     if not any(isinstance(found, WikipediaSource) for found in sources if found.name == order.wiki):
         raise ConfigError(

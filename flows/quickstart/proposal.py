@@ -137,7 +137,7 @@ def write_recipe(proposal: Proposal, path: Path) -> bool:
     """Write it where nothing is; False where the same is there already.
 
     Raises:
-        ConfigError: another file is there, or it cannot be written.
+        ConfigError: another file is there.
     """
     try:
         with path.open("x", encoding="utf-8") as sink:
@@ -150,8 +150,6 @@ def write_recipe(proposal: Proposal, path: Path) -> bool:
             f"texts or options are others): run it as it is with `bertloom run {path}`, write "
             "another by --recipe FILE, or remove it to have a new one"
         ) from error
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error}") from error
     return True
 
 

@@ -66,7 +66,7 @@ class RecipeError(ConfigError):
         return type(self), self.problems, vars(self)
 
 
-def explain(error: ValidationError) -> str:
+def format_validation_error(error: ValidationError) -> str:
     """Return the problems of a validation error as text, one line per field."""
     return str(RecipeError(*find_problems(error)))
 
@@ -112,7 +112,7 @@ def _problems(item: Any) -> Iterator[Problem]:
         return  # the list has invalid items, which are reported too
     if kind == "value_error":
         for text in item["msg"].removeprefix("Value error, ").split("\n"):
-            yield _validator_problem(text, field, value)
+            yield validator_problem(text, field, value)
     elif kind == "missing":
         yield Problem("field is missing", field)
     elif kind == "union_tag_not_found":
@@ -125,7 +125,7 @@ def _problems(item: Any) -> Iterator[Problem]:
         yield _value_problem(field, item)
 
 
-def _validator_problem(text: str, field: str, value: Any) -> Problem:
+def validator_problem(text: str, field: str, value: Any) -> Problem:
     """Return the problem of a message, which may start with the name of a field below this one."""
     if match := _FIELD_AND_MESSAGE.fullmatch(text):
         field, text = f"{field}.{match[1]}".removeprefix("."), match[2]

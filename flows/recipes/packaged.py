@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from flows.recipes.files import packaged_recipes, packaged_text
+from flows.recipes.loader import packaged_recipes, packaged_text
 
 _COMMENT = re.compile(r"^ *#.*", re.MULTILINE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")

@@ -24,6 +24,7 @@ MAX_VALUES = 100_000
 """Maximum number of values in a document; an alias counts as all values that it stands for."""
 MAX_DEPTH = 50
 MAX_KEY_LENGTH = 200
+MAX_TEXT_LENGTH = 10_000
 MAX_NUMBER_LENGTH = 40
 
 _PREFIX = "tag:yaml.org,2002:"
@@ -127,7 +128,7 @@ def _check(root: Node, constructor: SafeConstructor) -> None:
         if str(node.tag).removeprefix(_PREFIX) not in _TYPES:
             raise _refusal(node, f"tag {node.tag!r:.80} is not supported")
         if isinstance(node, ScalarNode) and not _is_valid(node, constructor):
-            raise _refusal(node, f"expected text or a finite number, got {node.value!r:.80}")
+            raise _refusal(node, f"expected short text or a finite number, got {node.value!r:.80}")
         for _, key, value in _children(node):
             if key is not value and key.tag != _MERGE:
                 if key.tag != f"{_PREFIX}str" or len(key.value) > MAX_KEY_LENGTH:
@@ -137,11 +138,12 @@ def _check(root: Node, constructor: SafeConstructor) -> None:
 
 
 def _is_valid(node: ScalarNode, constructor: SafeConstructor) -> bool:
-    """Return True if a scalar is Unicode text, a finite number, true, false or null."""
+    """Return True if a scalar is short Unicode text, a finite number, true, false or null."""
     try:
         value = constructor.construct_object(node)
         if isinstance(value, str):
-            return "\0" not in value.encode().decode()  # encode() refuses half surrogate pairs
+            data = value.encode()  # refuses half surrogate pairs
+            return b"\0" not in data and len(value) <= MAX_TEXT_LENGTH
         return len(node.value) <= MAX_NUMBER_LENGTH and math.isfinite(value or 0)
     except (ValueError, LookupError):  # not a value of its explicit tag
         return False

@@ -12,7 +12,7 @@ from flows.bert import recipe_steps
 from flows.formatting import align_columns, format_bytes, format_count
 from flows.lineage.differences import Change, Difference, changes, difference
 from flows.nested_values import flatten, numeric_leaves
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.reproduction.expected import Expected, read_expected, without_places
 from flows.reproduction.inputs import VARIABLE, InputFile
 from flows.reproduction.writing import RECIPE_FILE

@@ -27,7 +27,7 @@ from flows.lineage.differences import changes
 from flows.lineage.graph import upstream_graph
 from flows.lineage.names import Target, find_target
 from flows.nested_values import flatten
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.reproduction.expected import FILE, Expected, to_json, without_places
 from flows.reproduction.inputs import VARIABLE, PlacedFile
 from flows.reproduction.recipe import RecordedRecipe, recorded_recipe
@@ -72,11 +72,8 @@ def write_reproduction(
     found = _found(name, store)
     expected, recorded = expectation(found, store=store, asked=name)
     parent = folder.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error}") from error
+    parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
     try:
         for file, text in _texts(expected, recorded).items():
             (beside / file).write_bytes(text)
@@ -89,8 +86,6 @@ def write_reproduction(
         if folder.is_dir():
             folder.rmdir()
         beside.rename(folder)
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return expected

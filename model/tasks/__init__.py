@@ -17,6 +17,7 @@ import difflib
 from model.tasks.glue import GLUE_TASKS
 from model.tasks.named_columns import with_columns, with_labels
 from model.tasks.ner import NER_TASKS
+from model.tasks.official_files import check_splits
 from model.tasks.own_data import OWN_DATA_TASKS
 from model.tasks.squad import SQUAD_TASKS
 from model.tasks.swag import SWAG_TASKS
@@ -46,16 +47,17 @@ def find_task(name: str) -> Task:
     close = difflib.get_close_matches(name.lower(), [*TASKS, *titles], n=3)
     meant = list(dict.fromkeys(titles.get(match, match) for match in close))
     hint = f"Did you mean {' or '.join(meant)}?" if meant else f"Choose from {', '.join(TASKS)}."
-    raise ConfigError(f"no task {name!r}. {hint}")
+    raise ConfigError(f"no task {name!r:.80}. {hint}")
 
 
 def task_of(config: ExamplesConfig) -> Task:
     """Return the task of a recipe's entry, with the columns and labels that the entry names.
 
     Raises:
-        ConfigError: The task does not exist, or has no such columns or labels.
+        ConfigError: The task does not exist, or has no such splits, columns or labels.
     """
     task = with_columns(find_task(config.task), config.columns, config.table)
+    check_splits(config, task=task)
     return with_labels(task, config.labels)
 
 

@@ -80,9 +80,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
     Raises:
         MissingInputError: there is none for a split that the task cannot do without, or no folder
             of documents for TriviaQA's questions.
-        ConfigError: the configuration names a split that the task has not.
     """
-    _refuse_unknown_splits(config, task=task)
     list_files = cache(_files_of)  # each folder is asked once
     found: dict[str, tuple[ExampleFile, ...]] = {}
     for split, globs in task.splits.items():
@@ -164,17 +162,22 @@ def _with_evidence(file: ExampleFile, config: ExamplesConfig, *, task: Task) -> 
     return file._replace(evidence=find_evidence(file.uri, config.evidence))
 
 
-def _refuse_unknown_splits(config: ExamplesConfig, *, task: Task) -> None:
+def check_splits(config: ExamplesConfig, *, task: Task) -> None:
+    """Check that `files` and `max_examples` name splits of the task.
+
+    Raises:
+        ConfigError: A split does not exist, or its limit is below 1.
+    """
     for field in ("files", "max_examples"):
         unknown = sorted(set(getattr(config, field)) - set(task.splits))
         if unknown:
             raise ConfigError(
-                f"{field}: the task {task.name} has no split {' or '.join(unknown)}. Expected some "
-                f"of {', '.join(task.splits)}"
+                f"{field}: no split {unknown[0]!r:.80} in {task.name}. "
+                f"Choose from {', '.join(task.splits)}"
             )
     for split, limit in config.max_examples.items():
         if limit < 1:
-            raise ConfigError(f"max_examples: expected 1 or more of {split}, found {limit}")
+            raise ConfigError(f"max_examples: expected 1 or more of {split}, got {limit}")
 
 
 def _match(folder: str, globs: Sequence[str], *, list_files: _Lister) -> list[ExampleFile]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from support import complexity
 
-from flows.recipes.files import recipe_from
+from flows.recipes.loader import recipe_from
 from flows.recipes.safe_yaml import parse_yaml
 from pipelines.books.cleaning import clean_book
 from pipelines.counters import Counters

@@ -20,7 +20,7 @@ from support.report_builder import with_trainings
 from typer.main import get_command
 
 from flows.cli.app import app, main
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -235,7 +235,7 @@ def test_examples_of_reference_can_be_set() -> None:
     examples = re.findall(r"--set ([\w.-]+=[^`\s]+)", text.replace("PATH=VALUE", ""))
     assert examples
     for example in examples:
-        load_recipe("sample", changes=[example])
+        load_recipe("sample", overrides=[example])
 
 
 def test_shown_defaults_of_reference_are_valid() -> None:

@@ -12,7 +12,7 @@ from support.tiny_recipe import write_tiny
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 
 MODULES = [
-    "bertloom.library",
+    "bertloom.api",
     "flows.nested_values",
     "pipelines.arrays",
     "pipelines.counters",

@@ -1,4 +1,4 @@
-"""`bertloom` as a library: its names, in a running loop, in a flow, beside others' packages."""
+"""`bertloom` as a Python package: names, event loops, Prefect flows, packages with equal names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.errors import ArtifactNotFoundError
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a recipe, and a store in which it was run."""
+    """Return a folder with a recipe and the store of its run."""
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny(folder)
     bertloom.run(str(folder / "tiny.yaml"))
@@ -35,7 +35,7 @@ def python(code: str, *, path: Path | None = None, cwd: Path = ROOT) -> str:
     return done.stdout if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 
-def test_importing_the_package_loads_next_to_nothing() -> None:
+def test_import_loads_only_standard_library() -> None:
     code = (
         "import sys; before = set(sys.modules); import bertloom\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
@@ -44,14 +44,14 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
     assert python(code).split() == ["bertloom"]
 
 
-def test_every_name_is_there_and_no_other() -> None:
+def test_package_has_exactly_its_public_names() -> None:
     assert {name for name in dir(bertloom) if name in bertloom.__all__} == set(bertloom.__all__)
     assert all(callable(getattr(bertloom, name)) for name in bertloom.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'tokenise'"):
+    with pytest.raises(AttributeError):
         bertloom.tokenise  # noqa: B018
 
 
-def test_planning_loads_neither_beam_nor_torch_nor_prefect(tiny: Path) -> None:
+def test_plan_loads_neither_beam_nor_torch_nor_prefect(tiny: Path) -> None:
     code = (
         "import sys, bertloom\n"
         f"print([step.state for step in bertloom.plan({str(tiny / 'tiny.yaml')!r})])\n"
@@ -60,33 +60,31 @@ def test_planning_loads_neither_beam_nor_torch_nor_prefect(tiny: Path) -> None:
     assert python(code).splitlines() == ["['cached', 'cached', 'cached', 'cached']", "[]"]
 
 
-def test_another_package_of_the_name_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_import_error_names_other_package_of_the_same_name(tmp_path: Path) -> None:
     for name in ("schemas", "model"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("", encoding="utf-8")
-        said = python("import bertloom", path=tmp_path, cwd=tmp_path)
-        assert said.startswith(f"ImportError: bertloom needs its own package {name!r}")
-        assert str(tmp_path / name) in said
-        assert str(ROOT) in said
+        message = python("import bertloom", path=tmp_path, cwd=tmp_path)
+        assert message.startswith("ImportError: ")
+        assert all(part in message for part in (repr(name), str(tmp_path / name), str(ROOT)))
         (tmp_path / name / "__init__.py").unlink()
         (tmp_path / name).rmdir()
     (tmp_path / "flows.py").write_text("", encoding="utf-8")
     assert f"{tmp_path / 'flows.py'}" in python("import bertloom", path=tmp_path, cwd=tmp_path)
 
 
-def test_what_an_installation_lacks_is_said() -> None:
+def test_missing_extra_is_named() -> None:
     code = "import sys; sys.modules['jinja2'] = None; import bertloom; bertloom.run"
-    assert python(code) == (
-        "ImportError: bertloom.run needs what is not installed (jinja2): "
-        "pip install 'bertloom[flows]'"
-    )
+    message = python(code)
+    assert message.startswith("ImportError: bertloom.run: jinja2")
+    assert message.endswith("pip install 'bertloom[flows]'")
 
 
-def test_running_again_takes_what_is_there_also_within_a_running_loop(tiny: Path) -> None:
+def test_second_run_is_cached_also_within_event_loop(tiny: Path) -> None:
     lines: list[str] = []
 
     async def cell() -> dict[str, bertloom.Artifact]:
-        return bertloom.run(str(tiny / "tiny.yaml"), say=lines.append)
+        return bertloom.run(str(tiny / "tiny.yaml"), log=lines.append)
 
     built = asyncio.run(cell())
     assert list(built) == [
@@ -100,27 +98,27 @@ def test_running_again_takes_what_is_there_also_within_a_running_loop(tiny: Path
     assert all("cached" in line for line in lines)
 
 
-def test_artifacts_open_as_what_they_hold(tiny: Path) -> None:
+def test_artifacts_load_as_their_content(tiny: Path) -> None:
     store = bertloom.open_store(str(tiny / "store"))
     instances = store.artifact("tiny/build-instances.length-32")
-    rows = instances.open()
+    rows = instances.load()
     assert isinstance(rows, ds.Dataset)
     ids = rows.to_table(columns=["input_ids"]).column("input_ids").to_pylist()
     assert {row[0] for row in ids} == {101}
     assert max(map(len, ids)) <= 32
     documents = store.artifact("build-documents")
-    assert documents.open().count_rows() == len(TEXTS)
+    assert documents.load().count_rows() == len(TEXTS)
     assert documents.dataset("duplicates").count_rows() == 1
     vocabulary = store.artifact("tiny/build-vocabulary")
-    assert vocabulary.open() == vocabulary.folder()
+    assert vocabulary.load() == vocabulary.path()
     assert len(vocabulary.file("vocab.txt").read_text(encoding="utf-8").split()) == 150
-    with pytest.raises(ArtifactNotFoundError, match="expected shards of held-out"):
+    with pytest.raises(ArtifactNotFoundError):
         instances.dataset("held-out")
-    with pytest.raises(ArtifactNotFoundError, match=r"no file 'x' among"):
+    with pytest.raises(ArtifactNotFoundError):
         vocabulary.file("x")
 
 
-def test_a_row_leads_back_to_its_bytes(tiny: Path) -> None:
+def test_row_is_traced_to_its_bytes(tiny: Path) -> None:
     store = bertloom.open_store(str(tiny / "store"))
     text = (tiny / "texts.txt").read_bytes()
     traced = store.artifact("tiny/build-tokens").trace(1).segments["document"]
@@ -131,7 +129,7 @@ def test_a_row_leads_back_to_its_bytes(tiny: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_runs_within_a_prefect_flow(tiny: Path, prefect_server: None) -> None:
+def test_run_works_within_prefect_flow(tiny: Path, prefect_server: None) -> None:
     from prefect import flow
 
     @flow
@@ -158,7 +156,7 @@ def example(name: str, *arguments: str, cwd: Path, data: Path) -> str:
     return done.stdout
 
 
-def test_examples_stand_in_the_documentation_as_they_are() -> None:
+def test_examples_equal_those_in_the_docs() -> None:
     for name, page in (("notebook.py", "python.md"), ("beam_pipeline.py", "beam.md")):
         text = (ROOT / "examples" / name).read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 16, name
@@ -166,7 +164,7 @@ def test_examples_stand_in_the_documentation_as_they_are() -> None:
 
 
 @pytest.mark.slow
-def test_the_notebook_of_the_docs_runs(real_data: Path, tmp_path: Path) -> None:
+def test_notebook_example_runs(real_data: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     lines = example("notebook.py", cwd=tmp_path, data=real_data).splitlines()
     assert lines[:2] == ["build-documents build", "build-vocabulary unknown"]
@@ -178,7 +176,7 @@ def test_the_notebook_of_the_docs_runs(real_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_beam_pipeline_of_the_docs_runs(real_data: Path, tmp_path: Path) -> None:
+def test_beam_example_runs(real_data: Path, tmp_path: Path) -> None:
     dump = real_data / "wikibooks" / "WikiDumpPart45.xml.bz2"
     vocab = real_data / "vocab" / "bert-base-uncased" / "vocab.txt"
     example(

@@ -17,7 +17,7 @@ from flows.cards.ancestors import Ancestors
 from flows.cards.cards import card_of, cards_said
 from flows.cards.licences import source_facts
 from flows.cards.model_cards import model_card
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
 from flows.store.verification import check_records, verify

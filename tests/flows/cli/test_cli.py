@@ -15,7 +15,7 @@ from support.cli_runner import RECIPE, Cli
 from support.paths import PYTHONPATH
 
 from flows.cli.app import main
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
@@ -268,7 +268,7 @@ def test_init_writes_a_recipe_once(cli: Cli, here: Path) -> None:
     assert load_recipe("new.yaml").name == "my-corpus"
     said = cli("init", "new.yaml")
     assert said.code == 1
-    assert "there already" in said.err
+    assert "File exists" in said.err
     assert cli("init", "sample.yaml", "--sample").code == 0
     assert load_recipe("sample.yaml").name == "sample"
     assert cli("init", "no/folder/x.yaml").code == 1

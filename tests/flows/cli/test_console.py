@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from flows.bert import stages
 from flows.cli import app as command
 from flows.cli import completion, plan, run
-from flows.recipes import files as recipe_files
+from flows.recipes import loader as recipe_files
 from flows.recipes.errors import RecipeError
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
@@ -65,27 +65,42 @@ def test_a_fault_of_ours_is_told_from_an_error(cli: Cli, monkeypatch: pytest.Mon
     assert "break_down" in cli("--debug", "plan", "sample").err
 
 
-def test_a_full_disk_is_no_fault_of_ours(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill(*arguments: object, **more: object) -> Recipe:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(plan, "load_recipe", fill)
-    said = cli("plan", "sample")
-    assert said.code == 1
-    assert "free some space" in said.err
-    assert "fault" not in said.err
-
-
-def test_limit_on_file_sizes_is_an_error_with_its_remedy(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "remedy"), [(errno.ENOSPC, "Free some space"), (errno.EFBIG, "ulimit -f")]
+)
+def test_error_of_the_disk_has_a_remedy(
+    code: int, remedy: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def exceed(*arguments: object, **more: object) -> Recipe:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    def fail(*arguments: object, **more: object) -> Recipe:
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(plan, "load_recipe", exceed)
-    said = cli("plan", "sample")
-    assert said.code == 1
-    assert "ulimit -f" in said.err
+    monkeypatch.setattr(plan, "load_recipe", fail)
+    result = cli("plan", "sample")
+    assert result.code == 1
+    assert remedy in result.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("init", "{file}/x.yaml"),
+        ("init", f"{'a' * 300}.yaml"),
+        ("plan", "a" * 300),
+        ("sample", "{file}/x"),
+        ("schema", "--output", "{file}/x"),
+    ],
+)
+def test_impossible_path_is_named_with_a_remedy(
+    command: tuple[str, ...], cli: Cli, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    arguments = [argument.format(file=file) for argument in command]
+    result = cli(*arguments)
+    assert result.code == 1
+    assert next(one for one in arguments if "/x" in one or "aaa" in one)[:40] in result.err
+    assert "bug in bertloom" not in result.err
+    assert "Errno" not in result.err
 
 
 def start_command(
@@ -312,7 +327,7 @@ import pytest
 from pathlib import Path
 from support.fake_stages import installed
 from flows.run import dependencies
-from flows.recipes import files as recipe_files
+from flows.recipes import loader as recipe_files
 from flows.cli.app import main
 patch = pytest.MonkeyPatch()
 with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:
@@ -334,7 +349,7 @@ with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
-    assert "steps that were finished are kept" in said
+    assert "Completed steps are cached" in said
     store = ArtifactStore(str(tmp_path / "store"))
     record = read_run(store, run_ids(store)[-1])
     assert record.state == "interrupted"

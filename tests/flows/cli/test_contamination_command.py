@@ -11,7 +11,7 @@ from support.cli_runner import Cli
 
 from flows.bert import recipe_steps
 from flows.lineage.names import resolve
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError
 
@@ -66,7 +66,7 @@ def test_examples_are_read_before_the_corpus_is_searched(here: Path) -> None:
     corpus = {step.label for step in recipe_steps(clean, part="corpus")}
     assert "build-examples.feelings" in corpus
     with pytest.raises(ConfigError, match="no 'other' in build_examples, which has feelings"):
-        load_recipe("clean.yaml", changes=["decontaminate.tasks=[other]"])
+        load_recipe("clean.yaml", overrides=["decontaminate.tasks=[other]"])
 
 
 @pytest.mark.slow

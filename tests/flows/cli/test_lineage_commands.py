@@ -22,7 +22,6 @@ from support.lineage_builder import (
     raw_file,
 )
 
-from flows.lineage.export.datasets import raw_datasets
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import DOCUMENTS, tokens_schema
@@ -120,7 +119,7 @@ def test_a_raw_file_leads_down(cli: Cli, made: Made, text: str) -> None:
     assert lines[0].endswith(f", verified sha1 {DUMP_SHA1})")
     assert f"└─ build-documents {made.id('build-documents')}: 1 file" in lines
     assert any(made.id("evaluate.cola") in line for line in lines)
-    assert len(_lines(cli, "lineage", text, "--up")) == 1
+    assert len(_lines(cli, "lineage", text, "--upstream")) == 1
 
 
 @pytest.mark.parametrize("prefix", ["", "sha256:"])
@@ -148,7 +147,7 @@ def test_ways_and_forms(cli: Cli, made: Made, tmp_path: Path) -> None:
     name = "mine/build-tokens"
     assert "made from it:" not in _lines(cli, "lineage", name)
     assert "made from it:" in _lines(cli, "lineage", name, "--both")
-    down = _lines(cli, "lineage", name, "--down")
+    down = _lines(cli, "lineage", name, "--downstream")
     assert not any("wiki" in line for line in down)
     assert any(made.id("tabulate") in line for line in down)
     assert _lines(cli, "lineage", name, "--dot")[0] == "digraph lineage {"
@@ -179,9 +178,12 @@ def test_a_path_brings_its_own_store(cli: Cli, made: Made, monkeypatch: Any) -> 
         (("lineage", "nothing-so"), "no artifact 'nothing-so'"),
         (("lineage", "nothing-so"), "nor is it a raw file that was read, or a metric"),
         (("lineage", "evaluate.cola:nothing"), "no metric 'nothing'. Its metrics are metrics.dev"),
-        (("lineage", "--up", "--down"), "at most one of --up, --down and --both"),
+        (
+            ("lineage", "--upstream", "--downstream"),
+            "at most one of --upstream, --downstream and --both",
+        ),
         (("lineage", "--json", "--dot"), "at most one of --json"),
-        (("lineage", "--html", "/nowhere/x.html"), "/nowhere/x.html: cannot be written"),
+        (("lineage", "--html", "/nowhere/x.html"), "/nowhere/x.html"),
         (("trace", "mine/build-tokens"), "expected SHARD:ROW"),
         (("trace", "mine/build-tokens:x"), "expected SHARD:ROW"),
         (("trace", "mine/tabulate:0"), "expected a shard of instances, tokens, documents"),
@@ -301,13 +303,11 @@ def test_what_a_list_says_is_called_believed_and_never_verified(
     made = put(store, "build-documents", raw=[dump], key_spec=spec).artifact_id
     page = tmp_path / "page.html"
     assert _lines(cli, "lineage", made, "--html", str(page))
-    (event,) = raw_datasets([dump])
     told = {
         "show": "\n".join(_lines(cli, "show", made)),
         "tree": "\n".join(_lines(cli, "lineage", made)),
         "json": "\n".join(_lines(cli, "lineage", made, "--json")),
         "page": page.read_text("utf-8"),
-        "event": json.dumps(event),
     }
     for name, text in told.items():
         assert "verified" not in text, name
@@ -316,7 +316,6 @@ def test_what_a_list_says_is_called_believed_and_never_verified(
     assert ", as a list of checksums says)" in told["tree"]
     assert "2.0 kB, believed" in told["json"]
     assert "as /raw/sha256sums.txt says (believed)" in told["page"]
-    assert "/raw/sha256sums.txt" in told["event"]
 
 
 def test_nothing_heavy_is_loaded_to_tell_a_lineage(made: Made) -> None:

@@ -21,7 +21,7 @@ from flows.publish.rebuilding import (
     make_folder,
 )
 from flows.publish.rebuilding import corpus_recipe as recipe_of
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.sample.dump import write_dump
 from flows.sample.pages import make_pages
 from flows.sample.world import Words
@@ -236,7 +236,7 @@ def test_the_same_dump_is_built_again_where_the_recipe_changed(
 ) -> None:
     from flows.bert import recipe_steps
 
-    loaded = load_recipe(str(tiny), changes=["build_documents.sources.tinywiki.paths=[x]"])
+    loaded = load_recipe(str(tiny), overrides=["build_documents.sources.tinywiki.paths=[x]"])
     configs = {step.label: step.config.identity() for step in recipe_steps(loaded)}
     publish_tiny(tmp_path, date="20261101", config=configs)
     assert "is published already" in look(order(tiny, tmp_path))[0].done

@@ -19,8 +19,8 @@ from flows.quickstart.languages import guess_language
 from flows.quickstart.proposal import Machine, propose, recipe_name
 from flows.quickstart.survey import Survey, found_lines, survey
 from flows.quickstart.vocabulary import vocabulary_size
-from flows.recipes.files import load_recipe
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
+from flows.recipes.loader import load_recipe
 from flows.sample import write_sample
 from flows.sample.dump import write_dump
 from flows.sample.pages import Page

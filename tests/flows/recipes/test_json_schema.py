@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 from support.cli_runner import RECIPE, Cli
 
-from flows.recipes.files import load_recipe, packaged_recipes, packaged_text
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
+from flows.recipes.loader import load_recipe, packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import parse_yaml
 from schemas.errors import ConfigError
 
@@ -121,14 +121,14 @@ def test_init_writes_it_beside_the_recipe(
     assert SCHEMA_FILE not in cli("init", "second.yaml", "--from", "english").out
     beside.write_text("{}")
     said = cli("init", "third.yaml")
-    assert "of another version of bertloom, and stays" in said.out
+    assert "not overwritten" in said.out
     assert beside.read_text() == "{}"
     refused = cli("schema", "--output", SCHEMA_FILE)
     assert (refused.code, beside.read_text()) == (1, "{}")
     assert "--force" in refused.err
     assert cli("schema", "--output", SCHEMA_FILE, "--force").code == 0
     assert beside.read_text() == cli("schema").out
-    assert cli("schema", "-o", SCHEMA_FILE).out == f"{SCHEMA_FILE} is there already, and the same\n"
+    assert cli("schema", "-o", SCHEMA_FILE).out == f"{SCHEMA_FILE} is up to date\n"
     shutil.copy("first.yaml", "elsewhere.yaml")
     assert cli("init", "elsewhere.yaml").code == 1
     assert sorted(path.name for path in Path().iterdir()) == sorted(

@@ -9,7 +9,7 @@ import pytest
 from support.cli_runner import Cli
 
 from flows.bert import recipe_steps
-from flows.recipes.files import load_recipe, packaged_recipes
+from flows.recipes.loader import load_recipe, packaged_recipes
 from flows.recipes.packaged import described_recipe, described_recipes
 from schemas.recipe import Recipe
 

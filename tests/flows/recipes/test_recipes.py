@@ -10,7 +10,7 @@ from support.cli_runner import RECIPE
 
 from flows.bert import recipe_steps
 from flows.recipes.errors import RecipeError
-from flows.recipes.files import load_recipe, packaged_recipes, recipe_from, template_text
+from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from, template_text
 from flows.recipes.packaged import described_recipes
 from schemas.errors import UsageError
 from schemas.recipe import Recipe
@@ -83,7 +83,7 @@ def test_paths_are_relative_to_the_recipe(here: Path) -> None:
 
 def test_typed_paths_are_relative_to_where_one_is(here: Path) -> None:
     changes = ["build_documents.sources.notes.paths=[a.txt, s3://b/c.txt]"]
-    recipe = load_recipe(written(here), changes=changes, store="st")
+    recipe = load_recipe(written(here), overrides=changes, store="st")
     assert paths_of(recipe) == [str(here / "a.txt"), "s3://b/c.txt"]
     assert recipe.store == str(here / "st")
 
@@ -101,7 +101,7 @@ def test_the_store_is_the_environments_if_nobody_says(
 def test_set_changes_values_of_any_depth(here: Path) -> None:
     recipe = load_recipe(
         written(here),
-        changes=[
+        overrides=[
             "build_instances.length-64.masking.strategy=span",
             "build_tokens.remove_duplicates=false",
             "build_documents.sources.0.language=de",
@@ -119,7 +119,7 @@ def test_set_changes_values_of_any_depth(here: Path) -> None:
 
 def test_set_reaches_names_with_dots(here: Path) -> None:
     file = written(here, RECIPE.replace("length-64:", "v1.5:"))
-    recipe = load_recipe(file, changes=["build_instances.v1.5.seed=7"])
+    recipe = load_recipe(file, overrides=["build_instances.v1.5.seed=7"])
     assert {name: item.seed for name, item in recipe.build_instances.items()} == {"v1.5": 7}
 
 
@@ -130,7 +130,7 @@ def test_variables_come_from_the_environment(here: Path, monkeypatch: pytest.Mon
     assert error.value.field == "build_documents.sources.0.paths.0"
     assert "TEXTS" in str(error.value)
     changes = ["build_documents.sources.notes.paths=[x]"]
-    assert paths_of(load_recipe(written(here, text), changes=changes)) == [str(here / "x")]
+    assert paths_of(load_recipe(written(here, text), overrides=changes)) == [str(here / "x")]
     monkeypatch.setenv("TEXTS", "/data")
     assert paths_of(load_recipe(written(here, text))) == ["/data/plain/$1"]
 
@@ -153,7 +153,7 @@ def test_variables_come_from_the_environment(here: Path, monkeypatch: pytest.Mon
 )
 def test_closest_name_is_suggested(here: Path, change: str, field: str, suggestion: str) -> None:
     with pytest.raises(RecipeError) as error:
-        load_recipe(written(here), changes=[change])
+        load_recipe(written(here), overrides=[change])
     assert error.value.field.rpartition(".")[2] == field
     assert error.value.suggestion == suggestion
     assert suggestion in str(error.value)
@@ -179,7 +179,7 @@ def test_closest_name_is_suggested(here: Path, change: str, field: str, suggesti
 )
 def test_wrong_value_is_named(here: Path, change: str, field: str, value: str) -> None:
     with pytest.raises(RecipeError) as error:
-        load_recipe(written(here), changes=[change])
+        load_recipe(written(here), overrides=[change])
     assert error.value.field == (field or change.partition("=")[0])
     assert error.value.value == value
     assert error.value.path == f"--set {change}"
@@ -197,14 +197,14 @@ def test_wrong_value_is_named(here: Path, change: str, field: str, value: str) -
 )
 def test_override_that_cannot_be_set_is_named(here: Path, change: str) -> None:
     with pytest.raises(RecipeError) as error:
-        load_recipe(written(here), changes=[change])
+        load_recipe(written(here), overrides=[change])
     assert error.value.path == f"--set {change}"[:80]
     assert len(str(error.value)) < 400
 
 
 def test_override_without_value_is_usage_error(here: Path) -> None:
     with pytest.raises(UsageError):
-        load_recipe(written(here), changes=["no_equals"])
+        load_recipe(written(here), overrides=["no_equals"])
 
 
 def test_store_option_is_named(here: Path) -> None:
@@ -215,14 +215,14 @@ def test_store_option_is_named(here: Path) -> None:
 
 def test_long_value_is_cut_in_error(here: Path) -> None:
     with pytest.raises(RecipeError) as error:
-        load_recipe(written(here), changes=["build_vocabulary.vocab_size=" + "x" * 100_000])
+        load_recipe(written(here), overrides=["build_vocabulary.vocab_size=" + "x" * 9_000])
     assert len(error.value.value) == 80
     assert len(str(error.value)) < 400
 
 
 def test_error_has_no_secrets(here: Path) -> None:
     with pytest.raises(RecipeError) as error:
-        load_recipe(written(here), changes=["build_tokens.x=s3://me:geheim@host/x"])
+        load_recipe(written(here), overrides=["build_tokens.x=s3://me:geheim@host/x"])
     assert "geheim" not in f"{error.value} {error.value.path} {error.value.problems}"
 
 
@@ -264,7 +264,7 @@ def test_all_problems_are_reported_at_once_by_file_and_line(here: Path) -> None:
     (here / "mine.yaml").write_text(WRONG)
     (here / "base.yaml").write_text("name: base\nbuild_vocabulary:\n  lowercase: perhaps\n")
     with pytest.raises(RecipeError) as error:
-        load_recipe("mine.yaml", changes=["publish.name=x", "publish.nam=x"])
+        load_recipe("mine.yaml", overrides=["publish.name=x", "publish.nam=x"])
     problems = error.value.problems
     assert {(one.path.rpartition("/")[2], one.line, one.field) for one in problems} == PROBLEMS
     lines = str(error.value).splitlines()
@@ -274,7 +274,7 @@ def test_all_problems_are_reported_at_once_by_file_and_line(here: Path) -> None:
 
 def test_error_survives_pickling(here: Path) -> None:
     with pytest.raises(RecipeError) as error:
-        load_recipe(written(here), changes=["seed=1", "nme=2"])
+        load_recipe(written(here), overrides=["seed=1", "nme=2"])
     copy = pickle.loads(pickle.dumps(error.value))
     assert (str(copy), copy.problems, copy.field) == (
         str(error.value),
@@ -286,7 +286,7 @@ def test_error_survives_pickling(here: Path) -> None:
 def test_raw_data_stay_unchanged(here: Path) -> None:
     data = {"name": "a", "build_documents": {"sources": [{"kind": "text", "name": "x"}]}}
     changes = ["build_documents.sources.0.paths=[a.txt]", "build_documents.min_words=7"]
-    recipe = recipe_from(data, where="x", folder=here, changes=changes)
+    recipe = recipe_from(data, where="x", folder=here, overrides=changes)
     assert recipe.build_documents is not None
     assert recipe.build_documents.min_words == 7
     assert data["build_documents"] == {"sources": [{"kind": "text", "name": "x"}]}
@@ -337,7 +337,7 @@ def test_unknown_task_is_reported_by_line(here: Path) -> None:
     assert "sst-2" in str(error.value)
     (here / "mine.yaml").write_text(text % "sst-2")
     assert load_recipe("mine.yaml").name == "mine"
-    whole = load_recipe("mine.yaml", changes=["build_instances.other={seed: 1}"])
+    whole = load_recipe("mine.yaml", overrides=["build_instances.other={seed: 1}"])
     assert [*whole.build_instances] == ["length-64", "other"]
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from flows.bert import recipe_steps
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.recipes.packaged import described_recipe
 from flows.reproduction.inputs import placed
 from flows.reproduction.recipe import recorded_recipe

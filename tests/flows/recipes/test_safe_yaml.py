@@ -11,7 +11,7 @@ from support.cli_runner import Cli
 
 from flows.fetch.labelled_sets import load_sources
 from flows.recipes.errors import RecipeError
-from flows.recipes.files import load_recipe, packaged_recipes, packaged_text
+from flows.recipes.loader import load_recipe, packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, parse_yaml
 
 
@@ -33,6 +33,7 @@ REFUSED = {
     "merge of itself": ("n: x\na: &a {<<: *a}", 2),
     "nested lists": ("n: x\na: " + "[" * 500 + "]" * 500, 2),
     "nested mappings": ("\n".join(" " * n + "a:" for n in range(500)), MAX_DEPTH),
+    "long text": ("n: x\na: " + "t" * 900_000, 2),
     "long number": ("n: x\na: " + "9" * 5000, 2),
     "long hexadecimal number": ("n: x\na: 0x" + "f" * 5000, 2),
     "wrong int": ("n: x\na: !!int abc", 2),
@@ -106,7 +107,7 @@ def test_value_with_aliases_is_changed_in_one_place_only(tmp_path: Path) -> None
         "build_documents: {sources: [{kind: text, name: a, paths: [a.txt]}]}\n"
         "build_instances: {a: &a {max_seq_length: 32}, b: *a}\n"
     )
-    recipe = load_recipe(str(file), changes=["build_instances.b.max_seq_length=64"])
+    recipe = load_recipe(str(file), overrides=["build_instances.b.max_seq_length=64"])
     lengths = {name: entry.max_seq_length for name, entry in recipe.build_instances.items()}
     assert lengths == {"a": 32, "b": 64}
 
@@ -178,7 +179,7 @@ def test_recipe_may_be_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["[" * 500, "!!int x", "&a [*a]", "9" * 5000])
 def test_value_of_override_is_read_strictly(value: str) -> None:
     with pytest.raises(RecipeError) as error:
-        load_recipe("sample", changes=[f"name={value}"])
+        load_recipe("sample", overrides=[f"name={value}"])
     assert error.value.path.startswith("--set name=")
     assert len(str(error.value)) < 400
 

@@ -13,7 +13,7 @@ from support.paths import ROOT
 
 from flows.bert import recipe_steps
 from flows.recipes.errors import RecipeError
-from flows.recipes.files import load_recipe, recipe_from
+from flows.recipes.loader import load_recipe, recipe_from
 from flows.run.plan import PlannedStep
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
 from schemas.recipe import Recipe
@@ -62,7 +62,7 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recip
 
     def read(text: str, *changes: str) -> Recipe:
         Path("mine.yaml").write_text(text)
-        return load_recipe("mine.yaml", changes=changes)
+        return load_recipe("mine.yaml", overrides=changes)
 
     return read
 

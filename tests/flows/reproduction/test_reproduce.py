@@ -15,7 +15,7 @@ from support.tiny_recipe import TEXTS, write_tiny
 
 import bertloom
 from flows.bert import recipe_steps
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.reproduction import checking, writing
 from flows.reproduction.expected import FILE, Expected, read_expected, to_json
 from flows.run.provenance import environment

@@ -37,7 +37,7 @@ def recipe(tmp_path: Path) -> str:
 
 
 def step_estimates(recipe: str, *changes: str) -> dict[str, StepEstimate]:
-    planned = bertloom.plan(bertloom.load_recipe(recipe, changes=changes))
+    planned = bertloom.plan(bertloom.load_recipe(recipe, overrides=changes))
     return {step.label: step.estimate for step in planned if step.estimate is not None}
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from flows.bert import recipe_steps
 from flows.finetuning import trials
 from flows.recipes.errors import RecipeError
-from flows.recipes.files import load_recipe, packaged_recipes, recipe_from
+from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
 from flows.run.graph import Step
 from schemas.configs import DocumentsConfig, TextSource
 from schemas.model_configs import ModelConfig
@@ -214,11 +214,11 @@ def test_tasks_and_methods_are_checked_before_anything_runs(tmp_path: Path) -> N
     assert found.finetune["x"].batch == (8,)
     change = "finetune.x.method=features"
     with pytest.raises(RecipeError) as error:
-        recipe_from(raw, where="here", folder=tmp_path, changes=[change])
+        recipe_from(raw, where="here", folder=tmp_path, overrides=[change])
     assert error.value.field == "finetune.x.method"
     change = "build_examples.cola.task=colo"
     with pytest.raises(RecipeError) as error:
-        recipe_from(raw, where="here", folder=tmp_path, changes=[change])
+        recipe_from(raw, where="here", folder=tmp_path, overrides=[change])
     assert error.value.field == "build_examples.cola.task"
 
 

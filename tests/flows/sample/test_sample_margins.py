@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.running import run_recipe
 from flows.sample import write_sample
 from schemas.manifest import Manifest
@@ -45,7 +45,7 @@ def test_tagging_gains_20_points_at_reduced_size(
 ) -> None:
     write_sample(str(tmp_path / "sample"), articles=1000, tales=2, seed=1)
     monkeypatch.setenv("BERTLOOM_SAMPLE", str(tmp_path / "sample"))
-    gains = margins(build(reduced(load_recipe("sample", changes=_LEARN_FASTER), tmp_path)))
+    gains = margins(build(reduced(load_recipe("sample", overrides=_LEARN_FASTER), tmp_path)))
     assert gains["conll-2003"] >= 20
 
 

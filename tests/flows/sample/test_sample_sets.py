@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from flows.sample import write_sample
 from flows.sample.books import make_book
 from flows.sample.pages import make_pages

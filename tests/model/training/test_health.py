@@ -29,7 +29,7 @@ from support.paths import ROOT
 from support.store_builder import as_given
 from support.training_builder import as_phase, published, tiny_config
 
-from flows.recipes.files import load_recipe
+from flows.recipes.loader import load_recipe
 from model.finetuning.loop import train_trial
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import train
@@ -225,7 +225,7 @@ def test_changes_that_the_page_shows_are_valid(tmp_path: Path) -> None:
     shown = re.findall(r"--set ([\w.-]+=[^`\s]+)", (ROOT / PAGE).read_text(encoding="utf-8"))
     assert len(shown) > 10
     for change in shown:
-        load_recipe(str(file), changes=[change])
+        load_recipe(str(file), overrides=[change])
 
 
 # Pretraining

@@ -311,7 +311,7 @@ def random_bs_of_copies(folder: Path, inputs: dict[str, StageInput]) -> int:
 
 
 def test_near_duplicates_want_duplicates_removed() -> None:
-    from flows.recipes.files import recipe_from
+    from flows.recipes.loader import recipe_from
 
     recipe = {
         "name": "x",

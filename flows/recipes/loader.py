@@ -15,10 +15,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.recipes.errors import Problem, RecipeError, closest, find_problems, problems_at, quote
+from flows.recipes.errors import (
+    Problem,
+    RecipeError,
+    closest,
+    find_problems,
+    problems_at,
+    quote,
+    validator_problem,
+)
 from flows.recipes.overrides import RebasedText, apply_override, with_base_dir
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
 from flows.recipes.sweeps import swept_recipe
+from model.tasks import TASKS, task_of
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
@@ -27,7 +36,7 @@ ENDINGS = (".yaml", ".yml", ".json")
 """Suffixes of recipe files."""
 
 # A default has no braces, so that matching takes linear time.
-_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^{}]*))?\})")
+_VARIABLE = re.compile(r"\$(?:\$|\{(?:(\w+)(?::-([^{}]*))?\})?)")
 
 _LIST_OF_PATHS = re.compile(r"build_documents/sources/\d+/paths|build_examples/[^/]+/files/[^/]+")
 """Fields with a list of paths, which may also be a single path."""
@@ -64,7 +73,7 @@ def template_text() -> str:
 def load_recipe(
     name: str,
     *,
-    changes: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     store: str | None = None,
     runner: str | None = None,
     workers: int | None = None,
@@ -75,7 +84,7 @@ def load_recipe(
 
     Args:
         name: Path of a recipe file, or name of a packaged recipe.
-        changes: Overrides `KEY=VALUE`. KEY is a dotted path such as
+        overrides: Overrides `KEY=VALUE`. KEY is a dotted path such as
             `build_instances.length-128.seed`, with items of lists by number or `name`; VALUE is
             YAML.
         store: Replaces the recipe's `store`.
@@ -86,7 +95,7 @@ def load_recipe(
         RecipeError: The recipe does not exist or cannot be used; names each file, line and field.
     """
     execution = {"runner": runner, "workers": workers, "parallel_steps": parallel, "detach": detach}
-    return _resolve(_open(name), changes, store, execution)
+    return _resolve(_open(name), overrides, store, execution)
 
 
 def recipe_from(
@@ -94,7 +103,7 @@ def recipe_from(
     *,
     where: str,
     folder: Path,
-    changes: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     store: str | None = None,
     execution: Mapping[str, Any] | None = None,
 ) -> Recipe:
@@ -104,22 +113,22 @@ def recipe_from(
         data: Data as a recipe file has them.
         where: Name of the data in errors.
         folder: Folder that paths are relative to.
-        changes, store: Overrides.
+        overrides, store: Overrides.
         execution: Replaces fields of the recipe's `execution`, except where None.
     """
-    return _resolve(YamlDocument(where, data, folder=folder), changes, store, execution or {})
+    return _resolve(YamlDocument(where, data, folder=folder), overrides, store, execution or {})
 
 
 def _resolve(
     document: YamlDocument,
-    changes: Sequence[str],
+    overrides: Sequence[str],
     store: str | None,
     execution: Mapping[str, Any],
 ) -> Recipe:
     """Extend, override, expand and validate the data of a document."""
     documents: list[YamlDocument] = []
     data = _extend(document, documents)
-    options = [apply_override(data, change) for change in changes]
+    options = [apply_override(data, change) for change in overrides]
     if store is not None:
         # A shell has expanded the variables of an option.
         data["store"] = with_base_dir(store.replace("$", "$$"), Path.cwd())
@@ -167,7 +176,7 @@ def _extend(document: YamlDocument, documents: list[YamlDocument]) -> dict[str, 
 def _open(name: str) -> YamlDocument:
     """Return the document of a recipe."""
     known = packaged_recipes()
-    if Path(name).is_file():
+    if os.path.isfile(name):  # noqa: PTH113 - False for a name that no file can have
         document = read_yaml(name, where=name)
     elif name in known:
         document = parse_yaml(packaged_text(name), where=f"recipe {name!r}")
@@ -200,14 +209,12 @@ def _validate(raw: dict[str, Any], folder: Path) -> Recipe:
 
 def _task_problems(recipe: Recipe) -> Iterator[Problem]:
     """Yield the entries whose task does not exist or does not fit its columns or method."""
-    from model.tasks import TASKS, task_of  # start-up: imports pyarrow
-
     for name, examples in recipe.build_examples.items():
         try:
             task_of(examples)
         except ConfigError as error:
             below = "" if examples.task in TASKS else ".task"
-            yield Problem(str(error), f"build_examples.{name}{below}")
+            yield validator_problem(str(error), f"build_examples.{name}{below}", examples.task)
     for name, entry in recipe.finetune.items():
         task = TASKS.get(recipe.build_examples[entry.examples].task)
         if entry.method == "features" and task is not None and task.type != "tagging":
@@ -240,8 +247,10 @@ def _expand_variables(text: str) -> str:
     """Replace `${NAME}` and `${NAME:-default}` by environment variables, and `$$` by `$`."""
 
     def replace(match: re.Match[str]) -> str:
-        if match[1] is None:
+        if match[0] == "$$":
             return "$"
+        if match[1] is None:
+            raise ValueError("expected ${NAME} or ${NAME:-DEFAULT} after `${`. Write `$$` for `$`")
         if value := os.environ.get(match[1]) or match[2]:
             return value
         message = f"environment variable {match[1]} is not set"

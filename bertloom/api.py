@@ -1,0 +1,422 @@
+"""The public functions and classes of `bertloom`.
+
+They print nothing, start no event loop and need no server, so that they work in notebooks and
+within Prefect flows. The examples are run by the tests, in a folder with the recipe `tiny.yaml`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset as ds
+
+from flows.bert import plan_recipe
+from flows.cards.cards import card_of, cards_said
+from flows.export.exporting import Format
+from flows.export.exporting import export as export_artifact
+from flows.lineage import queries
+from flows.lineage.names import resolve
+from flows.lineage.rows import find_shard
+from flows.lineage.tracing import Trace, trace_row
+from flows.nested_values import numeric_leaves
+from flows.recipes import loader
+from flows.reproduction.writing import write_reproduction
+from flows.run.plan import PlannedStep
+from flows.run.stages import get_stage
+from flows.running import run_recipe
+from flows.store.artifacts import ArtifactStore
+from pipelines.io.file_systems import file_system, is_local
+from schemas.errors import ArtifactNotFoundError, StoreError
+from schemas.manifest import FileEntry, Manifest
+from schemas.recipe import Recipe
+
+if TYPE_CHECKING:
+    from model.filling import FilledText
+
+_TABLES = ("documents", "tokens", "instances", "examples")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Output of a step: immutable files and their manifest.
+
+    >>> tokens = open_store("store").artifact("tiny/build-tokens")
+    >>> tokens.summary
+    '218 tokens'
+    >>> tokens.load().to_table(columns=["document_id"]).num_rows
+    4
+    """
+
+    manifest: Manifest
+    """Files, inputs, configuration, counters and statistics of the artifact."""
+
+    _store: ArtifactStore = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Identifier of 16 hex digits, unique in the store."""
+        return self.manifest.artifact_id
+
+    @property
+    def stage(self) -> str:
+        """Name of the stage that wrote the artifact."""
+        return self.manifest.stage
+
+    @property
+    def summary(self) -> str:
+        """Size of the content in a few words."""
+        return get_stage(self.stage).amount(self.manifest)
+
+    def load(self) -> ds.Dataset | Path | dict[str, float]:
+        """Return the rows as a PyArrow dataset, an evaluation's metrics, or the path of a folder.
+
+        >>> open_store("store").artifact("tiny/build-vocabulary").load().name
+        'data'
+        """
+        content = get_stage(self.stage).holds
+        if content in _TABLES:
+            return self.dataset()
+        return self.metrics() if content == "evaluation" else self.path()
+
+    def dataset(self, split: str = "") -> ds.Dataset:
+        """Return the rows of the shards.
+
+        >>> open_store("store").artifact("tiny/build-documents").dataset("duplicates").count_rows()
+        1
+
+        Args:
+            split: "" for the main table, `held-out` of instances, `duplicates` of documents, or a
+                split of examples.
+
+        Raises:
+            ArtifactNotFoundError: The artifact has no such rows.
+        """
+        entries = [entry for entry in self.manifest.files if _is_in_split(entry, split)]
+        if not entries:
+            raise self._not_found(f"shards of {split!r}" if split else "shards")
+        urls = [self._store.url(f"{self.manifest.data}/{entry.object}") for entry in entries]
+        fs, _ = file_system(urls[0])
+        paths = [file_system(url)[1] for url in urls]
+        return ds.dataset(paths, format="ipc", filesystem=None if is_local(urls[0]) else fs)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the statistics that are numbers, by dotted name.
+
+        >>> open_store("store").artifact("tiny/build-vocabulary").metrics()
+        {'vocab_size': 150}
+        """
+        return numeric_leaves(self.manifest.statistics)
+
+    def path(self) -> Path:
+        """Return the path of the folder with the files.
+
+        Raises:
+            StoreError: The store is not on this machine.
+        """
+        url = self._store.url(self.manifest.data)
+        if not is_local(url):
+            message = "expected a store on this machine. Copy the folder, or read it with fsspec"
+            raise StoreError(f"{url}: {message}")
+        return Path(file_system(url)[1])
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file by its name in the manifest.
+
+        >>> open_store("store").artifact("tiny/build-vocabulary").file("vocab.txt").exists()
+        True
+
+        Raises:
+            ArtifactNotFoundError: The artifact has no file with this name.
+            StoreError: The store is not on this machine.
+        """
+        entry = self.manifest.file(name)
+        if entry is None:
+            raise self._not_found(repr(name))
+        return self.path() / entry.object
+
+    def export(self, folder: str | Path, *, format: Format = "hf") -> str:
+        """Write the artifact for `datasets.load_dataset(folder)`, transformers and others.
+
+        >>> open_store("store").artifact("tiny/build-tokens").export("exported")
+        '4 train'
+
+        Args:
+            folder: New or empty folder: a path or an fsspec URL.
+            format: `hf`, `parquet` or `arrow-stream`, see `flows.export.exporting`.
+
+        Returns:
+            Number of rows by split, or the written model.
+
+        Raises:
+            UsageError: The folder is not empty, or the artifact has no such format.
+            ConfigError: The artifact has neither rows nor a model.
+        """
+        cards = cards_said(self.manifest, store=self._store)
+        target = str(folder)
+        return export_artifact(self.manifest, target, store=self._store, form=format, cards=cards)
+
+    def card(self) -> str:
+        """Return the card in Markdown: sources and licenses, dropped records, figures, loading.
+
+        >>> open_store("store").artifact("tiny/build-documents").card().splitlines()[1]
+        'pretty_name: Documents of own'
+
+        Raises:
+            ConfigError: The artifact has neither rows nor a model.
+        """
+        cards = cards_said(self.manifest, store=self._store)
+        return card_of(self.manifest, store=self._store, cards=cards)
+
+    def trace(self, row: int, *, raw: bool = False) -> Trace:
+        """Return the source documents of a row; see `trace`."""
+        return Store(self._store).trace(self.id, row, raw=raw)
+
+    def lineage(self, *, direction: queries.Direction = "upstream") -> queries.Lineage:
+        """Return the upstream or downstream artifacts and files; see `lineage`."""
+        return queries.lineage(self._store, self.id, direction=direction)
+
+    def reproduce(self, folder: str | Path, *, copy_inputs: bool = False) -> Path:
+        """Write a bundle that reproduces the artifact with `FOLDER/reproduce.sh`; return its path.
+
+        >>> folder = open_store("store").artifact("tiny/build-tokens").reproduce("again")
+        >>> sorted(path.name for path in folder.iterdir())[:3]
+        ['README.md', 'expected.json', 'inputs']
+
+        Args:
+            folder: New or empty folder.
+            copy_inputs: Copy the raw files into the bundle.
+
+        Raises:
+            ArtifactNotFoundError: An upstream artifact is missing in the store.
+            ConfigError: The folder is not empty, or no single recipe produces the artifact.
+        """
+        write_reproduction(self.id, Path(folder), store=self._store, copy_inputs=copy_inputs)
+        return Path(folder)
+
+    def _not_found(self, expected: str) -> ArtifactNotFoundError:
+        names = ", ".join(entry.path for entry in self.manifest.files)
+        return ArtifactNotFoundError(f"{self.stage} {self.id}: expected {expected}, got {names}")
+
+
+def _is_in_split(entry: FileEntry, split: str) -> bool:
+    if entry.rows is None or not entry.path.endswith(".arrow"):
+        return False
+    if not split:
+        return "/" not in entry.path
+    return entry.path == f"{split}.arrow" or entry.path.startswith(f"__{split}__/")
+
+
+class Store:
+    """An artifact store; see `open_store`.
+
+    >>> store = open_store("store")
+    >>> [artifact.stage for artifact in store.artifacts()]
+    ['build-instances', 'build-tokens', 'build-vocabulary', 'build-documents']
+    """
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"Store({self.root!r})"
+
+    @property
+    def root(self) -> str:
+        """Folder or URL of the store."""
+        return self._store.root
+
+    def artifact(self, name: str) -> Artifact:
+        """Return the artifact with a name: `RECIPE/STEP`, an id, a path, or a stage for its newest.
+
+        Raises:
+            ArtifactNotFoundError: No artifact, or more than one, has the name.
+        """
+        return Artifact(resolve(name, store=self._store), self._store)
+
+    def artifacts(self, stage: str | None = None) -> list[Artifact]:
+        """Return all artifacts, or those of a stage, newest first."""
+        pointers = sorted(self._store.pointers(stage), key=lambda one: one.committed, reverse=True)
+        return [Artifact(self._store.read_manifest(one.manifest), self._store) for one in pointers]
+
+    def lineage(
+        self, name: str = "", *, direction: queries.Direction | None = None
+    ) -> queries.Lineage:
+        """Return the lineage of a name; see the function `lineage`."""
+        return queries.lineage(self._store, name, direction=direction)
+
+    def trace(self, name: str, row: int, *, raw: bool = False) -> Trace:
+        """Return the source documents of a row; see the function `trace`."""
+        shard = find_shard(name, open_store=lambda: self._store)
+        return trace_row(shard, row, raw=raw)
+
+
+def open_store(root: str | None = None) -> Store:
+    """Open an existing store.
+
+    >>> open_store("store").artifact("tiny/build-documents").summary
+    '5 documents'
+
+    Args:
+        root: Folder or URL. None: $BERTLOOM_STORE, or `store` in the working directory.
+
+    Raises:
+        ArtifactNotFoundError: The store does not exist.
+    """
+    return Store(ArtifactStore(root or loader.default_store(), create=False))
+
+
+def load_recipe(
+    name: str,
+    *,
+    overrides: Sequence[str] = (),
+    store: str | None = None,
+    workers: int | None = None,
+) -> Recipe:
+    """Load a recipe.
+
+    >>> recipe = load_recipe("tiny.yaml", overrides=["build_instances.length-32.duplicates=2"])
+    >>> recipe.build_instances["length-32"].duplicates
+    2
+
+    Args:
+        name: YAML file, or name of a packaged recipe.
+        overrides: `KEY=VALUE` texts, as for `bertloom run --set`.
+        store, workers: Replace those of the recipe.
+
+    Raises:
+        ConfigError: The recipe does not exist or is not valid.
+    """
+    return loader.load_recipe(name, overrides=overrides, store=store, workers=workers)
+
+
+def plan(
+    recipe: Recipe | str, *, rebuild: Sequence[str] = (), until: str = ""
+) -> list[PlannedStep]:
+    """Return the steps of a recipe, each with its state, cached or to build, and the reason.
+
+    >>> [(step.label, step.state) for step in plan("tiny.yaml", until="build-tokens")]
+    [('build-documents', 'cached'), ('build-vocabulary', 'cached'), ('build-tokens', 'cached')]
+
+    Args:
+        recipe: Recipe, or name for `load_recipe`.
+        rebuild: Stages or steps to build even if they are cached.
+        until: Stage or step to plan, with all upstream steps. "": all.
+
+    Raises:
+        InputError: A raw file is missing or does not match its checksum.
+    """
+    loaded = _load(recipe)
+    store: ArtifactStore | None = None
+    with contextlib.suppress(ArtifactNotFoundError):  # a plan creates no store
+        store = ArtifactStore(loaded.store, create=False)
+    return plan_recipe(loaded, store=store, rebuild=rebuild, until=until)
+
+
+def run(
+    recipe: Recipe | str,
+    *,
+    engine: str = "local",
+    rebuild: Sequence[str] = (),
+    until: str = "",
+    log: Callable[[str], None] | None = None,
+) -> dict[str, Artifact]:
+    """Run the steps that are not cached; return the artifact of each step by label.
+
+    >>> built = run("tiny.yaml")
+    >>> built["build-instances.length-32"].load().count_rows() > 0
+    True
+
+    Args:
+        recipe: Recipe, or name for `load_recipe`.
+        engine: `local` runs in this process. `prefect` runs a Prefect flow, on the configured
+            server or a temporary one.
+        rebuild: Stages or steps to build even if they are cached; `all`.
+        until: Stage or step to run, with all upstream steps. "": all.
+        log: Function that takes one line of text per step, such as `print`.
+
+    Raises:
+        BertloomError: A step failed. Steps that do not depend on it have run.
+    """
+    loaded = _load(recipe)
+    results = run_recipe(loaded, log=log or _discard, engine=engine, rebuild=rebuild, until=until)
+    store = ArtifactStore(loaded.store, create=False)
+    return {result.label: Artifact(result.manifest, store) for result in results}
+
+
+def fill(
+    texts: str | Sequence[str], *, model: str = "", store: str | None = None, top_k: int = 5
+) -> list[FilledText]:
+    """Predict the masked tokens of texts, as `bertloom fill` does.
+
+        [result] = bertloom.fill("The capital of [MASK] is", model="mine/pretrain.short")
+        result.filled, [piece.token for piece in result.masks[0]]
+
+    Args:
+        texts: One text or several independent ones, each with at least one `[MASK]`.
+        model: Artifact, or folder or URL in Hugging Face format. "": newest pretraining of the
+            store's last run.
+        store: Store as for `open_store`.
+        top_k: Number of predictions for each mask, most probable first.
+
+    Raises:
+        ConfigError: The model does not exist.
+        CheckpointError: The model has no masked LM head.
+        PredictionsError: A text has no `[MASK]`, or is too long for the model.
+    """
+    from flows.cli.models import open_filler  # loads torch
+
+    filler = open_filler(model, store=store)
+    return list(filler.fill([texts] if isinstance(texts, str) else texts, k=top_k))
+
+
+def lineage(
+    name: str = "", *, store: str | None = None, direction: queries.Direction | None = None
+) -> queries.Lineage:
+    """Return what a result was made from, back to the raw files, or what was made from it.
+
+    >>> result = lineage("tiny/build-tokens", store="store")
+    >>> [node.title for node in result.graph.nodes.values() if node.kind == "file"]
+    ['texts.txt']
+
+    Args:
+        name: Artifact, raw file (path, name or sha256) or metric. "": last metric of the newest
+            run.
+        store: Store as for `open_store`.
+        direction: `upstream`, `downstream` or `both`. None: downstream for a raw file, else
+            upstream.
+
+    Raises:
+        ArtifactNotFoundError: Nothing, or more than one result, has the name.
+    """
+    return open_store(store).lineage(name, direction=direction)
+
+
+def trace(name: str, row: int, *, store: str | None = None, raw: bool = False) -> Trace:
+    """Return the source documents of a row: their text, and their bytes in the raw files.
+
+    >>> document = trace("tiny/build-tokens", 0, store="store").segments["document"]
+    >>> document.raw_file.name, document.byte_start
+    ('texts.txt', 0)
+
+    Args:
+        name: Artifact, or one of its shards.
+        row: Row number from 0. Rows of an artifact are counted across its shards.
+        store: Store as for `open_store`.
+        raw: Read the raw text too.
+
+    Raises:
+        ArtifactNotFoundError: The row does not exist, or an upstream artifact is missing.
+    """
+    return open_store(store).trace(name, row, raw=raw)
+
+
+def _load(recipe: Recipe | str) -> Recipe:
+    return load_recipe(recipe) if isinstance(recipe, str) else recipe
+
+
+def _discard(line: str) -> None:
+    del line
