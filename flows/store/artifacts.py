@@ -64,7 +64,7 @@ class Commit(NamedTuple):
     """Published artifact: this attempt, or an equal one that was published first."""
 
     created: bool
-    """Whether this attempt was published."""
+    """True if this attempt was published."""
 
     replaced: Pointer | None = None
     """Earlier artifact of the key that a rebuild replaced."""
@@ -144,7 +144,7 @@ class ArtifactStore(StorePointers):
         return Artifact(self.manifest(source.manifest), self)
 
     def lookup(self, stage: str, cache_key: str) -> Manifest | None:
-        """Return the artifact of a cache key, None if there is none.
+        """Return the artifact of a cache key, None for an unpublished key.
 
         If a file is missing or has another size, the pointer is quarantined: the stage is built
         again.
@@ -268,7 +268,7 @@ class ArtifactStore(StorePointers):
             self.quarantine(replaced, reason=f"rebuilt as {manifest.artifact_id}")
         path = key_path(manifest.stage, manifest.cache_key)
         while not self.backend.put_if_absent(path, pointer_to(manifest).to_json()):
-            # Another run was first. If its artifact is corrupt by now, the lookup frees the key.
+            # Another run was first. If its artifact is corrupt, the lookup frees the key.
             winner = self.lookup(manifest.stage, manifest.cache_key)
             if winner is not None:
                 self._check_same_content(winner, manifest)

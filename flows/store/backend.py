@@ -90,7 +90,7 @@ class StoreBackend(abc.ABC):
 
     is_local = False
     is_remote = False
-    """Whether each call is a request to a server (S3 and GCS)."""
+    """True if each call is a request to a server (S3 and GCS)."""
 
     def __init__(self, fs: Any, folder: str) -> None:
         self.fs = fs
@@ -549,7 +549,7 @@ class _Bucket(StoreBackend):
 class _S3(_Bucket):
     _settings = "AWS_ENDPOINT_URL; AWS_PROFILE, or AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY"
     _needs_bare_tags = False
-    """Whether the server expects tags without quotes in `If-Match`, as Ceph's gateway does."""
+    """True if the server expects tags without quotes in `If-Match`, as Ceph's gateway does."""
 
     def _list_bucket(self, bucket: str) -> None:
         self.fs.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)

@@ -16,8 +16,8 @@ Order of deletion:
 1. A tombstone for each published artifact.
 2. The pointers, each only if it is what the scan read. From here on, no run finds the artifact,
    while its files are still there for runs that found it before.
-3. A second scan. Artifacts that are reachable by now get their pointer back.
-4. Manifest, data, tombstone: nobody sees a manifest with half of its data.
+3. A second scan. Artifacts that became reachable get their pointer back.
+4. Manifest, data, tombstone: no reader sees a manifest with half of its data.
 
 After a crash before step 4, all published artifacts have their inputs. After a crash in step 4, the
 next collection continues with the tombstones.
@@ -83,7 +83,7 @@ class Retained(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class GarbageReport:
-    """What a collection found and, unless it was a dry run, deleted."""
+    """Result of a collection. Unless it was a dry run, the garbage is deleted."""
 
     garbage: tuple[Garbage, ...]
     retained: tuple[Retained, ...]

@@ -37,7 +37,7 @@ class Folder(NamedTuple):
     """Folder that one step writes and that is deleted as a whole."""
 
     files: dict[str, FileInfo]
-    """By path in the store."""
+    """Files by path in the store."""
 
     written: float
     """Last write in seconds since the epoch."""
@@ -67,7 +67,7 @@ class StoreScan:
     """Every artifact and attempt, by location."""
 
     published: dict[str, PublishedKey] = field(default_factory=dict)
-    """By location."""
+    """Pointers by location."""
 
     reachable: dict[str, str] = field(default_factory=dict)
     """Reason why a location is retained. Other locations are garbage."""

@@ -7,7 +7,7 @@ guarantees that a key gets one content. A run that loses its lease stops the ste
 nothing.
 
 A thread renews a lease three times per time to live. A lease is free if it was released, if it
-expired, or if its process was on this machine and is gone: nobody waits after `kill -9`.
+expired, or if its process was on this machine and is gone: no run waits after `kill -9`.
 
 Expiry uses the clocks of the hosts. A host whose clock is ahead by more than two thirds of the time
 to live can take a live lease. Then both build, and the commit decides.
@@ -66,7 +66,7 @@ class LeaseHolder(BaseModel):
 
     @property
     def is_live(self) -> bool:
-        """Whether others have to wait for it."""
+        """True if others have to wait for it."""
         process = ProcessIdentity.from_record(self.model_dump())
         return self.expires_at > time.time() and not process.is_gone
 
@@ -101,7 +101,7 @@ def read_lease(backend: StoreBackend, path: str) -> StoredLease:
 
 
 def live_holder(store: ArtifactStore, stage: str, cache_key: str) -> LeaseHolder | None:
-    """Return who builds a key now, None for nobody."""
+    """Return who builds a key now, None if it is free."""
     return read_lease(store.backend, lease_path(stage, cache_key)).holder
 
 
@@ -183,7 +183,7 @@ class Lease:
         return self._own.holder
 
     def acquire(self) -> LeaseHolder | None:
-        """Acquire the lease if it is free, else return its holder."""
+        """Acquire the lease if it is free. Return its holder if it is not."""
         while True:
             self._stored, holder = read_lease(self._backend, self._path)
             if holder is not None or self.renew():
@@ -229,12 +229,12 @@ class Lease:
         self.is_held()
 
     def new_holder(self) -> str:
-        """Return who holds the lease now, "" for nobody."""
+        """Return who holds the lease now, "" if it is free."""
         return str(read_lease(self._backend, self._path).holder or "")
 
     def release(self) -> None:
         """Delete the lease if it is still held."""
         try:
             self._backend.compare_and_delete(self._path, expected=self._stored or b"")
-        except Exception as error:  # it expires by itself
+        except Exception as error:  # it expires
             _LOGGER.warning("the lease %s was not released: %s", self._path, error)

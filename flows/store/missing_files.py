@@ -22,7 +22,7 @@ class Problem(NamedTuple):
 
     path: str
     text: str
-    """What is wrong and what to do."""
+    """Error and remedy."""
 
 
 def find_missing_files(

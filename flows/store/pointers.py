@@ -27,7 +27,7 @@ from schemas.paths import RelativePath
 from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
-# No part starts with a dot: neither `..` nor a hidden file.
+# A part that starts with a dot could be `..` or a hidden file.
 _REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
 _MAX_TRIES = 100
 

@@ -35,12 +35,12 @@ class ProcessIdentity(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a process of this machine since its last boot."""
+        """True if it is a process of this machine since its last boot."""
         return (self.host, self.system) == (socket.gethostname(), _system())
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has certainly ended. False for processes of other machines."""
+        """True if it has certainly ended. False for processes of other machines."""
         if not self.is_here:
             return False
         start = start_of(self.pid)

@@ -25,7 +25,7 @@ REMEDIES = {
     "tombstones": "check the artifact of this name, then delete the file",
     "pieces": "run `bertloom verify`: it deletes the record, and the item is computed again",
 }
-"""What to do about a corrupt record, by top-level folder."""
+"""Remedy for a corrupt record, by top-level folder."""
 
 
 def read_record(backend: StoreBackend, path: str) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class JobRecord(BaseModel):
     """Page of the job."""
 
     attached: bool = False
-    """Whether an earlier run submitted it."""
+    """True if an earlier run submitted it."""
 
     resource_usage: dict[str, float] = {}
     """Usage that the engine reports (`vcpu-seconds`). Empty while it runs."""
@@ -137,7 +137,7 @@ class RunRecord(BaseModel):
 
     @property
     def is_dead(self) -> bool:
-        """Whether it says that it runs on this machine, but its process is gone."""
+        """True if it says that it runs on this machine, but its process is gone."""
         return self.state == "running" and self.process.is_gone
 
 
@@ -283,7 +283,7 @@ def last_heartbeats(store: ArtifactStore) -> dict[str, float]:
 
 
 class Liveness(NamedTuple):
-    """Whether a run that says `running` has ended, and why."""
+    """Answer to the question if a run that says `running` has ended, with the reason."""
 
     is_over: bool
     reason: str
@@ -308,7 +308,7 @@ class ReconciledRun(NamedTuple):
 
     run_id: str
     is_dead: bool
-    """Whether it is marked as crashed now."""
+    """True if it is marked as crashed now."""
 
     reason: str
 

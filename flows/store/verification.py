@@ -43,7 +43,7 @@ class VerifyResult(NamedTuple):
     """Stored names of files with other bytes than were written."""
 
     is_inconsistent: bool = False
-    """Whether the manifest contradicts itself or unchanged files. The work item records that the
+    """True if the manifest contradicts itself or unchanged files. The work item records that the
     artifact came from can then be wrong, too."""
 
     @property

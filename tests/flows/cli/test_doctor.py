@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -147,16 +146,29 @@ def test_conflicts_and_damaged_refs_are_said(store: ArtifactStore) -> None:
     assert [finding.check for finding in found] == ["conflict", "ref", "ref"]
     assert "vocab.txt" in found[0].text
     assert "fake/x: " in found[1].text
-    assert "found nothing" in found[1].text
+    assert "vocab.txt" in found[1].text
     assert "fake/y: " in found[2].text
 
 
-def test_a_disk_that_is_full_is_said(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, state in ((5_000_000_000, "warn"), (5_000_000, "FAIL")):
-        usage = SimpleNamespace(free=free)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
-        [finding] = of(store_findings(store.root), "disk")
-        assert finding.state == state
+@pytest.mark.parametrize(
+    ("blocks", "inodes", "states"),
+    [
+        (5_000_000, 10**6, {"disk": "warn", "inodes": "ok"}),
+        (5_000, 10**6, {"disk": "FAIL", "inodes": "ok"}),
+        (10**9, 5, {"disk": "ok", "inodes": "FAIL"}),
+    ],
+)
+def test_full_disk_fails(
+    store: ArtifactStore,
+    monkeypatch: pytest.MonkeyPatch,
+    blocks: int,
+    inodes: int,
+    states: dict[str, str],
+) -> None:
+    stat = SimpleNamespace(f_bavail=blocks, f_frsize=1000, f_files=10**7, f_favail=inodes)
+    monkeypatch.setattr(os, "statvfs", lambda _: stat)
+    findings = {item.check: item.state for item in store_findings(store.root)}
+    assert states.items() <= findings.items()
 
 
 def test_a_disk_without_hard_links_is_said(

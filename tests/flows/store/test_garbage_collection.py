@@ -565,7 +565,6 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
         "started": started,
         "recipe": {"name": "x"},
     }
-    steps: dict[str, Any] = {"steps": []}
     for run_id, changes, silence in (
         ("20260101t000000-beating", {"host": "elsewhere"}, 60.0),
         ("20260102t000000-silent", {"host": "elsewhere"}, hour),
