@@ -89,7 +89,7 @@ def test_no_held_out_instance_is_among_the_rows_opened(corpus: ArtifactStore) ->
         # A file one folder deeper is known as a part of its artifact all the same.
         known = artifact_of_file(str(url))
         assert known is not None
-        assert known[2] == entry
+        assert known[1] == entry
 
 
 def test_what_a_repeated_worker_left_is_gone_once_an_artifact_is_published(

@@ -66,7 +66,7 @@ def test_a_run_that_was_killed_says_why_it_is_over(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "s"))
     put_run(store, 1, state="running", process_start=0.5)
     [row] = read_rows(store)
-    assert (row.state, row.seconds) == ("crashed", None)
+    assert row.state == "crashed"
     assert str(os.getpid()) in row.failures[0]
     assert RESUME_HINT in row.failures[0]
 
