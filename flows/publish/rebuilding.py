@@ -132,17 +132,18 @@ def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
         ConfigError: the recipe or an option cannot be used.
         FetchError: the site cannot be asked.
     """
-    # start-up: 260 ms, which `bertloom publish` does without
-    from flows.fetch.wikipedia import check_date, check_wiki, newest_complete_dump
+    # lazy imports: `bertloom publish` does not need httpx
+    from flows.fetch.http_client import HttpClient
+    from flows.fetch.wikipedia import check_dump, find_dump
 
-    check_wiki(order.wiki)
-    check_date(order.date)
+    check_dump(order.wiki, order.date)
     folder = downloads_folder(order.downloads) / order.wiki
     recipe = corpus_recipe(order, None, [str(folder)])
     published, store = _published(recipe)
     date = order.date
     if date == LATEST:
-        date = newest_complete_dump(order.wiki, mirror=order.mirror)
+        with HttpClient(log=say) as client:
+            date = find_dump(order.wiki, mirror=order.mirror, client=client).date
     before = dump_dates(published).get(order.wiki, "")
     done = _reason_to_rest(order, recipe, published, date=date, before=before, store=store)
     changes: tuple[str, ...] = ()
@@ -163,12 +164,12 @@ def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> FetchedDu
     Raises:
         FetchError: it cannot be had, or is not what its checksums say.
     """
-    from flows.fetch.wikipedia import fetch_wikipedia  # start-up: 260 ms
+    from flows.fetch.wikipedia import fetch_wikipedia  # lazy import: httpx
 
-    downloads = str(downloads_folder(order.downloads))
+    downloads = downloads_folder(order.downloads)
     make_folder(Path(work.folder))
     return fetch_wikipedia(
-        order.wiki, date=work.date, folder=downloads, mirror=order.mirror, say=say
+        order.wiki, date=work.date, output_dir=downloads, mirror=order.mirror, log=say
     )
 
 
@@ -320,7 +321,7 @@ def _kept_vocabulary(
     """Changes of the recipe so that it takes the published vocabulary, and what to say of it."""
     config, made = recipe.build_vocabulary, published.get(VOCABULARY)
     entry = made.file(VOCAB_FILE) if made is not None else None
-    is_given = config.vocab_file is not None or not publish_config(recipe).keep_vocabulary
+    is_given = config.vocab_file is not None or not publish_config(recipe).reuse_vocabulary
     if is_given or made is None or entry is None:
         return (), ()
     if any(made.statistics.get(n) != getattr(config, n) for n in ("vocab_size", "lowercase")):

@@ -6,16 +6,14 @@ were called before: a source's files under their names, a task's under their off
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.fetch.downloads import ORIGINS
-from flows.fetch.labelled_sets import RECORD, urls_by_digest
+from flows.fetch.downloads import read_origins
 from schemas.addresses import public_address
 from schemas.manifest import Manifest, RawInput
 from schemas.paths import RelativePath
@@ -133,7 +131,7 @@ def _examples(
     config: dict[str, Any], raw: Sequence[RawInput], *, at: str, label: str
 ) -> tuple[dict[str, Any], list[PlacedFile]]:
     """Files under their official names in one folder; those named by split in one for each."""
-    folder, named = str(config.get("folder") or ""), config.get("files") or {}
+    folder, named = str(config.get("data_dir") or ""), config.get("data_files") or {}
     files, by_split = list[PlacedFile](), {split: list[str]() for split in named}
     for item in raw:
         split, _, name = item.name.partition("/")
@@ -141,7 +139,7 @@ def _examples(
         if "evidence" in parts[1:]:
             below = name.rpartition("/evidence/")[2]
             files.append(_file(item, f"{at}/evidence/{below}", label, check="meaning"))
-            config["evidence"] = f"{ROOT}/{at}/evidence"
+            config["evidence_dir"] = f"{ROOT}/{at}/evidence"
             continue
         if split in named:
             path = f"{at}/{split}/{name}"
@@ -151,8 +149,8 @@ def _examples(
         else:
             path = f"{at}/{_below(item.uri, folder) or name}"
         files.append(_file(item, path, label))
-    config["folder"] = f"{ROOT}/{at}" if folder else None
-    config["files"] = {
+    config["data_dir"] = f"{ROOT}/{at}" if folder else None
+    config["data_files"] = {
         split: [_literal(f"{ROOT}/{path}") for path in paths] for split, paths in by_split.items()
     }
     return config, list({one.file.path: one for one in files}.values())
@@ -185,25 +183,4 @@ def _origin(item: RawInput) -> str:
     if "://" in item.uri and not item.uri.startswith("file://"):
         return public_address(item.uri)
     path = Path(item.uri.removeprefix("file://"))
-    return next(_fetched(item.sha256, path), path.name)
-
-
-def _fetched(sha256: str, path: Path) -> Iterator[str]:
-    """URLs that `bertloom fetch` has such a file from, itself or in an archive."""
-    urls = urls_by_digest()
-    if sha256 in urls:
-        yield urls[sha256]
-    for archive, files in _record(path.parent / RECORD).items():
-        if isinstance(files, dict) and files.get(path.name) == sha256 and archive in urls:
-            yield f"{path.name} of {urls[archive]}"
-    if isinstance(url := _record(path.parent / ORIGINS).get(path.name), str):
-        yield url
-
-
-def _record(path: Path) -> dict[str, Any]:
-    """What a fetch wrote beside its files; nothing where none did, or they are elsewhere now."""
-    try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
+    return str(read_origins(path.parent).get(path.name, path.name))
