@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -75,34 +74,24 @@ class LeaseHolder(BaseModel):
         return f"{self.holder} (process {self.pid} on {self.host}{job})"
 
 
-class StoredLease(NamedTuple):
-    """File of a lease."""
-
-    stored: bytes | None
-    """Its bytes, None if it does not exist."""
-
-    holder: LeaseHolder | None
-    """Live holder. None if the lease is free or the file is corrupt."""
-
-
 def lease_path(stage: str, cache_key: str) -> str:
     """Return the path of the lease of a key."""
     return f"leases/{stage}/{cache_key}.json"
 
 
-def read_lease(backend: StoreBackend, path: str) -> StoredLease:
-    """Return a lease as it is now."""
+def read_lease(backend: StoreBackend, path: str) -> tuple[bytes | None, LeaseHolder | None]:
+    """Return the bytes of a lease's file, and its live holder. None if it is free or corrupt."""
     stored = backend.read_if_exists(path)
     try:
         holder = LeaseHolder.model_validate(read_sealed(stored)) if stored else None
     except ValueError:  # includes pydantic's
         holder = None
-    return StoredLease(stored, holder if holder and holder.is_live else None)
+    return stored, holder if holder and holder.is_live else None
 
 
 def live_holder(store: ArtifactStore, stage: str, cache_key: str) -> LeaseHolder | None:
     """Return who builds a key now, None if it is free."""
-    return read_lease(store.backend, lease_path(stage, cache_key)).holder
+    return read_lease(store.backend, lease_path(stage, cache_key))[1]
 
 
 def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
@@ -110,7 +99,8 @@ def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
     holders = {}
     for path in store.backend.names("leases"):
         _, stage, name = path.split("/")
-        if (holder := read_lease(store.backend, path).holder) is not None:
+        _, holder = read_lease(store.backend, path)
+        if holder is not None:
             holders[stage, name.removesuffix(".json")] = holder
     return holders
 
@@ -230,7 +220,7 @@ class Lease:
 
     def new_holder(self) -> str:
         """Return who holds the lease now, "" if it is free."""
-        return str(read_lease(self._backend, self._path).holder or "")
+        return str(read_lease(self._backend, self._path)[1] or "")
 
     def release(self) -> None:
         """Delete the lease if it is still held."""

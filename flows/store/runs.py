@@ -37,7 +37,7 @@ HEARTBEAT_SECONDS = 60.0
 HEARTBEAT_TIMEOUT = 15 * 60.0
 """Seconds. A machine may sleep for less."""
 
-_MAX_NEWEST, _MAX_NEWEST_FLOW_RUNS = 20, 50
+_MAX_NEWEST = 50
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -314,32 +314,19 @@ class ReconciledRun(NamedTuple):
 
 
 def mark_crashed_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
-    """Mark the newest runs of a recipe whose process on this machine is gone as crashed.
-
-    Returns:
-        Ids of these runs.
-    """
-    return [
-        record.run_id
-        for record in _running(store, run_ids(store)[-_MAX_NEWEST:])
-        if record.recipe_name == recipe and record.is_dead and _mark(store, record, close)
-    ]
+    """Mark the newest runs of a recipe whose process on this machine is gone; return their ids."""
+    newest = _running(store, run_ids(store)[-_MAX_NEWEST:])
+    dead = [record for record in newest if record.recipe_name == recipe and record.is_dead]
+    return [record.run_id for record in dead if _mark(store, record, close)]
 
 
 def mark_flow_run_ended(
     store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str, close: Close
 ) -> list[str]:
-    """Write the end of a Prefect flow run to its records.
-
-    Returns:
-        Ids of these runs.
-    """
-    return [
-        record.run_id
-        for record in _running(store, run_ids(store)[-_MAX_NEWEST_FLOW_RUNS:])
-        if record.flow_run_id == flow_run_id
-        and _mark(store, record, close, state=state, reason=reason)
-    ]
+    """Write the end of a Prefect flow run to its records; return their ids."""
+    newest = _running(store, run_ids(store)[-_MAX_NEWEST:])
+    records = [record for record in newest if record.flow_run_id == flow_run_id]
+    return [r.run_id for r in records if _mark(store, r, close, state=state, reason=reason)]
 
 
 def reconcile_runs(store: ArtifactStore, *, close: Close) -> list[ReconciledRun]:

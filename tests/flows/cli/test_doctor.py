@@ -6,6 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
+from support.cli_runner import Cli
+from support.fake_gcs import FakeGcs
 from support.store_builder import file_of, prepared, published
 
 from flows.cli import doctor
@@ -198,3 +201,23 @@ def test_a_clock_that_differs_is_said(
     monkeypatch.setattr(type(store.backend), "stat", shifted)
     [finding] = of(store_findings(store.root), "clock")
     assert finding.state == state
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_bucket_that_does_not_exist_fails(bucket: str, gcs: FakeGcs, cli: Cli, scheme: str) -> None:
+    existing = bucket if scheme == "s3" else "gs://bucket"
+    assert cli("doctor", "--store", f"{existing}/store").code == 0  # no store yet
+    result = cli("doctor", "--store", f"{scheme}://no-such-bucket-here/store")
+    assert result.code == 1
+    assert "no-such-bucket-here" in result.out
+
+
+def test_unreadable_store_asks_for_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", refuse)
+    [finding] = store_findings(str(tmp_path))
+    assert (finding.state, "permission" in finding.remedy) == ("FAIL", True)
