@@ -607,4 +607,4 @@ def test_the_command_writes_the_page_anew(
     said = cli("report", "20", "--store", store.root)
     assert said.code == 1
     assert "20000101t000000-00000000" in said.err
-    assert "no run and no recipe 'other'" in cli("report", "other", "--store", store.root).err
+    assert "'other'" in cli("report", "other", "--store", store.root).err
