@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from flows.formatting import format_bytes, format_count, format_duration
+from flows.formatting import format_bytes, format_count, format_duration, format_statistic
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import mermaid_text
 from flows.nested_values import numeric_leaves
@@ -103,7 +103,7 @@ def metric_rows(manifest: Manifest) -> list[tuple[str, str]]:
     if not get_stage(manifest.stage).has_metrics:
         return []
     return [
-        (name, "; ".join([f"{value:,.4g}", *score_cut(name, manifest.statistics)]))
+        (name, "; ".join([format_statistic(name, value), *score_cut(name, manifest.statistics)]))
         for name, value in numeric_leaves(manifest.statistics).items()
         if not name.startswith("model.")
     ]

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Iterable, Sequence
+
+from model.telling.percent import format_percent
+
+_METRIC = re.compile(
+    r"(?:^|\.)(?:metrics|baseline|held_out)\.|^(?:entries|points)\..+\.(?:best|ensemble|majority|mean|sd)$"
+)
 
 
 def format_bytes(size: int) -> str:
@@ -41,6 +48,33 @@ def format_count(count: int, noun: str) -> str:
     ('1 step', '1,200 steps')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def format_metric(name: str, value: float, *, sd: float | None = None) -> str:
+    """Return a metric as the paper prints it: times 100, except losses and perplexities.
+
+    >>> format_metric("f1", 0.3342, sd=0.012), format_metric("held_out.perplexity", 6.839)
+    ('33.4 ± 1.2', '6.84')
+    """
+    if name.endswith(("loss", "perplexity")):
+        return f"{value:,.2f}" if sd is None else f"{value:,.2f} ± {sd:,.2f}"
+    return format_percent(value, sd)
+
+
+def format_statistic(path: str, value: float) -> str:
+    """Return a number of an artifact's statistics: a metric as `format_metric`, others as they are.
+
+    >>> format_statistic("metrics.dev.f1", 0.3342), format_statistic("vocab_size", 30522)
+    ('33.4', '30,522')
+    """
+    if is_metric(path):
+        return format_metric(path, value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def is_metric(path: str) -> bool:
+    """Return whether a dotted path in an artifact's statistics is that of a metric."""
+    return _METRIC.search(path) is not None
 
 
 def align_columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:

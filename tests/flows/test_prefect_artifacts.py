@@ -64,7 +64,7 @@ def test_metrics_of_training_are_rows(run: Run) -> None:
     result = with_manifest(
         run.step_results["build-tokens"], stage="pretrain", statistics=statistics
     )
-    assert metric_rows(result.manifest) == [("held_out.perplexity", "12.5")]
+    assert metric_rows(result.manifest) == [("held_out.perplexity", "12.50")]
 
 
 def test_report_in_bucket_is_no_link(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
