@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.store_builder import STAGE, damage, prepared, published, write_run
+from support.store_builder import STAGE, add_cards, damage, prepared, published, write_run
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
@@ -146,6 +146,7 @@ def test_verify_says_conflicts(cli: Cli, store: ArtifactStore) -> None:
     store.commit(winner)
     with pytest.raises(DeterminismError):
         store.commit(loser)
+    add_cards(store)
     said = cli("verify")
     assert said.code == 0
     assert f"quarantine/conflicts/{STAGE}/{loser.artifact_id}.json" in said.err
@@ -153,6 +154,7 @@ def test_verify_says_conflicts(cli: Cli, store: ArtifactStore) -> None:
 
 def test_verify_exits_with_1_for_damage(cli: Cli, store: ArtifactStore) -> None:
     manifest = published(store)
+    add_cards(store)
     assert cli("verify", "--rows").code == 0
     damage(store, manifest, b"onf")
     assert cli("verify", "--sizes-only").code == 0
@@ -183,6 +185,7 @@ def test_doctor_exits_with_1_if_something_is_wrong(
 def test_a_pointer_that_cannot_be_read_stops_nobody(cli: Cli, store: ArtifactStore) -> None:
     sound = published(store)
     other = published(store, "two", spec={"seed": 1})
+    add_cards(store)
     broken = Path(store.root, "keys", STAGE, other.cache_key[:2], f"{other.cache_key}.json")
     broken.write_text("{")
     assert sound.artifact_id in cli("ls").out
