@@ -98,7 +98,7 @@ def run_markdown(run: Run, *, title: str) -> str:
 def metric_rows(manifest: Manifest) -> list[tuple[str, str]]:
     """Return name and value of each metric of an evaluation or training; none for other stages.
 
-    A score of a model that was trained or scored on a part of the data says so.
+    The value names limits of the data, such as a part of the training examples.
     """
     if not get_stage(manifest.stage).has_metrics:
         return []

@@ -28,7 +28,7 @@ _MAX_COMPARED = 20
 
 
 class PlannedStep(NamedTuple):
-    """What a run would do with a step."""
+    """State of a step in a plan."""
 
     label: str
     state: Literal["cached", "build", "unknown"]

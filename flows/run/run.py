@@ -67,7 +67,7 @@ def get_store(root: str) -> ArtifactStore:
 
 
 def find_store(root: str) -> ArtifactStore | None:
-    """Return the store at a folder or URL; None if there is none yet."""
+    """Return the store at a folder or URL; None if it does not exist yet."""
     try:
         return ArtifactStore(root, create=False)
     except ArtifactNotFoundError:

@@ -41,7 +41,7 @@ class StepResult(NamedTuple):
     label: str
     manifest: Manifest
     was_cached: bool
-    """Whether it was in the store, or another run published it first."""
+    """True if it was in the store, or another run published it first."""
 
     seconds: float
     warning: str = ""

@@ -41,7 +41,7 @@ def record_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
-    """The task runs by name, as the server knows them when so many have ended."""
+    """Return the task runs by name, after `ended` of them have ended."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
