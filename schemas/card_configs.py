@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.base import Config, SourceName
+from schemas.base_configs import Config, SourceName
 
 License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$|^$", max_length=64)]
 

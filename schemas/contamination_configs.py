@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from schemas.base import Config, SourceName, content_in_key
+from schemas.base_configs import Config, SourceName, content_in_key
 
 
 class ContaminationRules(Config):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.base import (
+from schemas.base_configs import (
     Config,
     Fraction,
     Language,

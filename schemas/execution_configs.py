@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from schemas.base import Config, not_in_key
+from schemas.base_configs import Config, not_in_key
 
 
 class WorkerCodeConfig(Config):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from schemas.base import (
+from schemas.base_configs import (
     Config,
     Device,
     DropoutProb,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from schemas.base import Config, Fraction
+from schemas.base_configs import Config, Fraction
 
 
 class ChangeLimits(Config):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from schemas.base import Config, SourceName, not_in_key
+from schemas.base_configs import Config, SourceName, not_in_key
 from schemas.card_configs import CardsConfig
 from schemas.contamination_configs import DecontaminateConfig
 from schemas.corpus_configs import (

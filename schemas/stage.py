@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.base import Config
+from schemas.base_configs import Config
 from schemas.errors import BertloomError
 from schemas.manifest import Manifest, RawInput, StageOutput
 

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from schemas.base import Config
+from schemas.base_configs import Config
 from schemas.recipe import Recipe
 
 PAGE = Path(__file__).parents[1] / "reference.md"

@@ -26,7 +26,7 @@ class CardListener:
         """Write a card next to a new artifact."""
         if isinstance(event, StepFinished) and not event.result.was_cached:
             manifest = event.result.manifest
-            if manifest.stage in (*DATASET_STAGES, *MODEL_STAGES):
+            if has_card(manifest):
                 write_card(manifest, store=event.run.store, cards=event.run.recipe.cards)
 
 
@@ -46,7 +46,7 @@ def card_of(
         exported: Glob pattern of exported files by configuration and split; None: as in the store.
 
     Raises:
-        ConfigError: The artifact holds neither rows nor a model.
+        ConfigError: The artifact has no card.
     """
     # Lazy imports: huggingface_hub would slow down every start of `bertloom run`.
     from flows.cards.dataset_cards import dataset_card
@@ -59,10 +59,15 @@ def card_of(
     return str(dataset_card(manifest, ancestors=ancestors, cards=cards, exported=exported))
 
 
+def has_card(manifest: Manifest) -> bool:
+    """Return whether an artifact holds rows or a model that people load."""
+    return manifest.stage in (*DATASET_STAGES, *MODEL_STAGES)
+
+
 def check_has_card(manifest: Manifest) -> None:
-    """Raise ConfigError if an artifact holds neither rows nor a model that people load."""
+    """Raise ConfigError unless an artifact holds rows or a model that people load."""
     stages = (*DATASET_STAGES, *MODEL_STAGES)
-    if manifest.stage not in stages:
+    if not has_card(manifest):
         expected = f"{', '.join(stages[:-1])} or {stages[-1]}"
         raise ConfigError(
             f"{manifest.artifact_id}: expected an artifact of {expected}, got {manifest.stage}."

@@ -11,7 +11,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -130,6 +131,16 @@ def _said(error: BaseException, *, debug: bool) -> int:
     return code
 
 
+def _remedy(error: OSError) -> str:
+    """Return what the user can do about an error of the operating system, "" if unknown."""
+    if error.errno == errno.ENOSPC:
+        with suppress(OSError):
+            stat = os.statvfs(Path(os.fsdecode(error.filename or ".")).absolute().parent)
+            if stat.f_bavail and stat.f_files and not stat.f_favail:
+                return "Delete files: the disk has free bytes, but no free inodes"
+    return _REMEDIES.get(error.errno or 0, "")
+
+
 def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
     if isinstance(error, Terminated):
         return EXIT_TERMINATED, [f"terminated{_CACHED}"]
@@ -142,7 +153,7 @@ def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
             report = [note for note in notes if note.startswith("report: ")]
             return code, [f"error: {label} failed (see above). Completed steps are cached", *report]
         return code, [f"error: {error}", *(f"  {note}" for note in getattr(error, "__notes__", ()))]
-    if isinstance(error, OSError) and (remedy := _REMEDIES.get(error.errno or 0)):
+    if isinstance(error, OSError) and (remedy := _remedy(error)):
         where = f"{error.filename}: " if error.filename else ""
         return EXIT_ERROR, [f"error: {where}{error.strerror}. {remedy}"]
     if isinstance(error, ModuleNotFoundError) and (how := install_hint(error.name or "")):

@@ -31,9 +31,8 @@ _STYLES = {
     "interrupted": "yellow",
     "failed": "red",
     "crashed": "red",
-    "died": "red",
     "DAMAGED": "red",
-    "damaged": "red",
+    "corrupt": "red",
 }
 """By the first word of a cell."""
 

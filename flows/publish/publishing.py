@@ -26,13 +26,7 @@ from flows.publish.comparison import (
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer, now, pointer_to, ref_path
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
-    ConfigError,
-    PublishError,
-    RefConflictError,
-)
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError, PublishError, RefConflictError
 from schemas.manifest import Manifest
 from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe
@@ -157,7 +151,7 @@ def publish(
             )
             if compared.problems and not force:
                 if kept_as:  # it lost a race before, and is no publication after all
-                    store.backend.remove(ref_path(kept_as), expected=pointer.to_json())
+                    store.backend.compare_and_delete(ref_path(kept_as), expected=pointer.to_json())
                 raise CorpusRefusedError(_refusal(found, compared.problems), compared)
             found = found._replace(comparison=compared, forced=bool(compared.problems))
         if dry_run:

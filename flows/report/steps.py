@@ -144,7 +144,7 @@ def group_anchor(label: str) -> str:
 
 def run_seconds(record: RunRecord) -> float | None:
     """From the run's start to its last record; None if either time is unknown."""
-    return seconds_between(record.started, record.written)
+    return seconds_between(record.started, record.updated_at)
 
 
 def seconds_between(started: str, ended: str) -> float | None:

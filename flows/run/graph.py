@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from schemas.base import Config
+from schemas.base_configs import Config
 from schemas.errors import ConfigError
 from schemas.stage import VARIADIC, Stage
 from schemas.trial_names import entry_label

@@ -157,7 +157,7 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSta
             run=fakes.function(module.STAGE.output_type),
             raw_inputs=fakes.function("raw_inputs") if module.STAGE.raw_inputs else None,
             libraries=("pyarrow",),
-            keeps_pieces=False,
+            supports_reuse=False,
             summarize=None,
         )
         monkeypatch.setattr(module, "STAGE", fake)

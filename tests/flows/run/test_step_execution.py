@@ -30,14 +30,7 @@ from schemas.corpus_configs import (
     TokensConfig,
     VocabularyConfig,
 )
-from schemas.errors import (
-    ConfigError,
-    FingerprintError,
-    InputError,
-    NetworkError,
-    RunnerError,
-    VocabularyError,
-)
+from schemas.errors import ConfigError, FingerprintError, InputError, NetworkError, RunnerError, VocabularyError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -165,7 +158,7 @@ def test_jobs_and_what_they_took_are_in_the_runs_record(
     (identity,) = run_ids(store)
     jobs = read_run(store, identity).jobs
     assert [job.label for job in jobs] == LABELS
-    assert [job.took for job in jobs] == [{"vcpu-seconds": len(job.name)} for job in jobs]
+    assert [job.resource_usage for job in jobs] == [{"vcpu-seconds": len(job.name)} for job in jobs]
 
 
 def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:
@@ -466,7 +459,7 @@ def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     store.backend.delete(f"{tokens.data}/{tokens.files[0].object}")
     planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
-    assert "found nothing" in planned[2].reason
+    assert "part-00000.txt" in planned[2].reason
     store.quarantine_artifacts({tokens.artifact_id: "damaged"})
     assert "was quarantined" in plan_recipe(recipe, store=store)[2].reason
 
