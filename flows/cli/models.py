@@ -21,6 +21,7 @@ from model.processes.core_share import bound_spinning
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
+from schemas.manifest import Manifest
 
 if TYPE_CHECKING:
     from model.filling import MaskFiller
