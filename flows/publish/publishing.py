@@ -26,7 +26,13 @@ from flows.publish.comparison import (
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer, now, pointer_to, ref_path
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError, PublishError, RefConflictError
+from schemas.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ConfigError,
+    PublishError,
+    RefConflictError,
+)
 from schemas.manifest import Manifest
 from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe

@@ -16,10 +16,10 @@ from flows.report.steps import seconds_between
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, list_runs, run_ids
-from schemas.redaction import redact
+from schemas.checksummed import dump_json, dump_page, load_json
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
-from schemas.checksummed import load_json, dump_json, dump_page
+from schemas.redaction import redact
 
 _KEPT = "reports/index.json"
 _KEPT_VERSION = 1
@@ -143,7 +143,7 @@ def _result_steps(record: RunRecord) -> Sequence[StepRecord]:
     """Return the steps whose artifacts are the result of a run."""
     by_type: dict[str, list[StepRecord]] = {}
     for step in record.steps:
-        by_type.setdefault(get_stage(step.manifest.split("/")[1]).holds, []).append(step)
+        by_type.setdefault(get_stage(step.manifest.split("/")[1]).output_type, []).append(step)
     results = [*by_type.get("checkpoint", [])[-1:], *by_type.get("evaluation", [])]
     if results:
         return results

@@ -21,7 +21,7 @@ from flows.run.run import Run
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from flows.store.runs import RESUME_HINT, Heartbeat, JobRecord, RunRecord, RunState, write_run
-from schemas.redaction import redact_record, redact
+from schemas.redaction import redact, redact_record
 
 _WRITE_SECONDS = 2.0
 """Minimum time between two writes while a run makes progress."""

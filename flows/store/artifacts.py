@@ -28,9 +28,9 @@ from flows.store.backend import open_backend
 from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
 from flows.store.records import parse_record, read_record
 from flows.store.work_items import delete_items
+from schemas.checksummed import dump_json, load_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, DeterminismError, StoreError
 from schemas.manifest import Manifest
-from schemas.checksummed import load_json, dump_json
 
 _FORMAT = {"layout": 3, "digest": "sha256"}
 

@@ -39,8 +39,8 @@ from flows.store.leases import read_lease
 from flows.store.pointers import now
 from flows.store.records import REMEDIES, parse_record
 from flows.store.work_items import blobs_path, finished_item, item_files
-from schemas.paths import RelativePath
 from schemas.checksummed import dump_json
+from schemas.paths import RelativePath
 
 _TEMPORARY = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
 _UNUSED_SECONDS = 60 * 24 * 3600

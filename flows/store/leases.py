@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.process_identity import ProcessIdentity, this_process
-from schemas.checksummed import load_json, dump_json
+from schemas.checksummed import dump_json, load_json
 
 TIME_TO_LIVE = 60.0
 """Seconds."""

@@ -10,9 +10,9 @@ from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.pointers import Pointer, key_path, ref_path
 from flows.store.records import REMEDIES
 from flows.store.runs import RunRecord, read_runs, record_path, run_ids
+from schemas.checksummed import load_json
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
-from schemas.checksummed import load_json
 
 _LATEST = "latest"
 

@@ -16,10 +16,15 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.store.backend import StoreBackend
 from flows.store.records import parse_record
-from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError, RefConflictError
+from schemas.checksummed import dump_json, load_json
+from schemas.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ConfigError,
+    RefConflictError,
+)
 from schemas.manifest import Manifest
 from schemas.paths import RelativePath
-from schemas.checksummed import load_json, dump_json
 
 _LOGGER = logging.getLogger(__name__)
 # A part that starts with a dot could be `..` or a hidden file.

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from flows.store.backend import StoreBackend
-from schemas.errors import ArtifactCorruptError
 from schemas.checksummed import load_json
+from schemas.errors import ArtifactCorruptError
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -23,9 +23,9 @@ from flows.store.leases import live_holders
 from flows.store.pointers import now
 from flows.store.process_identity import ProcessIdentity
 from flows.store.records import parse_record
+from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.paths import RelativePath
-from schemas.checksummed import dump_json
 
 RESUME_HINT = "Completed steps are cached; rerun to resume."
 

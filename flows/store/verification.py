@@ -17,10 +17,10 @@ from flows.store.pointers import Pointer
 from flows.store.records import REMEDIES
 from flows.store.shard_checks import ShardRows, read_rows
 from flows.store.work_items import check_blobs, delete_item
+from schemas.checksummed import load_json, load_page
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
-from schemas.checksummed import load_page, load_json
 
 _POINTER_FIELDS = ("artifact_id", "cache_key", "content", "stage")
 

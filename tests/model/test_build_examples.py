@@ -17,7 +17,14 @@ from model.tasks import TASKS
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.split_build import SplitBuild
 from schemas.arrow import EXAMPLES
-from schemas.errors import ArtifactCorruptError, ConfigError, CountMismatchError, InputError, MissingInputError, TaskDataError
+from schemas.errors import (
+    ArtifactCorruptError,
+    ConfigError,
+    CountMismatchError,
+    InputError,
+    MissingInputError,
+    TaskDataError,
+)
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import StageInput, StageOutput

@@ -12,8 +12,8 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
 from flows.store.pointers import key_path
 from flows.store.runs import read_run
-from schemas.errors import ArtifactCorruptError, DeterminismError
 from schemas.checksummed import dump_json
+from schemas.errors import ArtifactCorruptError, DeterminismError
 
 
 def conflict(store: ArtifactStore) -> str:

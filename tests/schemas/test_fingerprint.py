@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from schemas.errors import FingerprintError
-from schemas.fingerprint import cache_key, cache_key_inputs, canonical_json, content_digest, fingerprint, logical_digest
+from schemas.fingerprint import (
+    cache_key,
+    cache_key_inputs,
+    canonical_json,
+    content_digest,
+    fingerprint,
+    logical_digest,
+)
 from schemas.manifest import FileEntry
 
 

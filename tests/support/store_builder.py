@@ -15,9 +15,9 @@ from flows.store.artifacts import CARD, ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json, dump_page
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
-from schemas.checksummed import dump_json, dump_page
 
 STAGE = "build-tokens"
 

@@ -30,7 +30,14 @@ from schemas.corpus_configs import (
     TokensConfig,
     VocabularyConfig,
 )
-from schemas.errors import ConfigError, FingerprintError, InputError, NetworkError, RunnerError, VocabularyError
+from schemas.errors import (
+    ConfigError,
+    FingerprintError,
+    InputError,
+    NetworkError,
+    RunnerError,
+    VocabularyError,
+)
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe

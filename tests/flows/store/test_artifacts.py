@@ -14,7 +14,14 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import key_path, pointer_to
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
-from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError, DeterminismError, RefConflictError, StoreError
+from schemas.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ConfigError,
+    DeterminismError,
+    RefConflictError,
+    StoreError,
+)
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -31,13 +31,13 @@ from pipelines.build_vocabulary import build_vocabulary
 from pipelines.documents.duplicates_table import DUPLICATES_FILE, rows_by_shard
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.execution_configs import ExecutionConfig
+from schemas.checksummed import dump_json, dump_line, dump_page, load_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import TrialConfig
 from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.model_configs import BudgetConfig, PretrainConfig
 from schemas.recipe import Recipe
-from schemas.checksummed import load_json, dump_json, dump_line, dump_page
-from schemas.finetune_configs import TrialConfig
 
 
 def flip(path: Path, position: int, bit: int) -> bytes:

@@ -30,9 +30,9 @@ from flows.store.pointers import key_path, pointer_to
 from flows.store.runs import Heartbeat, mark_flow_run_ended, read_run, reconcile_runs, run_ids
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
 from schemas.manifest import Manifest
-from schemas.checksummed import dump_json
 
 AGO = "2020-01-01T00:00:00+00:00"
 

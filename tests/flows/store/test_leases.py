@@ -28,9 +28,9 @@ from flows.store.runs import run_ids
 from pipelines import build_vocabulary
 from pipelines.io.file_systems import file_system
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import LeaseLostError
 from schemas.manifest import StageOutput
-from schemas.checksummed import dump_json
 
 KEY = "ab" * 32
 

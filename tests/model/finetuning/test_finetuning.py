@@ -36,7 +36,13 @@ from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from pipelines.wordpiece.vocab_files import UNUSED
-from schemas.errors import CheckpointError, ConfigError, DivergenceError, TaskDataError, TrainingError
+from schemas.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergenceError,
+    TaskDataError,
+    TrainingError,
+)
 from schemas.manifest import StageInput
 
 

@@ -50,7 +50,15 @@ from model.training.checkpoint_files import CheckpointRecord
 from model.training.checkpoints import Checkpoints, LoadedCheckpoint, Saved
 from model.training.loop import Trainer
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE
-from schemas.errors import ArtifactCorruptError, CheckpointError, ConfigError, DivergenceError, InstanceDataError, RunnerError, TrainingError
+from schemas.errors import (
+    ArtifactCorruptError,
+    CheckpointError,
+    ConfigError,
+    DivergenceError,
+    InstanceDataError,
+    RunnerError,
+    TrainingError,
+)
 
 pytestmark = pytest.mark.usefixtures("same_threads")
 

@@ -20,7 +20,13 @@ from pipelines.io import shards
 from pipelines.io.files import FileWriter
 from pipelines.io.shards import ShardWriter
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
-from schemas.errors import BertloomError, ConfigError, CorruptInputError, RunnerError, VocabularyError
+from schemas.errors import (
+    BertloomError,
+    ConfigError,
+    CorruptInputError,
+    RunnerError,
+    VocabularyError,
+)
 from schemas.execution_configs import ExecutionConfig
 
 
