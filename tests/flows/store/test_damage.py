@@ -218,7 +218,7 @@ def test_a_record_without_a_digest_is_damage_where_all_have_one(tmp_path: Path) 
     store.backend.replace("runs/r/run.json", b'{"run_id": "r"}\n')
     (problem,) = check_records(store).problems
     assert problem.path == "runs/r/run.json"
-    assert "end with a digest" in problem.text
+    assert "sha256" in problem.text
 
 
 # Records of pieces
