@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import collections
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +16,7 @@ _METRIC = re.compile(
 def format_bytes(size: int) -> str:
     """Return a number of bytes as text, in powers of 1000.
 
-    >>> byte_text(999), byte_text(1_500_000_000)
+    >>> format_bytes(999), format_bytes(1_500_000_000)
     ('999 B', '1.5 GB')
     """
     value = float(size)
@@ -30,7 +30,7 @@ def format_bytes(size: int) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration as text.
 
-    >>> time_text(12.34), time_text(245), time_text(7620)
+    >>> format_duration(12.34), format_duration(245), format_duration(7620)
     ('12.3 s', '4 min 05 s', '2 h 07 min')
     """
     if seconds < 60:
@@ -44,7 +44,7 @@ def format_duration(seconds: float) -> str:
 def format_count(count: int, noun: str) -> str:
     """Return a number with its noun, singular or plural.
 
-    >>> counted(1, "step"), counted(1_200, "step")
+    >>> format_count(1, "step"), format_count(1_200, "step")
     ('1 step', '1,200 steps')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -80,15 +80,11 @@ def is_metric(path: str) -> bool:
 def align_columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
     """Return rows of cells as aligned lines; columns whose numbers are in `right` align right."""
     table = [list(row) for row in rows]
-    widths: dict[int, int] = collections.defaultdict(int)
-    for row in table:
-        for index, cell in enumerate(row):
-            widths[index] = max(widths[index], len(cell))
-    lines = []
-    for row in table:
-        cells = (
-            cell.rjust(widths[index]) if index in right else cell.ljust(widths[index])
-            for index, cell in enumerate(row)
-        )
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    widths = [max(map(len, column)) for column in itertools.zip_longest(*table, fillvalue="")]
+    return [
+        "  ".join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ).rstrip()
+        for row in table
+    ]

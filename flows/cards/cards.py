@@ -46,7 +46,7 @@ def card_of(
         exported: Glob pattern of exported files by configuration and split; None: as in the store.
 
     Raises:
-        ConfigError: The artifact holds neither rows nor a model.
+        ConfigError: The artifact has no card.
     """
     # Lazy imports: huggingface_hub would slow down every start of `bertloom run`.
     from flows.cards.dataset_cards import dataset_card
@@ -60,7 +60,7 @@ def card_of(
 
 
 def check_has_card(manifest: Manifest) -> None:
-    """Raise ConfigError if an artifact holds neither rows nor a model that people load."""
+    """Raise ConfigError unless an artifact holds rows or a model that people load."""
     stages = (*DATASET_STAGES, *MODEL_STAGES)
     if manifest.stage not in stages:
         expected = f"{', '.join(stages[:-1])} or {stages[-1]}"

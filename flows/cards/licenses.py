@@ -15,7 +15,7 @@ from schemas.card_configs import CardsConfig, SourceCard
 from schemas.manifest import Manifest, RawInput
 
 UNKNOWN = "unknown"
-"""The Hub's identifier for a license that nobody stated."""
+"""The Hub's identifier of an unknown license."""
 
 _DUMP = re.compile(r"(?:^|/)([a-z][a-z_]*?)wiki-(?:\d{8}|latest)-pages-")
 _GUTENBERG = re.compile(r"(?:^|[/_-])(?:pg\d+|\d+-0|gutenberg)", re.IGNORECASE)

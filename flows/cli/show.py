@@ -125,7 +125,7 @@ def _environment_lines(manifest: Manifest) -> list[str]:
 
 
 def _statistics_lines(statistics: Mapping[str, object]) -> list[str]:
-    values = flatten(statistics, keep_empty=True)
+    values = flatten(statistics)
     return [
         f"{name}: {format_metric(name, value)}"
         if is_metric(name) and isinstance(value, float)
@@ -136,6 +136,5 @@ def _statistics_lines(statistics: Mapping[str, object]) -> list[str]:
 
 def _leaf_lines(value: Mapping[str, object]) -> list[str]:
     return [
-        f"{name}: {json.dumps(item, ensure_ascii=False)}"
-        for name, item in flatten(value, keep_empty=True).items()
+        f"{name}: {json.dumps(item, ensure_ascii=False)}" for name, item in flatten(value).items()
     ]

@@ -43,7 +43,7 @@ def export(
 
     Raises:
         UsageError: The folder is not empty, or the artifact has no such format.
-        ConfigError: The artifact holds neither rows nor a model.
+        ConfigError: The artifact cannot be exported.
         ArtifactCorruptError: A file of the artifact does not match its manifest.
     """
     check_has_card(manifest)
