@@ -223,7 +223,9 @@ def test_reduced_recipe_has_the_same_steps(
     for label in ("tabulate", next(s.label for s in recipe_steps(recipe) if s.stage.has_metrics)):
         steps = {step.label: step for step in recipe_steps(recipe, until=label)}
         data, _ = reduce_recipe(recipe, dict.fromkeys(steps, ()))
-        (tmp_path / "reduced.yaml").write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+        (tmp_path / "reduced.yaml").write_text(
+            yaml.safe_dump(data, sort_keys=False), encoding="utf-8"
+        )
         reduced = recipe_steps(load_recipe(str(tmp_path / "reduced.yaml")), until=label)
         assert {step.label for step in reduced} == steps.keys()
         for step in reduced:
