@@ -29,10 +29,10 @@ from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run
 from pipelines.io.raw_files import expand_paths, filesystem, open_file
+from schemas.checksummed import dump_json, load_json
 from schemas.errors import ArtifactNotFoundError, ConfigError, InputError, StoreError
 from schemas.manifest import Manifest, RawInput
 from schemas.recipe import Recipe
-from schemas.sealed import read_sealed, sealed_json
 
 RECIPE_FILE, EXPECTED_FILE = "recipe.yaml", "expected.json"
 
@@ -146,7 +146,7 @@ def read_expected(folder: Path) -> Expected:
     """
     path = folder / EXPECTED_FILE
     try:
-        return Expected.model_validate(read_sealed(path.read_bytes()))
+        return Expected.model_validate(load_json(path.read_bytes()))
     except (OSError, ValueError, ValidationError) as error:
         raise ConfigError(f"{path}: expected a bundle of `bertloom reproduce`: {error}") from error
 
@@ -231,7 +231,7 @@ def _write_files(
     title = f"# Builds {expected.target}. Inputs: the folder inputs/, or ${VARIABLE}.\n"
     text = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=100)
     folder.write(RECIPE_FILE, (title + text).encode())
-    folder.write(EXPECTED_FILE, sealed_json(expected.model_dump(mode="json")))
+    folder.write(EXPECTED_FILE, dump_json(expected.model_dump(mode="json")))
     sums = [f"{file.sha256}  {file.path}\n" for file in expected.inputs if not file.is_parsed]
     folder.write("inputs.sha256", "".join(sums).encode())
     packages = artifact.environment.packages.items()

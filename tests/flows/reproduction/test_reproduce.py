@@ -17,8 +17,8 @@ from flows.recipes.loader import load_recipe
 from flows.recipes.packaged import described_recipe
 from flows.reproduction.bundle import EXPECTED_FILE, read_expected, reduce_recipe
 from flows.reproduction.rerun import run_bundle
+from schemas.checksummed import dump_json
 from schemas.errors import ConfigError, InputError
-from schemas.sealed import sealed_json
 
 TARGET = "tiny/build-instances.length-32"
 LABELS = ["build-documents", "build-vocabulary", "build-tokens", "build-instances.length-32"]
@@ -139,7 +139,7 @@ def test_difference_names_step_and_changed_versions(cli: Cli, again: Path) -> No
     )
     steps = {**expected.steps, "build-tokens": changed}
     other = expected.model_copy(update={"steps": steps})
-    (again / EXPECTED_FILE).write_bytes(sealed_json(other.model_dump(mode="json")))
+    (again / EXPECTED_FILE).write_bytes(dump_json(other.model_dump(mode="json")))
     result = cli("reproduce", str(again), "--run", "--json")
     assert result.code == 1
     differing = [s for s in json.loads(result.out)["steps"] if not s["is_equal"]]
@@ -229,7 +229,7 @@ def test_reduced_recipe_has_the_same_steps(
         reduced = recipe_steps(load_recipe(str(tmp_path / "reduced.yaml")), until=label)
         assert {step.label for step in reduced} == steps.keys()
         for step in reduced:
-            assert step.config.identity() == steps[step.label].config.identity()
+            assert step.config.cache_key_fields() == steps[step.label].config.identity()
             assert step.inputs == steps[step.label].inputs
 
 
