@@ -204,7 +204,7 @@ class TakenOver:
 def taken_over(fakes: FakeStages, place: str, monkeypatch: pytest.MonkeyPatch) -> TakenOver:
     """Replace the stage that learns a vocabulary."""
     stage = TakenOver(place)
-    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, resumes=True)
+    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, supports_resume=True)
     monkeypatch.setattr(build_vocabulary, "STAGE", replaced)
     return stage
 
