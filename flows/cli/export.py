@@ -10,6 +10,7 @@ from flows.cards.cards import card_of, card_path, cards_said, write_card
 from flows.cli.console import say, say_text
 from flows.cli.options import ArtifactArgument, StoreOption
 from flows.cli.show import find_artifact
+from flows.export.exporting import export as write
 from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.card_configs import CardsConfig
@@ -36,8 +37,6 @@ def export(
     store: StoreOption = None,
 ) -> None:
     """Write an artifact as datasets, transformers, pandas and others open it."""
-    from flows.export.exporting import export as write  # start-up: 60 ms, pyarrow
-
     manifest, root = find_artifact(artifact, store=store)
     opened = ArtifactStore(root, create=False)
     given: Any = form

@@ -12,11 +12,13 @@ import typer
 
 from flows.cli.console import print_lines, say, say_text
 from flows.cli.filling import filled_lines
+from flows.cli.last_screen import warning_lines
 from flows.cli.models import open_filler
 from flows.cli.options import EngineOption, StoreOption
 from flows.cli.plan import print_plan
 from flows.cli.recipes import write_schema_beside
 from flows.cli.step_lines import StepPrinter
+from flows.quickstart.asking import held_out_texts
 from flows.quickstart.proposal import (
     Proposal,
     propose,
@@ -107,9 +109,6 @@ def _planned(
 
 def _show(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
     """Masks of held-out texts filled, and how to go on."""
-    from flows.cli.last_screen import warning_lines  # start-up: 40 ms
-    from flows.quickstart.asking import held_out_texts  # start-up: 200 ms, Arrow
-
     trained = [result for result in results if result.manifest.stage == PRETRAIN.name][-1]
     filler = open_filler(trained.manifest.artifact_id, store=recipe.store)
     asked = held_out_texts(trained.manifest, store=get_store(recipe.store), wanted=_SHOWN)

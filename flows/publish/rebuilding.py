@@ -14,9 +14,16 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flows.bert import recipe_steps
+from flows.fetch.wikipedia import (
+    FetchedDump,
+    check_date,
+    check_wiki,
+    fetch_wikipedia,
+    newest_complete_dump,
+)
 from flows.publish.comparison import VOCABULARY, Corpus, dump_dates
 from flows.publish.publishing import (
     LATEST,
@@ -34,9 +41,6 @@ from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.configs import WikipediaSource
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.recipe import Recipe
-
-if TYPE_CHECKING:
-    from flows.fetch.wikipedia import FetchedDump
 
 MARK = ".made-by-bertloom-rebuild.json"
 _DATE = re.compile(r"[0-9]{8}")
@@ -132,9 +136,6 @@ def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
         ConfigError: the recipe or an option cannot be used.
         FetchError: the site cannot be asked.
     """
-    # start-up: 260 ms, which `bertloom publish` does without
-    from flows.fetch.wikipedia import check_date, check_wiki, newest_complete_dump
-
     check_wiki(order.wiki)
     check_date(order.date)
     folder = downloads_folder(order.downloads) / order.wiki
@@ -163,8 +164,6 @@ def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> FetchedDu
     Raises:
         FetchError: it cannot be had, or is not what its checksums say.
     """
-    from flows.fetch.wikipedia import fetch_wikipedia  # start-up: 260 ms
-
     downloads = str(downloads_folder(order.downloads))
     make_folder(Path(work.folder))
     return fetch_wikipedia(

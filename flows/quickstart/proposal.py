@@ -57,7 +57,7 @@ class Proposal(NamedTuple):
 
 def this_machine() -> Machine:
     """Cores that this process may use, and the first GPU."""
-    import torch  # start-up: 2 s
+    import torch  # slow: only this function needs it
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
     return Machine(

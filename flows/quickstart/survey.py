@@ -20,6 +20,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from flows.formatting import format_bytes, format_count
 from flows.quickstart.languages import Guess, guess_language
 from pipelines.io.compression import Damage, compression_of, decompressed
@@ -425,9 +428,6 @@ def _json_rows(path: Path) -> tuple[list[dict[str, Any]], float, float]:
 
 def _parquet_rows(path: Path) -> tuple[list[dict[str, Any]], float, float]:
     """The first rows, bytes of text in a byte of the file, and in a row."""
-    import pyarrow as pa  # start-up: 130 ms
-    import pyarrow.parquet as pq
-
     try:
         file = pq.ParquetFile(path)
         batch = next(file.iter_batches(batch_size=50), None)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from flows.record_counts import RecordCounts, list_sources, record_counts
+from flows.report import lengths
 from flows.report.figures import Figure, kept_figure
 from flows.report.steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
@@ -98,8 +99,6 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
 
 
 def _lengths() -> ModuleType:
-    from flows.report import lengths  # start-up: 250 ms, pyarrow's; for figures that are not kept
-
     return lengths
 
 

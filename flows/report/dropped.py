@@ -21,7 +21,10 @@ from flows.report.steps import Built
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.duplicates_table import DUPLICATES_FILE
 from pipelines.documents.left_out import LEFT_OUT_FILE
+from pipelines.documents.selection import wanted_sentences
 from pipelines.mediawiki.dump_xml import Page
+from pipelines.mediawiki.pages import clean_page, drop_reason
+from pipelines.mediawiki.wikitext import Holes, markup_for
 from schemas.errors import BertloomError
 from schemas.manifest import FileEntry, Manifest, RawInput
 
@@ -124,8 +127,6 @@ def _examples(manifest: Manifest, config: Mapping[str, Any]) -> tuple[_Found, st
 
 def _look(raw: RawInput, config: Mapping[str, Any], manifest: Manifest, found: _Found) -> str:
     """Reads the first pages of a dump again; says how many."""
-    from pipelines.mediawiki.wikitext import markup_for  # start-up: 70 ms
-
     header = open_dump(raw).header
     names = dict(header.namespaces)
     language = config.get("language") or header.language or "en"
@@ -176,11 +177,6 @@ class _Again(NamedTuple):
 
     def clean(self, page: Page) -> None:
         """Keep it as an example of why it, or its document, is dropped; or of its templates."""
-        # start-up: 170 ms, the rules that clean text
-        from pipelines.documents.selection import wanted_sentences
-        from pipelines.mediawiki.pages import clean_page, drop_reason
-        from pipelines.mediawiki.wikitext import Holes
-
         example = Example(
             text=_cut(page.title),
             url=f"{self.root}/?curid={page.page_id}" if self.root and page.page_id else "",

@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from flows.formatting import format_bytes, format_duration
 from flows.lineage.kept import kept_in_memory
+from flows.report import dropped, texts
 from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
 from flows.report.curves import curve_figure
@@ -155,14 +156,10 @@ def _texts(store: ArtifactStore, steps: Steps) -> dict[str, Any]:
 
 
 def _read() -> ModuleType:
-    from flows.report import texts  # start-up: 250 ms, pyarrow's; for texts that are not kept
-
     return texts
 
 
 def _read_drops() -> ModuleType:
-    from flows.report import dropped  # start-up: 250 ms, as above
-
     return dropped
 
 
