@@ -24,7 +24,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
 from flows.bert import recipe_steps
-from flows.lineage.export.events import close_abandoned
+from flows.lineage.openlineage import send_abort
 from flows.prefect_artifacts import ArtifactListener
 from flows.preparation import mark_killed_runs, prepare_run
 from flows.recipes.loader import load_recipe, recipe_from
@@ -141,7 +141,7 @@ def mark_run_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
         return
     ended = _RUN_STATES.get(state.type, "interrupted")
     reason = state.message or state.name or ended
-    mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=close_abandoned)
+    mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=send_abort)
 
 
 def _recipe_flow(name: str) -> Callable[[Callable[..., Any]], Flow[..., Any]]:

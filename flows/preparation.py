@@ -6,8 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from flows.cards.cards import CardListener
-from flows.lineage.export.events import close_abandoned
-from flows.lineage.export.listener import OpenLineageListener
+from flows.lineage.openlineage import openlineage_listeners, send_abort
 from flows.report.listener import ReportListener, write_run_report
 from flows.run.events import Listener
 from flows.run.graph import StepGraph
@@ -60,7 +59,7 @@ def prepare_run(
             CardListener(),
             TrackerListener(),
             *listeners,
-            OpenLineageListener(),
+            *openlineage_listeners(),
             ReportListener(),
         ],
         rebuild=rebuild,
@@ -85,7 +84,7 @@ def _plan(recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]) -> Sequ
 def mark_killed_runs(recipe: Recipe) -> list[RunRecord]:
     """Mark earlier runs of a recipe whose process was killed as crashed; update their reports."""
     store = get_store(recipe.store)
-    run_ids = mark_crashed_runs(store, recipe=recipe.name, close=close_abandoned)
+    run_ids = mark_crashed_runs(store, recipe=recipe.name, close=send_abort)
     records = [read_run(store, run_id) for run_id in run_ids]
     for record in records:
         write_run_report(store, record, is_newest=False)

@@ -19,7 +19,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.states import Completed
 
-from flows.lineage.export.events import close_abandoned
+from flows.lineage.openlineage import send_abort
 from flows.prefect_server import prefect_api, start_server
 from flows.publish.comparison import Corpus, CorpusComparison
 from flows.publish.publishing import CorpusRefusedError, Publication
@@ -54,7 +54,7 @@ def mark_run_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any])
             overrides=parameters.get("overrides") or (),
             store=parameters.get("store"),
         )
-        mark_crashed_runs(get_store(recipe.store), recipe=recipe.name, close=close_abandoned)
+        mark_crashed_runs(get_store(recipe.store), recipe=recipe.name, close=send_abort)
     except BertloomError as error:  # then the run did not start
         _LOGGER.debug("%s has no record: %s", flow_run.id, error)
 

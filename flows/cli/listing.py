@@ -14,7 +14,7 @@ from flows.cli.console import print_json, print_lines, say
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.cli.terminal import print_table
 from flows.formatting import format_bytes, format_duration
-from flows.lineage.export.events import close_abandoned
+from flows.lineage.openlineage import send_abort
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.leases import live_holders
@@ -148,7 +148,7 @@ def runs(
     """List the runs that the store has records of, the newest first."""
     opened = open_store(store)
     if settle:
-        for item in reconcile_runs(opened, close=close_abandoned):
+        for item in reconcile_runs(opened, close=send_abort):
             state = "marked as crashed" if item.is_dead else "left as running"
             say(f"{item.run_id}: {state}: {item.why}", err=True)
     records = run_records(opened)

@@ -22,7 +22,6 @@ from support.lineage_builder import (
     raw_file,
 )
 
-from flows.lineage.export.datasets import raw_datasets
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import DOCUMENTS, tokens_schema
@@ -304,13 +303,11 @@ def test_what_a_list_says_is_called_believed_and_never_verified(
     made = put(store, "build-documents", raw=[dump], key_spec=spec).artifact_id
     page = tmp_path / "page.html"
     assert _lines(cli, "lineage", made, "--html", str(page))
-    (event,) = raw_datasets([dump])
     told = {
         "show": "\n".join(_lines(cli, "show", made)),
         "tree": "\n".join(_lines(cli, "lineage", made)),
         "json": "\n".join(_lines(cli, "lineage", made, "--json")),
         "page": page.read_text("utf-8"),
-        "event": json.dumps(event),
     }
     for name, text in told.items():
         assert "verified" not in text, name
@@ -319,7 +316,6 @@ def test_what_a_list_says_is_called_believed_and_never_verified(
     assert ", as a list of checksums says)" in told["tree"]
     assert "2.0 kB, believed" in told["json"]
     assert "as /raw/sha256sums.txt says (believed)" in told["page"]
-    assert "/raw/sha256sums.txt" in told["event"]
 
 
 def test_nothing_heavy_is_loaded_to_tell_a_lineage(made: Made) -> None:

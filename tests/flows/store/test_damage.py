@@ -141,7 +141,7 @@ def test_verify_finds_every_flipped_bit(
     kinds = {kind for kind, *_ in flips}
     folders = {"keys", "refs", "pins", "runs", "reports", "pieces", "quarantine", "leases"}
     assert folders <= {kind.split()[0] for kind in kinds}, kinds
-    assert {"pieces blobs", "runs openlineage.ndjson"} <= kinds
+    assert "pieces blobs" in kinds
     assert len(flips) >= 60
     missed = []
     for kind, path, position, bit in flips:

@@ -21,7 +21,7 @@ from support.store_builder import (
     write_run,
 )
 
-from flows.lineage.export.events import close_abandoned
+from flows.lineage.openlineage import send_abort
 from flows.store import garbage_collection, runs
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import GarbageReport, collect_garbage
@@ -568,8 +568,7 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
         _age(store, run_id, silence)
     with try_acquire(store, "pretrain", "k", holder="20260107t000000-training"):
         settled = {
-            item.run_id.partition("-")[2]: item
-            for item in reconcile_runs(store, close=close_abandoned)
+            item.run_id.partition("-")[2]: item for item in reconcile_runs(store, close=send_abort)
         }
     assert {name for name, item in settled.items() if item.is_dead} == {
         "silent", "gone",
@@ -580,7 +579,7 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
         "crashed", "running", "running",
     ]  # fmt: skip
     # Without its lease nothing tells that it goes on.
-    over = {item.run_id for item in reconcile_runs(store, close=close_abandoned) if item.is_dead}
+    over = {item.run_id for item in reconcile_runs(store, close=send_abort) if item.is_dead}
     assert over == {"20260107t000000-training"}
 
 
@@ -593,7 +592,7 @@ def test_the_running_records_of_a_flow_run_say_what_became_of_it(tmp_path: Path)
         changes = {**common, "flow_run_id": flow_run_id, "state": state}
         write_run_of(store, f"2026010{number}t000000-aa", **changes)
     store.backend.replace("runs/20260109t000000-aa/run.json", b"{")  # passed over
-    how: dict[str, Any] = {"state": "interrupted", "reason": "cancelled", "close": close_abandoned}
+    how: dict[str, Any] = {"state": "interrupted", "reason": "cancelled", "close": send_abort}
     assert mark_flow_run_ended(store, "mine", **how) == ["20260101t000000-aa"]
     settled = read_run(store, "20260101t000000-aa")
     assert (settled.state, settled.failures) == ("interrupted", {"": "cancelled"})

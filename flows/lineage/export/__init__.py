@@ -1,1 +1,0 @@
-"""Lineage for others: OpenLineage events, kept in the store first and pushed after."""

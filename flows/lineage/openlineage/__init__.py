@@ -1,0 +1,41 @@
+"""OpenLineage events of runs, sent by OpenLineage's client.
+
+The client reads its transport from environment variables or `openlineage.yml`:
+https://openlineage.io/docs/client/python/configuration. Without a transport it is not loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import read_run
+
+if TYPE_CHECKING:
+    from flows.lineage.openlineage.listener import OpenLineageListener
+
+_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__")
+_FILES = ("openlineage.yml", "~/.openlineage/openlineage.yml")
+
+
+def openlineage_listeners() -> list[OpenLineageListener]:
+    """Return the listener that sends the events of a run, or [] without a transport."""
+    if any(name.startswith(_VARIABLES) and value for name, value in os.environ.items()) or any(
+        Path(path).expanduser().is_file() for path in _FILES
+    ):
+        from flows.lineage.openlineage.listener import OpenLineageListener
+
+        try:
+            return [OpenLineageListener()]
+        except Exception as error:  # the client raises many types for wrong settings
+            logging.getLogger(__name__).warning("OpenLineage is not configured: %s", error)
+    return []
+
+
+def send_abort(store: ArtifactStore, run_id: str) -> None:
+    """Send the ABORT of a run whose process was killed. Its steps in progress get none."""
+    for listener in openlineage_listeners():
+        listener.abort(store, read_run(store, run_id))

@@ -1,0 +1,150 @@
+"""Jobs, datasets and facets of OpenLineage events.
+
+An artifact is the dataset `RECIPE/LABEL` in the namespace of its store; its version is the digest
+of its content. A raw file is named by its path or URL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from urllib.parse import quote, urlsplit
+
+import pyarrow as pa
+from openlineage.client import facet_v2 as ol
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset
+
+from flows.nested_values import flatten
+from flows.run.graph import Step
+from flows.run.provenance import checkout, environment
+from flows.run.run import Run
+from flows.run.step_execution import StepResult
+from schemas import arrow
+from schemas.disclosure import recorded, without_secrets
+from schemas.manifest import Manifest
+
+_NAMESPACE = os.environ.get("OPENLINEAGE_NAMESPACE") or "bertloom"
+_VERSIONS = {"python": environment().python, "bertloom": "unknown", **environment().packages}
+_MAX_MESSAGE_CHARACTERS = 4000
+_SCHEMAS = {
+    schema.metadata[arrow.TABLE_KEY].decode(): schema
+    for schema in vars(arrow).values()
+    if isinstance(schema, pa.Schema)
+}
+_COLUMN_SOURCES = {
+    "vocabulary": ("documents", {"word": "sentences", "count": "sentences"}),
+    "tokens": ("documents", {"document_id": "document_id", "token_ids": "sentences"}),
+    "instances": ("tokens", {"input_ids": "token_ids", "masked_lm_ids": "token_ids"}),
+}
+"""Input of a table, and the column of the input that a column is computed from."""
+
+ol.set_producer(f"pkg:generic/bertloom@{_VERSIONS['bertloom']}")
+
+
+def job(recipe: str, label: str = "") -> Job:
+    """Return the job of a recipe or of one of its steps."""
+    job_type = ol.job_type_job.JobTypeJobFacet("BATCH", "BERTLOOM", "STEP" if label else "RECIPE")
+    facets: dict[str, ol.JobFacet] = {"jobType": job_type}
+    if commit := checkout().commit:
+        # A checkout need not have a remote, so the required URL only names the commit.
+        facets["sourceCodeLocation"] = ol.source_code_location_job.SourceCodeLocationJobFacet(
+            type="git", url=f"swh:1:rev:{commit}", version=commit
+        )
+    return Job(_NAMESPACE, f"bertloom.{recipe}.{label}".rstrip("."), facets)
+
+
+def parent_facet(run_id: str, recipe: str) -> ol.RunFacet:
+    """Return the facet that names the run of the recipe as the parent of a step."""
+    facet = ol.parent_run
+    return facet.ParentRunFacet(facet.Run(run_id), facet.Job(_NAMESPACE, f"bertloom.{recipe}"))
+
+
+def step_facets(step: Step) -> dict[str, ol.RunFacet]:
+    """Return the configuration of a step, and what executes it: Beam, PyTorch or Python."""
+    is_beam = step.stage.module.startswith("pipelines.")
+    name = "apache-beam" if is_beam else "torch" if "torch" in step.stage.libraries else "python"
+    engine, facet = ol.processing_engine_run, ol.execution_parameters_run
+    values = flatten(recorded(step.config.model_dump(mode="json")))
+    pairs = [facet.ExecutionParameter(key, value=json.dumps(v)) for key, v in values.items()]
+    return {
+        "processing_engine": engine.ProcessingEngineRunFacet(_VERSIONS.get(name, ""), name),
+        "executionParameters": facet.ExecutionParametersRunFacet(pairs),
+    }
+
+
+def cache_facet(result: StepResult) -> ol.RunFacet:
+    """Return tags: whether a step was cached, and its cache key."""
+    tags = {"cache": "hit" if result.was_cached else "miss", "cache_key": result.manifest.cache_key}
+    fields = [ol.tags_run.TagsRunFacetFields(k, v, "BERTLOOM") for k, v in tags.items()]
+    return ol.tags_run.TagsRunFacet(fields)
+
+
+def error_facets(*errors: BaseException | str) -> dict[str, ol.RunFacet]:
+    """Return the facet with the messages of errors, without secrets; {} without an error."""
+    texts = [e if isinstance(e, str) else f"{type(e).__name__}: {e}" for e in errors]
+    message = without_secrets("; ".join(texts))[:_MAX_MESSAGE_CHARACTERS]
+    facet = ol.error_message_run.ErrorMessageRunFacet(message, "python")
+    return {"errorMessage": facet} if errors else {}
+
+
+def input_datasets(run: Run, step: Step, inputs: Mapping[str, Manifest]) -> list[InputDataset]:
+    """Return the artifacts that a step reads."""
+    labels = {step.inputs[name]: manifest for name, manifest in inputs.items()}
+    return [InputDataset(*_name(run, label), facets=_facets(labels[label])) for label in labels]
+
+
+def output_dataset(run: Run, step: Step, manifest: Manifest) -> OutputDataset:
+    """Return the artifact of a step."""
+    facets = _facets(manifest)
+    input_name, columns = _COLUMN_SOURCES.get(manifest.table, ("", {}))
+    if input_name in step.inputs:
+        facet, source = ol.column_lineage_dataset, _name(run, step.inputs[input_name])
+        facets["columnLineage"] = facet.ColumnLineageDatasetFacet(
+            {name: facet.Fields([facet.InputField(*source, of)]) for name, of in columns.items()}
+        )
+    rows = [entry.rows for entry in manifest.shards or manifest.files if entry.rows is not None]
+    statistics = ol.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        sum(rows) if rows else None, manifest.size, len(manifest.files)
+    )
+    return OutputDataset(*_name(run, step.label), {"outputStatistics": statistics}, facets=facets)
+
+
+def raw_datasets(manifest: Manifest) -> list[InputDataset]:
+    """Return the files from outside the store that a step read, each once."""
+    datasets = {}
+    facet, version = ol.input_statistics_input_dataset, ol.dataset_version_dataset
+    for raw in manifest.raw_inputs:
+        scheme, host, path = _split_url(raw.uri)
+        name = ("file", path) if scheme == "file" else (f"{scheme}://{host}", path.lstrip("/"))
+        size = facet.InputStatisticsInputDatasetFacet(size=raw.size, fileCount=1)
+        digest = version.DatasetVersionDatasetFacet(f"sha256:{raw.sha256}")
+        datasets[name] = InputDataset(*name, {"inputStatistics": size}, facets={"version": digest})
+    return list(datasets.values())
+
+
+def _name(run: Run, label: str) -> tuple[str, str]:
+    """Return namespace and name of the artifact of a step."""
+    scheme, host, path = _split_url(run.store.root)
+    return f"{scheme}://{host}{quote(path)}".rstrip("/"), f"{run.recipe.name}/{label}"
+
+
+def _split_url(url: str) -> tuple[str, str, str]:
+    """Return scheme, host and path of a URL or local path, without credentials and parameters."""
+    if "://" not in url:
+        return "file", "", url
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.rpartition("@")[2], parts.path
+
+
+def _facets(manifest: Manifest) -> dict[str, ol.DatasetFacet]:
+    """Return the version of an artifact, and the schema of its table if it has one."""
+    schema = _SCHEMAS.get(manifest.table)
+    if manifest.table in ("tokens", "instances") and "vocab_size" in manifest.statistics:
+        with_ids = arrow.tokens_schema if manifest.table == "tokens" else arrow.instances_schema
+        schema = with_ids(manifest.statistics["vocab_size"])
+    column = ol.schema_dataset.SchemaDatasetFacetFields
+    columns = [column(field.name, str(field.type)) for field in schema or ()]
+    version = ol.dataset_version_dataset.DatasetVersionDatasetFacet(manifest.content)
+    facets: dict[str, ol.DatasetFacet] = {"version": version}
+    return facets | ({"schema": ol.schema_dataset.SchemaDatasetFacet(columns)} if columns else {})
